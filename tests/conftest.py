@@ -1,14 +1,16 @@
 """One choice for all tests: where a run must give the same answer twice, Hypothesis draws the same examples. And the
-command run in the tests' own process.
+command, run in a process of its own or in the tests'.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,6 +18,8 @@ from hypothesis import settings
 from busfare.cli import main
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+Ask = Callable[..., Any]
+BUSFARE = [sys.executable, "-m", "busfare"]
 
 # No test is timed: on a busy machine an example may take any time.
 settings.register_profile("untimed", deadline=None)
@@ -37,3 +41,22 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         return subprocess.CompletedProcess(arguments, end.value.code, *capsys.readouterr())
 
     return called
+
+
+@pytest.fixture
+def ask(run_here: Run) -> Ask:
+    """What a command answers as JSON; its message where it refuses."""
+
+    def asked(*arguments: object) -> Any:
+        done = run_here(*map(str, arguments), "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+    return asked
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs `busfare` in a process of its own, whose standard output is as wide as a pipe."""
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | variables
+    return subprocess.run(
+        [*BUSFARE, *arguments], capture_output=True, text=True, timeout=120, env=environment
+    )

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from busfare.cli import COMMANDS
 from busfare.cli.report import import_ahead
-from tests.conftest import Run
+from tests.conftest import BUSFARE, Run, run
 from tests.trace.build_kineto import call, write_kineto
 from tests.trace.build_kineto import copy as kineto_copy
 from tests.traces import EXAMPLES
@@ -25,19 +26,7 @@ from tests.traces import EXAMPLES
 TRACE = str(EXAMPLES / "smooth-out-of-core-h100.json.gz")
 OTHER = str(EXAMPLES / "smooth-out-of-core-h200.json.gz")
 
-ASKED = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from busfare.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
-def test_help_names_every_command() -> None:
-    done = run("--help")
-    assert done.returncode == 0
-    for command in ("report", "what-if", "project", "compare", "price", "plan", "nodes", "export", "demo"):
-        assert command in done.stdout
+ASKED = "--h2d 336MB --d2h 504MB --kernel 12ms --node h100-sxm"
 
 
 @pytest.mark.parametrize("arguments", [(), ("bench",)])
@@ -46,6 +35,7 @@ def test_without_a_command_they_are_listed(arguments: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(" ".join(("Usage: busfare", *arguments)))
     assert "Commands:" in done.stderr and len(done.stderr.splitlines()) > 5
+    assert arguments or all(f"  {name} " in done.stderr for name in COMMANDS)
 
 
 def test_version_is_the_package_s() -> None:
@@ -81,25 +71,23 @@ def test_a_command_loads_no_more_than_it_needs(
 @pytest.mark.parametrize(
     ("arguments", "schema"),
     [
-        (("report", TRACE), "busfare.report/1"),
-        (("project", TRACE, "--to", "gh200", "--to", "pcie:4x16"), "busfare.project/1"),
-        (("compare", TRACE, OTHER), "busfare.compare/1"),
-        (("what-if", TRACE, "--pin", "--streams", "3"), "busfare.what-if/1"),
-        (("what-if", "--async", TRACE, "--remove", "d2h", "--kernels", "0.5x"), "busfare.what-if/1"),
-        (("price", "--node", "h100-sxm", "--bytes", "64MiB"), "busfare.price/1"),
-        (
-            ("price", "--node", "summit", "--bytes", "1G", "--collective", "all_to_all", "--ranks", "6"),
-            "busfare.price/1",
-        ),
-        (("plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "k20"), "busfare.plan/1"),
-        (("plan", "kv", "--node", "k20", "--bytes-per-token", "128KiB"), "busfare.plan-kv/1"),
-        (("plan", "--from-trace", TRACE, "--kernel-name", "smooth"), "busfare.plan/1"),
-        (("nodes",), "busfare.nodes/1"),
-        (("nodes", "show", "summit"), "busfare.nodes/1"),
+        (f"report {TRACE}", "busfare.report/1"),
+        (f"project {TRACE} --to gh200 --to pcie:4x16", "busfare.project/1"),
+        (f"compare {TRACE} {OTHER}", "busfare.compare/1"),
+        (f"what-if {TRACE} --pin --streams 3", "busfare.what-if/1"),
+        (f"what-if --async {TRACE} --remove d2h --kernels 0.5x", "busfare.what-if/1"),
+        ("price --node h100-sxm --bytes 64MiB", "busfare.price/1"),
+        ("price --node summit --bytes 1G --collective all_to_all --ranks 6", "busfare.price/1"),
+        ("price --node h200-sxm --from h100-sxm --kernel other --seconds 1.2ms", "busfare.price/1"),
+        ("plan --h2d 336MB --d2h 504MB --kernel 12ms --node k20", "busfare.plan/1"),
+        ("plan kv --node k20 --bytes-per-token 128KiB", "busfare.plan-kv/1"),
+        (f"plan --from-trace {TRACE} --kernel-name smooth", "busfare.plan/1"),
+        ("nodes", "busfare.nodes/1"),
+        ("nodes show summit", "busfare.nodes/1"),
     ],
 )
-def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: tuple[str, ...], schema: str) -> None:
-    done = run_here(*arguments, "--json")
+def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, schema: str) -> None:
+    done = run_here(*shlex.split(arguments), "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert next(iter(result.items())) == ("schema", schema)
@@ -108,95 +96,78 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: tuple[str
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("repotr",), "Did you mean one of: 'export', 'record', 'report'"),
-        (("report",), "Missing argument"),
-        (("report", "no/such/file"), "cannot be read"),
-        (("report", __file__), "not a trace"),
-        (("report", TRACE, "--node", "h100sxm"), "did you mean h100-sxm"),
-        (("project", TRACE, "--to", "gh200", "--model", "magic"), "magic"),
-        (("project", TRACE, "--to", "gh200", "--host", "magic"), "--host"),
-        (("what-if", TRACE, "--node", "gh200", "--host", "magic"), "--host"),
-        (("price", "--node", "gh200", "--bytes", "many"), "is not a size"),
-        (("price", "--node", "gh200", "--bytes", "8", "--collective", "all_reduce"), "--ranks 8"),
-        (
-            (
-                "price",
-                "--node",
-                "gh200",
-                "--bytes",
-                "8",
-                "--collective",
-                "sum",
-                "--ranks",
-                "2",
-                "--hosts",
-                "2",
-            ),
-            "sum",
-        ),
-        (("price", "--node", "gh200", "--bytes", "9e99GB"), "more than busfare reckons with"),
-        (("price", "--node", "gh200", "--bytes", "-5"), "is not a size"),
-        (("price", "--node", "gh200", "--bytes", "4096", "--direction", "sideways"), "sideways"),
-        (("plan",), "nothing crosses the bus"),
-        (("plan", *ASKED, "--h2d", "-3MB"), "negative"),
-        (("plan", *ASKED, "--h2d", "0MB"), "is zero"),
-        (("plan", *ASKED, "--h2d", "1EB"), "more than busfare reckons with"),
-        (("plan", *ASKED, "--h2d", "336 bananas"), "or a unit (B, kB, MB"),
-        (("plan", *ASKED, "--kernel", "12"), "write a unit (ns, us"),
-        (("plan", *ASKED, "--kernel", "0ms"), "is zero"),
-        (("plan", *ASKED, "--kernel", "9e99s"), "more than busfare reckons with"),
-        (("plan", *ASKED, "--streams", "4.5"), "no whole number"),
-        (("plan", *ASKED, "--streams", "64", "--levels", "42"), "more than the 42 levels"),
-        (("plan", *ASKED, "--accesses-in", "0"), "is zero"),
-        (("plan", *ASKED, "--memory", "paged"), "pinned, pageable"),
-        (("plan", *ASKED, "--kernel-at", "42:15ms"), "STREAMS=TIME"),
-        (("plan", *ASKED, "--chunks", "1,two"), "is not a number"),
-        (("plan", *ASKED, "--sweep", "moon"), "link, streams, bytes, kernel"),
-        (("plan", *ASKED, "--node", "h100sxm"), "did you mean h100-sxm"),
-        (("plan", *ASKED, "--to", "gh2000"), "gh200"),
-        (("plan", "--h2d", "1MB", "--node", "pcie:4x16"), "kernel time is not known"),
-        (("plan", "--h2d", "1MB", "--kernel", "1ms"), "--node"),
-        (("plan", "no-such.toml"), "not there"),
-        (("plan", "no-such.toml", "--h2d", "1MB"), "leave it out"),
-        (("plan", "--from-trace", TRACE), "--kernel-name REGEX"),
-        (("plan", "--from-trace", TRACE, "--kernel-name", "("), "not a regular expression"),
-        (("plan", "--from-trace", TRACE, "--kernel-name", "absent"), "it has smooth"),
-        (("nodes", "show", "sumit"), "summit"),
-        (("nodes", "check", "no-such.toml"), "no such file"),
-        (("export", TRACE, "--to", "xml", "-o", "x"), "parquet, perfetto"),
-        (("report", TRACE, "no/such/file"), "cannot be read"),
-        (("report", "no/such/*.sqlite"), "nothing matches"),
-        (("report", "/"), "the root of all files"),
-        (("report", TRACE, "--jobs", "0"), "from 1 to"),
-        (("report", TRACE, "--jobs", "many"), "'--jobs'"),
-        (("report", TRACE, "--slurm", "nodes"), "--slurm"),
-        (("report", TRACE, "--scheduler", "nowhere"), "no Dask scheduler answers"),
-        (("report", TRACE, "--resume", "/proc/no"), "cannot be used to resume"),
-        (("report", TRACE, "--html", "/proc/no/page.html"), "cannot be written"),
-        (("report", TRACE, "--unrecorded", "12"), "not a time"),
-        (("report", TRACE, "--unrecorded", "1s", "--jobs", "2"), "give it with one trace"),
-        (("report", TRACE, "--fail-if", "exposed"), "exposed > 20%"),
-        (("report", TRACE, "--fail-if", "exposed > much"), "is not a time"),
-        (("report", TRACE, "--fail-if", "colour > 3"), "one of exposed"),
-        (("what-if", TRACE), "say what to change"),
-        (("what-if", TRACE, "--pin", "("), "not a regular expression"),
-        (("what-if", TRACE, "--pin", "(?=h2d)"), "look-around"),
-        (("what-if", TRACE, "--kernels", "(a)\\1=2x"), "not a regular expression"),
-        (("what-if", TRACE, "--streams", "0"), "1 to 1024"),
-        (("what-if", TRACE, "--pin", "--unrecorded", "12"), "not a time"),
-        (("what-if", TRACE, "--remove", "kernels"), "one of h2d"),
-        (("what-if", TRACE, "--batch-below", "64 bananas"), "not a size"),
-        (("what-if", TRACE, "--copy-speed", "fast"), "write a factor"),
-        (("what-if", TRACE, "--kernels", "clock"), "compares two nodes"),
-        (("what-if", TRACE, "--node", "h100sxm"), "did you mean h100-sxm"),
-        (("what-if", TRACE, "--dedupe"), "--fingerprint"),
-        (("what-if", "no/such/file", "--pin"), "cannot be read"),
+        ("repotr", "Did you mean one of: 'export', 'record', 'report'"),
+        ("report", "Missing argument"),
+        ("report no/such/file", "cannot be read"),
+        (f"report {__file__}", "not a trace"),
+        (f"report {TRACE} --node h100sxm", "did you mean h100-sxm"),
+        (f"project {TRACE} --to gh200 --model magic", "magic"),
+        (f"project {TRACE} --to gh200 --host magic", "--host"),
+        (f"what-if {TRACE} --node gh200 --host magic", "--host"),
+        ("price --node gh200 --bytes many", "is not a size"),
+        ("price --node gh200 --bytes 8 --collective all_reduce", "--ranks 8"),
+        ("price --node gh200 --bytes 8 --collective sum --ranks 2 --hosts 2", "sum"),
+        ("price --node gh200 --bytes 9e99GB", "more than busfare reckons with"),
+        ("price --node gh200 --bytes -5", "is not a size"),
+        ("price --node gh200 --bytes 4096 --direction sideways", "sideways"),
+        ("plan", "nothing crosses the bus"),
+        (f"plan {ASKED} --h2d -3MB", "negative"),
+        (f"plan {ASKED} --h2d 0MB", "is zero"),
+        (f"plan {ASKED} --h2d 1EB", "more than busfare reckons with"),
+        (f"plan {ASKED} --h2d '336 bananas'", "or a unit (B, kB, MB"),
+        (f"plan {ASKED} --kernel 12", "write a unit (ns, us"),
+        (f"plan {ASKED} --kernel 0ms", "is zero"),
+        (f"plan {ASKED} --kernel 9e99s", "more than busfare reckons with"),
+        (f"plan {ASKED} --streams 4.5", "no whole number"),
+        (f"plan {ASKED} --streams 64 --levels 42", "more than the 42 levels"),
+        (f"plan {ASKED} --accesses-in 0", "is zero"),
+        (f"plan {ASKED} --memory paged", "pinned, pageable"),
+        (f"plan {ASKED} --kernel-at 42:15ms", "STREAMS=TIME"),
+        (f"plan {ASKED} --chunks 1,two", "is not a number"),
+        (f"plan {ASKED} --sweep moon", "link, streams, bytes, kernel"),
+        (f"plan {ASKED} --node h100sxm", "did you mean h100-sxm"),
+        (f"plan {ASKED} --to gh2000", "gh200"),
+        ("plan --h2d 1MB --node pcie:4x16", "kernel time is not known"),
+        ("plan --h2d 1MB --kernel 1ms", "--node"),
+        ("plan no-such.toml", "not there"),
+        ("plan no-such.toml --h2d 1MB", "leave it out"),
+        (f"plan --from-trace {TRACE}", "--kernel-name REGEX"),
+        (f"plan --from-trace {TRACE} --kernel-name '('", "not a regular expression"),
+        (f"plan --from-trace {TRACE} --kernel-name absent", "it has smooth"),
+        ("nodes show sumit", "summit"),
+        ("nodes check no-such.toml", "no such file"),
+        (f"export {TRACE} --to xml -o x", "parquet, perfetto"),
+        (f"report {TRACE} no/such/file", "cannot be read"),
+        ("report 'no/such/*.sqlite'", "nothing matches"),
+        ("report /", "the root of all files"),
+        (f"report {TRACE} --jobs 0", "from 1 to"),
+        (f"report {TRACE} --jobs many", "'--jobs'"),
+        (f"report {TRACE} --slurm nodes", "--slurm"),
+        (f"report {TRACE} --scheduler nowhere", "no Dask scheduler answers"),
+        (f"report {TRACE} --resume /proc/no", "cannot be used to resume"),
+        (f"report {TRACE} --html /proc/no/page.html", "cannot be written"),
+        (f"report {TRACE} --unrecorded 12", "not a time"),
+        (f"report {TRACE} --unrecorded 1s --jobs 2", "give it with one trace"),
+        (f"report {TRACE} --fail-if exposed", "exposed > 20%"),
+        (f"report {TRACE} --fail-if 'exposed > much'", "is not a time"),
+        (f"report {TRACE} --fail-if 'colour > 3'", "one of exposed"),
+        (f"what-if {TRACE}", "say what to change"),
+        (f"what-if {TRACE} --pin '('", "not a regular expression"),
+        (f"what-if {TRACE} --pin '(?=h2d)'", "look-around"),
+        (f"what-if {TRACE} --kernels '(a)\\1=2x'", "not a regular expression"),
+        (f"what-if {TRACE} --streams 0", "1 to 1024"),
+        (f"what-if {TRACE} --pin --unrecorded 12", "not a time"),
+        (f"what-if {TRACE} --remove kernels", "one of h2d"),
+        (f"what-if {TRACE} --batch-below '64 bananas'", "not a size"),
+        (f"what-if {TRACE} --copy-speed fast", "write a factor"),
+        (f"what-if {TRACE} --kernels clock", "compares two nodes"),
+        (f"what-if {TRACE} --node h100sxm", "did you mean h100-sxm"),
+        (f"what-if {TRACE} --dedupe", "--fingerprint"),
+        ("what-if no/such/file --pin", "cannot be read"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(
-    run_here: Run, arguments: tuple[str, ...], told: str
-) -> None:
-    done = run_here(*arguments)
+def test_what_cannot_be_used_is_told_in_one_line(run_here: Run, arguments: str, told: str) -> None:
+    done = run_here(*shlex.split(arguments))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("busfare: ")
@@ -214,30 +185,30 @@ def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("traces", "limit", "status"),
     [
-        ((TRACE,), "exposed > 20%", 1),
-        ((TRACE,), "exposed > 99.9%", 0),
-        ((TRACE,), "makespan > 100ms", 1),
-        ((TRACE,), "bytes > 1GB", 1),
-        ((TRACE,), "count >= 49", 0),
-        ((TRACE, OTHER), "makespan > 1s", 0),
-        ((TRACE, OTHER), "makespan > 1ms", 1),
-        ((TRACE, OTHER), "exposed < 99%", 1),
-        ((TRACE, OTHER), "bytes > 1TB", 0),
+        (f"{TRACE}", "exposed > 20%", 1),
+        (f"{TRACE}", "exposed > 99.9%", 0),
+        (f"{TRACE}", "makespan > 100ms", 1),
+        (f"{TRACE}", "bytes > 1GB", 1),
+        (f"{TRACE}", "count >= 49", 0),
+        (f"{TRACE} {OTHER}", "makespan > 1s", 0),
+        (f"{TRACE} {OTHER}", "makespan > 1ms", 1),
+        (f"{TRACE} {OTHER}", "exposed < 99%", 1),
+        (f"{TRACE} {OTHER}", "bytes > 1TB", 0),
     ],
 )
 def test_a_limit_that_is_passed_sets_the_exit_status(
-    run_here: Run, traces: tuple[str, ...], limit: str, status: int
+    run_here: Run, traces: str, limit: str, status: int
 ) -> None:
-    done = run_here("report", *traces, "--fail-if", limit, "--json")
+    done = run_here("report", *traces.split(), "--fail-if", limit, "--json")
     assert done.returncode == status
     assert json.loads(done.stdout)["schema"].startswith("busfare.report")
     assert len(done.stderr.splitlines()) == status
-    passed = "the job: limit passed" if len(traces) > 1 else f"{TRACE}: limit passed"
+    passed = f"{TRACE if traces == TRACE else 'the job'}: limit passed"
     assert (passed in done.stderr) == bool(status)
 
 
 def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
-    line, page = tmp_path / "line.json", tmp_path / "page.html"
+    line, page = tmp_path / "line.json", tmp_path / "new" / "page.html"
     done = run("what-if", TRACE, "--pin", "h2d", "--wide", "--perfetto", str(line), "--html", str(page))
     assert done.returncode == 0
     assert "pin the host buffers of h2d" in done.stdout
@@ -245,21 +216,13 @@ def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
         e["args"]["name"] for e in json.loads(line.read_text())["traceEvents"] if e["name"] == "process_name"
     }
     assert {name.partition(":")[0] for name in names} == {"recorded", "predicted"}
-    assert page.read_text().endswith("</html>")
-
-
-def test_the_catalogues_nodes_are_listed() -> None:
-    done = run("nodes")
-    assert done.returncode == 0
-    for name in ("titan", "summit", "gh200", "mi300x", "rtx-5090"):
-        assert name in done.stdout
-    assert max(len(line) for line in done.stdout.splitlines()) <= 160
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>") and text.endswith("</html>")
 
 
 def test_gpus_are_found_by_a_word_of_their_name() -> None:
-    done = run("nodes", "3060")
-    assert done.returncode == 0, done.stderr
-    assert {line.split()[0] for line in done.stdout.splitlines() if line.startswith("rtx-")} == {
+    found = [line.split()[0] for line in run("nodes", "3060").stdout.splitlines() if line]
+    assert {name for name in found if name.startswith("rtx")} == {
         "rtx-3060",
         "rtx-3060-laptop",
         "rtx-3060-ti",
@@ -269,14 +232,6 @@ def test_gpus_are_found_by_a_word_of_their_name() -> None:
     assert run("nodes", "no-such-gpu").returncode == 2
     shown = run("nodes", "show", "rtx-3060-laptop")
     assert "PCIe 4 x16" in shown.stdout and "A notebook may connect" in shown.stdout
-
-
-def test_a_page_is_written_where_it_was_asked_for(tmp_path: Path) -> None:
-    page = tmp_path / "new" / "page.html"
-    done = run("report", TRACE, "--html", str(page))
-    assert done.returncode == 0
-    assert (done.stderr, page.stat().st_size > 1000) == ("", True)
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_the_demonstration_shows_a_change_that_matters_and_ends_by_naming_its_page(tmp_path: Path) -> None:
@@ -334,16 +289,14 @@ def test_a_limit_holds_where_nobody_reads_to_the_end() -> None:
 
 
 def run_in_shell(where: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = shlex.join([sys.executable, "-c", "from busfare.cli import main; main()", *arguments])
-    shell = ["bash", "-o", "pipefail", "-c", f"{command} {where}"]
+    shell = ["bash", "-o", "pipefail", "-c", f"{shlex.join([*BUSFARE, *arguments])} {where}"]
     return subprocess.run(shell, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:
-    command = [sys.executable, "-c", "from busfare.cli import main; main()", "nodes", "--json"]
+    command = [*BUSFARE, "nodes", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+        assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 0
@@ -376,11 +329,9 @@ def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
     for number in range(files):
         (folder / f"rank{number:03}.json.gz").write_bytes(Path(TRACE).read_bytes())
     arguments = ["report", str(folder), "--jobs", "2", "--resume", str(tmp_path / "kept"), "--json"]
-    command = [sys.executable, "-c", "from busfare.cli import main; main()", *arguments]
     kept = tmp_path / "kept" / "partials.jsonl"
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*BUSFARE, *arguments], text=True, start_new_session=True, **pipes) as process:
         while process.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") >= 3):
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
@@ -400,7 +351,7 @@ def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
 def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"rank{number}.json.gz").write_bytes(Path(TRACE).read_bytes())
-    command = [sys.executable, "-m", "busfare", "report", str(tmp_path), "--json"]
+    command = [*BUSFARE, "report", str(tmp_path), "--json"]
     ours, theirs = os.openpty()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)

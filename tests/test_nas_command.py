@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from busfare.cli.nas import VARIABLE, rates
 from busfare.node import load_node
+from tests.conftest import run
 
 RUNNER = "import json, sys\nprint(json.dumps(sys.argv[1:]))\nsys.exit(5)\n"
-
-
-def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "busfare", "bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
 
 
 def test_options_reach_the_runner_and_its_status_comes_back(tmp_path: Path) -> None:
     (tmp_path / "__main__.py").write_text(RUNNER)
     asked = ("--class", "S", "--ranks", "1,2", "--node", "h200-sxm", "--json", "--html", "page.html")
     for options, variables in ((("--runner", str(tmp_path)), {}), ((), {VARIABLE: str(tmp_path)})):
-        done = run("ft", *asked, *options, **variables)
+        done = run("bench", "ft", *asked, *options, **variables)
         assert (done.returncode, done.stderr) == (5, "")
         benchmark, *arguments = json.loads(done.stdout)
         assert benchmark == "ft"
@@ -44,12 +37,12 @@ def test_options_reach_the_runner_and_its_status_comes_back(tmp_path: Path) -> N
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], message: str) -> None:
-    done = run(*arguments)
+    done = run("bench", *arguments)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert message in done.stderr
 
 
 def test_the_runner_beside_this_source_is_used() -> None:
-    done = run("mg", "--class", "Q")
+    done = run("bench", "mg", "--class", "Q")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nas_bench: --class 'Q': give one of S, W, A" in done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import Ask
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport
 from tests.trace.build_nvprof import EPOCH, small_file
@@ -19,18 +19,6 @@ from tests.traces import EXAMPLES
 EXAMPLE = EXAMPLES / "smooth-out-of-core-h100.json.gz"
 MS = 1_000_000
 DIRECTIONS = {"h2d": 11, "d2h": 12}
-Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def ask(run_here: Run) -> Ask:
-    """What a command answers as JSON; its message where it refuses."""
-
-    def asked(*arguments: object) -> Any:
-        done = run_here(*map(str, arguments), "--json")
-        return json.loads(done.stdout) if done.returncode == 0 else done.stderr
-
-    return asked
 
 
 def share_of_kernels(report: Any) -> float:

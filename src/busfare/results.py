@@ -27,6 +27,8 @@ GAIN_IS = {
 def rows_of(row: type[Row], rows: pl.DataFrame | Iterable[Any]) -> list[Row]:
     """Rows of a frame, or of other types with the same attributes, as rows of a result."""
     values = rows.to_dicts() if isinstance(rows, pl.DataFrame) else list(rows)
+    # To msgspec named tuples are arrays.
+    values = [one._asdict() if hasattr(one, "_asdict") else one for one in values]
     return msgspec.convert(values, list[row], from_attributes=True)  # type: ignore[valid-type]
 
 

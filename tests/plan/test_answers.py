@@ -16,7 +16,7 @@ from busfare.plan.roofline import roofline_of
 from busfare.plan.streams import WITHIN
 from busfare.plan.sweep import faster_link, sweep
 from busfare.report.html import page
-from busfare.report.plan_document import plan_document
+from busfare.report.plan_documents import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.terminal import show
 from busfare.trace import read

@@ -34,45 +34,51 @@ ordinal = st.one_of(st.none(), st.integers(-2, 3), st.just(2**31 - 1))
 name = st.one_of(st.none(), st.text(max_size=8))
 
 
-@st.composite
-def operation(draw: st.DrawFn) -> dict[str, Any]:
-    start = draw(times)
-    end = draw(times) if draw(st.booleans()) or start is None else start + draw(st.integers(0, 50))
-    return {
-        "kind": draw(st.sampled_from(tables.KINDS)),
-        "direction": draw(st.one_of(st.none(), st.sampled_from(tables.DIRECTIONS))),
-        "start_ns": start,
-        "end_ns": end,
-        "bytes": draw(sizes),
-        "source_memory": draw(memory),
-        "destination_memory": draw(memory),
-        "device": draw(ordinal),
-        "peer_device": draw(ordinal),
-        "stream": draw(st.one_of(st.none(), st.integers(-1, 2**40))),
-        "process": draw(ordinal),
-        "correlation": draw(st.one_of(st.none(), st.integers(0, 3))),
-        "name": draw(name),
-        "copy_count": draw(st.one_of(st.none(), st.integers(1, 5))),
-    }
+lengths = st.one_of(st.none(), st.integers(0, 50))
 
 
-@st.composite
-def called(draw: st.DrawFn) -> dict[str, Any]:
-    return {
-        "start_ns": draw(times),
-        "end_ns": draw(times),
-        "process": draw(ordinal),
-        "thread": draw(ordinal),
-        "name": draw(st.one_of(name, st.sampled_from(["cudaMemcpy", "cudaMemcpyToSymbol", "cudaFree"]))),
-        "correlation": draw(st.one_of(st.none(), st.integers(0, 3))),
-        "waits_for": draw(st.sampled_from(tables.WAITS_FOR)),
+def ended(row: dict[str, Any]) -> dict[str, Any]:
+    """Of the length that is asked for, where its start is known."""
+    length, start = row.pop("length"), row["start_ns"]
+    return row if None in (length, start) else row | {"end_ns": start + length}
+
+
+operations_of = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(tables.KINDS),
+        "direction": st.one_of(st.none(), st.sampled_from(tables.DIRECTIONS)),
+        "start_ns": times,
+        "end_ns": times,
+        "length": lengths,
+        "bytes": sizes,
+        "source_memory": memory,
+        "destination_memory": memory,
+        "device": ordinal,
+        "peer_device": ordinal,
+        "stream": st.one_of(st.none(), st.integers(-1, 2**40)),
+        "process": ordinal,
+        "correlation": st.one_of(st.none(), st.integers(0, 3)),
+        "name": name,
+        "copy_count": st.one_of(st.none(), st.integers(1, 5)),
     }
+).map(ended)
+calls_of = st.fixed_dictionaries(
+    {
+        "start_ns": times,
+        "end_ns": times,
+        "process": ordinal,
+        "thread": ordinal,
+        "name": st.one_of(name, st.sampled_from(["cudaMemcpy", "cudaMemcpyToSymbol", "cudaFree"])),
+        "correlation": st.one_of(st.none(), st.integers(0, 3)),
+        "waits_for": st.sampled_from(tables.WAITS_FOR),
+    }
+)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(operation(), max_size=8),
-    st.lists(called(), max_size=4),
+    st.lists(operations_of, max_size=8),
+    st.lists(calls_of, max_size=4),
     st.sampled_from([None, "NVIDIA H100 PCIe"]),
 )
 def test_a_report_comes_out_of_anything(
@@ -127,8 +133,8 @@ EVERYTHING: dict[str, Any] = {
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(operation(), max_size=10),
-    st.lists(called(), max_size=6),
+    st.lists(operations_of, max_size=10),
+    st.lists(calls_of, max_size=6),
     st.sampled_from([None, "h100-probed", "dgx-a100"]),
 )
 def test_an_answer_to_what_if_comes_out_of_anything(

@@ -43,11 +43,6 @@ def test_a_time_line_reads_back_as_microseconds(tmp_path: Path) -> None:
     ]
 
 
-def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="parquet, perfetto"):
-        export(trace(), "xml", tmp_path / "x")
-
-
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot be written"):

@@ -21,7 +21,7 @@ from busfare.report.html import page
 from busfare.report.job_document import job_document
 from busfare.report.lanes import BARS_A_LANE, lanes_of
 from busfare.report.measured_documents import methods_document, probe_document, strategies_document
-from busfare.report.plan_document import plan_document
+from busfare.report.plan_documents import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document, what_if_document
 from busfare.report.summary import summarise

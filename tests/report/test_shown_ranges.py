@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from busfare.node import load_node
 from busfare.project import project, projected
 from busfare.report.html import page
-from busfare.report.plan_document import plan_document
+from busfare.report.plan_documents import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document
 from busfare.report.terminal import show
@@ -22,7 +21,7 @@ from busfare.timeline.changes.elsewhere import on_node
 from busfare.timeline.changes.pin import pin
 from busfare.timeline.changes.waiting import without_waiting
 from busfare.trace import read
-from tests.conftest import Run
+from tests.conftest import Ask
 from tests.job.build_job import write_job
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 
@@ -32,21 +31,6 @@ KERNEL = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms")
 RUNGS = {"datasheet", "typical", "probed", "calibrated", "class", "counters"}
 #: Limits, which are no predictions of what will be: what a link takes at its full rate, what a benchmark cannot beat.
 LIMITS = {"forward", "back", "limit"}
-
-
-Ask = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def asked(run_here: Run) -> Ask:
-    """What a command answers as JSON."""
-
-    def answer(*arguments: str) -> dict[str, Any]:
-        done = run_here(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
-
-    return answer
 
 
 def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | None, dict[str, Any]]]:
@@ -83,17 +67,17 @@ def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | Non
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else None,
 )
 def test_every_predicted_time_of_a_command_stands_in_a_range(
-    asked: Ask, arguments: tuple[str, ...], least: int
+    ask: Ask, arguments: tuple[str, ...], least: int
 ) -> None:
-    found = list(predictions(asked(*arguments)))
+    found = list(predictions(ask(*arguments)))
     assert len(found) >= least
     check(found)
 
 
-def test_every_gain_of_a_job_stands_in_a_range(asked: Ask, tmp_path: Path) -> None:
+def test_every_gain_of_a_job_stands_in_a_range(ask: Ask, tmp_path: Path) -> None:
     folder = write_job(tmp_path / "job", 3)
     (folder / "train.json.gz").write_bytes(Path(TRAIN).read_bytes())
-    found = list(predictions(asked("report", str(folder), "--node", "h100-sxm")))
+    found = list(predictions(ask("report", str(folder), "--node", "h100-sxm")))
     assert found
     check(found)
 
@@ -139,8 +123,8 @@ def test_what_a_change_leaves_alone_has_no_range(changes: list[Change]) -> None:
         assert (row.high_seconds == row.low_seconds) == (row.touched == 0)
 
 
-def test_compare_counts_the_truths_inside(asked: Ask) -> None:
-    result = asked("compare", HERE, HERE, "--from", "h100-sxm", "--to", "h100-sxm")
+def test_compare_counts_the_truths_inside(ask: Ask) -> None:
+    result = ask("compare", HERE, HERE, "--from", "h100-sxm", "--to", "h100-sxm")
     same = next(m for m in result["models"] if m["model"] == "calibrated")
     assert same["wmape_percent"] == pytest.approx(0.0, abs=1e-6)
     assert same["inside_percent"] == 100.0

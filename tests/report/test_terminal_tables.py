@@ -7,12 +7,10 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 from collections import Counter
 from fcntl import ioctl
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -24,6 +22,7 @@ from busfare.advise import amounts
 from busfare.cli import app
 from busfare.report.document import Column, Document, Table, numbers, words
 from busfare.report.terminal import render
+from tests.conftest import BUSFARE, run
 from tests.traces import EXAMPLES
 from validation.stored import probe_raw
 
@@ -120,18 +119,10 @@ def test_one_is_no_plural(number: int, what: str, said: str) -> None:
     assert amounts.several(number, what) == said
 
 
-def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    code = "from busfare.cli import main; main()"
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], text=True, check=True, env=environment, **more
-    )
-
-
 def test_a_pipe_is_wide_and_wide_shortens_nothing() -> None:
-    piped = run("report", TRAINING, capture_output=True).stdout
+    piped = run("report", TRAINING).stdout
     assert 100 < max(map(len, piped.splitlines())) <= 160 and "…" in piped
-    wide = run("report", TRAINING, "--wide", capture_output=True).stdout
+    wide = run("report", TRAINING, "--wide").stdout
     assert "…" not in wide
     assert any(line.startswith("void cudnn::bn_bw") and line.endswith(" ms") for line in wide.splitlines())
 
@@ -139,7 +130,7 @@ def test_a_pipe_is_wide_and_wide_shortens_nothing() -> None:
 def test_a_terminal_is_as_wide_as_it_is() -> None:
     ours, its = pty.openpty()
     ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    run("nodes", stdout=its, stderr=subprocess.PIPE)
+    subprocess.run([*BUSFARE, "nodes"], check=True, stdout=its, env={**os.environ, "COLUMNS": ""})
     os.close(its)
     text = os.read(ours, 1 << 16).decode()
     os.close(ours)
@@ -162,7 +153,8 @@ WRITING = {
 @pytest.mark.parametrize("name", WRITING)
 def test_nothing_is_said_on_standard_error_when_all_is_well(name: str, tmp_path: Path) -> None:
     arguments = [part.format(folder=tmp_path / "new") for part in WRITING[name]]
-    assert run(*arguments, capture_output=True).stderr == ""
+    done = run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_command_is_rendered_here() -> None:

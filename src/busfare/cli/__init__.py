@@ -22,7 +22,7 @@ __all__ = ["app", "main"]
 #: Each command, in the order of `busfare --help`: the module here that has it, and its name there.
 COMMANDS = {
     "report": ("report", "report"),
-    "what-if": ("what_if", "what_if"),
+    "what-if": ("traces", "what_if"),
     "project": ("traces", "project"),
     "compare": ("traces", "compare"),
     "price": ("nodes", "price"),

@@ -1,4 +1,4 @@
-"""What commands share: how they read traces, and how they answer."""
+"""What commands share: their options, how they read traces, and how they answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from busfare.errors import InputError
 from busfare.output import note, print_json, write_file
@@ -16,6 +18,16 @@ if TYPE_CHECKING:
     from busfare.node import Node
     from busfare.report.document import Document
     from busfare.trace import Trace
+
+
+def option(spec: str, help: str, **more: Any) -> Callable[[Any], Any]:
+    """An option, as its help shows it: `--direction -d NAME`, or with the name of its parameter, `--from from_ NODE`. What
+    its value is called has capitals.
+    """
+    *names, last = spec.split()
+    if last != last.lower():
+        return click.option(*names, metavar=last, help=help, **more)
+    return click.option(*names, last, help=help, **more)
 
 
 def answer(result: object, document: Callable[[], Document], json: bool, html: Path | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import busfare
+from busfare.cli.answer import option
 from busfare.errors import InputError
 from busfare.output import PATH, as_html, as_json
 
@@ -30,18 +31,14 @@ def nas_command(benchmark: str, what: str) -> click.Command:
     """The command of a benchmark, `ft` or `mg`."""
 
     @click.command(benchmark, help=what)
-    @click.option("--class", metavar="CLASS", help="S, W, A, B, C or D; C with a GPU, else A.")
-    @click.option("--ranks", metavar="N,…", help="Numbers of ranks; else what the machine has.")
-    @click.option(
-        "--modes", metavar="MODE,…", help="cpu, single, multiple, multiple-mps, funneled; else all."
-    )
-    @click.option("--build", metavar="DIR", type=PATH, help="Where the programs of hybrid/ are.")
-    @click.option("--timeout", metavar="S", type=float, help="A run may take so many seconds; else 600.")
-    @click.option("--from", metavar="FILE", type=PATH, help="Show what an earlier --json wrote.")
-    @click.option(
-        "--node", metavar="NODE", help="Take the limit from its parameters; else this GPU is measured."
-    )
-    @click.option("--runner", metavar="DIR", type=PATH, help=f"nas_bench of hybrid/; else ${VARIABLE}.")
+    @option("--class CLASS", "S, W, A, B, C or D; C with a GPU, else A.")
+    @option("--ranks N,…", "Numbers of ranks; else what the machine has.")
+    @option("--modes MODE,…", "cpu, single, multiple, multiple-mps, funneled; else all.")
+    @option("--build DIR", "Where the programs of hybrid/ are.", type=PATH)
+    @option("--timeout S", "A run may take so many seconds; else 600.", type=float)
+    @option("--from FILE", "Show what an earlier --json wrote.", type=PATH)
+    @option("--node NODE", "Take the limit from its parameters; else this GPU is measured.")
+    @option("--runner DIR", f"nas_bench of hybrid/; else ${VARIABLE}.", type=PATH)
     @as_json
     @as_html
     def run(node: str | None, runner: Path | None, json: bool, **given: Any) -> None:

@@ -8,88 +8,41 @@ from typing import Any
 
 import click
 
-from busfare.cli.answer import answer, optional_node
+from busfare.cli.answer import answer, option
 from busfare.errors import InputError
 from busfare.output import PATH, as_json, print_json
 
 
 @click.command()
-@click.option(
-    "--node",
-    metavar="NODE",
-    required=True,
-    help="Catalogue name, GPU, TOML file or link (pcie:4x16).",
+@option("--node NODE", "Catalogue name, GPU, TOML file or link (pcie:4x16).", required=True)
+@option("--bytes bytes_ N", "Of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, what it moves.")
+@option("--direction", "h2d, d2h, d2d or p2p.", default="h2d")
+@option("--memory", "pageable, pinned, managed, mapped or device.", default="pinned")
+@option("--latency-from NODE", "Node whose measured L+o to take.")
+@option("--kernel CLASS", "A kernel in place of a copy: gemm, elementwise, reduction, other …")
+@option(
+    "--collective KIND",
+    "A collective in place of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
 )
-@click.option(
-    "--bytes",
-    "bytes_",
-    metavar="N",
-    help="Of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, what it moves.",
-)
-@click.option("--direction", default="h2d", help="h2d, d2h, d2d or p2p.")
-@click.option("--memory", default="pinned", help="pageable, pinned, managed, mapped or device.")
-@click.option("--latency-from", metavar="NODE", help="Node whose measured L+o to take.")
-@click.option(
-    "--kernel", metavar="CLASS", help="A kernel in place of a copy: gemm, elementwise, reduction, other …"
-)
-@click.option(
-    "--collective",
-    metavar="KIND",
-    help="A collective in place of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
-)
-@click.option("--ranks", metavar="N", type=int, help="Of the collective: GPUs, one a rank.")
-@click.option("--hosts", metavar="N", type=int, default=1, help="Such nodes, with as many ranks on each.")
-@click.option("--nvls", is_flag=True, help="Reductions in the NVLink switch.")
-@click.option("--from", "from_", metavar="NODE", help="Where the kernel took --seconds.")
-@click.option("--seconds", metavar="TIME", help="What a launch took there: 1.2ms.")
-@click.option(
-    "--type", "number_type", metavar="TYPE", default="fp32", help="fp64, fp32, tf32, fp16, bf16, fp8 or int8."
-)
-@click.option("--flops", metavar="N", help="Operations of a launch: 12G.")
-@click.option("--shape", metavar="M,N,K", help="Sides of a product of matrices.")
-@click.option("--grid", metavar="X,Y,Z", help="Blocks of the launch.")
-@click.option("--block", metavar="X,Y,Z", help="Threads of a block.")
-@click.option("--registers", metavar="N", type=int, help="Registers a thread.")
-@click.option("--shared-bytes", metavar="SIZE", help="Shared memory a block.")
+@option("--ranks N", "Of the collective: GPUs, one a rank.", type=int)
+@option("--hosts N", "Such nodes, with as many ranks on each.", type=int, default=1)
+@option("--nvls", "Reductions in the NVLink switch.", is_flag=True)
+@option("--from from_ NODE", "Where the kernel took --seconds.")
+@option("--seconds TIME", "What a launch took there: 1.2ms.")
+@option("--type number_type TYPE", "fp64, fp32, tf32, fp16, bf16, fp8 or int8.", default="fp32")
+@option("--flops N", "Operations of a launch: 12G.")
+@option("--shape M,N,K", "Sides of a product of matrices.")
+@option("--grid X,Y,Z", "Blocks of the launch.")
+@option("--block X,Y,Z", "Threads of a block.")
+@option("--registers N", "Registers a thread.", type=int)
+@option("--shared-bytes SIZE", "Shared memory a block.")
 @as_json
-def price(
-    node: str,
-    bytes_: str | None,
-    direction: str,
-    memory: str,
-    latency_from: str | None,
-    collective: str | None,
-    ranks: int | None,
-    hosts: int,
-    nvls: bool,
-    json: bool,
-    **kernel: Any,
-) -> None:
+def price(json: bool, **asked: Any) -> None:
     """What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node."""
-    from busfare.node import load_node
-    from busfare.quantities import parse_bytes
-    from busfare.report.nodes import collective_price, kernel_price, prices
-    from busfare.report.prediction_documents import (
-        collective_price_document,
-        kernel_price_document,
-        prices_document,
-    )
+    from busfare.report.nodes import answer_price, price_document
 
-    size = parse_bytes(bytes_) if bytes_ else None
-    if collective:
-        carried = collective_price(load_node(node), collective, size, ranks, hosts, nvls)
-        answer(carried, lambda: collective_price_document(carried), json)
-        return
-    if kernel["kernel"]:
-        priced = kernel_price(load_node(node), size, **kernel)
-        answer(priced, lambda: kernel_price_document(priced), json)
-        return
-    if size is None:
-        raise InputError(
-            "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
-        )
-    result = prices(load_node(node), direction, memory, size, optional_node(latency_from))
-    answer(result, lambda: prices_document(result), json)
+    result = answer_price(asked)
+    answer(result, lambda: price_document(result), json)
 
 
 class Nodes(click.Group):
@@ -109,8 +62,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
     of your own.
     """
     if context.invoked_subcommand is None:
-        from busfare.report.nodes import catalogue
-        from busfare.report.prediction_documents import nodes_document
+        from busfare.report.nodes import catalogue, nodes_document
 
         result = catalogue()
         answer(result, lambda: nodes_document(result), json)
@@ -122,8 +74,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
 @click.pass_context
 def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
     """The nodes and GPUs that have every word in their name."""
-    from busfare.report.nodes import nodes_with
-    from busfare.report.prediction_documents import nodes_document
+    from busfare.report.nodes import nodes_document, nodes_with
 
     result = nodes_with(" ".join(words))
     asked = json or (context.parent is not None and context.parent.params["json"])

@@ -11,18 +11,18 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from busfare.cli.answer import answer, optional_node, read_trace
+from busfare.cli.answer import answer, option, optional_node, read_trace
 from busfare.output import OUTPUT, PATH, as_html, as_json
 
 if TYPE_CHECKING:
     from busfare.job.results import JobReport
     from busfare.node import Node
     from busfare.report.document import Document
-    from busfare.report.results import Report
+    from busfare.report.summary import Report
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -36,36 +36,21 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
     required=True,
     help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace; or the traces of a job: several, a folder, a quoted glob.",
 )
-@click.option(
-    "--from",
-    "--node",
-    "node",
-    metavar="NODE",
-    help="Where it was recorded; guessed from the GPU's name otherwise.",
+@option("--from --node node NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
+@option(
+    "--unrecorded TIME", "How long the run takes when it is not recorded: 1.5s; gains are then of that run."
 )
-@click.option(
-    "--unrecorded",
-    metavar="TIME",
-    help="How long the run takes when it is not recorded: 1.5s; gains are then of that run.",
-)
-@click.option(
-    "--fail-if",
-    metavar="LIMIT",
+@option(
+    "--fail-if LIMIT",
+    "Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
     multiple=True,
-    help="Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
 )
 @as_json
 @as_html
-@click.option("--jobs", metavar="N", type=int, help="Read so many traces at once, or in so many Slurm jobs.")
-@click.option("--scheduler", metavar="ADDRESS", help="Read them on the workers of this Dask scheduler.")
-@click.option(
-    "--slurm",
-    metavar="OPTIONS",
-    help="Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.",
-)
-@click.option(
-    "--resume", metavar="FOLDER", type=OUTPUT, help="Keep what is read here, and read nothing twice."
-)
+@option("--jobs N", "Read so many traces at once, or in so many Slurm jobs.", type=int)
+@option("--scheduler ADDRESS", "Read them on the workers of this Dask scheduler.")
+@option("--slurm OPTIONS", "Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.")
+@option("--resume FOLDER", "Keep what is read here, and read nothing twice.", type=OUTPUT)
 def report(
     traces: tuple[Path, ...],
     node: str | None,
@@ -73,10 +58,7 @@ def report(
     fail_if: tuple[str, ...],
     json: bool,
     html: Path | None,
-    jobs: int | None,
-    scheduler: str | None,
-    slurm: str | None,
-    resume: Path | None,
+    **asked: Any,
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
     from busfare.errors import InputError
@@ -89,7 +71,7 @@ def report(
         from busfare.report.limits import check, parse_limit
 
         limits = [parse_limit(text) for text in fail_if]
-    how = How(jobs, scheduler, slurm, resume)
+    how = How(**asked)
     how.check()
     one = None if how.asked else one_trace(list(traces))
     if one is None and unrecorded:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from busfare.node import Curve
 from busfare.plan.machine import Machine
 from busfare.plan.prediction import Prediction
@@ -30,8 +32,7 @@ MOST_ACCESSES, HALVINGS = 1e6, 10
 EFFORT = {strategy: place for place, strategy in enumerate(STRATEGIES)}
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, rename="{}_seconds".format):
     """Seconds: nothing beats full overlap, the longest part; no overlap is the explicit copy; mapped is [W14 eq 6]."""
 
     full_overlap: float

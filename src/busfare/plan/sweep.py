@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -26,26 +26,23 @@ HALVINGS = 6
 UNITS = {"link": "times the link's bandwidth", "streams": "streams", "bytes": "bytes", "kernel": "seconds"}
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """At `value`, the seconds of each strategy."""
 
     value: float
     best: str
-    seconds: dict[str, float]
+    seconds: dict[str, float] = msgspec.field(name="predicted_seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """From about `value` on, `after` is best instead of `before`."""
 
     value: float
-    before: str
-    after: str
+    before: str = msgspec.field(name="from")
+    after: str = msgspec.field(name="to")
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """The answer for one parameter; `asked` is its value in the question."""
 
     parameter: str

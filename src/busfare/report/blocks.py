@@ -1,14 +1,22 @@
-"""What several documents share: tables of paths and sizes, omissions, and the sentences about gains and ranges."""
+"""What several documents share: tables of paths and sizes, omissions, what ranks do together, and the sentences about gains
+and ranges.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from busfare.advise.amounts import count, rate, size, time
-from busfare.report.document import Cells, Items, Table, numbers, table, words
-from busfare.report.results import Omission, Part, RecordingCost, path_name
-from busfare.report.svg import Bar
+from busfare.advise.amounts import count, size, time
+from busfare.job.results import Clock, Collective, RankTimes
+from busfare.report.document import Block, Figure, Items, Table, Text, numbers, table, words
+from busfare.report.summary import Part, RecordingCost, path_name
+from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
+from busfare.trace import Omission
+
+if TYPE_CHECKING:
+    from busfare.timeline import PathPart
 
 RUNGS = {
     "datasheet": "data sheets",
@@ -16,11 +24,23 @@ RUNGS = {
     "probed": "what was measured on the machine",
     "calibrated": "the recorded times of this trace",
 }
+MOST_RANKS, DRAWN_RANKS = 10, 64
+#: Parts of a rank's run, as they are drawn.
+PARTS = {
+    "kernels": ("kernels_seconds", COLOUR["kernels"]),
+    "waiting for other ranks": ("waiting_seconds", COLOUR["h2d"]),
+    "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["communication"]),
+}
 
 
 def percent(change: float) -> str:
     """'+1.2%', and no minus before nothing."""
     return f"{round(change, 3) + 0.0:+.1%}"
+
+
+def change(old: float, new: float | None) -> str:
+    """From one time to another, in percent."""
+    return percent(new / old - 1) if old and new is not None else "–"
 
 
 def bar(row: Predicted | None, seconds: float | None = None) -> Bar:
@@ -30,14 +50,26 @@ def bar(row: Predicted | None, seconds: float | None = None) -> Bar:
     return Bar(row.predicted_seconds, str(row), row.low_seconds, row.high_seconds, predicted=True)
 
 
+def ranking_bars(
+    rows: Mapping[str, Predicted], axis: str = "predicted time", mark: float | None = None
+) -> Bars:
+    """Predictions by their names."""
+    return Bars(
+        list(rows), [BarSeries("predicted", COLOUR["h2d"], [*map(bar, rows.values())])], axis, mark=mark
+    )
+
+
+def predicted_lines(x: Sequence[float], named: Mapping[str, Sequence[float | None]]) -> list[Line]:
+    """Lines through predictions at the same `x`, by their names."""
+    return [
+        Line(name, COLOURS[n % len(COLOURS)], x, values, predicted=True)
+        for n, (name, values) in enumerate(named.items())
+    ]
+
+
 def paths(rows: Sequence[Path], title: str, most: int | None = None) -> Table:
     """Transfers by direction and memory kinds."""
-    figures: Cells[Path] = {
-        "count": lambda row: count(row.count),
-        "bytes": lambda row: size(row.bytes),
-        "time": lambda row: time(row.seconds),
-        "rate": lambda row: rate(row.bytes_per_second),
-    }
+    figures = {"count": "count", "bytes": "bytes", "time": "seconds", "rate": "bytes_per_second"}
     return table(rows, title, {"path": path_name}, figures, most=most)
 
 
@@ -50,31 +82,26 @@ def bar_of(share: float) -> str:
 def sizes(rows: Sequence[Sized]) -> Table:
     """Transfers in each decade of size, by count and by time [A19 figure 1]."""
     counts, seconds = sum(r.count for r in rows) or 1, sum(r.seconds for r in rows) or 1.0
-    columns = words("size") + numbers("count") + words("by count") + numbers("time") + words("by time")
-    cells = [
-        (
-            f"{size(r.lower_bytes)} – {size(r.upper_bytes)}",
-            count(r.count),
-            bar_of(r.count / counts),
-            time(r.seconds),
-            bar_of(r.seconds / seconds),
-        )
-        for r in rows
-    ]
-    return Table(columns, cells, "Transfers by size")
+    return table(
+        rows,
+        "Transfers by size",
+        {"size": lambda row: f"{size(row.lower_bytes)} – {size(row.upper_bytes)}"},
+        {"count": "count"},
+        {"by count": lambda row: bar_of(row.count / counts)},
+        {"time": "seconds"},
+        {"by time": lambda row: bar_of(row.seconds / seconds)},
+    )
 
 
-def parts(title: str, recorded: Sequence[Part], predicted: Sequence[Part] | None = None) -> Table:
+def parts(
+    title: str, recorded: Sequence[Part | PathPart], predicted: Sequence[PathPart] | None = None
+) -> Table:
     """A critical path, longest part first; or two of them beside each other."""
-    before = {part.part: part for part in recorded}
     if predicted is None:
-        rows = [(p.part, time(p.seconds), f"{p.share:.1%}") for p in recorded if p.share >= 0.001]
-        return Table(words(title) + numbers("time", "of the run"), rows)
-    after = {part.part: part for part in predicted}
-    cells = [
-        (name, *(time(own[name].seconds) if name in own else "0 s" for own in (before, after)))
-        for name in dict.fromkeys([*before, *after])
-    ]
+        shown = [part for part in recorded if part.share >= 0.001]
+        return table(shown, "", {title: "part"}, {"time": "seconds", "of the run": "share"})
+    both = [{part.part: part.seconds for part in path} for path in (recorded, predicted)]
+    cells = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
     return Table(words(title) + numbers("recorded", "predicted"), cells)
 
 
@@ -107,22 +134,21 @@ def recorder(cost: RecordingCost) -> str:
     return f"{taken}: unrecorded, the run takes {bare}."
 
 
-def overlaps(overlaps_with: Sequence[str], ids: Sequence[str]) -> list[str]:
-    """Which other findings, of those with `ids`, touch some of the same operations; nothing where none does."""
-    places = [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]
-    if not places:
-        return []
-    verb = "touch" if len(places) > 1 else "touches"
-    listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
-    return [f"Touches operations that {listed} {verb}, too: the gains do not add up."]
-
-
-def conditions(what_if: Sequence[str], rests_on: Sequence[str]) -> list[str]:
-    """Under which the gain holds, and the command that shows it; nothing where it was not replayed."""
-    if not what_if:
-        return []
-    command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
-    return [f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command]
+def beside_gain(
+    overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
+) -> list[str]:
+    """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
+    which conditions it holds, and the command that shows it.
+    """
+    sentences = []
+    if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
+        verb = "touch" if len(places) > 1 else "touches"
+        listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
+        sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
+    if what_if:
+        command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
+        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
+    return sentences
 
 
 def machine(facts: dict[str, object]) -> Table:
@@ -132,3 +158,82 @@ def machine(facts: dict[str, object]) -> Table:
     if isinstance(gpus, list):
         rows += [(f"GPU {n} {key}", str(value)) for n, gpu in enumerate(gpus) for key, value in gpu.items()]
     return Table(words("fact", "value"), rows, "What the system says", face="page")
+
+
+def communication_blocks(
+    collectives: Sequence[Collective], ranks: Sequence[RankTimes], clocks: Sequence[Clock]
+) -> list[Block]:
+    """What to show of them; nothing where nobody communicates."""
+    if not collectives:
+        return []
+    note = (
+        "Arrive: waiting until the last rank comes. Transfer: from then on. Last: who came last most often."
+    )
+    blocks: list[Block] = [
+        Text(_waited(collectives), title="Communication between ranks"),
+        table(
+            collectives,
+            "Collectives and messages by communicator (recorded; sums over its ranks)",
+            {"communicator": "communicator", "kind": lambda row: (row.kind or "several").replace("_", "-")},
+            {
+                "ranks": lambda row: "?" if row.ranks is None else count(row.ranks),
+                "count": "count",
+                "bytes": "bytes",
+                "arrive": "arrive_seconds",
+                "transfer": lambda row: time(
+                    row.seconds if row.transfer_seconds is None else row.transfer_seconds
+                ),
+                "last": lambda row: (
+                    "–" if row.last_rank is None else f"{row.last_rank} ({row.last[0].count} of {row.count})"
+                ),
+                "bus rate": "bus_bytes_per_second",
+            },
+            notes=[note],
+            most=MOST_RANKS,
+        ),
+        table(
+            sorted(ranks, key=lambda one: -one.waiting_seconds),
+            "Ranks, those that wait most first (recorded)",
+            {"rank": lambda row: f"{row.rank}" + (f" on {row.host}" if row.host else "")},
+            {
+                "whole run": "makespan_seconds",
+                "kernels": "kernels_seconds",
+                "communication": "communication_seconds",
+                "of it waiting": "waiting_seconds",
+                "exposed transfer": "exposed_transfer_seconds",
+            },
+            most=MOST_RANKS,
+        ),
+    ]
+    if 1 < len(ranks) <= DRAWN_RANKS:
+        blocks.append(_ranks_drawn(ranks))
+    tied = [clock.uncertainty_ns for clock in clocks if clock.uncertainty_ns is not None]
+    if len(tied) > 1 and max(tied):
+        most, rank = max((abs(clock.offset_ns), clock.rank) for clock in clocks)
+        sentence = f"Clocks are aligned by the ends of collectives: moved by up to {time(most * 1e-9)} (rank {rank}), "
+        blocks.append(Text(f"{sentence}uncertain by {time(max(tied) * 1e-9)} at most.", "dim"))
+    return blocks
+
+
+def _waited(collectives: Sequence[Collective]) -> str:
+    known = [row for row in collectives if row.arrive_seconds is not None]
+    wait = sum(row.arrive_seconds or 0.0 for row in known)
+    transfer = sum(row.transfer_seconds or 0.0 for row in known)
+    whole = wait + transfer
+    if not known or not whole:
+        return "No collective has more than one of its ranks here: who waits for whom is not known."
+    number = count(sum(row.count for row in known))
+    return (
+        f"{number} collectives and messages between ranks took {time(whole)} in all ranks together: "
+        f"{wait / whole:.0%} of it ({time(wait)}) waiting for the last rank to come, {time(transfer)} transfers."
+    )
+
+
+def _ranks_drawn(ranks: Sequence[RankTimes]) -> Figure:
+    series = []
+    for name, (field, colour) in PARTS.items():
+        own = [(one.rank, getattr(one, field)) for one in ranks]
+        bars = [Bar(seconds, hover=f"rank {rank}: {time(seconds)} {name}") for rank, seconds in own]
+        series.append(BarSeries(name, colour, bars))
+    bars_of = Bars([f"rank {one.rank}" for one in ranks], series, "of each rank's run", stacked=True)
+    return Figure("ranks", bars_of, "Where each rank's run goes")

@@ -13,11 +13,10 @@ from busfare.report.document import Block, Table, numbers, words
 from busfare.report.html import page
 from busfare.report.lanes import lanes_of
 from busfare.report.prediction_documents import projection_blocks, runs_figure
-from busfare.report.results import Outcome
 from busfare.report.summary import summarise
 from busfare.report.terminal import show
 from busfare.report.trace_document import report_document
-from busfare.report.what_ifs import answer_what_if
+from busfare.report.what_ifs import Outcome, answer_what_if
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
 

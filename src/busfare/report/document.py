@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
+from busfare.advise import amounts
+
 #: Where a block is shown: a page has room for what a terminal leaves out.
 Face = Literal["both", "terminal", "page"]
 RECORDED = (
@@ -76,14 +78,38 @@ class Table:
 
 
 Row = TypeVar("Row")
-Cells = Mapping[str, Callable[[Row], str]]
+#: By a column's heading what each row shows in it: a function's text, or the value at a path of keys.
+Cells = Mapping[str, str | Callable[[Row], str]]
+#: How a value is shown, by what its key says of the unit.
+UNITS: dict[str, Callable[[Any], str]] = {
+    "bytes_per_second": amounts.rate,
+    "seconds": amounts.time,
+    "bytes": amounts.size,
+    "share": "{:.1%}".format,
+}
 
 
-def table(rows: Sequence[Row], title: str, texts: Cells[Row], figures: Cells[Row], **more: Any) -> Table:
-    """A line for each of `rows`: by the columns' headings, what each shows, texts first; `more` as of Table."""
-    every = [*texts.values(), *figures.values()]
-    cells = [[of(row) for of in every] for row in rows]
-    return Table(words(*texts) + numbers(*figures), cells, title, **more)
+def cell(row: Any, of: str | Callable[[Any], str]) -> str:
+    """What `row` shows: a predicted time with the range beside it; '–' where nothing is known."""
+    if not isinstance(of, str):
+        return of(row)
+    *path, key = of.split(".")
+    for part in path:
+        row = getattr(row, part)
+    value = getattr(row, key)
+    if value is None:
+        return "–"
+    if key in ("seconds", "predicted_seconds") and hasattr(row, "low_seconds"):
+        return amounts.between(value, row.low_seconds, row.high_seconds)
+    shown = next((shown for unit, shown in UNITS.items() if unit in key), "{:,}".format)
+    return value if isinstance(value, str) else shown(value)
+
+
+def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> Table:
+    """A line for each of `rows`; `cells`: texts, figures to the right, texts, and so on by turns; `more` as of Table."""
+    columns = [Column(name, bool(turn % 2)) for turn, of in enumerate(cells) for name in of]
+    shown = [[cell(row, what) for of in cells for what in of.values()] for row in rows]
+    return Table(tuple(columns), shown, title, **more)
 
 
 @dataclass(frozen=True)

@@ -65,57 +65,54 @@ def _encoded(events: list[dict[str, Any]]) -> bytes:
 
 
 def _events(trace: Trace, label: str = "", offset: int = 0) -> list[dict[str, Any]]:
-    unknown = [
-        pl.col(f"{end}_memory").cast(pl.String).fill_null("unknown") for end in ("source", "destination")
-    ]
-    moved = pl.concat_str(
-        pl.col("direction").cast(pl.String).fill_null("copy"),
-        pl.lit(" "),
-        unknown[0],
-        pl.lit(" → "),
-        unknown[1],
-    )
+    def words(column: str, unknown: str) -> pl.Expr:
+        return pl.col(column).cast(pl.String).fill_null(unknown)
+
+    def number(column: str) -> pl.Expr:
+        return pl.col(column).cast(pl.Int64).fill_null(0)
+
+    ends = words("source_memory", "unknown"), pl.lit(" → "), words("destination_memory", "unknown")
+    moved = pl.concat_str(words("direction", "copy"), pl.lit(" "), *ends)
     name = pl.when(is_transfer()).then(moved).otherwise(pl.col("name").cast(pl.String))
-    device, stream = pl.col("device").cast(pl.Int64).fill_null(0), pl.col("stream").fill_null(0)
-    operations = trace.operations.select(
-        _span(pl.col("kind").cast(pl.String), name, GPU_ROWS + offset + device, stream),
-        pl.struct("bytes", "correlation").alias("args"),
+    operations = _spans(
+        trace.operations,
+        pl.col("kind").cast(pl.String),
+        name,
+        (GPU_ROWS + offset + number("device"), number("stream")),
+        pl.struct("bytes", "correlation"),
     )
-    process, thread = (pl.col(column).cast(pl.Int64).fill_null(0) for column in ("process", "thread"))
-    calls = trace.calls.select(
-        _span(pl.lit("call"), pl.col("name").cast(pl.String), process + offset, thread),
-        pl.struct("correlation", pl.col("waits_for").cast(pl.String).alias("waits for")).alias("args"),
+    calls = _spans(
+        trace.calls,
+        pl.lit("call"),
+        pl.col("name").cast(pl.String),
+        (number("process") + offset, number("thread")),
+        pl.struct("correlation", pl.col("waits_for").cast(pl.String).alias("waits for")),
     )
-    return [
-        *_row_names(trace, label, offset),
-        *map(_event, operations.to_dicts()),
-        *map(_event, calls.to_dicts()),
-    ]
+    return [*_row_names(trace, label, offset), *operations, *calls]
 
 
-def _span(kind: pl.Expr, name: pl.Expr, process: pl.Expr, thread: pl.Expr) -> pl.Expr:
-    return pl.struct(
+def _spans(
+    rows: pl.DataFrame, kind: pl.Expr, name: pl.Expr, place: tuple[pl.Expr, pl.Expr], about: pl.Expr
+) -> list[dict[str, Any]]:
+    events = rows.select(
         ph=pl.lit("X"),
         cat=kind,
         name=name.fill_null(kind),
-        pid=process,
-        tid=thread,
+        pid=place[0],
+        tid=place[1],
         ts=pl.col("start_ns") / 1e3,
         dur=(pl.col("end_ns") - pl.col("start_ns")) / 1e3,
-    ).alias("span")
-
-
-def _event(row: dict[str, Any]) -> dict[str, Any]:
-    known = {key: value for key, value in row["args"].items() if value is not None}
-    span: dict[str, Any] = row["span"]
-    return span | {"args": known}
+        args=about,
+    ).to_dicts()
+    for event in events:
+        event["args"] = {key: value for key, value in event["args"].items() if value is not None}
+    return events
 
 
 def _row_names(trace: Trace, label: str, offset: int) -> list[dict[str, Any]]:
     names = []
-    for device, stream in (
-        trace.operations.select("device", "stream").unique().sort("device", "stream").iter_rows()
-    ):
+    streams = trace.operations.select("device", "stream").unique().sort("device", "stream")
+    for device, stream in streams.iter_rows():
         gpu = GPU_ROWS + offset + (device or 0)
         names += [("process_name", gpu, 0, f"{label}GPU {device}")]
         names += [("thread_name", gpu, stream or 0, f"stream {stream}")]

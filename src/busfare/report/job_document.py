@@ -1,15 +1,17 @@
-"""The document of `report` on many traces."""
+"""The document of `report` on many traces, and its pictures: how far ranks are from the median, and what went over links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.errors import InputError
-from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading
-from busfare.node import Node, load_node
-from busfare.report.blocks import conditions, overlaps, paths, sizes
-from busfare.report.communication_blocks import communication_blocks
+from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading, Traffic
+from busfare.node import Cpu, Gpu, Memory, Nic, Node, load_node
+from busfare.printable import printable
+from busfare.report.blocks import beside_gain, communication_blocks, paths, sizes
 from busfare.report.document import (
     Block,
     Cells,
@@ -25,8 +27,7 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.link_picture import LinkPicture
-from busfare.report.svg import COLOUR, Bar, Bars, BarSeries, Strip
+from busfare.report.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, drawn, escaped, text
 
 #: What the figures are called.
 WORDS = {
@@ -40,6 +41,8 @@ WORDS = {
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
 MOST = 10
+#: Of a node's graph: the widest link, and how far its rows are apart.
+WIDEST, ROW = 14.0, 90
 EXPLAINED = (
     "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel computes. "
     "Sums are over all traces; medians and quartiles are within half a percent."
@@ -80,9 +83,9 @@ def job_document(result: JobReport, node: Node | None = None) -> Document:
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
 
 
-def _amount(figure: str, value: float) -> str:
-    """A value of one of the figures, with its unit."""
-    return size(value) if figure.endswith("bytes") else time(value)
+def _amount(figure: str) -> Callable[[float], str]:
+    """How a value of one of the figures is shown."""
+    return size if figure.endswith("bytes") else time
 
 
 def _tiles(result: JobReport) -> Tiles:
@@ -107,7 +110,7 @@ def _strip(result: JobReport) -> list[Figure]:
     ranks = [str(c.first_rank) + (f"–{c.last_rank}" if c.last_rank > c.first_rank else "") for c in cells]
     most = dict(zip(result.strip.figures, zip(*(cell.most for cell in cells), strict=True), strict=True))
     hovers = [
-        [f"rank {rank}: {_amount(name, value)}" for rank, value in zip(ranks, most[name], strict=True)]
+        [f"rank {rank}: {_amount(name)(value)}" for rank, value in zip(ranks, most[name], strict=True)]
         for name in medians
     ]
     times = [[value / median for value in most[name]] for name, median in medians.items()]
@@ -120,37 +123,41 @@ def _strip(result: JobReport) -> list[Figure]:
 
 def _spreads(spreads: Sequence[Spreading]) -> list[Block]:
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
-    names = ("least", "median", "p95", "most", "mean")
     figures: Cells[Spreading] = {
-        name: lambda row, name=name: _amount(row.figure, getattr(row, name)) for name in names
-    } | {"outliers": lambda row: count(row.outliers.count)}
-    recorded: Cells[Spreading] = {"recorded": lambda row: WORDS[row.figure]}
-    blocks: list[Block] = [table(shown, "Spread over the traces", recorded, figures)]
+        name: lambda row, name=name: _amount(row.figure)(getattr(row, name))
+        for name in ("least", "median", "p95", "most", "mean")
+    } | {"outliers": "outliers.count"}
+    blocks: list[Block] = [
+        table(shown, "Spread over the traces", {"recorded": lambda row: WORDS[row.figure]}, figures)
+    ]
     for row in shown:
-        figure, what = row.figure, WORDS[row.figure]
+        amount, what = _amount(row.figure), WORDS[row.figure]
         if row.outliers.listed and row.outliers.above is not None:
-            title = f"Outliers by {what} (above {_amount(figure, row.outliers.above)})"
-            listed = [(o.name, _amount(figure, o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
+            listed = [(o.name, amount(o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
+            title = f"Outliers by {what} (above {amount(row.outliers.above)})"
             blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
-        if figure in DRAWN and row.most:
-            blocks += _drawn(row, what)
+        if row.figure in DRAWN and row.most:
+            blocks += _drawn(row, amount, what)
     return blocks
 
 
-def _drawn(row: Spreading, what: str) -> list[Figure]:
+def _drawn(row: Spreading, amount: Callable[[float], str], what: str) -> list[Figure]:
     """How many traces have how much of a figure, and those with most of it."""
-    labels = [f"{_amount(row.figure, b.lower)} – {_amount(row.figure, b.upper)}" for b in row.bars]
-    bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
-    spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
-    unit = "B" if row.figure.endswith("bytes") else "s"
-    largest = [Bar(r.value, _amount(row.figure, r.value), hover=r.path) for r in row.largest]
-    series = [BarSeries(what, COLOUR["h2d"], largest)]
-    named = Bars([r.name for r in row.largest], series, f"{what}; dotted: median", unit, mark=row.median)
-    figures = [
-        Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"),
-        Figure(f"largest-{row.figure}", named, f"Traces with most: {what}"),
-    ]
-    return figures if len(bins) > 1 else figures[1:]
+    figures = []
+    if len(row.bars) > 1:
+        labels = [f"{amount(b.lower)} – {amount(b.upper)}" for b in row.bars]
+        bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
+        spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
+        figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
+    largest = [Bar(r.value, amount(r.value), hover=r.path) for r in row.largest]
+    named = Bars(
+        [r.name for r in row.largest],
+        [BarSeries(what, COLOUR["h2d"], largest)],
+        f"{what}; dotted: median",
+        "B" if amount is size else "s",
+        mark=row.median,
+    )
+    return [*figures, Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
 
 
 def _health(result: JobReport) -> list[Block]:
@@ -161,20 +168,18 @@ def _health(result: JobReport) -> list[Block]:
     groups = table(
         health.groups,
         "Link health: best rate of large pinned copies on each link",
-        {"GPU": lambda group: group.gpu or "not named", "direction": lambda group: group.direction},
+        {"GPU": lambda group: group.gpu or "not named", "direction": "direction"},
         {
-            "links": lambda group: count(group.links),
-            "slowest": lambda group: rate(group.least_bytes_per_second),
-            "median": lambda group: rate(group.median_bytes_per_second),
-            "fastest": lambda group: rate(group.most_bytes_per_second),
-            "data sheet": lambda group: rate(group.data_sheet_bytes_per_second),
+            "links": "links",
+            "slowest": "least_bytes_per_second",
+            "median": "median_bytes_per_second",
+            "fastest": "most_bytes_per_second",
+            "data sheet": "data_sheet_bytes_per_second",
         },
         notes=[] if health.slow else [sound],
     )
-    return [
-        groups,
-        *([Items([_slow_link(link) for link in health.slow], "", most=MOST)] if health.slow else []),
-    ]
+    slow = [Items([_slow_link(link) for link in health.slow], "", most=MOST)] if health.slow else []
+    return [groups, *slow]
 
 
 def _slow_link(link: Slow) -> str:
@@ -196,13 +201,9 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
         table(
             links,
             "Traffic over the links, all traces",
+            {"node": "node", "link": "link", "between": lambda link: " → ".join(link.between)},
             {
-                "node": lambda link: link.node,
-                "link": lambda link: link.link,
-                "between": lambda link: " → ".join(link.between),
-            },
-            {
-                "copies": lambda link: count(link.copies),
+                "copies": "copies",
                 "→": lambda link: _carried(link.forward),
                 "←": lambda link: _carried(link.back),
             },
@@ -238,10 +239,7 @@ def _findings(result: JobReport) -> Block:
             _gain(finding, result),
             f"Most in {finding.largest.name}: {finding.largest.evidence}",
             finding.largest.change,
-            [
-                *overlaps(finding.overlaps_with, ids),
-                *conditions(finding.largest.what_if, finding.largest.rests_on),
-            ],
+            beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
         )
         for finding in result.findings
     ]
@@ -268,3 +266,98 @@ def _left_out(result: JobReport) -> list[Items]:
         Items(left, "What this report does not tell"),
     ]
     return [items for items in every if items.items]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A row a label, a column a cell: how many times the median each value is; `hovers` has their words."""
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    times: Sequence[Sequence[float]]
+    hovers: Sequence[Sequence[str]]
+    axis: str
+
+    def svg(self) -> str:
+        left, top, high = 150, 40, 30
+        wide = (WIDTH - left - 10) / max(len(self.columns), 1)
+        parts = [
+            text(left, 18, "0", "end"),
+            *_key(left + 6),
+            text(left + 212, 18, "2 × the median, and more"),
+        ]
+        for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
+            y = top + r * (high + 4)
+            parts.append(text(left - 8, y + 20, label, "end"))
+            parts += [
+                f'<rect x="{left + c * wide:.2f}" y="{y}" width="{max(wide - 1, wide * 0.9):.2f}" height="{high}" '
+                f'fill="{_shade(value)}"><title>{escaped(self.hovers[r][c])}</title></rect>'
+                for c, value in enumerate(times)
+            ]
+        end = top + len(self.rows) * (high + 4)
+        every = max(1, len(self.columns) // 12)
+        for c in range(0, len(self.columns), every):
+            parts.append(text(left + (c + 0.5) * wide, end + 14, self.columns[c], "middle"))
+        return drawn(end + 44, [*parts, text(WIDTH / 2, end + 34, self.axis, "middle dim")])
+
+
+def _shade(times: float) -> str:
+    """Dark blue at 0 over grey at 1 to yellow at 2: as light as it is large."""
+    part = min(max(times, 0.0), 2.0) / 2
+    ends = ((0, 34, 78), (124, 123, 120), (254, 232, 56))
+    low, high, t = (ends[0], ends[1], 2 * part) if part < 0.5 else (ends[1], ends[2], 2 * part - 1)
+    return "#" + "".join(f"{round(a + (b - a) * t):02x}" for a, b in zip(low, high, strict=True))
+
+
+def _key(left: float) -> list[str]:
+    return [
+        f'<rect x="{left + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
+        for n in range(10)
+    ]
+
+
+@dataclass(frozen=True)
+class LinkPicture:
+    """The graph of `node`, each link as wide as its traffic."""
+
+    node: Node
+    links: Sequence[Traffic]
+
+    def svg(self) -> str:
+        sent = {tuple(link.between): link for link in self.links}
+        most = max((link.bytes for link in self.links), default=0) or 1
+        places, parts = _places(self.node), []
+        for link in sorted(self.node.links, key=lambda link: link.between in sent):  # the used ones on top
+            (x0, y0), (x1, y1) = places[link.between[0]], places[link.between[1]]
+            line, used = f'd="M{x0:.0f} {y0:.0f}L{x1:.0f} {y1:.0f}"', sent.get(link.between)
+            if used is None:
+                parts.append(f'<path class="mark" {line}/>')
+                continue
+            width = 2 + (WIDEST - 2) * used.bytes / most
+            title = f"<title>{escape(printable(_hover(used), but=chr(10)))}</title>"
+            parts.append(f'<path {line} stroke="{COLOUR["h2d"]}" stroke-width="{width:.1f}">{title}</path>')
+        for name, (x, y) in places.items():
+            parts.append(f'<rect class="box" x="{x - 8:.0f}" y="{y - 8:.0f}" width="16" height="16"/>')
+            parts.append(text(x, y + 24, name, "middle", hover=self.node.component(name).title or name))
+        return drawn(max(y for _, y in places.values()) + 40, parts)
+
+
+def _hover(link: Traffic) -> str:
+    first, second = link.between
+    lines = [f"{link.link}: {several(link.copies, 'copy')}"]
+    for sent, start, end in ((link.forward, first, second), (link.back, second, first)):
+        lines.append(f"{start} → {end}: {size(sent.bytes)}, {size(sent.wire_bytes)} on the wire")
+    return "\n".join(lines)
+
+
+def _places(node: Node) -> dict[str, tuple[float, float]]:
+    """Where each component stands: memories above, then processors, switches, GPUs and network cards below."""
+    level = {Memory: 0, Cpu: 1, Gpu: 3, Nic: 3}
+    rows: dict[int, list[str]] = {}
+    for component in node.components:
+        rows.setdefault(level.get(type(component), 2), []).append(component.name)
+    return {
+        name: (WIDTH * (place + 0.5) / len(rows[number]), 30.0 + ROW * height)
+        for height, number in enumerate(sorted(rows))
+        for place, name in enumerate(rows[number])
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -31,6 +31,7 @@ from busfare.plan.offload.kv import (
 )
 from busfare.plan.offload.shapes import Model, kv_bytes_per_token, read_model
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
+from busfare.report.plans import NO_NODE
 from busfare.results import Predicted, Ranged
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
@@ -126,9 +127,7 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
 def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     """The result for the options of the command line by name; those not given are None. Raises InputError."""
     if not asked.get("node"):
-        raise InputError(
-            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
-        )
+        raise InputError(NO_NODE)
     machine = machine_of(load_node(asked["node"]))
     model = read_model(asked["model"]) if asked.get("model") else None
     type_ = asked.get("type") or "fp16"
@@ -137,11 +136,16 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     elif model:
         per_token = kv_bytes_per_token(model, type_)
     else:
-        raise InputError("--bytes-per-token: how large the cache of a token is, is not said: 2 · layers · kv_heads · "
-                         "head_dim · bytes of the type, as in --bytes-per-token 128KiB; or give --model")  # fmt: skip
+        raise InputError(
+            "--bytes-per-token: how large the cache of a token is, is not said: 2 · layers · kv_heads · "
+            "head_dim · bytes of the type, as in --bytes-per-token 128KiB; or give --model"
+        )
     tokens, block_tokens = (_count(asked, key, MOST_TOKENS) for key in ("tokens", "block_tokens"))
     evicted = _count(asked, "evict", MOST_TOKENS, least=0)
-    pieces = _count(asked, "pieces", 1 << 16) if asked.get("pieces") else _pieces(model)
+    # Keys and values of each layer lie in tensors of their own; of latent attention in one.
+    pieces = sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
+    if asked.get("pieces"):
+        pieces = _count(asked, "pieces", 1 << 16)
     if not per_token or pieces > per_token * block_tokens:
         raise InputError(
             f"--pieces {pieces}: a block of {per_token * block_tokens:.0f} bytes has no so many pieces"
@@ -154,26 +158,21 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     rate = max(1.0, float(parse_bytes(asked["memcpy"]))) if asked.get("memcpy") else None
     host = host_of(machine, launch, batch, rate)
     count, left = (math.ceil(n / block_tokens) for n in (tokens, evicted))
-    blocks = Blocks(per_token * block_tokens, count, pieces, left)
     prefill, reason = None, "what computing the prompt takes is not said; give --prefill-seconds, or --model"
     if asked.get("prefill_seconds"):
-        prefill = _prefill(asked["prefill_seconds"])
+        prefill = _given(asked["prefill_seconds"])
     elif model:
         try:
-            prefill = _predicted_prefill(model, machine.node, type_)
+            prefill = _predicted(model, machine.node, type_)
         except InputError as error:
             reason = str(error)
-    result = kv_result(machine, host, blocks, tokens, block_tokens, prefill, layout, reason)
+    blocks = Blocks(per_token * block_tokens, count, pieces, left)
+    result = _Cache(machine, host, blocks, tokens, block_tokens, prefill).result(layout, reason)
     result.model = model.name if model else None
     return result
 
 
-def _pieces(model: Model | None) -> int:
-    """Keys and values of each layer in tensors of their own; of latent attention one a layer."""
-    return sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
-
-
-def _predicted_prefill(model: Model, node: Node, type_: str) -> Prefill:
+def _predicted(model: Model, node: Node, type_: str) -> Prefill:
     """By the layers' operators on the node's GPU. Raises InputError where its limits are not known."""
     found = [(tokens, gpu_seconds(model, node, tokens, type_=type_)) for tokens in PREFILLS]
     points = tuple((float(tokens), float(one.seconds.sum())) for tokens, one in found)
@@ -182,106 +181,113 @@ def _predicted_prefill(model: Model, node: Node, type_: str) -> Prefill:
     return Prefill(points, low, high, last.rung)
 
 
-def kv_result(
-    machine: Machine, host: Host, blocks: Blocks, tokens: int, block_tokens: int, prefill: Prefill | None = None,
-    layout: Layout | None = None, reason: str = "",
-) -> PlanKvResult:  # fmt: skip
-    """All layouts of a cache in `blocks` of `block_tokens` each, and with `prefill` what is worth fetching, else the
-    `reason` why that is not known; `layout`: of which the break-even and the prompts are, in place of the best one.
-    """
+@dataclass(frozen=True)
+class _Cache:
+    """A cache of `tokens` in `blocks` of `block_tokens` each, and what computing it again takes, where that is known."""
 
-    def worth(factor: float) -> list[tuple[int, int | None]] | None:
-        if prefill is None:
-            return None
-        return worth_fetching(best.layout, blocks, block_tokens, machine, host, prefill.times(factor))
+    machine: Machine
+    host: Host
+    blocks: Blocks
+    tokens: int
+    block_tokens: int
+    prefill: Prefill | None
 
-    found = ranked(blocks, machine, host)
-    best = next(
-        one for one in found if one.layout == layout or (layout is None and one.layout != "contiguous")
-    )
-    moved = blocks.bytes * (blocks.count + blocks.evicted)
-    result = PlanKvResult(
-        node=machine.node.name,
-        model=None,
-        tokens=tokens,
-        bytes_per_token=blocks.bytes / block_tokens,
-        block=KvBlock(block_tokens, blocks.bytes, blocks.pieces, blocks.piece_bytes, blocks.count),
-        fetched_bytes=blocks.moved("h2d")[0],
-        evicted_bytes=blocks.moved("d2h")[0],
-        ranking=[
+    def result(self, layout: Layout | None, reason: str) -> PlanKvResult:
+        """`layout`: of which the break-even and the prompts are, in place of the best one; `reason`: why it is not known
+        what computing takes.
+        """
+        blocks, prefill = self.blocks, self.prefill
+        found = ranked(blocks, self.machine, self.host)
+        best = next(
+            one for one in found if one.layout == layout or (layout is None and one.layout != "contiguous")
+        )
+        moved = blocks.bytes * (blocks.count + blocks.evicted)
+        ranking = [
             KvLayout(
                 layout=one.layout,
                 predicted_seconds=one.seconds,
                 calls=one.calls,
                 limited_by=one.limited_by,
                 bytes_per_second=moved / one.seconds,
-                **one.beside(machine),
+                **one.beside(self.machine),
             )
             for one in found
-        ],
-        best=best.layout,
-        recompute=_recompute(prefill, tokens) if prefill else None,
-        worth_fetching=worth(1.0),
-        break_even_tokens=None,
-        break_even_between=None,
-        by_block=_by_block(blocks, tokens, block_tokens, machine, host),
-        by_tokens=_by_tokens(best.layout, blocks, tokens, block_tokens, machine, host, prefill),
-        basis=[*host.basis, *machine.basis],
-        words=[],
-    )  # fmt: skip
-    result.break_even_tokens = _even(result.worth_fetching)
-    if prefill is None:
-        result.reason = reason
-    elif result.break_even_tokens is None:
-        result.reason = f"computing is faster at {MOST_TOKENS:,} tokens"
-    if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
-        result.break_even_between = _even(worth(prefill.high)), _even(worth(prefill.low))
-    result.words = _words(result, found, best)
-    return result
+        ]
+        worth = self.worth(best.layout)
+        result = PlanKvResult(
+            node=self.machine.node.name,
+            model=None,
+            tokens=self.tokens,
+            bytes_per_token=blocks.bytes / self.block_tokens,
+            block=KvBlock(self.block_tokens, blocks.bytes, blocks.pieces, blocks.piece_bytes, blocks.count),
+            fetched_bytes=blocks.moved("h2d")[0],
+            evicted_bytes=blocks.moved("d2h")[0],
+            ranking=ranking,
+            best=best.layout,
+            recompute=_recompute(prefill, self.tokens) if prefill else None,
+            worth_fetching=worth,
+            break_even_tokens=_even(worth),
+            break_even_between=None,
+            by_block=self.by_block(),
+            by_tokens=self.by_tokens(best.layout),
+            basis=[*self.host.basis, *self.machine.basis],
+            words=[],
+        )
+        if prefill is None:
+            result.reason = reason
+        elif result.break_even_tokens is None:
+            result.reason = f"computing is faster at {MOST_TOKENS:,} tokens"
+        if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
+            low, high = (_even(self.worth(best.layout, end)) for end in (prefill.high, prefill.low))
+            result.break_even_between = low, high
+        result.words = _words(result, found, best)
+        return result
+
+    def worth(self, layout: Layout, factor: float = 1.0) -> list[tuple[int, int | None]] | None:
+        """From and up to which lengths a prompt is worth fetching, where computing takes so many times as long."""
+        if self.prefill is None:
+            return None
+        prefill = self.prefill.times(factor)
+        return worth_fetching(layout, self.blocks, self.block_tokens, self.machine, self.host, prefill)
+
+    def by_block(self) -> list[KvByBlock]:
+        """The same cache in other blocks, in as many pieces each."""
+        rows, blocks, own = [], self.blocks, self.block_tokens
+        for many in sorted({own, *(n for n in SWEPT_TOKENS if n <= max(self.tokens, own))}):
+            size, evicted = blocks.bytes / own * many, math.ceil(blocks.evicted * own / many)
+            if size >= blocks.pieces:
+                cut = Blocks(size, math.ceil(self.tokens / many), blocks.pieces, evicted)
+                seconds = {one: fetch(one, cut, self.machine, self.host).seconds for one in LAYOUTS}
+                rows.append(KvByBlock(many, cut.piece_bytes, seconds))
+        return rows
+
+    def by_tokens(self, layout: Layout) -> list[KvByTokens]:
+        """Prompts from one block on, each twice as long as the one before; and the one that was asked for."""
+        lengths, blocks, many = {self.tokens}, self.blocks, self.block_tokens
+        while many <= max(LONGEST_DRAWN, self.tokens):
+            lengths.add(many)
+            many *= 2
+        rows = []
+        for length in sorted(lengths):
+            count = math.ceil(length / self.block_tokens)
+            cut = replace(blocks, count=count, evicted=round(count * blocks.evicted / max(1, blocks.count)))
+            seconds = fetch(layout, cut, self.machine, self.host).seconds
+            computing = self.prefill.seconds(length) if self.prefill else None
+            rows.append(KvByTokens(length, seconds, computing))
+        return rows
+
+
+def _even(worth: list[tuple[int, int | None]] | None) -> int | None:
+    """From which length on all longer prompts are worth fetching."""
+    return worth[-1][0] if worth and worth[-1][1] is None else None
 
 
 def _recompute(prefill: Prefill, tokens: int) -> Recompute:
     seconds = prefill.seconds(tokens)
     if prefill.rung is None:
         return Recompute(by="given", seconds=seconds, reason="as given")
-    return Recompute(
-        by="model",
-        seconds=seconds,
-        **seconds_between(seconds * prefill.low, seconds * prefill.high, prefill.rung),
-    )
-
-
-def _by_block(
-    blocks: Blocks, tokens: int, block_tokens: int, machine: Machine, host: Host
-) -> list[KvByBlock]:
-    """The same cache in other blocks, in as many pieces each."""
-    rows, per_token = [], blocks.bytes / block_tokens
-    for many in sorted({block_tokens, *(n for n in SWEPT_TOKENS if n <= max(tokens, block_tokens))}):
-        if per_token * many < blocks.pieces:
-            continue
-        evicted = math.ceil(blocks.evicted * block_tokens / many)
-        cut = Blocks(per_token * many, math.ceil(tokens / many), blocks.pieces, evicted)
-        seconds = {one: fetch(one, cut, machine, host).seconds for one in LAYOUTS}
-        rows.append(KvByBlock(many, cut.piece_bytes, seconds))
-    return rows
-
-
-def _by_tokens(
-    layout: Layout, blocks: Blocks, tokens: int, block_tokens: int, machine: Machine, host: Host,
-    prefill: Prefill | None,
-) -> list[KvByTokens]:  # fmt: skip
-    lengths = {tokens}
-    many = block_tokens
-    while many <= max(LONGEST_DRAWN, tokens):
-        lengths.add(many)
-        many *= 2
-    rows = []
-    for length in sorted(lengths):
-        count = math.ceil(length / block_tokens)
-        evicted = round(count * blocks.evicted / max(1, blocks.count))
-        seconds = fetch(layout, replace(blocks, count=count, evicted=evicted), machine, host).seconds
-        rows.append(KvByTokens(length, seconds, prefill.seconds(length) if prefill else None))
-    return rows
+    between = seconds_between(seconds * prefill.low, seconds * prefill.high, prefill.rung)
+    return Recompute(by="model", seconds=seconds, **between)
 
 
 def _words(result: PlanKvResult, found: list[Fetch], best: Fetch) -> list[str]:
@@ -314,11 +320,6 @@ def _words(result: PlanKvResult, found: list[Fetch], best: Fetch) -> list[str]:
     return sentences
 
 
-def _even(worth: list[tuple[int, int | None]] | None) -> int | None:
-    """From which length on all longer prompts are worth fetching."""
-    return worth[-1][0] if worth and worth[-1][1] is None else None
-
-
 def _worth(result: PlanKvResult) -> str:
     """From and up to which lengths a prompt is fetched sooner than computed."""
     parts, between = [], result.break_even_between
@@ -339,7 +340,7 @@ def _count(asked: Mapping[str, Any], key: str, most: int, least: int = 1) -> int
     return int(value)
 
 
-def _prefill(text: str) -> Prefill:
+def _given(text: str) -> Prefill:
     """'1024=80ms,8192=700ms'. Raises InputError."""
     points = []
     for part in text.split(","):

@@ -114,33 +114,22 @@ def lanes_of(trace: Trace, predicted: bool = False) -> Lanes:
 
 
 def _lane(label: str, work: str, colour: str, operations: pl.DataFrame, resolution: int, first: int) -> Lane:
-    operations = operations.sort("start_ns")
-    starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
-    reached = np.maximum.accumulate(ends)
-    new = np.ones(len(starts), bool)
-    new[1:] = starts[1:] - reached[:-1] > resolution
-    firsts = np.flatnonzero(new)
-    lasts = np.append(firsts[1:], len(starts)) - 1
-    lengths = np.maximum(reached[lasts] - starts[firsts], 1)
-    covered = union_of(operations).covered_within(starts[firsts], reached[lasts])
     named = pl.col("name").cast(pl.String) if work in ("kernels", "communication") else pl.lit(work)
-    longest = (
-        operations.with_columns(
-            bar=pl.Series(np.cumsum(new) - 1), duration=pl.Series(ends - starts), label=named
-        )
-        .sort("duration", descending=True)
-        .unique("bar", keep="first", maintain_order=True)
-        .sort("bar")["label"]
-        .fill_null("")
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    gap = (start - end.cum_max().shift() > resolution).fill_null(False)
+    bars = (
+        operations.sort("start_ns")
+        .with_columns(bar=gap.cum_sum(), label=named.fill_null(""))
+        .group_by("bar", maintain_order=True)
+        .agg(start.first(), end.max(), count=pl.len(), label=pl.col("label").get((end - start).arg_max()))
     )
+    starts, ends = bars["start_ns"].to_numpy(), bars["end_ns"].to_numpy()
+    lengths = np.maximum(ends - starts, 1)
+    busy = union_of(operations).covered_within(starts, ends) / lengths
     hovers = [
         amounts.time(length * 1e-9)
-        + (f"|{amounts.several(n, 'operation')}, busy {busy:.0%}" if n > 1 else "")
-        for length, n, busy in zip(
-            lengths.tolist(), (lasts - firsts + 1).tolist(), covered / lengths, strict=True
-        )
+        + (f"|{amounts.several(n, 'operation')}, busy {share:.0%}" if n > 1 else "")
+        for length, n, share in zip(lengths.tolist(), bars["count"], busy, strict=True)
     ]
-    names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in longest]
-    return Lane(
-        label, colour, ((starts[firsts] - first) * 1e-9).tolist(), (lengths * 1e-9).tolist(), names, hovers
-    )
+    names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in bars["label"]]
+    return Lane(label, colour, ((starts - first) * 1e-9).tolist(), (lengths * 1e-9).tolist(), names, hovers)

@@ -1,7 +1,8 @@
-"""The results of `nodes` and `price`."""
+"""The results of `nodes` and `price`, and their documents."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare import cost
+from busfare.advise.amounts import rate, size, time
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.price import price_kernel
 from busfare.cost.ranges import seconds_between
@@ -19,6 +21,8 @@ from busfare.node.gpus import Gpu as GpuSheet
 from busfare.node.gpus import gpu_names, gpus
 from busfare.node.link import Link
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
+from busfare.report.blocks import change
+from busfare.report.document import Block, Cells, Document, Text, table
 from busfare.results import Ranged, rows_of
 
 
@@ -128,72 +132,69 @@ def node_shown(node: Node) -> NodeShown:
     return NodeShown(**asdict(_row(node)))
 
 
-def prices(node: Node, direction: str, memory: str, bytes_: int, latency_from: Node | None = None) -> Prices:
-    """One copy by every model that applies. Raises InputError for a direction, memory kind or size that no copy has."""
-    rows = cost.price(node, direction, memory, bytes_, latency_from)
+def answer_price(asked: Mapping[str, Any]) -> Prices | KernelPrices | CollectivePrices:
+    """A copy by every model that applies, a collective, or a kernel that was recorded on another node: for the options of
+    the command line by name. Raises InputError for what is missing, cannot be read, or is nothing that a node prices.
+    """
+    size = parse_bytes(asked["bytes_"]) if asked["bytes_"] else None
+    if asked["collective"]:
+        return _collective(load_node(asked["node"]), size, asked)
+    if asked["kernel"]:
+        return _kernel(load_node(asked["node"]), size, asked)
+    if size is None:
+        raise InputError(
+            "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
+        )
+    node, direction, memory = load_node(asked["node"]), asked["direction"], asked["memory"]
+    latency_from = load_node(asked["latency_from"]) if asked["latency_from"] else None
+    rows = cost.price(node, direction, memory, size, latency_from)
     trust = cost.trusted(node, direction, memory, rows)
-    return Prices(
-        node.name, direction, memory, bytes_, rows_of(Price, rows), Trusted(**trust) if trust else None
-    )
+    trusted = Trusted(**trust) if trust else None
+    return Prices(node.name, direction, memory, size, rows_of(Price, rows), trusted)
 
 
-def kernel_price(
-    node: Node,
-    bytes_: int | None,
-    kernel: str,
-    from_: str | None,
-    seconds: str | None,
-    number_type: str,
-    flops: str | None,
-    shape: str | None,
-    **launch: Any,
-) -> KernelPrices:
-    """One kernel on `node`, of options as they were given. Raises InputError for what is missing or cannot be read."""
-    if from_ is None or seconds is None:
+def _kernel(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> KernelPrices:
+    if asked["from_"] is None or asked["seconds"] is None:
         raise InputError(
             "--kernel: say where a launch was recorded, and what it took: --from NODE --seconds 1.2ms"
         )
-    recorded_on, took = load_node(from_), _time(seconds)
-    sizes = {name: _whole(launch[name], f"--{name}") for name in ("grid", "block") if launch.get(name)}
+    kernel, recorded_on, took = asked["kernel"], load_node(asked["from_"]), _time(asked["seconds"])
+    grid, block, shape = (_whole(asked[name], f"--{name}") for name in ("grid", "block", "shape"))
     rows = price_kernel(
         recorded_on,
         node,
         kernel,
         took,
-        number_type,
-        flops=parse_count(flops) if flops else None,
+        asked["number_type"],
+        flops=parse_count(asked["flops"]) if asked["flops"] else None,
         bytes_=bytes_,
-        shape=_whole(shape, "--shape") if shape else None,
-        blocks=prod(sizes["grid"]) if "grid" in sizes else None,
-        threads=prod(sizes["block"]) if "block" in sizes else None,
-        registers=launch["registers"],
-        shared_bytes=parse_bytes(launch["shared_bytes"]) if launch["shared_bytes"] else None,
+        shape=shape,
+        blocks=prod(grid) if grid else None,
+        threads=prod(block) if block else None,
+        registers=asked["registers"],
+        shared_bytes=parse_bytes(asked["shared_bytes"]) if asked["shared_bytes"] else None,
     )
     return KernelPrices(recorded_on.name, node.name, kernel, took, rows_of(KernelPrice, rows))
 
 
-def collective_price(
-    node: Node, kind: str, bytes_: int | None, ranks: int | None, hosts: int, nvls: bool
-) -> CollectivePrices:
-    """One collective on `node`. Raises InputError for what is missing, and where the node does not say enough."""
+def _collective(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> CollectivePrices:
+    kind, ranks, hosts = asked["collective"], asked["ranks"], asked["hosts"]
     if bytes_ is None or ranks is None:
         raise InputError(f"--collective {kind}: say how many GPUs, and how much: --ranks 8 --bytes 64MiB")
-    fabric = Fabric.of(node, ranks, hosts, nvls or None)
-    rows: list[CollectivePrice] = []
-    for measured in (True, False):
-        found = price_collectives(fabric, [kind], np.array([float(bytes_)]), measured)
-        if measured and found.rung != "probed":
-            continue
-        rows.append(
-            CollectivePrice(
-                model="measured" if measured else "nccl",
-                seconds=float(found.seconds[0]),
-                bus_bytes_per_second=float(found.bus_bytes_per_second[0]),
-                algorithm=found.algorithm[0],
-                protocol=found.protocol[0],
-                **seconds_between(float(found.low_seconds[0]), float(found.high_seconds[0]), found.rung),
-            )
+    fabric, size = Fabric.of(node, ranks, hosts, asked["nvls"] or None), np.array([float(bytes_)])
+    by = {name: price_collectives(fabric, [kind], size, name == "measured") for name in ("measured", "nccl")}
+    rows = [
+        CollectivePrice(
+            model=name,
+            seconds=float(found.seconds[0]),
+            bus_bytes_per_second=float(found.bus_bytes_per_second[0]),
+            algorithm=found.algorithm[0],
+            protocol=found.protocol[0],
+            **seconds_between(float(found.low_seconds[0]), float(found.high_seconds[0]), found.rung),
         )
+        for name, found in by.items()
+        if name == "nccl" or found.rung == "probed"
+    ]
     return CollectivePrices(node.name, kind, ranks, hosts, bytes_, fabric.through, rows)
 
 
@@ -205,8 +206,10 @@ def _time(text: str) -> float:
         return parse_seconds(text)
 
 
-def _whole(text: str, option: str) -> tuple[int, int, int]:
+def _whole(text: str | None, option: str) -> tuple[int, int, int] | None:
     """'128,1,1', or fewer numbers, as three."""
+    if not text:
+        return None
     parts = [part.strip() for part in text.split(",")]
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and 0 < int(part) < 2**31 for part in parts):
         raise InputError(f"{option} {text!r}: give up to three whole numbers above 0, as 128,1,1")
@@ -230,8 +233,74 @@ def _row(node: Node) -> NodeRow:
 
 def _named(link: Link) -> str:
     """'pcie 4 x16'."""
-    parts = [("generation", "{}"), ("lanes", "x{}"), ("links", "x{}")]
-    values = [(getattr(link, attribute, None), text) for attribute, text in parts]
-    return " ".join(
-        [str(link.__struct_config__.tag), *(text.format(v) for v, text in values if v is not None)]
-    )
+    values = [getattr(link, name, None) for name in ("generation", "lanes", "links")]
+    parts = [
+        f"{sign}{value}" for sign, value in zip(("", "x", "x"), values, strict=True) if value is not None
+    ]
+    return " ".join([str(link.__struct_config__.tag), *parts])
+
+
+def price_document(result: Prices | KernelPrices | CollectivePrices) -> Document:
+    """By every model or rung."""
+    time_and = {"time (80 % range)": "seconds"}
+    match result:
+        case Prices():
+            what = f"{result.direction}, {result.memory}, {size(result.bytes)} on {result.node} (predicted)"
+            figures, rung = (
+                time_and | {"rate": "bytes_per_second"},
+                lambda row: row.rung or f"– ({row.reason})",
+            )
+            trust = [f"Trust {result.trust.model}: {result.trust.why}."] if result.trust else []
+            shown = table(result.prices, what, {"model": "model"}, figures, {"rung": rung}, notes=trust)
+        case KernelPrices():
+            took = f"{time(result.recorded_seconds)} on {result.recorded_on}"
+            what = f"{result.kind} kernel on {result.node} (predicted), {took}"
+            of_kernel: Cells[KernelPrice] = {
+                "time (80 % range)": lambda row: row.shown(row.seconds) if row.seconds else "not predicted",
+                "change": lambda row: change(result.recorded_seconds, row.seconds),
+            }
+            shown = table(result.prices, what, {"rung": "rung"}, of_kernel)
+        case CollectivePrices():
+            hosts = f" on each of {result.hosts} hosts" if result.hosts > 1 else ""
+            among = f"{result.ranks // result.hosts} GPUs{hosts}, {result.node}"
+            what = f"{result.collective} of {size(result.bytes)} among {among} ({result.links}; predicted)"
+            figures = time_and | {"bus rate": "bus_bytes_per_second"}
+            behind = {name: name for name in ("algorithm", "protocol", "rung")}
+            shown = table(result.prices, what, {"model": "model"}, figures, behind)
+    return Document(f"busfare price: {what}", "", "", [shown])
+
+
+def nodes_document(result: Nodes) -> Document:
+    """The catalogue, or what was found in it."""
+    blocks: list[Block] = []
+    if result.nodes:
+        blocks.append(
+            table(
+                result.nodes,
+                "Nodes (rates of large copies, predicted from data sheets)",
+                {"node": "name"},
+                {"GPUs": "gpus"},
+                {"host link": "host_link"},
+                {"h2d": "h2d_bytes_per_second", "d2h": "d2h_bytes_per_second"},
+                {"what": "title"},
+            )
+        )
+    if isinstance(result.gpus_by_name, int):
+        more = f"{result.gpus_by_name} GPUs more by name: busfare nodes 3060 shows those with 3060 in it."
+        blocks.append(Text(more))
+    if isinstance(result.gpus, list) and result.gpus:
+        blocks.append(
+            table(
+                result.gpus,
+                "GPUs by name",
+                {"GPU": "name", "link": lambda gpu: gpu.link or "one memory"},
+                {
+                    "memory": lambda gpu: f"{gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else "",
+                    "rate": lambda gpu: rate(known) if (known := gpu.memory_bandwidth_bytes_per_s) else "",
+                    "SMs or CUs": lambda gpu: str(gpu.multiprocessors or ""),
+                    "copy engines": lambda gpu: str(gpu.copy_engines or ""),
+                },
+                {"node": lambda gpu: gpu.node or ""},
+            )
+        )
+    return Document("busfare nodes", "", "", blocks)

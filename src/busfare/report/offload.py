@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, convert
@@ -12,7 +12,6 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 from busfare.plan.machine import Basis
-from busfare.plan.offload.layers import Layers
 from busfare.plan.offload.network import OF_NETWORK, network_of
 from busfare.plan.offload.question import Question, question_of
 from busfare.plan.offload.rank import (
@@ -29,6 +28,7 @@ from busfare.plan.offload.rank import (
     share_hidden,
 )
 from busfare.plan.offload.schedule import MEMORIES, Schedule
+from busfare.report.plans import NO_NODE
 from busfare.results import Predicted
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
@@ -93,23 +93,18 @@ class FromTrace(Struct):
     notes: list[str]
 
 
-class PlanOffloadResult(Predicted, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
-    """`predicted_seconds` is of the schedule that was asked for: what was not said of it, as is fastest."""
+class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
+    """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest."""
 
     node: str
     gpu: str | None
     layers: int
     bytes: float
     tokens: float
-    resident: int
-    depth: int
-    memory: str
-    device_bytes: float
     buffer_bytes: float
     budget_bytes: float | None
     gpus: int
     link_share: float
-    share_hidden: float | None
     limited_by: str
     parts: Pass
     ranking: list[OffloadRow]
@@ -119,7 +114,7 @@ class PlanOffloadResult(Predicted, tag_field="schema", tag="busfare.plan-offload
     hidden_reason: str | UnsetType = UNSET
     by_resident: list[ByResident]
     by_tokens: list[ByTokens]
-    basis: list[Basis]
+    basis: Sequence[Basis]
     words: list[str]
     from_trace: FromTrace | UnsetType = UNSET
     model: str | UnsetType = UNSET
@@ -128,25 +123,25 @@ class PlanOffloadResult(Predicted, tag_field="schema", tag="busfare.plan-offload
 
 
 def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
-    """The result for the options of the command line by name; those not given are None. Raises InputError."""
+    """The result for the options of the command line by name; those not given are None. Raises InputError for what cannot be
+    used, and where nothing fits.
+    """
     if not asked.get("node"):
-        raise InputError(
-            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
-        )
+        raise InputError(NO_NODE)
     machine = machine_of(load_node(asked["node"]))
     if asked.get("model"):
         if asked.get("from_trace"):
             raise InputError("--from-trace, --model: both say the layers; give one of them")
-        return offload_result(question_of(asked, network=network_of(asked, machine.node)), machine)
+        return _Planned(question_of(asked, network=network_of(asked, machine.node)), machine).result()
     if of_model := [key for key in OF_NETWORK if asked.get(key)]:
         raise InputError(f"--{of_model[0].replace('_', '-')}: holds with --model")
     if not asked.get("from_trace"):
-        return offload_result(question_of(asked), machine)
+        return _Planned(question_of(asked), machine).result()
     from busfare.plan.offload.from_trace import layers_from_trace
     from busfare.trace import read
 
     found = layers_from_trace(read(asked["from_trace"]))
-    result = offload_result(question_of(asked, found.layers), machine)
+    result = _Planned(question_of(asked, found.layers), machine).result()
     result.from_trace = convert(found, FromTrace, from_attributes=True)
     result.words.insert(0, _found(result.from_trace))
     return result
@@ -165,179 +160,173 @@ def _found(layers: FromTrace) -> str:
     return " ".join([told, *(f"{note[:1].upper()}{note[1:]}." for note in layers.notes)])
 
 
-def offload_result(question: Question, machine: Machine) -> PlanOffloadResult:
-    """What a pass takes as asked, and in the same GPU memory by every depth and memory kind. Raises InputError where
-    nothing fits.
-    """
-    layers, share = question.layers(), link_share(machine.node, question.gpus)
-    budget = _budget(question, layers, machine)
-    depths = sorted({*DEPTHS, *(() if question.depth is None else (question.depth,))})
-    rows = [
-        best_first(layers, machine, schedules(layers, budget, residents, [depth], [memory]), share)[:1]
-        for memory in MEMORIES
-        for depth in depths
-        for residents in [residents_of(layers, budget, depth, memory)]
-    ]
-    chosen = _asked(question, layers, machine, budget, depths, share)
-    every = {r.schedule: r for row in rows for r in row} | {chosen.schedule: chosen}
-    ranking = sorted(every.values(), key=lambda r: (r.seconds, r.device_bytes, r.schedule.depth))
-    schedule, seconds = chosen.schedule, chosen.seconds
-    copies = copy_seconds(layers, schedule, machine, share)
-    streamed = sum(layers.bytes[schedule.resident :])
-    even, why = _break_even(question, schedule, machine, share)
-    hidden, unhidden = _hidden_from(question, schedule, machine, share)
-    kernels = sum(layers.seconds)
-    result = PlanOffloadResult(
-        node=machine.node.name, gpu=machine.gpu.title or machine.gpu.name, layers=len(layers), bytes=sum(layers.bytes),
-        tokens=question.tokens, resident=schedule.resident, depth=schedule.depth, memory=schedule.memory,
-        device_bytes=chosen.device_bytes, buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[: schedule.resident]),
-        budget_bytes=budget, gpus=question.gpus, link_share=share,
-        share_hidden=share_hidden(layers, schedule, machine, seconds, share),
-        limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
-        parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
-        ranking=[_row(r, question, layers, machine, share) for r in ranking],
-        break_even_tokens=even, break_even_reason=why or UNSET, hidden_from_tokens=hidden,
-        hidden_reason=unhidden or UNSET, by_resident=_by_resident(layers, schedule, machine, share),
-        by_tokens=_by_tokens(question, schedule, machine, share), basis=list(machine.basis), words=[],
-        predicted_seconds=seconds, **_ranged(chosen, question, machine, share),
-    )  # fmt: skip
-    if question.network is not None:
-        result.model, result.type = question.network.model.name, question.network.type
-        result.beside_bytes = question.network.always_bytes(question.tokens)
-    result.words = _words(result, ranking[0], layers)
-    return result
+class _Planned:
+    """What a pass takes as asked, and in the same GPU memory by every depth and memory kind. `share`: of the link's rate."""
 
+    def __init__(self, question: Question, machine: Machine) -> None:
+        self.question, self.machine = question, machine
+        self.layers, self.share = question.layers(), link_share(machine.node, question.gpus)
+        self.budget = self._budget()
+        self.depths = sorted({*DEPTHS, *(() if question.depth is None else (question.depth,))})
+        self.asked = self._asked()
+        self.schedule = self.asked.schedule
 
-def _budget(question: Question, layers: Layers, machine: Machine) -> float | None:
-    """The GPU memory for layers: as said, else what the asked schedule takes, else all that the GPU has."""
-    if question.budget is not None:
-        return question.budget
-    if question.resident is not None:
-        depth = 1 if question.depth is None else question.depth
-        return Schedule(question.resident, depth, question.memory or "pinned").device_bytes(layers)
-    memory = machine.gpu.memory_bytes
-    if memory is None or question.network is None:
-        return memory
-    beside = question.network.always_bytes(question.tokens)
-    if beside >= memory:
-        raise InputError(
-            f"{machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and what is not brought take "
-            f"{amounts.size(beside)} of it; give a smaller type, fewer sequences or a shorter context"
+    def best(self, of: Iterable[Schedule]) -> list[Ranked]:
+        return best_first(self.layers, self.machine, of, self.share)[:1]
+
+    def copies(self, tokens: float | None = None) -> float:
+        return copy_seconds(self.question.layers(tokens), self.schedule, self.machine, self.share)
+
+    def streamed(self, tokens: float) -> float:
+        return seconds_of(self.question.layers(tokens), self.schedule, self.machine, self.share)
+
+    def hidden(self, ranked: Ranked) -> float | None:
+        return share_hidden(self.layers, ranked.schedule, self.machine, ranked.seconds, self.share)
+
+    def ranged(self, ranked: Ranked) -> dict[str, Any]:
+        ends, rung, network = None, "", self.question.network
+        if network is not None and self.question.predicted:
+            ends, rung = network.ends(self.question.tokens), network.rung
+        return ranged(ranked.seconds, ranked.schedule, self.machine, ends, self.share, rung)
+
+    def result(self) -> PlanOffloadResult:
+        question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
+        rows = [
+            self.best(schedules(layers, self.budget, residents, [depth], [memory]))
+            for memory in MEMORIES
+            for depth in self.depths
+            for residents in [residents_of(layers, self.budget, depth, memory)]
+        ]
+        every = {r.schedule: r for row in rows for r in row} | {chosen.schedule: chosen}
+        ranking = sorted(every.values(), key=lambda r: (r.seconds, r.device_bytes, r.schedule.depth))
+        even, why = self._break_even()
+        hidden, unhidden = self._hidden_from()
+        copies, kernels, first = self.copies(), sum(layers.seconds), self.schedule.resident
+        streamed = sum(layers.bytes[first:])
+        result = PlanOffloadResult(
+            **self._row(chosen),
+            node=machine.node.name,
+            gpu=machine.gpu.title or machine.gpu.name,
+            layers=len(layers),
+            bytes=sum(layers.bytes),
+            tokens=question.tokens,
+            buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[:first]),
+            budget_bytes=self.budget,
+            gpus=question.gpus,
+            link_share=self.share,
+            limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
+            parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
+            ranking=[OffloadRow(**self._row(r)) for r in ranking],
+            break_even_tokens=even,
+            break_even_reason=why or UNSET,
+            hidden_from_tokens=hidden,
+            hidden_reason=unhidden or UNSET,
+            by_resident=self._by_resident(),
+            by_tokens=self._by_tokens(),
+            basis=machine.basis,
+            words=[],
         )
-    return memory - beside
+        if question.network is not None:
+            result.model, result.type = question.network.model.name, question.network.type
+            result.beside_bytes = question.network.always_bytes(question.tokens)
+        result.words = _words(result)
+        return result
 
+    def _budget(self) -> float | None:
+        """The GPU memory for layers: as said, else what the asked schedule takes, else all that the GPU has."""
+        question, memory = self.question, self.machine.gpu.memory_bytes
+        if question.budget is not None:
+            return question.budget
+        if question.resident is not None:
+            depth = 1 if question.depth is None else question.depth
+            return Schedule(question.resident, depth, question.memory or "pinned").device_bytes(self.layers)
+        if memory is None or question.network is None:
+            return memory
+        beside = question.network.always_bytes(question.tokens)
+        if beside >= memory:
+            raise InputError(
+                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and what is not "
+                f"brought take {amounts.size(beside)} of it; give a smaller type, fewer sequences or a shorter context"
+            )
+        return memory - beside
 
-def _asked(
-    question: Question,
-    layers: Layers,
-    machine: Machine,
-    budget: float | None,
-    depths: list[int],
-    share: float,
-) -> Ranked:
-    memories = [question.memory] if question.memory else list(MEMORIES)
-    exact = question.resident is not None and question.depth is not None
-    fits = [
-        schedule
-        for memory in memories
-        for depth in ([question.depth] if question.depth is not None else depths)
-        for schedule in schedules(
-            layers,
-            question.budget if exact else budget,
-            residents_of(layers, budget, depth, memory) if question.resident is None else [question.resident],
-            [depth],
-            [memory],
+    def _asked(self) -> Ranked:
+        """The fastest of those that were asked for."""
+        question, layers = self.question, self.layers
+        exact = question.resident is not None and question.depth is not None
+        budget = question.budget if exact else self.budget
+        fits = []
+        for memory in [question.memory] if question.memory else MEMORIES:
+            for depth in self.depths if question.depth is None else [question.depth]:
+                residents = [question.resident] if question.resident is not None else None
+                residents = residents or residents_of(layers, self.budget, depth, memory)
+                fits += schedules(layers, budget, residents, [depth], [memory])
+        if not fits:
+            raise InputError(
+                f"--budget: {amounts.size(self.budget or 0)} of GPU memory hold no such schedule: its layers and buffers "
+                "take more; give more, fewer resident layers or a smaller depth"
+            )
+        return self.best(fits)[0]
+
+    def _row(self, ranked: Ranked) -> dict[str, Any]:
+        """The keys of an `OffloadRow`."""
+        schedule = ranked.schedule
+        return {
+            "resident": schedule.resident,
+            "depth": schedule.depth,
+            "memory": schedule.memory,
+            "device_bytes": ranked.device_bytes,
+            "share_hidden": self.hidden(ranked),
+            "predicted_seconds": ranked.seconds,
+            **self.ranged(ranked),
+        }
+
+    def _break_even(self) -> tuple[float | None, str]:
+        question, on_cpu, first = self.question, self.question.cpu_seconds, self.schedule.resident
+        if on_cpu is None:
+            return None, (
+                "what a layer takes on the processor is not said; give --cpu-seconds-per-layer, or with --model --cpu-flops "
+                "and --cpu-bandwidth"
+            )
+        if first == len(question.bytes):
+            return None, "all layers are resident"
+        return break_even(
+            self.streamed, lambda tokens: sum(question.seconds(tokens)[:first]) + sum(on_cpu(tokens)[first:])
         )
-    ]
-    if not fits:
-        raise InputError(
-            f"--budget: {amounts.size(budget or 0)} of GPU memory hold no such schedule: its layers and buffers take more; "
-            "give more, fewer resident layers or a smaller depth"
-        )
-    return best_first(layers, machine, fits, share)[0]
+
+    def _hidden_from(self) -> tuple[float | None, str]:
+        """From how many tokens on the streamed layers' kernels take as long as their copies."""
+        if not self.question.varies:
+            return None, "what a layer takes is not said by tokens; give --seconds-per-layer TOKENS=TIME,…"
+        if self.copies() <= 0:
+            return None, "nothing is streamed"
+        first = self.schedule.resident
+        return break_even(self.copies, lambda tokens: sum(self.question.seconds(tokens)[first:]))
+
+    def _by_resident(self) -> list[ByResident]:
+        layers, asked = self.layers, self.schedule
+        if layers.back_bytes or asked.memory == "managed":
+            return []
+        points = []
+        for resident in sorted({*residents_of(layers, None, 0, asked.memory), asked.resident}):
+            depths = sorted({0, 1, asked.depth})
+            best = self.best(Schedule(resident, depth, asked.memory) for depth in depths)[0]
+            points.append(ByResident(resident, best.schedule.depth, best.seconds, self.hidden(best)))
+        return points
+
+    def _by_tokens(self) -> list[ByTokens]:
+        """At 1, 2, 4 … tokens a pass."""
+        question, points, tokens = self.question, [], 1.0
+        while question.varies and tokens <= max(16.0, 8.0 * question.tokens):
+            on_cpu = sum(question.cpu_seconds(tokens)) if question.cpu_seconds else None
+            kernels = sum(question.layers(tokens).seconds)
+            points.append(ByTokens(tokens, self.streamed(tokens), kernels, on_cpu))
+            tokens *= 2
+        return points
 
 
-def _ranged(ranked: Ranked, question: Question, machine: Machine, share: float) -> dict[str, Any]:
-    ends, rung = None, ""
-    if question.network is not None and question.predicted:
-        ends, rung = question.network.ends(question.tokens), question.network.rung
-    return ranged(ranked.seconds, ranked.schedule, machine, ends, share, rung)
-
-
-def _row(ranked: Ranked, question: Question, layers: Layers, machine: Machine, share: float) -> OffloadRow:
-    s = ranked.schedule
-    return OffloadRow(
-        resident=s.resident, depth=s.depth, memory=s.memory, device_bytes=ranked.device_bytes,
-        share_hidden=share_hidden(layers, s, machine, ranked.seconds, share), predicted_seconds=ranked.seconds,
-        **_ranged(ranked, question, machine, share),
-    )  # fmt: skip
-
-
-def _break_even(
-    question: Question, schedule: Schedule, machine: Machine, share: float
-) -> tuple[float | None, str]:
-    on_cpu = question.cpu_seconds
-    if on_cpu is None:
-        return None, (
-            "what a layer takes on the processor is not said; give --cpu-seconds-per-layer, or with --model --cpu-flops "
-            "and --cpu-bandwidth"
-        )
-    first = schedule.resident
-    if first == len(question.bytes):
-        return None, "all layers are resident"
-
-    def computed_there(tokens: float) -> float:
-        return sum(question.seconds(tokens)[:first]) + sum(on_cpu(tokens)[first:])
-
-    return break_even(lambda n: seconds_of(question.layers(n), schedule, machine, share), computed_there)
-
-
-def _hidden_from(
-    question: Question, schedule: Schedule, machine: Machine, share: float
-) -> tuple[float | None, str]:
-    """From how many tokens on the streamed layers' kernels take as long as their copies."""
-    if not question.varies:
-        return None, "what a layer takes is not said by tokens; give --seconds-per-layer TOKENS=TIME,…"
-    first = schedule.resident
-    if copy_seconds(question.layers(), schedule, machine, share) <= 0:
-        return None, "nothing is streamed"
-
-    def copies(tokens: float) -> float:
-        return copy_seconds(question.layers(tokens), schedule, machine, share)
-
-    return break_even(copies, lambda n: sum(question.seconds(n)[first:]))
-
-
-def _by_resident(layers: Layers, schedule: Schedule, machine: Machine, share: float) -> list[ByResident]:
-    if layers.back_bytes or schedule.memory == "managed":
-        return []
-    points = []
-    for resident in sorted(set(residents_of(layers, None, 0, schedule.memory)) | {schedule.resident}):
-        of = [Schedule(resident, depth, schedule.memory) for depth in sorted({0, 1, schedule.depth})]
-        best = best_first(layers, machine, of, share)[0]
-        hidden = share_hidden(layers, best.schedule, machine, best.seconds, share)
-        points.append(ByResident(resident, best.schedule.depth, best.seconds, hidden))
-    return points
-
-
-def _by_tokens(question: Question, schedule: Schedule, machine: Machine, share: float) -> list[ByTokens]:
-    if not question.varies:
-        return []
-    most = max(16.0, 8.0 * question.tokens)
-    points = []
-    tokens = 1.0
-    while tokens <= most:
-        layers = question.layers(tokens)
-        on_cpu = sum(question.cpu_seconds(tokens)) if question.cpu_seconds else None
-        points.append(
-            ByTokens(tokens, seconds_of(layers, schedule, machine, share), sum(layers.seconds), on_cpu)
-        )
-        tokens *= 2
-    return points
-
-
-def _words(result: PlanOffloadResult, fastest: Ranked, layers: Layers) -> list[str]:
-    parts, seconds = result.parts, result.predicted_seconds
+def _words(result: PlanOffloadResult) -> list[str]:
+    parts, seconds, fastest = result.parts, result.predicted_seconds, result.ranking[0]
     named = f"{result.resident} of {amounts.several(result.layers, 'layer')} resident"
     if result.limited_by == "nothing is streamed":
         return [
@@ -357,15 +346,12 @@ def _words(result: PlanOffloadResult, fastest: Ranked, layers: Layers) -> list[s
         if result.limited_by == "link"
         else "The kernels limit it: with a depth of 1 or more the copies hide behind them."
     )
-    s = fastest.schedule
-    if (s.resident, s.depth, s.memory) != (
-        result.resident,
-        result.depth,
-        result.memory,
-    ) and fastest.seconds < seconds * 0.99:
+    planned = (result.resident, result.depth, result.memory)
+    best, soonest = (fastest.resident, fastest.depth, fastest.memory), fastest.predicted_seconds
+    if best != planned and soonest < seconds * 0.99:
         words.append(
-            f"Fastest in as much GPU memory: {s.resident} resident, depth {s.depth}, {s.memory}: predicted "
-            f"{amounts.time(fastest.seconds)}, {seconds / fastest.seconds:.2f} times as fast. {DO[s.memory]}"
+            f"Fastest in as much GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
+            f"{amounts.time(soonest)}, {seconds / soonest:.2f} times as fast. {DO[fastest.memory]}"
         )
     else:
         words.append(DO[result.memory])

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, convert, field
-from msgspec.structs import asdict
+from msgspec import UNSET, Struct, UnsetType, convert
 
 from busfare.advise import amounts
 from busfare.errors import InputError
-from busfare.node import Node, load_node
-from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
+from busfare.node import load_node
+from busfare.plan import Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, read_plan_file, with_options
 from busfare.plan.machine import Basis
 from busfare.plan.prediction import range_beside
-from busfare.plan.rank import break_even
+from busfare.plan.rank import Bounds, break_even
 from busfare.plan.recorded import Recorded, as_recorded, recorded_problem
 from busfare.plan.roofline import Roofline, roofline_of
-from busfare.plan.sweep import sweep
+from busfare.plan.streams import StreamRange
+from busfare.plan.sweep import Sweep, sweep
 from busfare.results import Predicted
 
-__all__ = ["Answer", "OnNode", "PlanResult", "Ranked", "Swept", "answer_plan", "plan_result"]
+__all__ = ["Answer", "PlanResult", "answer_plan"]
 
 PARTS = {"h2d": "Copies into the GPU", "kernel": "The kernel", "d2h": "Copies out of the GPU"}
 #: What to write for each strategy.
@@ -44,6 +44,7 @@ DO = {
     "explicit-pageable": "Leave the copies as they are.",
     "streams-pageable": "Use {streams} even without pinning; kernels hide behind the staging of later chunks.",
 }
+NO_NODE = "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
 
@@ -54,7 +55,7 @@ class Ranked(Predicted, kw_only=True):
     strategy: str
     streams: int
     by: str
-    assumes: list[str]
+    assumes: Sequence[str]
 
 
 class Parts(Struct):
@@ -65,21 +66,6 @@ class Parts(Struct):
     d2h_seconds: float
 
 
-class Bounds(Struct):
-    """Nothing beats the first."""
-
-    full_overlap_seconds: float
-    no_overlap_seconds: float
-    mapped_seconds: float
-
-
-class UsefulStreams(Struct):
-    smallest_useful: int
-    largest_useful: int
-    equation: int | None
-    formula: float | None
-
-
 class Answer(Struct, kw_only=True):
     """The plan of one kernel."""
 
@@ -88,7 +74,7 @@ class Answer(Struct, kw_only=True):
     dominant: str
     parts: Parts
     bounds: Bounds
-    streams: UsefulStreams
+    streams: StreamRange
 
 
 class OnNode(Answer, kw_only=True):
@@ -99,26 +85,6 @@ class OnNode(Answer, kw_only=True):
 class Device(Struct):
     category: str
     gpu: str
-
-
-class SweptPoint(Struct):
-    value: float
-    best: str
-    predicted_seconds: dict[str, float]
-
-
-class SweptChange(Struct):
-    value: float
-    before: str = field(name="from")
-    after: str = field(name="to")
-
-
-class Swept(Struct):
-    parameter: str
-    unit: str
-    asked: float
-    points: list[SweptPoint]
-    changes: list[SweptChange]
 
 
 class FromTrace(Struct):
@@ -138,94 +104,75 @@ class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True)
     node: str
     node_guessed_from_gpu_name: bool = False
     device: Device
-    basis: list[Basis]
+    basis: Sequence[Basis]
     roofline: Roofline | None
     break_even_accesses: float | None
     words: list[str]
     kernels: list[Answer] | UnsetType = UNSET
     nodes: list[OnNode] | UnsetType = UNSET
-    sweep: Swept | UnsetType = UNSET
+    sweep: Sweep | UnsetType = UNSET
     recorded: FromTrace | UnsetType = UNSET
 
 
-def plan_result(
-    problems: Sequence[Problem],
-    node: Node,
-    to: Sequence[Node] = (),
-    parameter: str | None = None,
-    recorded: Recorded | None = None,
-) -> PlanResult:
-    """Everything that `plan` says of `problems` on `node`, the first at the top.
+def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
+    """The result for the options of the command line by name; those not given are None. The kernels come from `file`, from
+    `from_trace` with `kernel_name`, or from the options themselves; the first one's plan stands at the top.
 
-    `to`: further nodes for the first problem; `parameter`: what to sweep. Raises InputError for an unknown parameter,
-    and for a kernel whose time cannot be known.
+    Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
     """
-    machine = machine_of(node) if recorded is None else as_recorded(machine_of(node), recorded)
+    problems, name, recorded = _question(asked)
+    if not name:
+        raise InputError(NO_NODE)
+    to = [load_node(other) for other in asked.get("to") or ()]
+    machine = machine_of(load_node(name))
+    if recorded:
+        machine = as_recorded(machine, recorded)
     answers = plans(problems, machine)
     first = answers[0]
+    accesses = break_even(first)
     result = PlanResult(
-        **asdict(_answer(first)),
-        node=node.name,
+        **_answer(first),
+        node=machine.node.name,
         device=Device(machine.category, machine.gpu.title),
-        basis=list(machine.basis),
+        basis=machine.basis,
         roofline=roofline_of(first.problem, machine),
-        break_even_accesses=_finite(break_even(first)),
-        words=_words(first),
+        break_even_accesses=None if accesses == math.inf else accesses,
+        words=_words(first, accesses),
     )
     if len(answers) > 1:
-        result.kernels = [_answer(answer) for answer in answers]
+        result.kernels = [Answer(**_answer(answer)) for answer in answers]
     if to:
-        machines = [machine, *(machine_of(other) for other in to)]
-        result.nodes = [_on_node(first.problem, other) for other in machines]
-    if parameter:
-        swept = sweep(first.problem, machine, parameter)
-        points = [SweptPoint(p.value, p.best, p.seconds) for p in swept.points]
-        changes = [SweptChange(c.value, c.before, c.after) for c in swept.changes]
-        result.sweep = Swept(swept.parameter, swept.unit, swept.asked, points, changes)
+        result.nodes = [
+            OnNode(**_answer(plan(first.problem, other)), node=other.node.name, category=other.category)
+            for other in (machine, *map(machine_of, to))
+        ]
+    if asked.get("vary"):
+        result.sweep = sweep(first.problem, machine, asked["vary"])
     if recorded:
         result.recorded = convert(recorded, FromTrace, from_attributes=True)
+        result.node_guessed_from_gpu_name = not asked.get("node")
+    if result.node_guessed_from_gpu_name:
+        result.words.append(f"That it ran on {name} is a guess from the GPU's name; set --node.")
     return result
 
 
-def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
-    """The result for the options of the command line by name; those not given are None.
-
-    The kernels come from `file`, from `from_trace` with `kernel_name`, or from the options themselves. Raises
-    InputError for what cannot be used.
-    """
-    sources = {"file": asked.get("file"), "from_trace": asked.get("from_trace")}
+def _question(asked: Mapping[str, Any]) -> tuple[Sequence[Problem], str | None, Recorded | None]:
+    """The kernels, the node's name, and what a trace says of them."""
+    file, path, pattern, node = (asked.get(key) for key in ("file", "from_trace", "kernel_name", "node"))
     texts = {key: asked[key] for key in KEYS if asked.get(key)}
-    if all(sources.values()):
+    if file and path:
         raise InputError("FILE.toml and --from-trace: both say what to plan; give one of them")
-    if asked.get("kernel_name") and not sources["from_trace"]:
+    if pattern and not path:
         raise InputError("--kernel-name: is for --from-trace TRACE; add that")
-    node, recorded, guessed = asked.get("node"), None, False
-    if sources["file"]:
+    if file:
         if texts:
             raise InputError(
                 f"--{next(iter(texts)).replace('_', '-')}: a plan file says this itself; leave it out"
             )
-        file = read_plan_file(str(sources["file"]))
-        node, problems = node or file.node, file.problems
-    elif sources["from_trace"]:
-        recorded, guess = _recorded(sources["from_trace"], asked.get("kernel_name"), texts)
-        node, guessed, problems = node or guess, node is None, (recorded.problem,)
-    else:
-        problems = (problem_of(texts),)
-    if node is None:
-        raise InputError(
-            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
-        )
-    to = [load_node(name) for name in asked.get("to") or ()]
-    result = plan_result(problems, load_node(node), to, asked.get("vary"), recorded)
-    result.node_guessed_from_gpu_name = guessed
-    if guessed:
-        result.words.append(f"That it ran on {node} is a guess from the GPU's name; set --node.")
-    return result
-
-
-def _recorded(path: Path, pattern: str | None, texts: Mapping[str, Any]) -> tuple[Recorded, str | None]:
-    """What the trace says of the kernels, with the options that are given beside it, and the node it was recorded on."""
+        read_file = read_plan_file(str(file))
+        return read_file.problems, node or read_file.node, None
+    if not path:
+        return (problem_of(texts),), node, None
     from busfare.advise import guess_node
     from busfare.trace import read
 
@@ -236,61 +183,55 @@ def _recorded(path: Path, pattern: str | None, texts: Mapping[str, Any]) -> tupl
             raise InputError(f"--{key}: the trace says this; leave it out")
     trace = read(path)
     recorded, guess = recorded_problem(trace, pattern), guess_node(trace)
-    return replace(recorded, problem=with_options(recorded.problem, texts)), guess.name if guess else None
+    recorded = replace(recorded, problem=with_options(recorded.problem, texts))
+    return (recorded.problem,), node or (guess.name if guess else None), recorded
 
 
-def _answer(answer: Plan) -> Answer:
-    bounds, streams = answer.bounds, answer.streams
-    return Answer(
-        name=answer.problem.name,
-        ranking=[
-            Ranked(
-                strategy=p.strategy,
-                streams=p.streams,
-                predicted_seconds=p.seconds,
-                **range_beside(p.strategy, p.seconds, answer.machine.node),
-                by=p.by,
-                assumes=list(p.assumes),
-            )
-            for p in answer.ranking
-        ],
-        dominant=answer.dominant,
-        parts=Parts(*(answer.parts[part] for part in ("h2d", "kernel", "d2h"))),
-        bounds=Bounds(bounds.full_overlap, bounds.no_overlap, bounds.mapped),
-        streams=convert(streams, UsefulStreams, from_attributes=True),
-    )
-
-
-def _on_node(problem: Problem, machine: Machine) -> OnNode:
-    answer = plan(problem, machine)
-    return OnNode(**asdict(_answer(answer)), node=machine.node.name, category=machine.category)
-
-
-def _words(answer: Plan) -> list[str]:
-    """The answer in sentences: what dominates, what is best, what to do, what it rests on."""
-    best, parts = answer.best, answer.parts
-    explicit = answer.bounds.no_overlap
-    dominant = answer.dominant
-    sentences = [
-        f"{PARTS[dominant]} dominate{'s' if dominant == 'kernel' else ''}: "
-        f"{amounts.time(parts[dominant])} of {amounts.time(explicit)} if nothing overlaps, predicted."
+def _answer(answer: Plan) -> dict[str, Any]:
+    """The keys of an `Answer`."""
+    ranking = [
+        Ranked(
+            strategy=p.strategy,
+            streams=p.streams,
+            predicted_seconds=p.seconds,
+            by=p.by,
+            assumes=p.assumes,
+            **range_beside(p.strategy, p.seconds, answer.machine.node),
+        )
+        for p in answer.ranking
     ]
-    gain = explicit / best.seconds
+    return {
+        "name": answer.problem.name,
+        "ranking": ranking,
+        "dominant": answer.dominant,
+        "parts": Parts(*(answer.parts[part] for part in PARTS)),
+        "bounds": answer.bounds,
+        "streams": answer.streams,
+    }
+
+
+def _words(answer: Plan, accesses: float | None) -> list[str]:
+    """The answer in sentences: what dominates, what is best, what to do, what it rests on."""
+    best, parts, explicit, dominant = answer.best, answer.parts, answer.bounds.no_overlap, answer.dominant
     streams = f" with {best.streams} {_pieces(best.strategy)}" if best.streams > 1 else ""
     line = f"Best: {best.strategy}{streams}, predicted {amounts.time(best.seconds)}"
     if best.strategy != "explicit":
+        gain = explicit / best.seconds
         line += f", {gain:.2f} times as fast as explicit copies ({amounts.time(explicit)})"
     others = [p for p in answer.ranking[1:] if not p.assumes]
     if others and others[0].seconds > best.seconds * (1 + TIE):
-        after = others[0]
-        line += f"; next {after.strategy}, {after.seconds / best.seconds - 1:.0%} longer"
-    equal = [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]
-    sentences.append(line + ".")
-    if equal:
+        line += f"; next {others[0].strategy}, {others[0].seconds / best.seconds - 1:.0%} longer"
+    sentences = [
+        f"{PARTS[dominant]} dominate{'s' if dominant == 'kernel' else ''}: "
+        f"{amounts.time(parts[dominant])} of {amounts.time(explicit)} if nothing overlaps, predicted.",
+        f"{line}.",
+    ]
+    if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:
         sentences.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
     numbers = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
     sentences.append(DO[best.strategy].format(**numbers))
-    sentences += _on_an_assumption(answer)
+    if accesses is not None:
+        sentences.append(_on_an_assumption(answer, accesses))
     if answer.problem.memory == "pageable" and not best.strategy.endswith("pageable"):
         sentences.append(
             "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
@@ -302,35 +243,23 @@ def _words(answer: Plan) -> list[str]:
             f"Number of {_pieces(cut)} ({cut}): {few} come within 1 % of the least time"
             + (f"; more than {many} are predicted to cost." if many < answer.problem.most_streams else ".")
         )
-    return [*sentences, _rests_on(answer)]
+    by_kind: dict[str, list[str]] = {}
+    for basis in answer.machine.basis:
+        by_kind.setdefault(basis.kind, []).append(basis.parameter)
+    rests_on = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())
+    return [*sentences, f"Rests on: {rests_on}."]
 
 
 def _pieces(strategy: str) -> str:
     return "chunks" if strategy == "three-streams" else "streams"
 
 
-def _finite(number: float | None) -> float | None:
-    return None if number == float("inf") else number
-
-
-def _on_an_assumption(answer: Plan) -> list[str]:
+def _on_an_assumption(answer: Plan, accesses: float) -> str:
     """What would be faster if the kernel touched each element once, which nobody has said, and up to how many accesses."""
-    accesses = break_even(answer)
-    if accesses is None:
-        return []
     ahead = min((p for p in answer.ranking if p.assumes), key=lambda p: p.seconds)
     options = " and ".join(f"--{side.replace('_', '-')}" for side in ahead.assumes)
-    until = (
-        "however often it does" if accesses == float("inf") else f"from {accesses:.3g} accesses on it is not"
-    )
-    return [
+    until = "however often it does" if accesses == math.inf else f"from {accesses:.3g} accesses on it is not"
+    return (
         f"{ahead.strategy} would take {amounts.time(ahead.seconds)} if the kernel touches each element once; {until}. How "
         f"often it does is not known: count, and say so with {options}."
-    ]
-
-
-def _rests_on(answer: Plan) -> str:
-    by_kind: dict[str, list[str]] = {}
-    for basis in answer.machine.basis:
-        by_kind.setdefault(basis.kind, []).append(basis.parameter)
-    return "Rests on: " + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items()) + "."
+    )

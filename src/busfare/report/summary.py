@@ -1,26 +1,142 @@
-"""The result of `report` on one trace."""
+"""The result of `report` on one trace: the JSON is the Struct `Report`; keys in docs/json.md.
+
+Seconds, bytes, bytes per second; None is 'not known'.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import polars as pl
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare import advise
 from busfare.errors import InputError
-from busfare.job.results import Communication
+from busfare.job.results import Clock, Collective, Communication, RankTimes
 from busfare.node import Node
-from busfare.report import results
-from busfare.report.results import Part, Report, Traced
-from busfare.results import Sized, ranged, rows_of
-from busfare.trace import Trace
+from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
+from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.beside import beside
 from busfare.trace.bounds import REPLAYED_ROWS
 from busfare.trace.model import INCOMPLETE
+from busfare.trace.totals import Gap, Totals
+
+if TYPE_CHECKING:
+    from busfare.project.results import PathCompared, PathThere
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "clocks")
 NS = 1e-9
+
+
+class RecordedPath(Path, kw_only=True):
+    migrations: int
+
+
+class Part(Struct):
+    """Of a critical path."""
+
+    part: str
+    seconds: float
+    share: float
+
+
+class RecordedOn(Struct):
+    name: str
+    guessed_from_gpu_name: bool
+    measured: bool
+
+
+class Device(Struct):
+    device: int | None
+    name: str | None
+    memory_bytes: int | None
+    copy_engines: int | None
+
+
+class Traced(Struct):
+    """What was read."""
+
+    path: str
+    format: str
+    producer: str
+    incomplete: str | None
+    host: dict[str, Any]
+    devices: list[Device]
+
+
+class Engine(Struct):
+    device: int | None
+    work: str
+    busy_seconds: float
+    share_of_run: float
+    bytes_per_second: float | None
+
+
+class Stream(Struct):
+    process: int | None
+    device: int | None
+    stream: int | None
+    kernels: int
+    communication: int
+    transfers: int
+    busy_seconds: float
+
+
+class TopKernel(Struct):
+    name: str | None
+    count: int
+    seconds: float
+    kind: str = field(name="class")
+
+
+class TopCopy(Struct):
+    start_seconds: float
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    bytes: int | None
+    seconds: float
+    device: int | None
+    stream: int | None
+
+
+class RecordingCost(Struct):
+    """What was taken out of a run for its recorder; see `what-if --unrecorded`."""
+
+    unrecorded_seconds: float
+    call_seconds: float
+    gap_seconds: float
+    host_pace: float
+    replayed_seconds: float
+
+
+class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
+    trace: Traced
+    node: RecordedOn | None
+    unexplained_seconds: float | None
+    by_path: list[RecordedPath]
+    size_histogram: list[Sized]
+    engines: list[Engine]
+    streams: list[Stream]
+    top_kernels: list[TopKernel]
+    top_copies: list[TopCopy]
+    idle_gaps: list[Gap]
+    recording_cost: RecordingCost | None
+    critical_path: list[Part] | None
+    findings: list[RangedFinding]
+    # Of several ranks in one trace.
+    collectives: list[Collective] | UnsetType = UNSET
+    ranks: list[RankTimes] | UnsetType = UNSET
+    clocks: list[Clock] | UnsetType = UNSET
+    omissions: list[Omission]
+
+
+def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:
+    """'h2d  pageable → device'."""
+    return f"{row.direction or '?'}  {row.source_memory or 'unknown'} → {row.destination_memory or 'unknown'}"
 
 
 def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Report:
@@ -57,21 +173,21 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     return Report(
         trace=_traced(trace),
-        node=results.RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
+        node=RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
         **asdict(totals),
         unexplained_seconds=unexplained,
-        by_path=rows_of(results.RecordedPath, account.by_path(trace)),
+        by_path=rows_of(RecordedPath, account.by_path(trace)),
         size_histogram=rows_of(Sized, account.size_histogram(trace)),
-        engines=rows_of(results.Engine, account.engines(trace)),
-        streams=rows_of(results.Stream, account.streams(trace, MOST_ROWS)),
-        top_kernels=rows_of(results.TopKernel, account.top_kernels(trace, MOST_ROWS)),
-        top_copies=rows_of(results.TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
+        engines=rows_of(Engine, account.engines(trace)),
+        streams=rows_of(Stream, account.streams(trace, MOST_ROWS)),
+        top_kernels=rows_of(TopKernel, account.top_kernels(trace, MOST_ROWS)),
+        top_copies=rows_of(TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
         recording_cost=cost,
         critical_path=path,
         findings=[ranged(finding, run_seconds, node, bare) for finding in findings()],
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
-        omissions=rows_of(results.Omission, [*trace.omissions, *(run.omissions if run is not None else [])]),
+        omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
 
 
@@ -98,5 +214,5 @@ def _traced(trace: Trace) -> Traced:
         maintain_order=True
     )
     cut = next((o.what for o in trace.omissions if o.id in INCOMPLETE), None)
-    rows = rows_of(results.Device, devices)
+    rows = rows_of(Device, devices)
     return Traced(str(trace.path), trace.format, trace.producer, cut, trace.host, rows)

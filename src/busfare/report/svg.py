@@ -1,4 +1,4 @@
-"""Charts as SVG: bars, lines, strips and lanes of time. What is recorded or measured is solid, what is predicted hatched or
+"""Charts as SVG: bars and lines. What is recorded or measured is solid, what is predicted hatched or
 dashed. Colours differ in lightness too.
 """
 
@@ -65,34 +65,34 @@ class Bars:
     mark: float | None = None
 
     def svg(self) -> str:
-        most_bars = max(len(self.labels) * (1 if self.stacked else len(self.series)), 1)
-        thick = 9 if most_bars > 60 else 13 if most_bars > 24 else 18
-        row = thick * (1 if self.stacked else len(self.series)) + 8
+        beside = 1 if self.stacked else len(self.series)
+        bars = max(len(self.labels) * beside, 1)
+        thick = 9 if bars > 60 else 13 if bars > 24 else 18
+        row = thick * beside + 8
         left = min(LETTER * max((len(short(label)) for label in self.labels), default=0) + 14, 330)
-        legend, top = _legend(
-            [(s.name, s.colour, _style(s)) for s in self.series] if self._told_apart() else []
-        )
         right = 30 + LETTER * max((len(bar.label) for s in self.series for bar in s.bars), default=0)
+        kinds = [{bar.predicted for bar in s.bars if bar.value is not None} for s in self.series]
+        told_apart = len(self.series) > 1 or len(set().union(*kinds)) > 1
+        styles = ["both" if len(kind) > 1 else "hatched" if True in kind else "solid" for kind in kinds]
+        legend, top = _legend(
+            [(s.name, s.colour, style) for s, style in zip(self.series, styles, strict=True)]
+            if told_apart
+            else []
+        )
         end = top + row * len(self.labels)
         x = Scale(0.0, self._most(), left, WIDTH - right)
         parts = [legend, *_x_axis(x, top, end, self.axis, self.unit)]
         for number, label in enumerate(self.labels):
-            y = top + row * number
+            y, start = top + row * number, 0.0
             parts.append(text(left - 8, y + row / 2 + 4, short(label), "end", hover=label))
-            start = 0.0
             for place, series in enumerate(self.series):
                 bar = series.bars[number]
-                if bar.value is None:
-                    continue
                 at = y + 4 + (0 if self.stacked else thick * place)
                 parts += _bar(x, start, bar, at, thick, series.colour)
-                start += bar.value if self.stacked else 0.0
+                start += (bar.value or 0.0) if self.stacked else 0.0
         if self.mark is not None:
             parts.append(_rule(x.at(self.mark), top, end))
         return drawn(end + 44, parts)
-
-    def _told_apart(self) -> bool:
-        return len(self.series) > 1 or len({bar.predicted for s in self.series for bar in s.bars}) > 1
 
     def _most(self) -> float:
         values = [[bar.value or 0.0 for bar in s.bars] for s in self.series]
@@ -103,13 +103,9 @@ class Bars:
         return max(highest, min(whiskers, LONGEST_WHISKER * highest)) or 1.0
 
 
-def _style(series: BarSeries) -> str:
-    kinds = {bar.predicted for bar in series.bars if bar.value is not None}
-    return {(True,): "hatched", (False, True): "both"}.get(tuple(sorted(kinds)), "solid")
-
-
 def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) -> Iterator[str]:
-    assert bar.value is not None
+    if bar.value is None:
+        return
     left, right = x.at(start), x.at(start + bar.value)
     box = f'x="{left:.1f}" y="{y:.1f}" width="{max(right - left, 0.5):.1f}" height="{thick - 2}"'
     hover = f"<title>{escaped(bar.hover or bar.label)}</title>"
@@ -149,7 +145,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over a logarithmic axis x, and y as asked. `marks` are dotted vertical lines at values of x."""
+    """Lines over a logarithmic axis x, and y as asked. `marks`: dotted vertical lines at those values of x above 0."""
 
     lines: Sequence[Line]
     x_axis: str
@@ -189,56 +185,8 @@ class Lines:
                 parts.append(
                     f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{line.colour}">{title}</circle>'
                 )
-        parts += [_rule(x.at(value), top, end) for value in self.marks]
+        parts += [_rule(x.at(value), top, end) for value in self.marks if value > 0]
         return drawn(end + 44, parts)
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A row a label, a column a cell: how many times the median each value is; `hovers` has their words."""
-
-    rows: Sequence[str]
-    columns: Sequence[str]
-    times: Sequence[Sequence[float]]
-    hovers: Sequence[Sequence[str]]
-    axis: str
-
-    def svg(self) -> str:
-        left, top, high = 150, 40, 30
-        wide = (WIDTH - left - 10) / max(len(self.columns), 1)
-        parts = [
-            text(left, 18, "0", "end"),
-            *_key(left + 6),
-            text(left + 212, 18, "2 × the median, and more"),
-        ]
-        for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
-            y = top + r * (high + 4)
-            parts.append(text(left - 8, y + 20, label, "end"))
-            parts += [
-                f'<rect x="{left + c * wide:.2f}" y="{y}" width="{max(wide - 1, wide * 0.9):.2f}" height="{high}" '
-                f'fill="{_shade(value)}"><title>{escaped(self.hovers[r][c])}</title></rect>'
-                for c, value in enumerate(times)
-            ]
-        end = top + len(self.rows) * (high + 4)
-        every = max(1, len(self.columns) // 12)
-        for c in range(0, len(self.columns), every):
-            parts.append(text(left + (c + 0.5) * wide, end + 14, self.columns[c], "middle"))
-        return drawn(end + 44, [*parts, text(WIDTH / 2, end + 34, self.axis, "middle dim")])
-
-
-def _shade(times: float) -> str:
-    """Dark blue at 0 over grey at 1 to yellow at 2: as light as it is large."""
-    part = min(max(times, 0.0), 2.0) / 2
-    ends = ((0, 34, 78), (124, 123, 120), (254, 232, 56))
-    low, high, t = (ends[0], ends[1], 2 * part) if part < 0.5 else (ends[1], ends[2], 2 * part - 1)
-    return "#" + "".join(f"{round(a + (b - a) * t):02x}" for a, b in zip(low, high, strict=True))
-
-
-def _key(left: float) -> list[str]:
-    return [
-        f'<rect x="{left + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
-        for n in range(10)
-    ]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rich.text import Text as Styled
 
 from busfare.output import WIDE
 from busfare.printable import printable
-from busfare.report.document import Block, Document, Entries, Items, Table, Text
+from busfare.report.document import Block, Column, Document, Entries, Items, Table, Text
 
 #: Sentences are no wider, for longer lines are hard to read.
 SENTENCE = 100
@@ -110,61 +110,55 @@ def _table(table: Table, rows: Sequence[Sequence[str]], width: int) -> Iterator[
     cut.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
-    fitted = _Fitted(table, cells)
-    for block in fitted.blocks(width):
-        heads = [wrap(table.columns[i].name, wide) or [""] for i, wide in block.items()]
-        high = max(map(len, heads))
-        for line in zip_longest(*([""] * (high - len(head)) + head for head in heads), fillvalue=""):
-            yield fitted.line(block, line), "dim"
-        for row in cells:
-            yield fitted.line(block, [row[i] for i in block]), ""
 
-
-class _Fitted:
-    """The widths of a table's columns."""
-
-    def __init__(self, table: Table, rows: Sequence[Sequence[str]]) -> None:
-        self.columns = table.columns
-        self.full: list[int] = []
-        self.cells: list[int] = []
-        self.least: list[int] = []
-        for i, column in enumerate(table.columns):
-            word = max(map(cell_len, column.name.split()), default=0)
-            longest = max((cell_len(row[i]) for row in rows), default=0)
-            self.cells.append(max(word, longest))
-            self.least.append(max(word, longest if column.numeric else min(longest, LEAST_NAME)))
-            self.full.append(max(self.cells[i], cell_len(column.name), NUMBER if column.numeric else 0))
-
-    def line(self, block: dict[int, int], cells: Sequence[str]) -> str:
+    def line(block: dict[int, int], texts: Sequence[str]) -> str:
         drawn = []
-        for (i, width), cell in zip(block.items(), cells, strict=True):
-            text = _shortened(cell, width)
-            space = " " * (width - cell_len(text))
-            drawn.append(space + text if self.columns[i].numeric else text + space)
+        for (i, wide), cell in zip(block.items(), texts, strict=True):
+            text = _shortened(cell, wide)
+            space = " " * (wide - cell_len(text))
+            drawn.append(space + text if table.columns[i].numeric else text + space)
         return (" " * BETWEEN).join(drawn).rstrip()
 
-    def blocks(self, room: int) -> list[dict[int, int]]:
-        """The columns that stand beside each other, and their widths."""
-        blocks = [[0]]
-        for i in range(1, len(self.full)):
-            if len(blocks[-1]) > 1 and _total(self._widths([*blocks[-1], i], 0)) > room:
-                blocks.append([0])
-            blocks[-1].append(i)
-        return [self._widths(block, room) for block in blocks]
+    for block in _blocks(table.columns, cells, width):
+        heads = [wrap(table.columns[i].name, wide) or [""] for i, wide in block.items()]
+        high = max(map(len, heads))
+        for texts in zip_longest(*([""] * (high - len(head)) + head for head in heads), fillvalue=""):
+            yield line(block, texts), "dim"
+        for row in cells:
+            yield line(block, [row[i] for i in block]), ""
 
-    def _widths(self, columns: Sequence[int], room: int) -> dict[int, int]:
-        """As wide as what is in them, or as little as it takes to fit into `room`; less than their least never."""
-        widths = {i: self.full[i] for i in columns}
-        for least in (self.cells, self.least):  # headings, then texts
-            while (over := _total(widths) - room) > 0:
-                wider = [i for i in columns if widths[i] > least[i]]
+
+def _blocks(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> list[dict[int, int]]:
+    """The columns that stand beside each other, and their widths: as wide as what is in them, or as little as it takes to
+    fit into `room`; less than their least never.
+    """
+    full, wrapped, least = [], [], []
+    for i, column in enumerate(columns):
+        word = max(map(cell_len, column.name.split()), default=0)
+        longest = max((cell_len(row[i]) for row in cells), default=0)
+        wrapped.append(max(word, longest))
+        least.append(max(word, longest if column.numeric else min(longest, LEAST_NAME)))
+        full.append(max(wrapped[i], cell_len(column.name), NUMBER if column.numeric else 0))
+
+    def widths(chosen: Sequence[int], room: int) -> dict[int, int]:
+        found = {i: full[i] for i in chosen}
+        for least_of in (wrapped, least):  # headings, then texts
+            while (over := _total(found) - room) > 0:
+                wider = [i for i in chosen if found[i] > least_of[i]]
                 if not wider:
                     break
-                i = max(wider, key=widths.__getitem__)
+                i = max(wider, key=found.__getitem__)
                 # Down to the next longest at once: names of kernels have thousands of characters.
-                others = [widths[j] for j in wider if widths[j] < widths[i]]
-                widths[i] = max(widths[i] - over, least[i], max(others, default=0) - 1)
-        return widths
+                others = [found[j] for j in wider if found[j] < found[i]]
+                found[i] = max(found[i] - over, least_of[i], max(others, default=0) - 1)
+        return found
+
+    blocks = [[0]]
+    for i in range(1, len(columns)):
+        if len(blocks[-1]) > 1 and _total(widths([*blocks[-1], i], 0)) > room:
+            blocks.append([0])
+        blocks[-1].append(i)
+    return [widths(block, room) for block in blocks]
 
 
 def _total(widths: dict[int, int]) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busfare.advise.amounts import count, rate, several, size, time
-from busfare.report.blocks import conditions, omitted, overlaps, parts, paths, recorder, sizes
-from busfare.report.communication_blocks import communication_blocks
+from busfare.advise.amounts import count, several, size, time
+from busfare.report.blocks import beside_gain, communication_blocks, omitted, parts, paths, recorder, sizes
 from busfare.report.document import (
     Block,
+    Cells,
     Document,
     Entries,
     Entry,
@@ -18,11 +18,13 @@ from busfare.report.document import (
     Text,
     Tiles,
     numbers,
+    table,
     words,
 )
 from busfare.report.lanes import Lanes
-from busfare.report.results import Report, path_name
+from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
+from busfare.trace.totals import Gap
 
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
@@ -85,12 +87,13 @@ def _summary(result: Report) -> Table:
         ("transfers", count(moved.count), size(moved.bytes), time(moved.seconds), part(moved.seconds),
          time(moved.exposed_seconds)),
     ]  # fmt: skip
-    for what, own in (
-        ("kernels", result.kernels),
-        ("communication", result.communication),
-        ("graph launches' work", result.graph_work),
-        ("memory sets", result.sets),
-    ):
+    work = {
+        "kernels": result.kernels,
+        "communication": result.communication,
+        "graph launches' work": result.graph_work,
+        "memory sets": result.sets,
+    }
+    for what, own in work.items():
         if own.count or what == "kernels":
             rows.append((what, count(own.count), "", time(own.seconds), part(own.seconds), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
@@ -103,70 +106,55 @@ def _summary(result: Report) -> Table:
 
 
 def _gpus(result: Report) -> list[Table]:
-    carried = any(gpu.communication.count for gpu in result.gpus)
-    gpus = [
-        (
-            str(g.device),
-            time(g.kernels.seconds),
-            *([time(g.communication.seconds)] if carried else []),
-            time(g.transfers.seconds),
-            time(g.transfers.exposed_seconds),
-            time(g.busy_seconds),
-            time(g.idle_seconds),
-        )
-        for g in result.gpus
-    ]
-    engines = [
-        (f"GPU {e.device}, {e.work}", time(e.busy_seconds), f"{e.share_of_run:.1%}", rate(e.bytes_per_second))
-        for e in result.engines
-    ]
-    streams = [
-        (f"GPU {s.device}, stream {s.stream}", count(s.kernels), count(s.communication), count(s.transfers),
-         time(s.busy_seconds))
-        for s in result.streams
-    ]  # fmt: skip
-    busy = numbers("kernels", *(["communication"] if carried else []), "transfers", "exposed", "busy", "idle")
-    streamed = words("stream") + numbers("kernels", "communication", "transfers", "busy")
+    kernels = {"kernels": "kernels.seconds"}
+    if any(gpu.communication.count for gpu in result.gpus):
+        kernels["communication"] = "communication.seconds"
+    moved = {"transfers": "transfers.seconds", "exposed": "transfers.exposed_seconds"}
     return [
-        Table(words("GPU") + busy, gpus, "By GPU", face="both" if len(gpus) > 1 else "page"),
-        Table(
-            words("engine") + numbers("busy", "of the run", "rate while busy"),
-            engines,
+        table(
+            result.gpus,
+            "By GPU",
+            {"GPU": lambda gpu: str(gpu.device)},
+            kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
+            face="both" if len(result.gpus) > 1 else "page",
+        ),
+        table(
+            result.engines,
             "Engines",
+            {"engine": lambda engine: f"GPU {engine.device}, {engine.work}"},
+            {"busy": "busy_seconds", "of the run": "share_of_run", "rate while busy": "bytes_per_second"},
             face="page",
         ),
-        Table(streamed, streams, "Streams", face="page"),
+        table(
+            result.streams,
+            "Streams",
+            {"stream": lambda stream: f"GPU {stream.device}, stream {stream.stream}"},
+            {name: name for name in ("kernels", "communication", "transfers")} | {"busy": "busy_seconds"},
+            face="page",
+        ),
     ]
 
 
 def _longest(result: Report) -> list[Table]:
-    kernels = [(k.name or "", count(k.count), time(k.seconds)) for k in result.top_kernels]
-    copies = [
-        (path_name(c), time(c.start_seconds), "–" if c.bytes is None else size(c.bytes), time(c.seconds))
-        for c in result.top_copies
-    ]
+    kernels, copies = result.top_kernels, result.top_copies
+    at = {"at": "start_seconds", "bytes": "bytes", "time": "seconds"}
     tables = [
-        Table(words("kernel") + numbers("count", "time"), kernels, "Longest kernels", most=5),
-        Table(words("copy") + numbers("at", "bytes", "time"), copies, "Longest copies", face="page"),
+        table(kernels, "Longest kernels", {"kernel": "name"}, {"count": "count", "time": "seconds"}, most=5),
+        table(copies, "Longest copies", {"copy": path_name}, at, face="page"),
     ]
-    return [table for table in tables if table.rows]
+    return [one for one in tables if one.rows]
 
 
 def _gaps(result: Report, run: float) -> list[Table]:
-    rows = [
-        (
-            str(gap.device),
-            time(gap.start_seconds),
-            time(gap.seconds),
-            f"{gap.longest_call} ({time(gap.longest_call_seconds or 0.0)})"
-            if gap.longest_call
-            else "no API call",
-        )
-        for gap in result.idle_gaps
-        if gap.seconds > LONG_GAP * run > 0
-    ]
-    columns = numbers("GPU", "at", "idle for") + words("longest API call meanwhile")
-    return [Table(columns, rows, "Longest gaps on a GPU")] if rows else []
+    def called(gap: Gap) -> str:
+        if not gap.longest_call:
+            return "no API call"
+        return f"{gap.longest_call} ({time(gap.longest_call_seconds or 0.0)})"
+
+    gaps = [gap for gap in result.idle_gaps if gap.seconds > LONG_GAP * run > 0]
+    figures: Cells[Gap] = {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"}
+    behind: Cells[Gap] = {"longest API call meanwhile": called}
+    return [table(gaps, "Longest gaps on a GPU", {}, figures, behind)] if gaps else []
 
 
 def _findings(result: Report) -> Entries | Text:
@@ -179,7 +167,7 @@ def _findings(result: Report) -> Entries | Text:
             _gain(f, result),
             f.evidence,
             f.change,
-            [*overlaps(f.overlaps_with, ids), *conditions(f.what_if, f.rests_on)],
+            beside_gain(f.overlaps_with, ids, f.what_if, f.rests_on),
         )
         for f in result.findings
     ]

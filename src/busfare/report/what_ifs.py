@@ -1,29 +1,82 @@
-"""The result of `what-if`, and the predicted time line."""
+"""The result of `what-if`: on one run, or on a job, where a change to one rank or to what the ranks do together makes
+something of all of them; and the predicted time line.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
+from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
 from busfare.errors import InputError
+from busfare.job.changes import JOB_OPTIONS
+from busfare.job.state import JobChange, JobState
+from busfare.job.timeline import JobTimeline
 from busfare.node import Node
 from busfare.project.projection import run_between
-from busfare.report.results import Baseline, Omission, Outcome, Part, RecordingCost, Step, WhatIf
-from busfare.results import rows_of
-from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
+from busfare.report.summary import RecordingCost
+from busfare.results import Predicted
+from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
+from busfare.timeline.changes.change import Applied, Step
 from busfare.timeline.changes.elsewhere import PREDICTED
 from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import unrecorded
-from busfare.trace import Trace
+from busfare.trace import Omission, Trace
 
-__all__ = ["answer_what_if", "outcome_keys", "predicted_trace", "without_recorder"]
+__all__ = ["Outcome", "WhatIf", "answer_job_what_if", "answer_what_if", "predicted_trace", "without_recorder"]
 
 NS = 1e-9
+Asked = TypeVar("Asked", Change, JobChange)
+
+
+class Outcome(Predicted, kw_only=True):
+    """What a change makes of a run; `touched` and `bytes`: what it is about."""
+
+    title: str
+    touched: int
+    bytes: int
+    gain_seconds: float
+    gain_percent: float
+    speedup: float | None
+    rests_on: list[str]
+    steps: list[Step] | UnsetType = UNSET  # of a change that is made of several
+
+
+class Baseline(Struct):
+    recorded_seconds: float
+    recording_cost: RecordingCost | None
+    replayed_seconds: float
+    range_seconds: list[float]
+    critical_path: list[PathPart]
+
+
+class RankOutcome(Struct):
+    """A rank of a job; `replayed_seconds` is None of one that was not recorded."""
+
+    rank: int
+    replayed_seconds: float | None
+    predicted_seconds: float
+
+
+class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True):
+    """All changes together, and each alone."""
+
+    trace: str
+    recorded_on: str | None = field(name="from")
+    from_guessed_from_gpu_name: bool
+    model: str
+    baseline: Baseline
+    changes: list[Outcome]
+    range_seconds: list[float]
+    critical_path: list[PathPart]
+    ranks: list[RankOutcome] | UnsetType = UNSET  # of a job
+    omissions: list[Omission]
 
 
 def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
@@ -48,77 +101,137 @@ def answer_what_if(
     run, cost = timeline(trace, setting.recorded_on), None
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
-    baseline = play(run)
-    alone = [_outcome(change.title, [change], baseline, setting) for change in changes]
-    keys, played = alone[0] if len(alone) == 1 else _outcome("all together", changes, baseline, setting)
+    baseline, omissions = play(run), [*trace.omissions, *run.omissions]
+
+    def outcome(title: str, some: Sequence[Change]) -> tuple[dict[str, Any], Played]:
+        return _outcome(title, some, baseline, setting)
+
+    recorded = run.recorded_ns, cost, baseline
+    return _answered(str(trace.path), changes, outcome, recorded, setting, guessed, _range, omissions)
+
+
+def answer_job_what_if(
+    job: JobTimeline, name: str, changes: Sequence[JobChange], setting: Setting, guessed: bool
+) -> WhatIf:
+    """What `changes` make of `job`, each alone and all in the order given. Raises InputError where one needs what the traces
+    do not hold.
+    """
+    unchanged = state = JobState.of(job)
+    baseline = unchanged.play()
+
+    def outcome(title: str, some: Sequence[JobChange]) -> tuple[dict[str, Any], Played]:
+        nonlocal state
+        state = unchanged
+        for change in some:
+            state = change.apply(state)
+        return _job_outcome(title, some, state, baseline, setting.recorded_on)
+
+    omissions = [
+        *baseline.timeline.omissions,
+        *(o for part in job.parts for o in part.timeline.trace.omissions),
+    ]
+    unique = list({(o.id, o.what): o for o in omissions}.values())
+    recorded = job.recorded_ns, None, baseline
+    result, played = _answered(
+        name, changes, outcome, recorded, setting, guessed, lambda run: [run.makespan_seconds] * 2, unique
+    )
+    first, then = _spans(unchanged, baseline), _spans(state, played)
+    result.ranks = [RankOutcome(rank, first.get(rank), then[rank]) for rank in sorted(then)]
+    return result
+
+
+def _answered(
+    name: str,
+    changes: Sequence[Asked],
+    outcome: Callable[[str, Sequence[Asked]], tuple[dict[str, Any], Played]],
+    recorded: tuple[int, RecordingCost | None, Played],
+    setting: Setting,
+    guessed: bool,
+    range_of: Callable[[Played], list[float]],
+    omissions: list[Omission],
+) -> tuple[WhatIf, Played]:
+    """`outcome`: the keys of an `Outcome` of some changes, and the run after them; `recorded`: how long the run or job took
+    (ns), what recording cost, and its replay.
+    """
+    recorded_ns, cost, baseline = recorded
+    alone = [outcome(change.title, [change]) for change in changes]
+    keys, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
     result = WhatIf(
-        trace=str(trace.path),
+        trace=name,
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
         from_guessed_from_gpu_name=guessed and setting.recorded_on is not None,
         model=setting.model,
         baseline=Baseline(
-            recorded_seconds=run.recorded_ns * NS,
+            recorded_seconds=recorded_ns * NS,
             recording_cost=cost,
             replayed_seconds=baseline.makespan_seconds,
-            range_seconds=_range(baseline),
-            critical_path=rows_of(Part, critical_path_shares(run)),
+            range_seconds=range_of(baseline),
+            critical_path=critical_path_shares(baseline.timeline),
         ),
         changes=[Outcome(**of_one) for of_one, _ in alone],
         **keys,
-        range_seconds=_range(played),
-        critical_path=rows_of(Part, critical_path_shares(played.timeline)),
-        omissions=rows_of(Omission, [*trace.omissions, *run.omissions]),
+        range_seconds=range_of(played),
+        critical_path=critical_path_shares(played.timeline),
+        omissions=omissions,
     )
     return result, played
 
 
 def _outcome(
-    title: str, changes: list[Change], baseline: Played, setting: Setting
+    title: str, changes: Sequence[Change], baseline: Played, setting: Setting
 ) -> tuple[dict[str, Any], Played]:
-    """The keys of an `Outcome`: what these changes make of the run; and that run."""
     applied = apply_all(baseline.timeline, changes, setting)
     played = play(applied.timeline)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
-    others = [change for change in changes if change.node is None and change.options[0] != "--host"]
-    if others:
-        names = " ".join(change.options[0] for change in others)
-        low, high = gain_beside(run - after, run, names, figures_of(setting.recorded_on))
-        ends += [run - high, run - low]
+    if others := [change for change in changes if change.node is None and change.options[0] != "--host"]:
+        ends += _after(others, run, after, setting.recorded_on)
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
     if not applied.count:
         ends = [after]  # nothing is changed, so nothing is predicted
-    counted = (applied.count, applied.bytes, applied.rests_on)
-    least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
-    keys = outcome_keys(title, counted, (run, after), (least, most))
-    if applied.steps:
-        keys["steps"] = rows_of(Step, applied.steps)
-    return keys, played
+    keys = _keys(title, applied, run, after, ends)
+    return keys | ({"steps": applied.steps} if applied.steps else {}), played
 
 
-def outcome_keys(
-    title: str,
-    counted: tuple[int, int, list[str]],
-    seconds: tuple[float, float],
-    between: tuple[float | None, float | None],
+def _job_outcome(
+    title: str, changes: Sequence[JobChange], state: JobState, baseline: Played, recorded_on: Node | None
+) -> tuple[dict[str, Any], Played]:
+    played = state.play() if state.count else baseline
+    run, after = baseline.makespan_seconds, played.makespan_seconds
+    ends = [] if state.count else [after]
+    # No job's own change was measured yet.
+    if state.count and {change.options[0] for change in changes}.isdisjoint(one.name for one in JOB_OPTIONS):
+        ends = _after(changes, run, after, recorded_on)
+    return _keys(title, state, run, after, ends), played
+
+
+def _after(
+    changes: Sequence[Change | JobChange], run: float, after: float, recorded_on: Node | None
+) -> list[float]:
+    """The least and the most seconds of a run after changes."""
+    names = " ".join(change.options[0] for change in changes)
+    low, high = gain_beside(run - after, run, names, figures_of(recorded_on))
+    return [run - high, run - low]
+
+
+def _keys(
+    title: str, changed: Applied | JobState, run: float, after: float, ends: Sequence[float]
 ) -> dict[str, Any]:
-    """The keys of an `Outcome`. `counted`: operations or calls touched, their bytes, conditions; `seconds`: of the whole
-    before and after; `between`: the range of the latter.
-    """
-    (touched, size, rests_on), (run, after) = counted, seconds
+    """The keys of an `Outcome`: of a run before and `after` (s), with what else that could be."""
     keys = {
         "title": title,
-        "touched": touched,
-        "bytes": size,
+        "touched": changed.count,
+        "bytes": changed.bytes,
         "predicted_seconds": after,
         "gain_seconds": run - after,
         "gain_percent": 100 * (run - after) / run if run else 0.0,
         "speedup": run / after if after else None,
-        "rests_on": rests_on,
+        "rests_on": changed.rests_on,
     }
-    return keys | seconds_between(*between, "calibrated", NOTHING_KNOWN)
+    least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
+    return keys | seconds_between(least, most, "calibrated", NOTHING_KNOWN)
 
 
 def _between(
@@ -137,6 +250,20 @@ def _between(
     low, high = run_between(alone, setting.model, recorded_on, to, prices)
     scale = played.makespan_seconds / max(alone.makespan_seconds, NS)
     return low * scale, high * scale
+
+
+def _spans(state: JobState, played: Played) -> dict[int, float]:
+    """From the first thing that each rank does to the last, s."""
+    spans: dict[int, float] = {}
+    call = operation = 0
+    for part, run in zip(state.job.parts, state.timelines, strict=True):
+        calls = slice(call, call + len(run.columns["call_own"]))
+        operations = slice(operation, operation + len(run.columns["operation_duration"]))
+        call, operation = calls.stop, operations.stop
+        starts = np.concatenate([played.call_start[calls], played.operation_start[operations]])
+        ends = np.concatenate([played.call_end[calls], played.operation_end[operations]])
+        spans |= dict.fromkeys(part.ranks, float(ends.max() - starts.min()) * NS)
+    return spans
 
 
 def _range(played: Played) -> list[float]:

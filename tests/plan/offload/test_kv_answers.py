@@ -11,7 +11,7 @@ from busfare.errors import InputError
 from busfare.plan.offload.kv import HANDED_OVER_S
 from busfare.report.html import page
 from busfare.report.kv import PlanKvResult, answer_kv
-from busfare.report.kv_document import kv_document
+from busfare.report.plan_documents import kv_document
 from tests.traces import as_json
 
 ASKED = {

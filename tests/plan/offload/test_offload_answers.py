@@ -13,7 +13,7 @@ from busfare.cli import app
 from busfare.errors import InputError
 from busfare.report.html import page
 from busfare.report.offload import answer_offload
-from busfare.report.offload_document import offload_document
+from busfare.report.plan_documents import offload_document
 
 ASKED = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
 
@@ -71,6 +71,12 @@ def test_tokens_say_from_where_streaming_pays() -> None:
     assert first.streamed_seconds > first.cpu_seconds
     shown = page(offload_document(found))
     assert "From 12 tokens a pass on, streaming is faster than the processor." in shown
+
+
+def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
+    asked = {"node": "h100-sxm", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms"}
+    shown = page(offload_document(answer_offload(asked | {"resident": "4"})))
+    assert "nothing is streamed" in shown and 'id="resident"' in shown
 
 
 @pytest.mark.parametrize(
