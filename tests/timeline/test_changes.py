@@ -16,8 +16,7 @@ from busfare.timeline.changes.elsewhere import copy_speed, kernel_times, on_node
 from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
 from busfare.timeline.changes.pin import pin
 from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.removal import ARGUMENT_BYTES, as_arguments, remove
-from busfare.timeline.changes.repeated import dedupe
+from busfare.timeline.changes.removal import ARGUMENT_BYTES, as_arguments, dedupe, remove
 from busfare.timeline.changes.streams import chunks, streams
 from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
 from busfare.timeline.edit import SCATTERED

@@ -44,7 +44,7 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
         return done
 
     some = "" if ranks is None else f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-    return JobChange(change.title + some, change.options, apply, change.node)
+    return JobChange(change.title + some, (change.option,), apply, change.node)
 
 
 def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:

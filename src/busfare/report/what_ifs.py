@@ -16,7 +16,6 @@ from busfare.report.results import Baseline, Omission, Outcome, Part, RecordingC
 from busfare.results import rows_of
 from busfare.timeline import Played, Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
-from busfare.timeline.changes.elsewhere import PREDICTED
 from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import unrecorded
 from busfare.trace import Trace
@@ -80,9 +79,9 @@ def _outcome(
     played = play(applied.timeline)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
-    others = [change for change in changes if change.node is None and change.options[0] != "--host"]
+    others = [change for change in changes if change.node is None and change.option != "--host"]
     if others:
-        names = " ".join(change.options[0] for change in others)
+        names = " ".join(change.option for change in others)
         low, high = gain_beside(run - after, run, names, figures_of(setting.recorded_on))
         ends += [run - high, run - low]
     for change in changes:
@@ -127,7 +126,7 @@ def _between(
     """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
     other change uncertain.
     """
-    if change.options[-1] != PREDICTED:
+    if change.option != "--kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:
         prices = kernel_prices(baseline.timeline, recorded_on, to)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.expressions import found_in
 from busfare.node import Node
 from busfare.trace import Omission, Trace
+from busfare.trace.words import Words
 
 if TYPE_CHECKING:
     from busfare.timeline.build.links import SharedLinks
 
-__all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "NO_LINKS", "WAIT", "Columns", "Timeline"]
+__all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "NO_LINKS", "WAIT", "Columns", "Mask", "Timeline", "Times"]
 
 Columns = dict[str, NDArray[Any]]
+Mask = NDArray[np.bool_]
+Times = NDArray[np.int64]
 #: Types that the core takes, by the column's name behind its table; all others are int64: times in ns, and places.
 COLUMN_TYPES: dict[str, Any] = {
     **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
@@ -79,3 +84,58 @@ class Timeline:
     def with_columns(self, **columns: NDArray[Any]) -> Timeline:
         """The same run with some columns of the core replaced."""
         return replace(self, columns={**self.columns, **columns})
+
+    @cached_property
+    def words(self) -> Words:
+        """Of `operations`. Masks are not to be written to."""
+        return Words(self.operations)
+
+    def among(self, column: str, *words: str) -> Mask:
+        """Operations with one of these words in a column; shape (operations,)."""
+        return self.words.among(column, *words)
+
+    def copies(self, *directions: str) -> Mask:
+        """Copies of these directions; shape (operations,)."""
+        return self.among("kind", "copy") & self.among("direction", *directions)
+
+    @property
+    def kernels(self) -> Mask:
+        """Kernels and graphs of them; shape (operations,)."""
+        return self.among("kind", "kernel", "graph")
+
+    @property
+    def launched(self) -> Mask:
+        """Operations that a recorded call launched; shape (operations,)."""
+        return np.asarray(self.columns["operation_launched"] != 0)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each operation, 0 where they are not known; shape (operations,)."""
+        return self.operations["bytes"].fill_null(0).to_numpy()
+
+    @property
+    def recorded_spans(self) -> tuple[Times, Times]:
+        """When each operation started and ended in the recording, ns of the trace; shape (operations,)."""
+        return self.operations["start_ns"].to_numpy(), self.operations["end_ns"].to_numpy()
+
+    def calls_of(self, operations: Mask) -> Mask:
+        """The calls that launched some of these operations; shape (calls,)."""
+        mask = np.zeros(len(self.columns["call_own"]), bool)
+        mask[self.columns["operation_call"][operations & self.launched]] = True
+        return mask
+
+    def of_calls(self, calls: Mask) -> Mask:
+        """The operations that these calls launched; shape (operations,)."""
+        mask = self.launched
+        mask[mask] = calls[self.columns["operation_call"][mask]]
+        return mask
+
+    def calls_named(self, pattern: str) -> Mask:
+        """Calls whose name matches; shape (calls,). Raises InputError for what is no regular expression."""
+        names = pl.Series([name or None for name in self.call_names], dtype=pl.String)
+        return found_in(pattern, names).to_numpy()[self.call_name]
+
+    def waiting(self, *kinds: str) -> Mask:
+        """Calls that wait in one of these ways, or for anything; shape (calls,)."""
+        wait = self.columns["call_wait"]
+        return np.isin(wait, [WAIT[kind] for kind in kinds]) if kinds else wait != WAIT["none"]

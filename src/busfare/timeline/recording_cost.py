@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.timeline.edit import calls_named, with_durations
+from busfare.timeline.edit import host_paced, with_durations
 from busfare.timeline.model import Timeline
 from busfare.timeline.play import play
 from busfare.timeline.prices import staged
@@ -96,13 +96,8 @@ def _first(numbers: range, fits: Callable[[int], bool]) -> int:
 
 def _at_pace(timeline: Timeline, staged: NDArray[np.bool_], pace: float) -> Timeline:
     """What the host does takes `pace` times as long: `staged` copies, its calls, and what lies between them."""
-    columns = timeline.columns
-    duration, gap, own = (columns[name] for name in ("operation_duration", "call_gap", "call_own"))
-    slower = with_durations(timeline, np.where(staged, pace * duration, duration))
-    return slower.with_columns(
-        call_gap=np.where(gap > 0, np.rint(pace * gap), gap).astype(np.int64),
-        call_own=np.rint(pace * own).astype(np.int64),
-    )
+    duration = timeline.columns["operation_duration"]
+    return host_paced(with_durations(timeline, np.where(staged, pace * duration, duration)), pace)
 
 
 def _without(timeline: Timeline, call_ns: int) -> Timeline:
@@ -134,4 +129,4 @@ def _times_a_call(timeline: Timeline) -> NDArray[np.float64]:
     columns = timeline.columns
     launched = columns["operation_call"][columns["operation_launched"] != 0]
     nodes = np.bincount(launched, minlength=timeline.calls.height)
-    return np.where(calls_named(timeline, GRAPH_LAUNCH), GRAPH_TIMES + NODE_TIMES * nodes, 1.0)
+    return np.where(timeline.calls_named(GRAPH_LAUNCH), GRAPH_TIMES + NODE_TIMES * nodes, 1.0)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from busfare.node import Node
-from busfare.timeline.edit import bytes_of, without_operations
-from busfare.timeline.model import Timeline
+from busfare.timeline.edit import without_operations
+from busfare.timeline.model import Mask, Timeline
 
-__all__ = ["Applied", "Change", "Setting", "Step", "applied", "matched", "taken_out"]
+__all__ = ["Applied", "Change", "Setting", "Step", "applied", "taken_out"]
 
 
 @dataclass(frozen=True)
@@ -47,29 +44,24 @@ class Applied:
 
 @dataclass(frozen=True)
 class Change:
-    """One change to a program: what it is called, the options of `what-if` that ask for it, and what it makes of a run.
+    """One change to a program: the option of `what-if` that asks for it, what it is called, and what it makes of a run.
 
     `apply` raises InputError where the trace lacks what it needs. `node`: where everything runs then, if elsewhere.
     """
 
+    option: str
     title: str
-    options: tuple[str, ...]
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
 
 
-def matched(option: str, pattern: str) -> tuple[str, ...]:
-    """The option with its REGEX, or alone where it has none."""
-    return (option, pattern) if pattern else (option,)
-
-
-def applied(before: Timeline, after: Timeline, touched: NDArray[np.bool_], *rests_on: str) -> Applied:
+def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
-    return Applied(after, int(touched.sum()), bytes_of(before, touched), list(rests_on))
+    return Applied(after, int(touched.sum()), int(before.sizes[touched].sum()), list(rests_on))
 
 
-def taken_out(timeline: Timeline, removed: NDArray[np.bool_], *rests_on: str) -> Applied:
+def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
     """The timeline without these operations, on conditions where there are some; shape (operations,)."""
-    if not removed.any():
-        return Applied(timeline, 0)
-    return applied(timeline, without_operations(timeline, removed), removed, *rests_on)
+    return applied(
+        timeline, without_operations(timeline, removed), removed, *(rests_on if removed.any() else ())
+    )

@@ -8,21 +8,16 @@ import numpy as np
 import polars as pl
 
 from busfare.timeline.build.device_work import ENGINE_BYTES
-from busfare.timeline.changes.change import Applied, Change, Setting, applied, matched
+from busfare.timeline.changes.change import Applied, Change, Setting, applied
 from busfare.timeline.edit import (
     ASYNC_COPY,
-    Mask,
-    among,
-    calls_named,
-    calls_of,
     gaps_without,
     matching,
-    of_calls,
     usual_call_ns,
     waiting_behind,
     without_waits,
 )
-from busfare.timeline.model import WAIT, Timeline
+from busfare.timeline.model import WAIT, Mask, Timeline
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_pinned, pageable
 
 __all__ = ["FIT", "pin", "with_pinned"]
@@ -43,22 +38,18 @@ def pin(pattern: str = "") -> Change:
     """Pageable host buffers become pinned ones; all, or those of copies that match."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = among(timeline, "kind", "copy") & among(timeline, "direction", "h2d", "d2h")
-        chosen &= pageable(timeline.operations) & matching(timeline, pattern)
+        chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations) & matching(timeline, pattern)
         if not chosen.any():
             return Applied(timeline, 0)
         return applied(timeline, with_pinned(timeline, chosen, setting), chosen, FIT)
 
-    return Change(
-        "pin the host buffers" + (f" of {pattern}" if pattern else ""), matched("--pin", pattern), apply
-    )
+    return Change("--pin", "pin the host buffers" + (f" of {pattern}" if pattern else ""), apply)
 
 
 def with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
     """The run with the host buffers of the `chosen` copies pinned; shape (operations,)."""
     columns = timeline.columns
-    into = chosen & among(timeline, "direction", "h2d")
-    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
+    into, sizes = chosen & timeline.among("direction", "h2d"), timeline.sizes
     pinned = columns["operation_duration"].astype(np.float64)
     pinned[chosen] = nanoseconds_pinned(timeline.operations.filter(pl.Series(chosen)), setting.recorded_on)
     duration = np.fmin(pinned, columns["operation_duration"])
@@ -68,22 +59,22 @@ def with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
     with_commands = into & (sizes <= ENGINE_BYTES)
     cycle = pinned - duration + timeline.closer_ns
     order[with_commands] = np.fmax(order, cycle)[with_commands]
-    calls = calls_of(timeline, chosen)
-    asynchronous = calls & calls_named(timeline, ASYNC_COPY)
+    calls = timeline.calls_of(chosen)
+    asynchronous = calls & timeline.calls_named(ASYNC_COPY)
     usual = np.where(asynchronous, _pinned_call_ns(timeline), usual_call_ns(timeline, ASYNC_COPY))
     launch = columns["operation_launch_lag"].copy()
-    called = chosen & (columns["operation_launched"] != 0)
+    called = chosen & timeline.launched
     reached = usual + np.where(asynchronous, CALL_TO_GPU_NS, 0)
     launch[called] = np.minimum(launch[called], reached[columns["operation_call"][called]])
     # A blocking call no longer waits for its bytes to be staged, but always for the end of the copy.
     wait, lag = columns["call_wait"], columns["call_wait_lag"]
-    blocking = calls & ~asynchronous & np.isin(wait, [WAIT["operation"], WAIT["none"]])
-    early = blocking & (wait == WAIT["none"])  # returned once its bytes were staged
+    blocking = calls & ~asynchronous & timeline.waiting("operation", "none")
+    early = blocking & ~timeline.waiting()  # returned once its bytes were staged
     lag = np.where(early | blocking & ((lag < 0) | (lag > WAKE_UP_NS)), WAKE_UP_NS, lag)
     # A synchronisation behind a copy that is no longer over by then wakes up like others.
     lag = np.where(waiting_behind(timeline, asynchronous), np.maximum(lag, WAKE_UP_NS), lag)
     # What a large copy to the GPU waited for without a reason was the host staging its first bytes.
-    staging = into & called & ((sizes > STAGED_ABOVE_BYTES) | of_calls(timeline, early))
+    staging = into & called & ((sizes > STAGED_ABOVE_BYTES) | timeline.of_calls(early))
     own = np.minimum(columns["call_own"], usual)
     changed = timeline.with_columns(
         operation_duration=np.rint(duration).astype(np.int64),
@@ -105,9 +96,8 @@ def with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
 
 def _pinned_call_ns(timeline: Timeline) -> int:
     """What submitting a copy of pinned memory takes the host: as such copies of the trace do, else by its launches."""
-    pinned = among(timeline, "source_memory", "pinned") | among(timeline, "destination_memory", "pinned")
-    free = calls_of(timeline, pinned) & calls_named(timeline, ASYNC_COPY)
-    free &= timeline.columns["call_wait"] == WAIT["none"]
+    pinned = timeline.among("source_memory", "pinned") | timeline.among("destination_memory", "pinned")
+    free = timeline.calls_of(pinned) & timeline.calls_named(ASYNC_COPY) & ~timeline.waiting()
     if free.any():
         return int(np.median(timeline.columns["call_own"][free]))
     return min(usual_call_ns(timeline, ASYNC_COPY), int(COPY_OF_LAUNCH * usual_call_ns(timeline, "Launch")))

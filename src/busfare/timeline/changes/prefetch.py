@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from busfare.timeline.build.device_work import FAULT_NS
 from busfare.timeline.changes.change import Applied, Change, Setting, applied
-from busfare.timeline.edit import Mask, Times, among, with_durations, without_operations
-from busfare.timeline.model import Timeline
+from busfare.timeline.edit import with_durations, without_operations
+from busfare.timeline.model import Mask, Timeline, Times
 from busfare.timeline.prices import nanoseconds_prefetched
 from busfare.trace.lanes import Union
 
@@ -42,7 +42,7 @@ def prefetch() -> Change:
         changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
         return applied(timeline, without_operations(changed, faults.moved), faults.moved, USED)
 
-    return Change("prefetch managed memory", ("--prefetch",), apply)
+    return Change("--prefetch", "prefetch managed memory", apply)
 
 
 class Faults(NamedTuple):
@@ -61,9 +61,9 @@ def _faults(timeline: Timeline) -> Faults:
 
     Within a chain of faults a kernel stands still between the moves, too; the gap before the first is its own work.
     """
-    moved = among(timeline, "kind", "migration") & (timeline.columns["operation_launched"] == 0)
-    starts, ends = timeline.operations["start_ns"].to_numpy(), timeline.operations["end_ns"].to_numpy()
-    kernels = np.flatnonzero(among(timeline, "kind", "kernel"))
+    moved = timeline.among("kind", "migration") & ~timeline.launched
+    starts, ends = timeline.recorded_spans
+    kernels = np.flatnonzero(timeline.among("kind", "kernel"))
     order = np.flatnonzero(moved)[np.argsort(starts[moved], kind="stable")]
     begins, reached = starts[order], np.maximum.accumulate(ends[order])
     chained = np.zeros(len(order), bool)
@@ -85,7 +85,7 @@ def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     faults = _faults(timeline)
     if not faults.moved.any() or np.array_equal(duration[faults.moved], before[faults.moved]):
         return duration
-    starts, ends = timeline.operations["start_ns"].to_numpy(), timeline.operations["end_ns"].to_numpy()
+    starts, ends = timeline.recorded_spans
     order = np.flatnonzero(faults.moved)[np.argsort(starts[faults.moved], kind="stable")]
     first, last = (np.searchsorted(starts[order], times[faults.kernels]) for times in (starts, ends))
     old, new = (np.concatenate([[0.0], np.cumsum(values[order])]) for values in (before, duration))
@@ -127,7 +127,7 @@ def _resident(timeline: Timeline, faults: Faults, duration: NDArray[np.float64])
 
 def _host_side(timeline: Timeline, moved: Mask, setting: Setting) -> Timeline:
     """Host gaps shrink by what pages took to come back while no kernel ran, less one copy of them."""
-    back = timeline.operations.filter(pl.Series(moved & among(timeline, "direction", "d2h")))
+    back = timeline.operations.filter(pl.Series(moved & timeline.among("direction", "d2h")))
     ends = timeline.calls["start_ns"].to_numpy()
     gap = timeline.columns["call_gap"].copy()
     begins = ends - gap
