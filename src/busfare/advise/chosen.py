@@ -11,11 +11,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
+from busfare.advise.amounts import several
 from busfare.cost.model import Seconds, as_copies_of
 from busfare.node import Node
 from busfare.trace import Trace, _columns
 from busfare.trace.columns import numbered, plain, taken
-from busfare.trace.lanes import Lanes, Times, Union, is_work
+from busfare.trace.lanes import Times, Union, is_work
 
 __all__ = ["Chosen", "rows_of", "rows_of_calls"]
 
@@ -39,23 +40,19 @@ class Chosen:
         return len(self.rows)
 
     @cached_property
-    def _of_lanes(self) -> Lanes:
-        return self.trace.lanes
-
-    @cached_property
     def starts(self) -> Times:
         """Nanoseconds; shape (rows,)."""
-        return taken([self._of_lanes.starts], self.rows)
+        return taken([self.trace.lanes.starts], self.rows)
 
     @cached_property
     def ends(self) -> Times:
         """Nanoseconds; shape (rows,)."""
-        return taken([self._of_lanes.ends], self.rows)
+        return taken([self.trace.lanes.ends], self.rows)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Bytes, -1 where they are not known; shape (rows,)."""
-        return taken([self._of_lanes.sizes], self.rows)
+        return taken([self.trace.lanes.sizes], self.rows)
 
     def where(self, wanted: NDArray[np.bool_]) -> Chosen:
         """Those for which `wanted` is true."""
@@ -68,7 +65,7 @@ class Chosen:
     @cached_property
     def _sums(self) -> dict[str, NDArray[np.int64]]:
         """By lane: count, bytes, ns, and the place of the first one among these."""
-        of = self._of_lanes
+        of = self.trace.lanes
         return _columns.sums_among(self.rows, of.lane_of, of.starts, of.ends, of.sizes, of.groups.height)
 
     def bytes(self) -> int:
@@ -79,24 +76,32 @@ class Chosen:
         """The sum of their durations."""
         return int(self._sums["ns"].sum()) * NS
 
+    def rate(self) -> float | None:
+        """Bytes per second of those durations, None where they are 0."""
+        return self.bytes() / self.seconds() if self.seconds() else None
+
+    def __str__(self) -> str:
+        """'2,000 copies'."""
+        return several(self.height, "copy")
+
     @cached_property
     def exposed(self) -> float:
         """Seconds in which one of them runs and no kernel computes, on any GPU."""
-        return self._of_lanes.not_beside(self.rows, is_work()) * NS
+        return self.trace.lanes.not_beside(self.rows, is_work()) * NS
 
     @cached_property
     def of_run(self) -> float:
         """Seconds in which at least one of these transfers runs: their time on the length of the run."""
-        if self._of_lanes.transfers_alone:
+        if self.trace.lanes.transfers_alone:
             return self.seconds()
-        return self._of_lanes.not_beside(self.rows, pl.lit(False)) * NS
+        return self.trace.lanes.not_beside(self.rows, pl.lit(False)) * NS
 
     def repriced(self, node: Node, memory: str | None = None) -> Seconds:
         """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`.
 
         What it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
         """
-        keys: list[NDArray[Any]] = [taken([self._of_lanes.lane_of], self.rows), self.sizes]
+        keys: list[NDArray[Any]] = [taken([self.trace.lanes.lane_of], self.rows), self.sizes]
         for column in self.columns("copy_count", "peer_device"):
             if column.null_count() < len(column):
                 keys += plain(column)
@@ -127,7 +132,7 @@ class Chosen:
         if self.seconds() <= self.of_run * (1 + 1e-9):  # one at a time
             return max(0.0, min(self.seconds() - float(seconds.sum()), self.exposed))
         shorter = np.maximum((self.ends - self.starts) - np.rint(seconds / NS).astype(np.int64), 0)
-        return Union.of(self.ends - shorter, self.ends).minus(self._of_lanes.union(is_work())) * NS
+        return Union.of(self.ends - shorter, self.ends).minus(self.trace.lanes.union(is_work())) * NS
 
     def columns(self, *names: str, places: NDArray[np.int64] | None = None) -> pl.DataFrame:
         """Some columns of them; with `places`, of those that stand there."""

@@ -1,12 +1,18 @@
-"""What advice consists of."""
+"""What advice consists of: findings, what they are called and the changes that they advise (`advice.toml`)."""
 
 from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
 
 import msgspec
 
 from busfare.advise.chosen import Chosen
+from busfare.trace import Trace
+from busfare.trace.totals import top_kernels
 
-__all__ = ["Finding"]
+__all__ = ["Finding", "change_in", "finding", "language_of"]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -34,3 +40,28 @@ class Finding(msgspec.Struct, frozen=True):
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
     on_top_of: str | None = None
+
+
+@cache
+def _words() -> dict[str, dict[str, str]]:
+    return tomllib.loads(Path(__file__).with_name("advice.toml").read_text("utf-8"))
+
+
+def finding(id: str, evidence: str, gain: float, touches: Chosen | None = None) -> Finding:
+    """A finding by counting, in its own words; `gain`: at most, s."""
+    words = _words()[id]
+    return Finding(id, words["title"], evidence, words["change"], gain, touches=touches)
+
+
+def language_of(trace: Trace) -> str | None:
+    """The language of directives (OpenMP, OpenACC) that one of the ten longest kernels is from; None for other programs."""
+    names = top_kernels(trace, 10)["name"]
+    languages = _words()["languages"].items()
+    return next(
+        (each for each, pattern in languages if names.str.contains(pattern).fill_null(False).any()), None
+    )
+
+
+def change_in(language: str | None, found: Finding) -> str:
+    """The change that a finding advises, in the words of a language of directives where it has some."""
+    return _words()[found.id].get(language or "", found.change)

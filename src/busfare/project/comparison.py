@@ -12,8 +12,8 @@ from busfare.cost.ranges import rung_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.project.kernels import compare_kernels
-from busfare.project.projection import ENDS, NS, PATH, transfers_priced, whole_sum
-from busfare.project.results import Compared, Comparison, PathCompared, paths_of
+from busfare.project.projection import ENDS, NS, PATH, by_path, transfers_priced
+from busfare.project.results import Compared, Comparison, PathCompared
 from busfare.trace import Trace
 
 __all__ = ["compare", "compared", "wmape_percent"]
@@ -47,23 +47,11 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
         raise InputError(
             f"model {model!r} has no price for any copy of {trace.path}; choose another with --model"
         )
-    error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds")).alias("wmape_percent")
+    error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds"))
     # A clock that counts nanoseconds tells no shorter times apart.
     within = pl.col("recorded_seconds").is_between(pl.col("low_seconds") - NS, pl.col("high_seconds") + NS)
     inside = (100.0 * within.mean()).alias("inside_percent")
-    by_path = (
-        compared.group_by(PATH)
-        .agg(
-            pl.len().alias("count"),
-            error,
-            inside,
-            pl.col("recorded_seconds").sum(),
-            *(whole_sum(name) for name in ENDS),
-        )
-        .select(*PATH, "count", "recorded_seconds", *ENDS, "wmape_percent", "inside_percent")
-        .with_columns(pl.when(pl.col("wmape_percent").is_finite()).then("wmape_percent"))
-        .sort("recorded_seconds", "count", descending=True)
-    )
+    known = pl.when(error.is_finite()).then(error).alias("wmape_percent")
     return Comparison(
         model=model,
         wmape_percent=float(compared.select(error).item()),
@@ -71,7 +59,7 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
         count=compared.height,
         unmatched=unmatched,
         unpriced=both.height - compared.height,
-        by_path=paths_of(PathCompared, by_path, rung_of(model)),
+        by_path=by_path(PathCompared, compared, rung_of(model), known, inside),
     )
 
 
@@ -96,11 +84,8 @@ def compared(
     if not comparisons and not (kernels and kernels.count):
         raise InputError(refused[0])
     every = sorted(comparisons, key=lambda one: one.wmape_percent or 0.0)
-    none = Comparison(
-        model="none", wmape_percent=None, inside_percent=None, count=0, unmatched=0, unpriced=0, by_path=[]
-    )
     return Compared(
-        **asdict(every[0] if every else none),
+        **asdict(every[0] if every else Comparison(model="none")),
         predicted=str(trace.path),
         actual=str(actual.path),
         recorded_on=recorded_on.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from msgspec import convert
 
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
@@ -28,33 +29,26 @@ WHY = {
 def kernel_classes(prices: KernelPrices) -> list[KernelClassThere]:
     """A row for each class and bound, the longest first."""
     known = np.isfinite(prices.seconds)
+    ends = {"predicted_seconds": prices.seconds, "low_seconds": prices.low, "high_seconds": prices.high}
     frame = pl.DataFrame(
-        {
-            "kind": prices.kinds,
-            "bound": prices.bounds,
-            "recorded": prices.recorded,
-            **{
-                name: np.where(known, value, prices.recorded)
-                for name, value in (("predicted", prices.seconds), ("low", prices.low), ("high", prices.high))
-            },
-        }
+        {"kind": prices.kinds, "place": prices.bounds, "recorded_seconds": prices.recorded}
+        | {name: np.where(known, value, prices.recorded) for name, value in ends.items()}
     )
-    sums = frame.group_by("kind", "bound").agg(pl.len(), pl.all().exclude("kind", "bound").sum())
-    return [
-        KernelClassThere(
-            kind=CLASSES[row["kind"]],
-            bound=BOUNDS[row["bound"]],
-            count=row["len"],
-            recorded_seconds=row["recorded"],
-            predicted_seconds=row["predicted"],
-            low_seconds=None if BOUNDS[row["bound"]] == "none" else row["low"],
-            high_seconds=None if BOUNDS[row["bound"]] == "none" else row["high"],
-            rung=prices.rung_of(row["bound"]),
-            factor=row["predicted"] / row["recorded"] if row["recorded"] else None,
-            why=WHY[BOUNDS[row["bound"]]],
-        )
-        for row in sums.sort("recorded", descending=True).to_dicts()
-    ]
+    sums = frame.group_by("kind", "place").agg(pl.len().alias("count"), pl.exclude("kind", "place").sum())
+    found = []
+    for row in sums.sort("recorded_seconds", descending=True).to_dicts():
+        bound, recorded = BOUNDS[row["place"]], row["recorded_seconds"]
+        row |= {
+            "class": CLASSES[row["kind"]],
+            "bound": bound,
+            "why": WHY[bound],
+            "rung": prices.rung_of(row["place"]),
+        }
+        row["factor"] = row["predicted_seconds"] / recorded if recorded else None
+        if bound == "none":
+            row |= {"low_seconds": None, "high_seconds": None}
+        found.append(convert(row, KernelClassThere))
+    return found
 
 
 def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) -> KernelsCompared | None:
@@ -67,84 +61,61 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
     except InputError:
         return None
     priced = _named(trace, prices).with_columns(
-        predicted=prices.seconds, bound=prices.bounds, low=prices.low, high=prices.high,
+        predicted_seconds=prices.seconds, low_seconds=prices.low, high_seconds=prices.high,
+        bound=pl.Series([BOUNDS[bound] for bound in prices.bounds], dtype=pl.String),
         rung=pl.Series([prices.rung_of(int(bound)) for bound in prices.bounds], dtype=pl.String),
     )  # fmt: skip
-    ours, theirs = _summed(priced.filter(pl.col("predicted").is_not_nan())), _summed(_named(actual, there))
-    both = ours.join(theirs.select("key", actual="recorded", kernels_there="kernels"), on="key")
+    ours, theirs = (
+        _summed(each)
+        for each in (priced.filter(pl.col("predicted_seconds").is_not_nan()), _named(actual, there))
+    )
+    theirs = theirs.select("key", actual_seconds="recorded_seconds", kernels_there="kernels")
+    both, unmatched = ours.join(theirs, on="key"), prices.rows.size + there.rows.size
     if both.is_empty():
-        return KernelsCompared(
-            count=0, wmape_percent=None, median_percent=None, inside_percent=None,
-            unmatched=prices.rows.size + there.rows.size, by_kernel=[],
-        )  # fmt: skip
-    error = (pl.col("predicted") - pl.col("actual")).abs()
-    inside = pl.col("actual").is_between(pl.col("low") - 1e-9, pl.col("high") + 1e-9)
+        return KernelsCompared(unmatched=unmatched)
+    recorded, launches = pl.col("actual_seconds"), pl.col("count")
+    error = (pl.col("predicted_seconds") - recorded).abs()
+    inside = recorded.is_between(pl.col("low_seconds") - 1e-9, pl.col("high_seconds") + 1e-9)
     figures = both.select(
-        wmape=100 * (error * pl.col("launches")).sum() / (pl.col("actual") * pl.col("launches")).sum(),
-        median=100 * (error / pl.col("actual")).median(),
-        inside=100 * inside.mean(),
-        count=pl.col("launches").sum(),
+        count=launches.sum(),
+        wmape_percent=100 * (error * launches).sum() / (recorded * launches).sum(),
+        median_percent=100 * (error / recorded).median(),
+        inside_percent=100 * inside.mean(),
+        unmatched=unmatched - pl.sum("kernels") - pl.sum("kernels_there"),
     ).to_dicts()[0]
-    matched = both.select(pl.sum("kernels") + pl.sum("kernels_there")).item()
-    rows = both.sort(pl.col("recorded") * pl.col("launches"), descending=True).to_dicts()
-    return KernelsCompared(
-        count=figures["count"],
-        wmape_percent=figures["wmape"],
-        median_percent=figures["median"],
-        inside_percent=figures["inside"],
-        unmatched=prices.rows.size + there.rows.size - matched,
-        by_kernel=[
-            KernelCompared(
-                name=row["name"],
-                kind=CLASSES[row["kind"]],
-                bound=BOUNDS[row["bound"]],
-                rung=row["rung"],
-                recorded_seconds=row["recorded"],
-                predicted_seconds=row["predicted"],
-                low_seconds=row["low"],
-                high_seconds=row["high"],
-                actual_seconds=row["actual"],
-                count=row["launches"],
-            )
-            for row in rows
-        ],
-    )  # fmt: skip
+    rows = both.sort(pl.col("recorded_seconds") * launches, descending=True).to_dicts()
+    return KernelsCompared(**figures, by_kernel=convert(rows, list[KernelCompared]))
 
 
 def _named(trace: Trace, prices: KernelPrices) -> pl.DataFrame:
     """The kernels with what they are matched by: `key`, and `part`, the kernel's own name and launch."""
-    columns = ["name", *(["launch"] if "launch" in trace.operations.columns else [])]
-    kernels = (
-        trace.operations[prices.rows]
-        .select(columns)
-        .with_columns(recorded=prices.recorded, kind=prices.kinds)
-    )
+    columns = [name for name in ("name", "launch") if name in trace.operations.columns]
+    kernels = trace.operations[prices.rows].select(columns).with_columns(
+        pl.Series("recorded_seconds", prices.recorded),
+        pl.Series("class", [CLASSES[kind] for kind in prices.kinds], dtype=pl.String),
+    )  # fmt: skip
     if "launch" in columns and not trace.launches.is_empty():
         launches = trace.launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32))
         kernels = kernels.join(launches, on="launch", how="left", maintain_order="left")
     name = pl.col("name").cast(pl.String).fill_null("")
-    sizes = [side for side in SIDES if side in kernels.columns]
-    part = pl.concat_str(name, *(pl.col(size).cast(pl.String).fill_null("") for size in sizes), separator=" ")
-    key = part
+    sizes = [pl.col(side).cast(pl.String).fill_null("") for side in SIDES if side in kernels.columns]
+    key = part = pl.concat_str(name, *sizes, separator=" ")
     if "operator" in kernels.columns:
-        operator = pl.concat_str(
-            "operator", pl.col("shapes").fill_null(""), pl.col("types").fill_null(""), separator=" "
-        )
-        key = pl.coalesce(operator, part)
+        inputs = [pl.col(of).fill_null("") for of in ("shapes", "types")]
+        key = pl.coalesce(pl.concat_str("operator", *inputs, separator=" "), part)
         name = pl.coalesce("operator", name)
-    return kernels.select("recorded", "kind", key=key, part=part, name=name)
+    return kernels.select("recorded_seconds", "class", key=key, part=part, name=name)
 
 
 def _summed(kernels: pl.DataFrame) -> pl.DataFrame:
     """By key: seconds a launch, where the kernel of an operator that is launched most says how often that was."""
-    seconds = [name for name in ("recorded", "predicted", "low", "high") if name in kernels.columns]
-    first = [name for name in ("name", "kind", "bound", "rung") if name in kernels.columns]
+    seconds = [name for name in kernels.columns if name.endswith("_seconds")]
+    first = [name for name in kernels.columns if name not in ("key", "part", *seconds)]
     parts = kernels.group_by("key", "part").agg(
         pl.len().alias("count"), pl.col(seconds).sum(), pl.col(first).first()
     )
-    by_key = parts.sort("recorded", descending=True).group_by("key").agg(
-        launches=pl.col("count").max(), kernels=pl.col("count").sum(), **{name: pl.col(name).sum() for name in seconds},
-        **{name: pl.col(name).first() for name in first},
-    )  # fmt: skip
-    a_launch = [(pl.col(name) / pl.col("launches")).alias(name) for name in seconds]
-    return by_key.with_columns(*a_launch)
+    by_key = parts.sort("recorded_seconds", descending=True).group_by("key")
+    sums = by_key.agg(
+        pl.col("count").max(), pl.col(seconds).sum(), pl.col(first).first(), kernels=pl.col("count").sum()
+    )
+    return sums.with_columns(pl.col(seconds) / pl.col("count"))

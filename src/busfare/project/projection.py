@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
+from msgspec import convert
 from msgspec.structs import asdict
 
 from busfare import cost
@@ -17,12 +19,12 @@ from busfare.node import Node
 from busfare.project.kernels import kernel_classes
 from busfare.project.results import (
     KernelsThere,
+    PathCompared,
     PathThere,
     Projected,
     Projection,
     RunThere,
     TransfersThere,
-    paths_of,
 )
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
@@ -32,7 +34,7 @@ from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 
-__all__ = ["project", "projected", "run_between", "transfers_priced", "whole_sum"]
+__all__ = ["by_path", "project", "projected", "run_between", "transfers_priced"]
 
 NS = 1e-9
 #: A predicted time and the ends of its range.
@@ -82,16 +84,6 @@ def project(
     transfers = transfers.with_columns(
         pl.when(kept).then("recorded_seconds").otherwise(name).alias(name) for name in ENDS
     )
-    by_path = (
-        transfers.group_by(PATH)
-        .agg(
-            pl.len().alias("count"),
-            pl.col("bytes").sum(),
-            pl.col("recorded_seconds").sum(),
-            *(whole_sum(name) for name in ENDS),
-        )
-        .sort("recorded_seconds", "count", descending=True)
-    )
     before = play(rebuilt or timeline(trace, recorded_on))
     rules = kernel_changes(kernels, recorded_on, to)
     host_rules = host_changes(host, recorded_on, to)
@@ -104,7 +96,7 @@ def project(
     after = play(changed)
     prices = _prices(before.timeline, recorded_on, to) if not kernels else None
     rung = rung_of(model)
-    low, high = transfers.select(whole_sum(name) for name in ENDS[1:]).row(0)
+    low, high = transfers.select(_whole_sum(name) for name in ENDS[1:]).row(0)
     host_rule = ", ".join(rule.title for rule in host_rules) or "the host at its recorded times"
     kernel_rule = ", ".join(rests_on or (rule.title for rule in rules)) or "kernels at their recorded times"
     return Projection(
@@ -125,8 +117,8 @@ def project(
             method=f"{MAKESPAN_METHOD}{host_rule}, {kernel_rule}",
         ),
         kernels=_kernels(trace, prices, kernel_rule),
-        pageable_copies=_staging(by_path, recorded_on, to) if model == "calibrated" else None,
-        by_path=paths_of(PathThere, by_path, rung),
+        pageable_copies=_staging(transfers, recorded_on, to) if model == "calibrated" else None,
+        by_path=by_path(PathThere, transfers, rung, pl.col("bytes").sum()),
     )
 
 
@@ -157,14 +149,25 @@ def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThe
     )
 
 
-def _staging(by_path: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
+def _staging(transfers: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
     """By what pageable copies change, each direction of them."""
-    staged = by_path.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
+    staged = transfers.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
     found = {how_staged(str(way), recorded_on, to) for way in staged["direction"].drop_nulls().unique()}
     return "; ".join(sorted(found)) or None
 
 
-def whole_sum(name: str) -> pl.Expr:
+Row = TypeVar("Row", PathThere, PathCompared)
+
+
+def by_path(row: type[Row], transfers: pl.DataFrame, rung: str | None, *more: pl.Expr) -> list[Row]:
+    """Sums of the transfers of each path, and `more` of them, with their ranges; the longest first."""
+    sums = (pl.len().alias("count"), pl.col("recorded_seconds").sum(), *map(_whole_sum, ENDS), *more)
+    paths = transfers.group_by(PATH).agg(sums).sort("recorded_seconds", "count", descending=True).to_dicts()
+    ranged = [each | seconds_between(each["low_seconds"], each["high_seconds"], rung) for each in paths]
+    return convert(ranged, list[row])  # type: ignore[valid-type]
+
+
+def _whole_sum(name: str) -> pl.Expr:
     """The sum; null where a part is not known."""
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
 
