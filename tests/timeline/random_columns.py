@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from busfare.timeline import _core
-from busfare.timeline.model import COLUMN_TYPES
+from busfare.timeline.model import at_rest, typed
 
 __all__ = ["Columns", "columns", "joined", "only_operations", "timelines"]
 
@@ -70,7 +70,7 @@ def joined(chance: Random, columns: Columns, scale: int) -> Columns:
         members.append(chance.sample(there, chance.randint(0, len(there))))
         awaits[chance.sample(running, chance.randint(0, len(running)))] = joint
     waiting = awaits[calls:] >= 0
-    return columns | as_columns(
+    return columns | typed(
         {
             "call_awaits": awaits[:calls],
             "operation_awaits": awaits[calls:],
@@ -146,7 +146,7 @@ def columns(
         "link_both": [pick(5, 10) / 10 for _ in range(wires)],
         "link_opposite": [pick(-1, wires - 1) for _ in range(wires)],
     }
-    return as_columns(columns)
+    return typed(columns)
 
 
 OPERATION_COLUMNS = (
@@ -186,37 +186,4 @@ def _call(
 
 def only_operations(count: int, **others: Any) -> Columns:
     """So many operations without calls, each at once in a stream of its own, but for the columns that are given."""
-    calls = [
-        "thread",
-        "gap",
-        "own",
-        "after",
-        "wait",
-        "wait_key",
-        "wait_lag",
-        "act",
-        "act_stream",
-        "act_event",
-    ]
-    columns: dict[str, Any] = {
-        **{f"call_{name}": [] for name in calls},
-        **{f"operation_{name}": [0] * count for name in OPERATION_COLUMNS},
-        **{f"operation_{name}": [-1] * count for name in ("call", "after", "engine")},
-        "operation_takes": [1] * count,
-        "operation_stream": range(count),
-        "operation_link_begin": [],
-        "operation_links": [],
-        **{f"stream_{name}": [0] * count for name in ("device", "context")},
-        "stream_kind": [NON_BLOCKING] * count,
-        "engine_slots": [],
-        **{f"link_{name}": [] for name in ("bytes_per_s", "both", "opposite")},
-    }
-    return as_columns(columns | others)
-
-
-def as_columns(lists: dict[str, Any]) -> Columns:
-    """The types that the core takes."""
-    return {
-        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
-        for name, values in lists.items()
-    }
+    return at_rest(0, count, count, **{"operation_stream": range(count)} | others)

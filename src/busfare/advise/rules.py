@@ -146,8 +146,8 @@ def _kernel_seconds_without_copies(trace: Trace) -> float:
 
 def _unoverlapped(trace: Trace, node: Node | None) -> Finding | None:
     copies = COPY & TO_OR_FROM_HOST
-    total, work, either = (ns * NS for ns in trace.lanes.lengths(copies, is_work(), copies | is_work()))
-    exposed = either - work
+    copied, work, either = trace.lanes.lengths(copies, is_work(), copies | is_work())
+    total, exposed = copied * NS, (either - work) * NS
     if total == 0 or work == 0 or exposed < 0.5 * total:
         return None
     # Behind kernels, and, with two engines, one direction behind the other.

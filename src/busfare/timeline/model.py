@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,18 @@ from busfare.trace.words import Words
 if TYPE_CHECKING:
     from busfare.timeline.build.links import SharedLinks
 
-__all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "NO_LINKS", "WAIT", "Columns", "Mask", "Timeline", "Times"]
+__all__ = [
+    "ACT",
+    "COLUMN_TYPES",
+    "LONGEST_NS",
+    "NO_LINKS",
+    "WAIT",
+    "Columns",
+    "Mask",
+    "Timeline",
+    "Times",
+    "typed",
+]
 
 Columns = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
@@ -36,6 +48,9 @@ COLUMN_TYPES: dict[str, Any] = {
 #: What a call waits for, and what it does to a stream, as the core numbers them.
 WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
 ACT = {"none": 0, "record": 1, "wait": 2}
+#: How kinds of streams are numbered.
+STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
+NON_BLOCKING = STREAM_KINDS["non-blocking"]
 #: The columns of links where nothing shares one; `operation_bytes_per_s` is then 0 throughout.
 NO_LINKS: Columns = {
     "operation_link_begin": np.zeros(0, np.int64),
@@ -46,6 +61,35 @@ NO_LINKS: Columns = {
 }
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
+
+
+def typed(columns: Mapping[str, Any]) -> Columns:
+    """Columns of the types that the core takes."""
+    types = {name: COLUMN_TYPES.get(name.partition("_")[2], np.int64) for name in columns}
+    return {name: np.ascontiguousarray(values, types[name]) for name, values in columns.items()}
+
+
+def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns:
+    """So many calls and operations that take no time and wait for nothing, launched by nobody, and streams that wait for no
+    other; but for the columns that are given.
+    """
+    columns: dict[str, Any] = dict(NO_LINKS)
+    columns |= {
+        f"call_{name}": np.zeros(calls) for name in ("thread", "gap", "own", "wait", "wait_lag", "act")
+    }
+    columns |= {
+        f"call_{name}": np.full(calls, -1) for name in ("after", "wait_key", "act_stream", "act_event")
+    }
+    times = ("duration", "launch_lag", "order_lag", "extra", "turn", "released")
+    columns |= {
+        f"operation_{name}": np.zeros(operations)
+        for name in ("launched", "stream", "unordered", "bytes_per_s", *times)
+    }
+    columns |= {f"operation_{name}": np.full(operations, -1) for name in ("call", "engine", "after")}
+    columns |= {"operation_takes": np.ones(operations), "operation_link_begin": [], "engine_slots": []}
+    columns |= {f"stream_{name}": np.zeros(streams) for name in ("device", "context")}
+    columns["stream_kind"] = np.full(streams, NON_BLOCKING)
+    return typed(columns | others)
 
 
 @dataclass(frozen=True)

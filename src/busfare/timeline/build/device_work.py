@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline.build.host_calls import HostCalls, alike
+from busfare.timeline.model import STREAM_KINDS
 from busfare.trace import Trace
 from busfare.trace.api_calls import PREFETCH
 from busfare.trace.columns import first_pairs
@@ -29,7 +30,6 @@ COPY_ENGINES = ("h2d", "d2h", "p2p")
 #: Shorter copies to the GPU travel with the commands: probes of H100s and H200s find no turn between a kernel and them,
 #: and 3 to 5 µs for longer ones and for all copies back (results/probe, after-kernel).
 ENGINE_BYTES = 4096
-STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
 #: The same behind migrations, which the driver does in batches: those followed each other by 50 to 400 µs on an H100 and an
 #: H200. Nanoseconds.
 FAULT_NS = 500_000

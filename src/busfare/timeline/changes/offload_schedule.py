@@ -20,7 +20,7 @@ from busfare.timeline.edit import (
     without_waits,
 )
 from busfare.timeline.layers import StreamedLayers, awaiting, streamed_layers
-from busfare.timeline.model import WAIT, Mask, Timeline
+from busfare.timeline.model import NON_BLOCKING, WAIT, Mask, Timeline
 from busfare.timeline.play import play
 from busfare.timeline.prices import pageable
 from busfare.trace.lanes import Union
@@ -28,7 +28,6 @@ from busfare.trace.lanes import Union
 __all__ = ["offload_schedule"]
 
 MOST_AHEAD = 64
-NON_BLOCKING = 2
 MS = 1e-6
 #: What gains less than this part of the run has no effect: replays of unchanged runs are off by as much.
 WORTH = 0.005

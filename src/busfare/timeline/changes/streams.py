@@ -11,13 +11,12 @@ from busfare.errors import InputError
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.changes.change import Applied, Change, Setting, applied
 from busfare.timeline.edit import ASYNC_COPY, last_of_each, matching, numbered_in, usual_call_ns, with_streams
-from busfare.timeline.model import WAIT, Timeline, Times
+from busfare.timeline.model import STREAM_KINDS, WAIT, Timeline, Times
 from busfare.timeline.prices import pageable
 
 __all__ = ["are_pipelines", "chunks", "streams"]
 
 MOST_STREAMS = 1024
-LEGACY, BLOCKING = 0, 1
 MOST_KERNELS_A_CHUNK = 64
 #: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
 MUCH_BYTES = 1 << 20
@@ -114,10 +113,12 @@ def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeli
     first_new = timeline.streams.height
     moved = timeline.columns["operation_stream"].copy()
     moved[inside] = first_new + np.searchsorted(numbers, chunk[inside]) % count
-    changed = with_streams(timeline, stream, count, BLOCKING).with_columns(operation_stream=moved)
+    changed = with_streams(timeline, stream, count, STREAM_KINDS["blocking"]).with_columns(
+        operation_stream=moved
+    )
     context, kind = changed.columns["stream_context"], changed.columns["stream_kind"]
     context[[stream, *range(first_new, first_new + count)]] = context.max(initial=-1) + 1
-    kind[stream] = LEGACY
+    kind[stream] = STREAM_KINDS["null"]
     return _wait_later(changed, chunk, numbers, count, stream)
 
 
