@@ -18,16 +18,8 @@ from busfare.timeline.model import Timeline
 from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels, nanoseconds_on
 
 __all__ = [
-    "RATIOS",
-    "copy_speed",
-    "host_changes",
-    "host_ratio",
-    "host_times",
-    "kernel_changes",
-    "kernel_times",
-    "on_node",
-    "predicted_kernels",
-]
+    "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "on_node",
+]  # fmt: skip
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU, and how it is called.
 RATIOS = {
@@ -82,7 +74,7 @@ def kernel_times(factor: float, pattern: str = "", why: str = "") -> Change:
     return Change("--kernels", title, apply)
 
 
-def predicted_kernels(to: Node) -> Change:
+def _predicted_kernels(to: Node) -> Change:
     """Kernels take what is predicted for `to`; those of which nothing is predicted keep their times."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
@@ -138,7 +130,7 @@ def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | 
     changes: list[Change] = []
     for rule in rules or (PREDICTED,):
         if rule == PREDICTED:
-            changes += [] if to is None else [predicted_kernels(to)]
+            changes += [] if to is None else [_predicted_kernels(to)]
         elif rule in RATIOS:
             changes.append(_by_ratio(rule, recorded_on, to))
         elif rule != "keep":

@@ -18,7 +18,7 @@ from busfare.timeline.edit import (
     without_waits,
 )
 from busfare.timeline.model import WAIT, Mask, Timeline
-from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_pinned, pageable
+from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_from, pageable
 
 __all__ = ["FIT", "pin", "with_pinned"]
 
@@ -51,7 +51,8 @@ def with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
     columns = timeline.columns
     into, sizes = chosen & timeline.among("direction", "h2d"), timeline.sizes
     pinned = columns["operation_duration"].astype(np.float64)
-    pinned[chosen] = nanoseconds_pinned(timeline.operations.filter(pl.Series(chosen)), setting.recorded_on)
+    copies = timeline.operations.filter(pl.Series(chosen))
+    pinned[chosen] = nanoseconds_from("pinned", copies, setting.recorded_on)
     duration = np.fmin(pinned, columns["operation_duration"])
     # What traveled with the commands is a copy now: its price is from the end of one to the end of the next, without
     # a recorder.

@@ -12,7 +12,7 @@ from busfare.timeline.build.device_work import FAULT_NS
 from busfare.timeline.changes.change import Applied, Change, Setting, applied
 from busfare.timeline.edit import with_durations, without_operations
 from busfare.timeline.model import Mask, Timeline, Times
-from busfare.timeline.prices import nanoseconds_prefetched
+from busfare.timeline.prices import nanoseconds_from
 from busfare.trace.lanes import Union
 
 __all__ = ["kernels_held", "prefetch"]
@@ -111,7 +111,7 @@ def _sent(
     first, last = (np.searchsorted(moves["start_ns"].to_numpy(), times) for times in (begins, ends))
     size = pl.Series(total[last] - total[first]).cast(pl.Int64)
     whole = like.with_columns(bytes=size, copy_count=pl.lit(1, pl.Int32))
-    return nanoseconds_prefetched(whole, setting.recorded_on)
+    return nanoseconds_from("managed", whole, setting.recorded_on)
 
 
 def _resident(timeline: Timeline, faults: Faults, duration: NDArray[np.float64]) -> NDArray[np.float64]:
