@@ -14,8 +14,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise.amounts import count, rate, several, size, time
-from busfare.advise.chosen import Chosen, rows_of, rows_of_calls
-from busfare.advise.finding import Finding, finding, language_of
+from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
 from busfare.advise.recorded_on import one_memory
 from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.node import Node

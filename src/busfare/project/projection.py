@@ -12,12 +12,14 @@ from msgspec.structs import asdict
 
 from busfare import cost
 from busfare.cost.calibrated import how_staged
+from busfare.cost.kernels.classes import CLASSES
+from busfare.cost.kernels.move import BOUNDS
 from busfare.cost.kernels.price import KernelPrices
 from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.project.kernels import kernel_classes
 from busfare.project.results import (
+    KernelClassThere,
     KernelsThere,
     PathCompared,
     PathThere,
@@ -40,6 +42,14 @@ NS = 1e-9
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
+#: Why a time is what it is, by its bound.
+WHY = {
+    "between": "nothing in the trace tells what bounds them: between the memories' ratio and the multiprocessors'",
+    "memory": "each byte is moved once: by memory and L2, and what is left by clock and threads",
+    "compute": "by the pipelines' peaks, and where shapes are known by tiles in waves",
+    "counted": "by the bytes that counters saw, and the rest by clock and threads",
+    "none": "they wait for other GPUs: not predicted, the recorded time is kept",
+}
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
 
 
@@ -145,7 +155,7 @@ def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThe
         recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
         rule=rule,
         not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),
-        by_class=[] if prices is None else kernel_classes(prices),
+        by_class=[] if prices is None else _kernel_classes(prices),
     )
 
 
@@ -189,3 +199,28 @@ def run_between(
             times = nanoseconds_of_kernels(times, prices, kernels)
         ends.append(play(with_durations(run.timeline, times)).makespan_seconds)
     return min(*ends, seconds), max(*ends, seconds)
+
+
+def _kernel_classes(prices: KernelPrices) -> list[KernelClassThere]:
+    """A row for each class and bound, the longest first."""
+    known = np.isfinite(prices.seconds)
+    ends = {"predicted_seconds": prices.seconds, "low_seconds": prices.low, "high_seconds": prices.high}
+    frame = pl.DataFrame(
+        {"kind": prices.kinds, "place": prices.bounds, "recorded_seconds": prices.recorded}
+        | {name: np.where(known, value, prices.recorded) for name, value in ends.items()}
+    )
+    sums = frame.group_by("kind", "place").agg(pl.len().alias("count"), pl.exclude("kind", "place").sum())
+    found = []
+    for row in sums.sort("recorded_seconds", descending=True).to_dicts():
+        bound, recorded = BOUNDS[row["place"]], row["recorded_seconds"]
+        row |= {
+            "class": CLASSES[row["kind"]],
+            "bound": bound,
+            "why": WHY[bound],
+            "rung": prices.rung_of(row["place"]),
+        }
+        row["factor"] = row["predicted_seconds"] / recorded if recorded else None
+        if bound == "none":
+            row |= {"low_seconds": None, "high_seconds": None}
+        found.append(convert(row, KernelClassThere))
+    return found

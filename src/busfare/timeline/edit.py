@@ -1,8 +1,11 @@
-"""What every change is made of: operations, calls and waits taken out; other durations; which operations a REGEX means."""
+"""What a change to a program is, and what all are made of: operations, calls and waits taken out; other durations; which
+operations a REGEX means.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.expressions import found_in
+from busfare.node import Node
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
@@ -25,6 +29,61 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a change may need to know: the node of the recording (None: unknown) and the cost model for others."""
+
+    recorded_on: Node | None = None
+    model: str = "calibrated"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a change, what in the trace calls for it, and what the run gains by it on top of the steps before it, in
+    seconds; None: nothing that a change gains, but what stands in its way.
+    """
+
+    title: str
+    evidence: str
+    gain_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A timeline after a change, how many operations or calls it touched, their bytes, what it rests on, and its steps."""
+
+    timeline: Timeline
+    count: int
+    bytes: int = 0
+    rests_on: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change to a program: the option of `what-if` that asks for it, what it is called, and what it makes of a run.
+
+    `apply` raises InputError where the trace lacks what it needs. `node`: where everything runs then, if elsewhere.
+    """
+
+    option: str
+    title: str
+    apply: Callable[[Timeline, Setting], Applied]
+    node: Node | None = None
+
+
+def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) -> Applied:
+    """`after`, made of `before` by touching some of its operations; shape (operations,)."""
+    return Applied(after, int(touched.sum()), int(before.sizes[touched].sum()), list(rests_on))
+
+
+def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
+    """The timeline without these operations, on conditions where there are some; shape (operations,)."""
+    return applied(
+        timeline, without_operations(timeline, removed), removed, *(rests_on if removed.any() else ())
+    )
 
 
 def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = False) -> Timeline:

@@ -10,15 +10,14 @@ from typing import Any
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
-from busfare.timeline.changes.change import Applied, Change, Setting
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
 from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
-from busfare.timeline.changes.pin import pin
 from busfare.timeline.changes.prefetch import prefetch
 from busfare.timeline.changes.removal import as_arguments, dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.streams import streams
-from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
+from busfare.timeline.edit import Applied, Change, Setting
 from busfare.timeline.model import Timeline
 
 __all__ = ["OPTIONS", "Applied", "Change", "Option", "Setting", "apply_all", "as_options", "changes_of"]

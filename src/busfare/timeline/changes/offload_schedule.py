@@ -9,10 +9,13 @@ import numpy as np
 
 from busfare.errors import InputError
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.changes.change import Applied, Change, Setting, Step, applied
-from busfare.timeline.changes.pin import FIT, with_pinned
-from busfare.timeline.changes.waiting import REUSED, not_holding
+from busfare.timeline.changes.holding import FIT, REUSED, not_holding, with_pinned
 from busfare.timeline.edit import (
+    Applied,
+    Change,
+    Setting,
+    Step,
+    applied,
     lags_behind,
     right_behind,
     with_rows,

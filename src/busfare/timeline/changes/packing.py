@@ -8,8 +8,16 @@ import numpy as np
 import polars as pl
 
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.changes.change import Applied, Change, Setting, applied
-from busfare.timeline.edit import last_of_each, numbered_in, without_operations, without_waits_behind
+from busfare.timeline.edit import (
+    Applied,
+    Change,
+    Setting,
+    applied,
+    last_of_each,
+    numbered_in,
+    without_operations,
+    without_waits_behind,
+)
 from busfare.timeline.model import WAIT, Mask, Timeline, Times
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
 from busfare.trace.words import NONE

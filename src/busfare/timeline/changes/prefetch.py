@@ -9,8 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline.build.device_work import FAULT_NS
-from busfare.timeline.changes.change import Applied, Change, Setting, applied
-from busfare.timeline.edit import with_durations, without_operations
+from busfare.timeline.edit import Applied, Change, Setting, applied, with_durations, without_operations
 from busfare.timeline.model import Mask, Timeline, Times
 from busfare.timeline.prices import nanoseconds_from
 from busfare.trace.lanes import Union

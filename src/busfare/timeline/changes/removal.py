@@ -11,9 +11,16 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.timeline.changes.change import Applied, Change, Setting, applied, taken_out
 from busfare.timeline.changes.prefetch import kernels_held
-from busfare.timeline.edit import with_durations, without_operations
+from busfare.timeline.edit import (
+    Applied,
+    Change,
+    Setting,
+    applied,
+    taken_out,
+    with_durations,
+    without_operations,
+)
 from busfare.timeline.model import Mask, Timeline
 from busfare.timeline.prices import packing_nanoseconds
 from busfare.trace.api_calls import SYMBOL_COPY

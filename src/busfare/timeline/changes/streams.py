@@ -9,8 +9,18 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.changes.change import Applied, Change, Setting, applied
-from busfare.timeline.edit import ASYNC_COPY, last_of_each, matching, numbered_in, usual_call_ns, with_streams
+from busfare.timeline.edit import (
+    ASYNC_COPY,
+    Applied,
+    Change,
+    Setting,
+    applied,
+    last_of_each,
+    matching,
+    numbered_in,
+    usual_call_ns,
+    with_streams,
+)
 from busfare.timeline.model import STREAM_KINDS, WAIT, Timeline, Times
 from busfare.timeline.prices import pageable
 
