@@ -55,17 +55,14 @@ def offload_schedule(depth: int) -> Change:
             last = seconds
         bound = _bound_by_the_bus(layers, setting)
         if abs(before - last) < WORTH * before:
-            return Applied(timeline, 0, steps=[Step("no effect", _why_none(layers)), *bound])
-        conditions = [
-            KNOWN,
-            f"the GPU holds {depth + 1} buffer{'s' * (depth > 0)}, each for a layer",
-            *layers.notes,
-        ]
-        conditions += [
-            REUSED,
-            *[FIT] * bool(pageable(timeline.operations)[copies].any()),
-            *[AHEAD] * bool(depth),
-        ]
+            spans = timeline.recorded_spans
+            copied, computing = (Union.of(*(t[some] for t in spans)) for some in (copies, layers.kernels))
+            hidden = 1 - copied.minus(computing) / max(copied.length(), 1)
+            why = f"{100 * hidden:.0f} % of the copies' time lies beside kernels already"
+            return Applied(timeline, 0, steps=[Step("no effect", why), *bound])
+        buffers = f"the GPU holds {depth + 1} buffer{'s' * (depth > 0)}, each for a layer"
+        fit = [FIT] * bool(pageable(timeline.operations)[copies].any())
+        conditions = [KNOWN, buffers, *layers.notes, REUSED, *fit, *[AHEAD] * bool(depth)]
         return replace(applied(timeline, run, copies, *conditions), steps=[*steps, *bound])
 
     return Change("--offload-schedule", f"layers streamed {depth} ahead", apply)
@@ -88,7 +85,11 @@ def _parts(layers: StreamedLayers, depth: int, setting: Setting) -> Iterator[tup
         evidence = f"{int(same.sum())} {total} run in the stream of the kernels: none runs beside them"
         yield "copy in a stream of its own", evidence, _scheduled(free, layers, depth, ahead=False)
     waiting = _waits_between(run, layers)
-    late = f"{_late(layers)} of {int(layers.streamed.sum())} layers were sent after the layer before them began to compute"
+    calls = timeline.columns["operation_call"][layers.first(copies)]
+    sent = timeline.calls["start_ns"].to_numpy()[calls]
+    begun = timeline.recorded_spans[0][layers.first(layers.kernels)]
+    number = int((layers.streamed[1:] & (sent[1:] > begun[:-1])).sum())
+    late = f"{number} of {int(layers.streamed.sum())} layers were sent after the layer before them began to compute"
     waits = f"; the host waited {int(waiting.sum())} times between layers" if waiting.any() else ""
     title = f"submit {depth} layer{'s' * (depth > 1)} ahead" if depth else "the GPU waits, not the host"
     yield title, late + waits, _scheduled(without_waits(free, waiting, 0), layers, depth, ahead=True)
@@ -98,15 +99,6 @@ def _from_pinned(layers: StreamedLayers, setting: Setting) -> Timeline:
     """The run with the layers' host buffers pinned."""
     staged = layers.copies & pageable(layers.timeline.operations)
     return with_pinned(layers.timeline, staged, setting) if staged.any() else layers.timeline
-
-
-def _late(layers: StreamedLayers) -> int:
-    """How many streamed layers were submitted once the layer before them had begun to compute."""
-    timeline = layers.timeline
-    calls = timeline.columns["operation_call"][layers.first(layers.copies)]
-    sent = timeline.calls["start_ns"].to_numpy()[calls]
-    begun = timeline.recorded_spans[0][layers.first(layers.kernels)]
-    return int((layers.streamed[1:] & (sent[1:] > begun[:-1])).sum())
 
 
 def _waits_between(timeline: Timeline, layers: StreamedLayers) -> Mask:
@@ -207,13 +199,3 @@ def _bound_by_the_bus(layers: StreamedLayers, setting: Setting) -> list[Step]:
         f"{stays} of {int(layers.number.max()) + 1} layers kept on the GPU would{times}"
     )
     return [Step("bound by the bus", evidence)]
-
-
-def _why_none(layers: StreamedLayers) -> str:
-    """Why a schedule gains nothing: how much of the copies' time kernels hide already."""
-    kernels, copies = (
-        Union.of(*(times[some] for times in layers.timeline.recorded_spans))
-        for some in (layers.kernels, layers.copies)
-    )
-    hidden = 1 - copies.minus(kernels) / max(copies.length(), 1)
-    return f"{100 * hidden:.0f} % of the copies' time lies beside kernels already"

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.node.arrays import FloatArray
 from busfare.timeline.build.device_work import FAULT_NS
 from busfare.timeline.edit import Applied, Change, Setting, applied, with_durations, without_operations
 from busfare.timeline.model import Mask, Timeline, Times
@@ -85,10 +86,10 @@ def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     if not faults.moved.any() or np.array_equal(duration[faults.moved], before[faults.moved]):
         return duration
     starts, ends = timeline.recorded_spans
-    order = np.flatnonzero(faults.moved)[np.argsort(starts[faults.moved], kind="stable")]
-    first, last = (np.searchsorted(starts[order], times[faults.kernels]) for times in (starts, ends))
-    old, new = (np.concatenate([[0.0], np.cumsum(values[order])]) for values in (before, duration))
-    took, takes = old[last] - old[first], new[last] - new[first]
+    kernels = (starts[faults.kernels], ends[faults.kernels])
+    took, takes = (
+        _within(starts[faults.moved], values[faults.moved], *kernels) for values in (before, duration)
+    )
     ratio = np.divide(takes, took, out=np.ones_like(took), where=took > 0)
     held = duration.astype(np.float64)
     saved = np.where((took > 0) & (takes == 0), faults.standing, faults.moving * (1 - ratio))
@@ -96,24 +97,29 @@ def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     return held
 
 
+def _within(starts: Times, values: NDArray[Any], begins: Times, ends: Times) -> FloatArray:
+    """The sum of the values of what starts within each stretch of time; shape (stretches,)."""
+    order = np.argsort(starts, kind="stable")
+    total = np.append(0.0, np.cumsum(values[order]))
+    first, last = (np.searchsorted(starts[order], times) for times in (begins, ends))
+    return np.asarray(total[last] - total[first])
+
+
 def _sent(
     timeline: Timeline, moved: Mask, like: pl.DataFrame, begins: Times, ends: Times, setting: Setting
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """What all pages that move within each stretch of time take in one piece, `like` these operations, all of one direction;
     nanoseconds, shape (stretches,).
     """
     if like.is_empty():
         return np.zeros(0)
-    moves = timeline.operations.filter(pl.Series(moved)).sort("start_ns")
-    moves = moves.filter(pl.col("direction") == like["direction"].first())
-    total = np.concatenate([[0], np.cumsum(moves["bytes"].fill_null(0).to_numpy())])
-    first, last = (np.searchsorted(moves["start_ns"].to_numpy(), times) for times in (begins, ends))
-    size = pl.Series(total[last] - total[first]).cast(pl.Int64)
-    whole = like.with_columns(bytes=size, copy_count=pl.lit(1, pl.Int32))
+    moves = moved & timeline.among("direction", str(like["direction"].first()))
+    size = _within(timeline.recorded_spans[0][moves], timeline.sizes[moves], begins, ends)
+    whole = like.with_columns(bytes=pl.Series(size).cast(pl.Int64), copy_count=pl.lit(1, pl.Int32))
     return nanoseconds_from("managed", whole, setting.recorded_on)
 
 
-def _resident(timeline: Timeline, faults: Faults, duration: NDArray[np.float64]) -> NDArray[np.float64]:
+def _resident(timeline: Timeline, faults: Faults, duration: FloatArray) -> FloatArray:
     """What each kernel takes with its pages there: as its own runs without faults show, or without the moving time."""
     names = timeline.operations["name"].cast(pl.String).gather(pl.Series(faults.kernels))
     within, taken = pl.col("within"), pl.col("taken")
