@@ -21,10 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU, and how it is called.
-RATIOS = {
-    "bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"),
-    "clock": ("clock_hz", "clocks"),
-}
+RATIOS = {"bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"), "clock": ("clock_hz", "clocks")}
 #: Calls by which hosts compare: a fixed piece of the processor's work at quiet moments (on a machine probed twice 1 to 8 %
 #: apart, where launches and synchronisations are 0 to 16 %), else what programs call most.
 HOST_CALLS = (("pace",), ("launch", "synchronise"))
