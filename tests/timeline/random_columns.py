@@ -20,31 +20,11 @@ SHORTEST, EARLIEST = 20, -4
 
 
 @st.composite
-def timelines(
-    draw: st.DrawFn,
-    *,
-    calls: int = 24,
-    engines: bool = True,
-    links: bool = False,
-    early: bool = True,
-    unordered: bool = False,
-    squeezed: bool = False,
-    joints: bool = False,
-) -> Columns:
-    """Valid columns with up to `calls` calls. `early`: lags may lie below zero; `unordered`: orders may be broken;
-    `squeezed`: operations may take several slots of their engine.
-    """
+def timelines(draw: st.DrawFn, *, calls: int = 24, joints: bool = False, **how: bool) -> Columns:
+    """Valid columns with up to `calls` calls, with joints or without, as in `columns`."""
     chance = draw(st.randoms(use_true_random=False))
     scale = draw(st.sampled_from([1, 300, 5000]))
-    count = draw(st.integers(1, calls))
-    options = {
-        "engines": engines,
-        "links": links,
-        "early": early,
-        "unordered": unordered,
-        "squeezed": squeezed,
-    }
-    found = columns(chance, count, scale, **options)
+    found = columns(chance, draw(st.integers(1, calls)), scale, **how)
     return joined(chance, found, scale) if joints else found
 
 
@@ -89,13 +69,15 @@ def columns(
     count: int,
     scale: int,
     *,
-    engines: bool,
-    links: bool,
-    early: bool,
-    unordered: bool,
+    engines: bool = True,
+    links: bool = False,
+    early: bool = True,
+    unordered: bool = False,
     squeezed: bool = False,
 ) -> Columns:
-    """A timeline of `count` calls whose times are multiples of `scale` ns."""
+    """A timeline of `count` calls whose times are multiples of `scale` ns. `early`: lags may lie below zero; `unordered`:
+    orders may be broken; `squeezed`: operations may take several slots of their engine.
+    """
     pick = chance.randint
     earliest = EARLIEST if early else 0
     devices, threads = pick(1, 2), pick(1, 3)
@@ -134,54 +116,41 @@ def columns(
             )
             on.append(chance.sample(range(wires), pick(1, wires)) if rows[-1]["bytes_per_s"] else [])
         if call >= 0:
-            call_rows.append(_call(chance, call, threads, streams, devices, rows, scale, earliest))
-    columns = {
-        **{f"call_{name}": [row[name] for row in call_rows] for name in call_rows[0]},
-        **{f"operation_{name}": [row[name] for row in rows] for name in OPERATION_COLUMNS},
-        "operation_link_begin": np.cumsum([0, *map(len, on)]) if wires else [],
-        "operation_links": [link for way in on for link in way],
-        **{f"stream_{name}": [stream[name] for stream in streams] for name in streams[0]},
-        "engine_slots": slots,
-        "link_bytes_per_s": [float(pick(1, 60)) for _ in range(wires)],
-        "link_both": [pick(5, 10) / 10 for _ in range(wires)],
-        "link_opposite": [pick(-1, wires - 1) for _ in range(wires)],
+            wait = pick(0, 5) if pick(0, 1) else 0
+            wait = 0 if wait == 5 and not rows else wait
+            most = {2: len(streams), 3: devices, 4: 3, 5: len(rows)}
+            call_rows.append(
+                {
+                    "thread": min(pick(0, threads - 1), call),
+                    "gap": pick(0, 30) * scale,
+                    "own": pick(0, 30) * scale,
+                    "after": pick(0, call - 1) if call and pick(0, 5) == 0 else -1,
+                    "wait": wait,
+                    "wait_key": pick(0, most[wait] - 1) if wait in most else -1,
+                    "wait_lag": pick(earliest, 9) * scale,
+                    "act": max(0, pick(-1, 2)),
+                    "act_stream": pick(-1, len(streams) - 1),
+                    "act_event": pick(0, 2),
+                }
+            )
+    tables = {"call": call_rows, "operation": rows, "stream": streams}
+    found = at_rest(
+        count,
+        len(rows),
+        len(streams),
+        operation_link_begin=np.cumsum([0, *map(len, on)]) if wires else [],
+        operation_links=[link for way in on for link in way],
+        engine_slots=slots,
+        link_bytes_per_s=[float(pick(1, 60)) for _ in range(wires)],
+        link_both=[pick(5, 10) / 10 for _ in range(wires)],
+        link_opposite=[pick(-1, wires - 1) for _ in range(wires)],
+    )
+    values = {
+        f"{table}_{name}": [row[name] for row in own]
+        for table, own in tables.items()
+        for name in (own or [{}])[0]
     }
-    return typed(columns)
-
-
-OPERATION_COLUMNS = (
-    "call", "launched", "stream", "engine", "takes", "duration", "launch_lag", "order_lag", "extra", "turn",
-    "after", "released", "unordered", "bytes_per_s",
-)  # fmt: skip
-
-
-def _call(
-    chance: Random,
-    call: int,
-    threads: int,
-    streams: list[dict[str, int]],
-    devices: int,
-    rows: list[dict[str, Any]],
-    scale: int,
-    earliest: int,
-) -> dict[str, int]:
-    pick = chance.randint
-    wait = pick(0, 5) if pick(0, 1) else 0
-    if wait == 5 and not rows:
-        wait = 0
-    most = {2: len(streams), 3: devices, 4: 3, 5: len(rows)}
-    return {
-        "thread": min(pick(0, threads - 1), call),
-        "gap": pick(0, 30) * scale,
-        "own": pick(0, 30) * scale,
-        "after": pick(0, call - 1) if call and pick(0, 5) == 0 else -1,
-        "wait": wait,
-        "wait_key": pick(0, most[wait] - 1) if wait in most else -1,
-        "wait_lag": pick(earliest, 9) * scale,
-        "act": max(0, pick(-1, 2)),
-        "act_stream": pick(-1, len(streams) - 1),
-        "act_event": pick(0, 2),
-    }
+    return found | typed(values)
 
 
 def only_operations(count: int, **others: Any) -> Columns:

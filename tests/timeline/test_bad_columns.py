@@ -15,7 +15,7 @@ from busfare.timeline import _core
 from busfare.timeline.model import COLUMN_TYPES
 from tests.timeline.random_columns import Columns, columns, joined, only_operations, timelines
 
-ALONE = columns(Random(5), 30, 1, engines=True, links=True, early=True, unordered=False)
+ALONE = columns(Random(5), 30, 1, links=True)
 GOOD = joined(Random(5), ALONE, 1)
 MOST = np.iinfo(np.int64).max
 ONE_LINK: dict[str, Any] = {"link_bytes_per_s": [1.0], "link_both": [1.0], "link_opposite": [-1]}

@@ -52,30 +52,22 @@ def priced_by_replay(run: Timeline, node: Node | None, findings: Sequence[Findin
     """`findings` with the gain that the replayed run shows; with their bounds where nothing tells what made the copies."""
     if not any(finding.id in CANDIDATES for finding in findings):
         return list(findings)
-    if not _knows_its_copies(run):
+    duration = np.where(run.among("kind", "copy"), run.columns["operation_duration"], 0)
+    if 2 * int(duration[run.launched].sum()) < int(duration.sum()):
+        # No recorded call made most of the copies, by their time: those stay where they are in a replay.
         return [replace(finding, bound_seconds=finding.predicted_gain_seconds) for finding in findings]
     trials = Trials(run, Setting(node))
     prices = [partial(_priced, finding, trials) for finding in findings]
     return _without_repetition(several(run.operations.height, prices), trials.seconds)
 
 
-def _knows_its_copies(run: Timeline) -> bool:
-    """Whether recorded calls made at least half of the copies, by their time. The others stay where they are in a replay."""
-    duration = np.where(run.among("kind", "copy"), run.columns["operation_duration"], 0)
-    return 2 * int(duration[run.launched].sum()) >= int(duration.sum())
-
-
 def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list[Finding]:
     """Of streams that begin with pinning, what they gain on top of it; left out where that is next to nothing."""
-    pinned = next(
-        (f.predicted_gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay), None
-    )
-    if pinned is None:
-        return list(findings)
+    pinned = [f.predicted_gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay]
     kept = []
     for finding in findings:
-        if finding.id == "exposed-copies" and "--pin" in finding.what_if:
-            more = finding.predicted_gain_seconds - pinned
+        if pinned and finding.id == "exposed-copies" and "--pin" in finding.what_if:
+            more = finding.predicted_gain_seconds - pinned[0]
             if more <= WORTH_MORE * run_seconds:
                 continue
             first = "the host buffers are pinned already: what that gains is counted there"

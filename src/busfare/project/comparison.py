@@ -15,7 +15,7 @@ from busfare.cost.kernels.price import SIDES, KernelPrices, price_kernels
 from busfare.cost.ranges import rung_of
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.project.projection import ENDS, NS, PATH, by_path, transfers_priced
+from busfare.project.projection import ENDS, NS, PATH, by_path, recorded_transfers, transfers_priced
 from busfare.project.results import Compared, Comparison, KernelCompared, KernelsCompared, PathCompared
 from busfare.trace import Trace
 
@@ -34,7 +34,7 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
     what only one of the runs has is counted as unmatched. Raises InputError if nothing matches or has a price.
     """
     priced = _numbered(transfers_priced(trace, recorded_on, to, model))
-    taken = _numbered(transfers_priced(actual, to, to, "envelope").drop(ENDS))
+    taken = _numbered(recorded_transfers(actual))
     keys = [*PATH, "bytes", "number"]
     both = priced.select(*keys, *ENDS).join(
         taken.select(*keys, "recorded_seconds"), on=keys, how="inner", nulls_equal=True

@@ -53,17 +53,22 @@ WHY = {
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
 
 
+def recorded_transfers(trace: Trace) -> pl.DataFrame:
+    """The transfers of `trace` with `recorded_seconds`."""
+    seconds = (pl.col("end_ns") - pl.col("start_ns")) * NS
+    return trace.operations.filter(is_transfer()).with_columns(recorded_seconds=seconds)
+
+
 def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
     """The transfers of `trace` with `recorded_seconds`, and `predicted_seconds` on `to` (null where `model` has none), with
     `low_seconds` and `high_seconds` (null where nothing is known of its errors).
 
     Raises InputError for an unknown model.
     """
-    transfers = trace.operations.filter(is_transfer())
+    transfers = recorded_transfers(trace)
     predicted = cost.model(model, recorded_on=recorded_on).seconds(transfers, to)
     low, high = ranged(transfers, model, to, recorded_on)
     return transfers.with_columns(
-        recorded_seconds=(pl.col("end_ns") - pl.col("start_ns")) * NS,
         predicted_seconds=pl.Series(predicted).fill_nan(None),
         low_seconds=pl.Series(predicted * low).fill_nan(None),
         high_seconds=pl.Series(predicted * high).fill_nan(None),

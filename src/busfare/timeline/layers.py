@@ -94,11 +94,6 @@ class StreamedLayers:
         return back if 2 * np.count_nonzero(back) >= len(back) else np.zeros_like(back)
 
     @cached_property
-    def copy_ns(self) -> Rows:
-        """How long the copies of each unit take, one after another; shape (units,)."""
-        return self.of_units(self.copies, self.timeline.columns["operation_duration"])
-
-    @cached_property
     def compute_ns(self) -> Rows:
         """How long at least one kernel of each unit runs; shape (units,)."""
         starts, ends = (times[self.kernels] for times in self.timeline.recorded_spans)
@@ -294,7 +289,14 @@ def _by_pattern(timeline: Timeline, compute: Rows, heavy: Mask) -> tuple[Rows, N
             break
     else:
         return None
-    period = _of_data(period, token, heavy)
+    places = np.flatnonzero(heavy)
+    for longer in range(period, max(period, min(LONGEST, len(token) // LEAST_REPEATS)) + 1, period):
+        # Most kernels that need streamed data have another one like them that much later.
+        later = places + longer
+        inside = later < len(token)
+        if inside.any() and 2 * np.count_nonzero(heavy[later[inside]]) >= np.count_nonzero(inside):
+            period = longer
+            break
     unit, count = np.full(len(compute), -1, np.int64), 0
     for start, end in zip(*_repeating(token, period, 1), strict=True):
         places = np.flatnonzero(heavy[start:end])
@@ -325,17 +327,6 @@ def _repeating(token: Rows, period: int, least: int = LEAST_REPEATS - 1) -> tupl
     return starts[long], ends[long] + period
 
 
-def _of_data(period: int, token: Rows, heavy: Mask) -> int:
-    """The shortest multiple of `period` at which most kernels that need streamed data have another one like them."""
-    places = np.flatnonzero(heavy)
-    for times in range(1, max(1, min(LONGEST, len(token) // LEAST_REPEATS) // period) + 1):
-        later = places + times * period
-        inside = later < len(token)
-        if inside.any() and 2 * np.count_nonzero(heavy[later[inside]]) >= np.count_nonzero(inside):
-            return times * period
-    return period
-
-
 def _what_comes_back(timeline: Timeline, unit: Rows, compute: Rows) -> None:
     """Gives each copy to the host the unit of the last kernel that ended before it; in place."""
     starts, ends = timeline.recorded_spans
@@ -352,12 +343,10 @@ def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
     """
     timeline, unit, count = layers.timeline, layers.unit, len(layers.number)
     copied = np.flatnonzero(layers.copies)
+    came = np.zeros(count, np.uint64)
     if "source_address" in timeline.operations.columns:
         address = timeline.operations["source_address"].fill_null(0).to_numpy()
-    else:
-        address = np.zeros(len(unit), np.uint64)
-    came = np.zeros(count, np.uint64)
-    np.add.at(came, unit[copied], address[copied])
+        np.add.at(came, unit[copied], address[copied])
     back = layers.of_units(timeline.among("direction", "d2h"), timeline.sizes)
     issued = np.flatnonzero(unit_of >= 0)
     first = issued[np.unique(unit_of[issued], return_index=True)[1]]

@@ -234,8 +234,11 @@ class Program:
         before: dict[int, str] = {}
         gaps = []
         for o in self._operations:
-            crossed = both and o.curve is not None and self._crosses(streams[o.kind], o)
-            beside = [kind for kind in curves if o.curve and (crossed or kind == o.kind)]
+            # Whether copies of the other direction are issued between this one and the one before it in its own.
+            order = streams.get(o.kind, [o.stream])
+            place = order.index(o.stream)
+            crossed = len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
+            beside = [kind for kind in curves if o.curve and ((both and crossed) or kind == o.kind)]
             behind = before.get(o.stream) == o.kind
             counts = [1 if behind else len(streams[kind]) for kind in beside]
             gaps.append(
@@ -243,12 +246,6 @@ class Program:
             )
             before[o.stream] = o.kind
         return gaps
-
-    @staticmethod
-    def _crosses(order: list[int], o: _Operation) -> bool:
-        """Whether copies of the other direction are issued between this one and the one before it in its direction."""
-        place = order.index(o.stream)
-        return len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
 
     def _rows(self) -> tuple[list[_Row], list[int], list[int]]:
         """The rows, and of each operation the one that moves or computes and the one of its completion.

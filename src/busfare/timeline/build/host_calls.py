@@ -46,7 +46,10 @@ class HostCalls(NamedTuple):
 
 def outermost(calls: pl.DataFrame) -> HostCalls:
     """Driver calls within runtime calls folded into those; rows without a time are left out."""
-    ordered = _in_order(timed(calls))
+    ordered = timed(calls)
+    starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
+    later = (starts[1:] > starts[:-1]) | ((starts[1:] == starts[:-1]) & (ends[1:] <= ends[:-1]))
+    ordered = ordered if later.all() else ordered[np.lexsort((-ends, starts))]  # the longer ones first
     thread_of, threads = alike(ordered.select("process", "thread"))
     spans = ordered.select("start_ns", "end_ns", thread=pl.Series(thread_of))
     reached = pl.col("end_ns").cum_max().shift(1).over("thread")
@@ -65,13 +68,6 @@ def timed(rows: pl.DataFrame) -> pl.DataFrame:
     """Those of a table that have times."""
     has = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
     return rows if rows.select(has.all()).item() else rows.filter(has)
-
-
-def _in_order(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls by start, the longer ones first."""
-    starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    later = (starts[1:] > starts[:-1]) | ((starts[1:] == starts[:-1]) & (ends[1:] <= ends[:-1]))
-    return calls if later.all() else calls[np.lexsort((-ends, starts))]
 
 
 def _with_inner_waits(ordered: pl.DataFrame, outer: Times, inner: Times, call: Times) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from busfare.node import Link, Node
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
 from busfare.timeline.build.host_calls import alike
-from busfare.timeline.model import Columns, Mask, Times
+from busfare.timeline.model import Columns, Times
 from busfare.trace.words import Words
 
 __all__ = ["SharedLinks", "alone", "shared_links"]
@@ -118,7 +118,10 @@ def alone(
     for lane, opposite in enumerate(links.opposite):
         rows = of_lane[lane_of == lane]
         against = of_lane[lane_of == opposite]
-        load, beside = _most_load(starts[rows], ends[rows], rate[rows]), _beside(starts, ends, rows, against)
+        load = _most_load(starts[rows], ends[rows], rate[rows])
+        # Whether each ran at the same time as any that goes the other way.
+        began = np.searchsorted(np.sort(starts[against]), ends[rows], side="left")
+        beside = began > np.searchsorted(np.sort(ends[against]), starts[rows], side="right")
         capacity[lane] = max(capacity[lane], load.max(initial=0.0))
         both[lane] = min(1.0, max(both[lane], load[beside].max(initial=0.0) / capacity[lane]))
         left = np.where(beside, both[lane], 1.0)
@@ -208,10 +211,3 @@ def _most_load(starts: Times, ends: Times, rate: FloatArray) -> FloatArray:
     # From its own start to just before its own end.
     spans = np.column_stack([place[:count], np.maximum(place[count:], place[:count] + 1)])
     return np.asarray(np.maximum.reduceat(np.append(load, 0.0), spans.ravel())[::2])
-
-
-def _beside(starts: Times, ends: Times, rows: Times, others: Times) -> Mask:
-    """Whether each of `rows` ran at the same time as any of `others`; shape (rows,)."""
-    began = np.searchsorted(np.sort(starts[others]), ends[rows], side="left")
-    ended = np.searchsorted(np.sort(ends[others]), starts[rows], side="right")
-    return np.asarray(began > ended)
