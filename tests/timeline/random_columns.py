@@ -1,4 +1,7 @@
-"""Random timelines as columns of the core: threads that hand over, streams of all kinds, events, engines, links, joints."""
+"""Random timelines as columns of the core: threads that hand over, streams of all kinds, events, engines, links, joints.
+
+And what a trace of one that was played would say, and the timeline that is found from it alone.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ from hypothesis import strategies as st
 from busfare.timeline import _core
 from busfare.timeline.model import at_rest, typed
 
-__all__ = ["Columns", "columns", "joined", "only_operations", "timelines"]
+__all__ = ["TIMES", "Columns", "columns", "joined", "only_operations", "recorded", "taken_apart", "timelines"]
 
 Columns = dict[str, np.ndarray[Any, Any]]
+TIMES = ("call_start", "call_end", "operation_start", "operation_end")
 LEGACY, BLOCKING, NON_BLOCKING = 0, 1, 2
 #: The shortest operation, and how far lags go below zero; so what is known when an operation starts comes in time.
 SHORTEST, EARLIEST = 20, -4
@@ -156,3 +160,29 @@ def columns(
 def only_operations(count: int, **others: Any) -> Columns:
     """So many operations without calls, each at once in a stream of its own, but for the columns that are given."""
     return at_rest(0, count, count, **{"operation_stream": range(count)} | others)
+
+
+def recorded(columns: Columns, played: dict[str, Any], classes: int) -> Columns:
+    """What a trace of `played` would say."""
+    return {name: played[name] for name in TIMES} | {
+        "call_class": (np.arange(len(columns["call_own"])) % classes).astype(np.uint8),
+        "operation_class": (np.arange(len(columns["operation_call"])) % classes).astype(np.uint8),
+        "operation_unit": (np.arange(len(columns["operation_call"])) % classes // 2).astype(np.uint8),
+    }
+
+
+def taken_apart(columns: Columns, trace: Columns) -> Columns:
+    """`columns` as they are found from a recording alone: durations, gaps, turns, and what explain makes of the rest."""
+    before = np.zeros(len(columns["call_own"]), np.int64)
+    last: dict[int, int] = {}
+    for call, thread in enumerate(columns["call_thread"].tolist()):
+        after = int(columns["call_after"][call])
+        before[call] = trace["call_end"][after] if after >= 0 else last.get(thread, 0)
+        last[thread] = int(trace["call_end"][call])
+    found = columns | {
+        "call_gap": trace["call_start"] - before,
+        "operation_duration": trace["operation_end"] - trace["operation_start"],
+        "operation_turn": trace["operation_start"],
+    }
+    explained = _core.explain(found, trace)
+    return found | {name: explained[name] for name in found if name in explained}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busfare.timeline import _core
-from busfare.timeline.model import COLUMN_TYPES
+from busfare.timeline.model import at_rest
 from tests.timeline.random_columns import Columns, columns, joined, only_operations, timelines
 
 ALONE = columns(Random(5), 30, 1, links=True)
@@ -188,12 +188,6 @@ def test_any_column_may_hold_anything(good: Columns, data: st.DataObject) -> Non
         assert "replay: column" in str(complaint)
 
 
-def test_every_column_has_its_type() -> None:
-    assert all(
-        values.dtype == COLUMN_TYPES.get(name.partition("_")[2], np.int64) for name, values in GOOD.items()
-    )
-
-
 def stopped_soon(rows: Columns) -> None:
     """Plays with a Ctrl-C that comes once the core is at work."""
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -207,11 +201,7 @@ def stopped_soon(rows: Columns) -> None:
 
 
 def test_ctrl_c_stops_a_long_play() -> None:
-    count = 2_000_000
-    rows = {name: np.zeros(count, ALONE[name].dtype) for name in ALONE if name.startswith("call_")}
-    rows["call_after"] -= 1
-    nothing = {name: ALONE[name][:0] for name in ALONE if not name.startswith("call_")}
-    stopped_soon(rows | nothing)
+    stopped_soon(at_rest(2_000_000, 0, 0))
 
 
 def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
