@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.runs import large_trace, lines_of, options_of, rival_python, spread, write
 from busfare.timeline import _core
-from busfare.timeline.model import COLUMN_TYPES
+from busfare.timeline.model import WAIT, at_rest
 
 # Its critical path needs the pandas of its time.
 RIVAL_PACKAGES = ["HolisticTraceAnalysis==0.5.0", "pandas<3", "simpy==4.1.2"]
@@ -205,46 +205,25 @@ def _plays(count: int, runs: int) -> tuple[list[tuple[float, float]], int]:
 def _columns(count: int) -> dict[str, np.ndarray[Any, Any]]:
     calls, row = count + count // SYNCHRONISE_EVERY, np.arange(count)
     waits = np.arange(calls) % (SYNCHRONISE_EVERY + 1) == SYNCHRONISE_EVERY
-    zero, none = np.zeros(count), np.full(count, -1)
-    columns: dict[str, Any] = {
-        "call_thread": np.zeros(calls),
-        "call_gap": np.full(calls, GAP),
-        "call_own": np.full(calls, OWN),
-        "call_after": np.full(calls, -1),
-        "call_wait": np.where(waits, 3, 0),  # for the device
-        "call_wait_key": np.zeros(calls),
-        "call_wait_lag": np.full(calls, WAKE_UP),
-        "call_act": np.zeros(calls),
-        "call_act_stream": np.full(calls, -1),
-        "call_act_event": np.full(calls, -1),
-        "operation_call": np.flatnonzero(~waits)[:count],
-        "operation_launched": np.ones(count),
-        "operation_stream": row % STREAMS,
-        "operation_engine": np.where(row % ON_ENGINE_EVERY == 0, row // ON_ENGINE_EVERY % ENGINES, -1),
-        "operation_takes": np.ones(count),
-        "operation_duration": 2000 + row * 7919 % 7000,
-        "operation_launch_lag": np.full(count, LAUNCH_LAG),
-        "operation_order_lag": np.full(count, ORDER_LAG),
-        "operation_extra": zero,
-        "operation_turn": row,
-        "operation_after": none,
-        "operation_released": zero,
-        "operation_unordered": zero,
-        "operation_bytes_per_s": zero,
-        "operation_link_begin": [],
-        "operation_links": [],
-        "stream_device": np.zeros(STREAMS),
-        "stream_context": np.zeros(STREAMS),
-        "stream_kind": np.full(STREAMS, 2),
-        "engine_slots": np.ones(ENGINES),
-        "link_bytes_per_s": [],
-        "link_both": [],
-        "link_opposite": [],
-    }
-    return {
-        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
-        for name, values in columns.items()
-    }
+    return at_rest(
+        calls,
+        count,
+        STREAMS,
+        call_gap=np.full(calls, GAP),
+        call_own=np.full(calls, OWN),
+        call_wait=np.where(waits, WAIT["device"], WAIT["none"]),
+        call_wait_key=np.zeros(calls),
+        call_wait_lag=np.full(calls, WAKE_UP),
+        operation_call=np.flatnonzero(~waits)[:count],
+        operation_launched=np.ones(count),
+        operation_stream=row % STREAMS,
+        operation_engine=np.where(row % ON_ENGINE_EVERY == 0, row // ON_ENGINE_EVERY % ENGINES, -1),
+        operation_duration=2000 + row * 7919 % 7000,
+        operation_launch_lag=np.full(count, LAUNCH_LAG),
+        operation_order_lag=np.full(count, ORDER_LAG),
+        operation_turn=row,
+        engine_slots=np.ones(ENGINES),
+    )
 
 
 def _simpy(python: Path) -> list[tuple[float, float, int]]:

@@ -69,6 +69,27 @@ def _operation(kind: str, start_us: float, end_us: float, more: dict[str, Any]) 
     } | more
 
 
+def made(
+    operation: dict[str, Any],
+    start_us: float,
+    end_us: float,
+    name: str = "cudaLaunchKernel",
+    waits_for: str = "none",
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An operation, and the call that made it."""
+    return operation, call(start_us, end_us, name, waits_for)
+
+
+def run(*rows: dict[str, Any] | tuple[dict[str, Any], dict[str, Any]], **more: Any) -> Trace:
+    """A trace of calls, of operations, and of both where one `made` the other."""
+    operations, calls = [], []
+    for number, row in enumerate(rows):
+        both = [part | {"correlation": number} for part in row] if isinstance(row, tuple) else [row]
+        operations += [part for part in both if "waits_for" not in part]
+        calls += [part for part in both if "waits_for" in part]
+    return trace(*operations, calls=calls, **more)
+
+
 def trace(
     *operations: dict[str, Any],
     calls: list[dict[str, Any]] | None = None,

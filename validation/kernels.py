@@ -37,7 +37,7 @@ from busfare.cost.kernels.move import BOUNDS, Evidence, move
 from busfare.cost.kernels.price import ranges
 from busfare.node import Kernels, Node, load_node
 from busfare.node.arrays import FloatArray
-from busfare.project.kernels import compare_kernels
+from busfare.project.comparison import compare_kernels
 from busfare.trace import read
 from busfare.trace.tables import COUNTERS
 

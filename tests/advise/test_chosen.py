@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from busfare import cost
-from busfare.advise.chosen import rows_of
+from busfare.advise.finding import rows_of
 from busfare.cost.model import as_copies_of
 from busfare.node import load_node
 from busfare.trace import read

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 
@@ -11,7 +13,7 @@ from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.removal import as_arguments
 from busfare.trace import Trace, read, tables
-from tests.traces import EXAMPLES, call, copy, kernel, trace
+from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 
 MIB = 1 << 20
 PCIE3 = load_node("pcie:3x16")
@@ -23,11 +25,9 @@ def found(recorded: Trace, rule: str, node: Node = PCIE3) -> Finding | None:
 
 def test_large_pageable_copies_are_worth_pinning() -> None:
     # 64 MiB at 4 GB/s; the link gives about 12: two thirds can be saved.
-    finding = found(
-        trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(16_000, 17_000)), "pageable-copies"
-    )
+    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(16_000, 17_000))
+    finding = found(recorded, "pageable-copies")
     assert finding is not None
-    assert finding.predicted_gain_seconds is not None
     assert 0.009 < finding.predicted_gain_seconds < 0.012
     assert "repaid after" in finding.evidence
 
@@ -39,9 +39,8 @@ def test_small_pageable_copies_gain_nothing_from_pinning() -> None:
 
 def small_copies(memory: str, size: int) -> Trace:
     """A hundred copies into the GPU, 8 µs of the host's time each."""
-    copies = [copy(20.0 * i + 8, 20.0 * i + 11, size, memory=memory, correlation=i) for i in range(100)]
-    calls = [call(20.0 * i, 20.0 * i + 8, "cudaMemcpyAsync", correlation=i) for i in range(100)]
-    return trace(*copies, calls=calls)
+    copies = [copy(at + 8, at + 11, size, memory=memory) for at in range(0, 2000, 20)]
+    return run(*[made(one, 20 * n, 20 * n + 8, "cudaMemcpyAsync") for n, one in enumerate(copies)])
 
 
 @pytest.mark.parametrize(
@@ -60,16 +59,14 @@ def test_small_pageable_copies_are_said_to_gain_where_the_host_writes_their_byte
         assert pageable.title == "Copies from or to pageable memory"
         assert "100 copies of at most 64 KiB to the GPU" in pageable.evidence
         assert "staged" not in pageable.evidence and "stages" not in pageable.evidence
-        assert pageable.by_replay and pageable.predicted_gain_seconds is not None
+        assert pageable.by_replay
         # Of 8 µs a call: no more than writing 32 KiB and submitting took.
         assert 0 < pageable.predicted_gain_seconds < 800e-6
 
 
 def test_a_pageable_copy_behind_a_kernel_gains_nothing() -> None:
-    assert (
-        found(trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(0, 17_000)), "pageable-copies")
-        is None
-    )
+    recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(0, 17_000))
+    assert found(recorded, "pageable-copies") is None
 
 
 def test_without_a_node_the_gain_is_bounded_by_the_copies_own_time_of_the_run() -> None:
@@ -86,42 +83,31 @@ def test_many_small_copies_are_worth_batching() -> None:
     copies = [copy(10 * i, 10 * i + 5, 64) for i in range(100)]
     finding = found(trace(*copies), "small-copies")
     assert finding is not None
-    assert finding.predicted_gain_seconds is not None
     # 100 × 5 µs become one copy.
     assert 480e-6 < finding.predicted_gain_seconds < 500e-6
 
 
+def symbol_copies(size: int, direction: str, name: str) -> Trace:
+    copies = [copy(at + 5, at + 7, size, direction) for at in range(0, 1200, 20)]
+    return run(*[made(one, 20 * n, 20 * n + 8, name, "operation") for n, one in enumerate(copies)])
+
+
 def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
-    copies = [copy(20 * i + 5, 20 * i + 7, 64, correlation=i + 1) for i in range(60)]
-    calls = [
-        call(20 * i, 20 * i + 8, "cudaMemcpyToSymbol", "operation", correlation=i + 1) for i in range(60)
-    ]
-    finding = found(trace(*copies, calls=calls), "symbol-copies")
+    finding = found(symbol_copies(64, "h2d", "cudaMemcpyToSymbol"), "symbol-copies")
     assert finding is not None
     assert finding.evidence.startswith("60 copies")
 
 
 def test_what_is_read_from_symbols_is_no_kernel_argument() -> None:
-    copies = [copy(20 * i + 5, 20 * i + 7, 4, "d2h", correlation=i + 1) for i in range(60)]
-    calls = [
-        call(20 * i, 20 * i + 8, "cudaMemcpyFromSymbol", "operation", correlation=i + 1) for i in range(60)
-    ]
-    recorded = trace(*copies, calls=calls)
+    recorded = symbol_copies(4, "d2h", "cudaMemcpyFromSymbol")
     assert found(recorded, "symbol-copies") is None
     assert as_arguments().apply(timeline(recorded), Setting(None)).count == 0
 
 
 def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:
-    recorded = trace(
-        copy(5, 1005, 4 * MIB, correlation=1),
-        kernel(3010, 5010, correlation=2),
-        # Between the copy and the kernel the host works for 2 ms, and could while the copy runs.
-        calls=[
-            call(0, 1010, "cudaMemcpy", "operation", correlation=1),
-            call(3005, 3008, "cudaLaunchKernel", correlation=2),
-        ],
-    )
-    finding = found(recorded, "synchronous-copies")
+    # Between the copy and the kernel the host works for 2 ms, and could while the copy runs.
+    moved = made(copy(5, 1005, 4 * MIB), 0, 1010, "cudaMemcpy", "operation")
+    finding = found(run(moved, made(kernel(3010, 5010), 3005, 3008)), "synchronous-copies")
     assert finding is not None
     assert "1.01 ms" in finding.evidence
     assert finding.by_replay
@@ -141,21 +127,13 @@ def test_no_more_can_hide_than_there_is_to_hide_behind() -> None:
 
 
 def test_page_by_page_migration_is_worth_prefetching() -> None:
+    both = {"source_memory": "managed", "destination_memory": "managed"}
     moved = [
-        copy(
-            10 * i,
-            10 * i + 8,
-            65536,
-            "h2d" if i % 2 else "d2h",
-            source_memory="managed",
-            destination_memory="managed",
-        )
-        | {"kind": "migration"}
+        copy(10 * i, 10 * i + 8, 65536, "h2d" if i % 2 else "d2h", **both) | {"kind": "migration"}
         for i in range(100)
     ]
     finding = found(trace(*moved), "managed-migrations")
     assert finding is not None
-    assert finding.predicted_gain_seconds is not None
     assert 0 < finding.predicted_gain_seconds < 800e-6
     assert "turning round 99 times" in finding.evidence
 
@@ -178,27 +156,21 @@ def test_pinning_gains_what_it_was_measured_to_gain_on_an_h100() -> None:
     after = read(EXAMPLES / "smooth-out-of-core-streams-h100.json.gz")
     spans = [(t.operations["end_ns"].max() - t.operations["start_ns"].min()) / 1e9 for t in (before, after)]  # type: ignore[operator]
     bounds = {f.id: f.predicted_gain_seconds for f in findings(before, load_node("h100-sxm"))}
-    assert spans[0] - spans[1] == pytest.approx(
-        0.135, abs=0.005
-    )  # measured: pinned and three streams together
+    # Measured: pinned and three streams together.
+    assert spans[0] - spans[1] == pytest.approx(0.135, abs=0.005)
     assert bounds["pageable-copies"] + bounds["exposed-copies"] > spans[0] - spans[1]  # type: ignore[operator]
 
 
-def loop(rounds: int, **more: object) -> Trace:
+def loop(rounds: int, **more: Any) -> Trace:
     """A blocking copy, a kernel and a wait, again and again; the copies' own columns in `more`."""
-    operations, calls = [], []
-    for at in range(rounds):
-        start = 1000.0 * at
-        operations += [
-            copy(start + 5, start + 105, MIB, correlation=2 * at, **more),
-            kernel(start + 120, start + 520, correlation=2 * at + 1),
+    rows: list[Any] = []
+    for at in (1000.0 * number for number in range(rounds)):
+        rows += [
+            made(copy(at + 5, at + 105, MIB, **more), at, at + 108, "cudaMemcpy", "operation"),
+            made(kernel(at + 120, at + 520), at + 110, at + 114),
+            call(at + 115, at + 530, "cudaDeviceSynchronize", "device"),
         ]
-        calls += [
-            call(start, start + 108, "cudaMemcpy", "operation", correlation=2 * at),
-            call(start + 110, start + 114, "cudaLaunchKernel", correlation=2 * at + 1),
-            call(start + 115, start + 530, "cudaDeviceSynchronize", "device"),
-        ]
-    return trace(*operations, calls=calls)
+    return run(*rows)
 
 
 def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() -> None:
@@ -219,7 +191,7 @@ def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() 
 def test_waits_that_nobody_needs_are_worth_what_the_replay_says() -> None:
     finding = found(loop(20), "synchronisations")
     assert finding is not None and finding.by_replay
-    assert finding.bound_seconds is not None and finding.predicted_gain_seconds is not None
+    assert finding.bound_seconds is not None
     assert 0 < finding.predicted_gain_seconds <= finding.bound_seconds
 
 
@@ -228,15 +200,16 @@ def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
         recorded = read(path)
         node = guess_node(recorded)
         advice = findings(recorded, node, rebuilt(recorded, node))
-        gains = [f.predicted_gain_seconds for f in advice if f.predicted_gain_seconds is not None]
+        gains = [f.predicted_gain_seconds for f in advice]
         assert gains == sorted(gains, reverse=True)
         assert all(0 < gain < 1.0 for gain in gains)
 
 
 def test_a_trace_without_gpu_work_promises_nothing() -> None:
-    calls = [call(100.0 * at, 100.0 * at + 90, "cudaDeviceSynchronize", "device") for at in range(40)]
-    assert findings(trace(calls=calls), PCIE3) == []
-    recorded = trace(calls=calls)
+    recorded = run(
+        *[call(100.0 * at, 100.0 * at + 90, "cudaDeviceSynchronize", "device") for at in range(40)]
+    )
+    assert findings(recorded, PCIE3) == []
     assert findings(recorded, PCIE3, rebuilt(recorded, PCIE3)) == []
 
 
@@ -275,9 +248,11 @@ def test_a_gain_on_top_of_anothers_does_not_overlap_with_it() -> None:
 
 def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> None:
     # Each copy takes 2 µs on the GPU, and 100 of the host.
-    copies = [copy(200.0 * at + 5, 200.0 * at + 7, 64, memory="pageable", correlation=at) for at in range(60)]
-    calls = [call(200.0 * at, 200.0 * at + 100, "cudaMemcpyAsync", correlation=at) for at in range(60)]
-    finding = found(trace(*copies, calls=calls), "small-copies")
+    times = range(0, 12_000, 200)
+    copies = [
+        made(copy(at + 5, at + 7, 64, memory="pageable"), at, at + 100, "cudaMemcpyAsync") for at in times
+    ]
+    finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
     assert "more than these operations' own 120 µs of the run" in finding.evidence
@@ -294,9 +269,9 @@ def test_copies_whose_calls_are_not_in_the_trace_keep_their_bounds() -> None:
 
 def test_packing_gains_one_figure_with_the_loop_and_another_without_it() -> None:
     # 4 µs of each call, and 46 of the loop between two.
-    copies = [copy(50.0 * at + 2, 50.0 * at + 4, 4096, correlation=at) for at in range(200)]
-    calls = [call(50.0 * at, 50.0 * at + 4, "cudaMemcpyAsync", correlation=at) for at in range(200)]
-    finding = found(trace(*copies, calls=calls), "small-copies")
+    times = range(0, 10_000, 50)
+    copies = [made(copy(at + 2, at + 4, 4096), at, at + 4, "cudaMemcpyAsync") for at in times]
+    finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.what_if == ("--batch-below", "64KiB")
     assert finding.gain_with_loop_seconds is not None
     # All but the last copy and its call, and 199 × 46 µs of the loop.
@@ -335,23 +310,18 @@ def test_a_gpu_in_the_hosts_memory_is_advised_to_use_it(said: bool | None, name:
         assert "mapped memory" in advice["one-memory"].change
 
 
-def out_and_in(rounds: int, kernel_name: str, free_us: float = 10, **more: object) -> Trace:
+def out_and_in(rounds: int, kernel_name: str, free_us: float = 10, **more: Any) -> Trace:
     """64 MiB in, a kernel, the same out, again and again; the host is free for `free_us` between out and in."""
-    operations, calls = [], []
-    at = 0.0
-    for number in range(0, 3 * rounds, 3):
-        operations += [
-            copy(at + 5, at + 16_005, 64 * MIB, memory="pageable", correlation=number, **more),
-            kernel(at + 16_010, at + 17_010, kernel_name, correlation=number + 1),
-            copy(at + 17_020, at + 33_020, 64 * MIB, "d2h", "pageable", correlation=number + 2, **more),
+    rows: list[Any] = []
+    for at in ((33_021 + free_us) * number for number in range(rounds)):
+        into = copy(at + 5, at + 16_005, 64 * MIB, memory="pageable", **more)
+        back = copy(at + 17_020, at + 33_020, 64 * MIB, "d2h", "pageable", **more)
+        rows += [
+            made(into, at, at + 16_006, "cuMemcpyHtoD", "operation"),
+            made(kernel(at + 16_010, at + 17_010, kernel_name), at + 16_007, at + 16_009, "cuLaunchKernel"),
+            made(back, at + 17_015, at + 33_021, "cuMemcpyDtoH", "operation"),
         ]
-        calls += [
-            call(at, at + 16_006, "cuMemcpyHtoD", "operation", correlation=number),
-            call(at + 16_007, at + 16_009, "cuLaunchKernel", correlation=number + 1),
-            call(at + 17_015, at + 33_021, "cuMemcpyDtoH", "operation", correlation=number + 2),
-        ]
-        at += 33_021 + free_us
-    return trace(*operations, calls=calls)
+    return run(*rows)
 
 
 OPENMP = "nvkernel_solve_F1L204_2"

@@ -161,7 +161,7 @@ def test_products_take_waves_of_tiles() -> None:
 )
 def test_recorded_kernels_of_an_h100_are_near_those_of_an_h200(example: str, most: float) -> None:
     """Real recordings of both GPUs that come with the project."""
-    from busfare.project.kernels import compare_kernels
+    from busfare.project.comparison import compare_kernels
 
     here, there = (read(EXAMPLES / f"{example}-{gpu}.json.gz", launches=True) for gpu in ("h100", "h200"))
     compared = compare_kernels(here, there, load_node(H100), load_node(H200))

@@ -31,7 +31,7 @@ from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import answer_what_if, predicted_trace
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import kernel_times
-from busfare.timeline.changes.pin import pin
+from busfare.timeline.changes.holding import pin
 from busfare.trace import Trace, read
 from tests.job.build_job import Noted, write_job, write_rank
 from tests.traces import EXAMPLES, copy, kernel, trace

@@ -18,8 +18,7 @@ from busfare.report.terminal import show
 from busfare.report.what_ifs import answer_what_if
 from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.elsewhere import on_node
-from busfare.timeline.changes.pin import pin
-from busfare.timeline.changes.waiting import without_waiting
+from busfare.timeline.changes.holding import pin, without_waiting
 from busfare.trace import read
 from tests.conftest import Ask
 from tests.job.build_job import write_job

@@ -84,16 +84,14 @@ def waits(c: Columns) -> Waits:
 def _given(c: Columns, stream_of: list[int], stream: int, issued: int) -> set[int]:
     """What a stream was given so far; the legacy default stream stands for the blocking ones of its context, too."""
     legacy = c["stream_kind"][stream] == LEGACY
-    return {
-        p
-        for p in range(issued)
-        if stream_of[p] == stream
-        or (
-            legacy
-            and c["stream_kind"][stream_of[p]] == BLOCKING
-            and c["stream_context"][stream_of[p]] == c["stream_context"][stream] >= 0
+    kind, context = c["stream_kind"], c["stream_context"]
+
+    def counts(other: int) -> bool:
+        return bool(
+            other == stream or (legacy and kind[other] == BLOCKING and context[other] == context[stream] >= 0)
         )
-    }
+
+    return {p for p in range(issued) if counts(stream_of[p])}
 
 
 def _open(told: dict[int, set[int]], found: Waits, stream_of: list[int], stream: int) -> set[int]:
@@ -103,6 +101,8 @@ def _open(told: dict[int, set[int]], found: Waits, stream_of: list[int], stream:
 
 
 class _Run:
+    """Played from the start on, until nothing more can happen."""
+
     def __init__(self, c: Columns) -> None:
         self.c = c
         self.waits = waits(c)
@@ -117,15 +117,13 @@ class _Run:
             for call in range(len(threads))
         ]
 
-    def run(self) -> None:
         while True:
             while self._anything_certain():
                 pass
-            decisions = list(self._decisions())
-            if not decisions:
-                return
+            if not (decisions := list(self._decisions())):
+                break
             _, operation, start = min(decisions)
-            self._runs(operation, start)
+            self.start[operation] = start
 
     def _anything_certain(self) -> bool:
         c, known = self.c, self._known()
@@ -152,7 +150,7 @@ class _Run:
             times += [self.end[p] + int(c["operation_order_lag"][o]) for p in before]
             self.ready[o] = max(times) + int(c["operation_extra"][o])
             if c["operation_engine"][o] < 0:
-                self._runs(o, self.ready[o])
+                self.start[o] = self.ready[o]
         for o in self.start.keys() - self.end.keys():
             begins = self._all_there("operation", o, self.start[o])
             if begins is not None:
@@ -173,9 +171,6 @@ class _Run:
         known = [at for at in starts if at is not None]
         return max([start, *known]) if len(known) == len(starts) else None
 
-    def _runs(self, o: int, start: int) -> None:
-        self.start[o] = start
-
     def _decisions(self) -> Iterator[tuple[int, int, int]]:
         """For each engine that somebody wants: when it takes whom, and when that one starts."""
         of = self.c["operation_engine"].tolist()
@@ -188,9 +183,8 @@ class _Run:
             running = [end for end in ends if end > first]
             now = first if len(running) < slots else running[-slots]
             # Those who have waited go before those who come just then.
-            queue = [o for o in wanting if self.ready[o] < now] or [
-                o for o in wanting if self.ready[o] == now
-            ]
+            waited = [o for o in wanting if self.ready[o] < now]
+            queue = waited or [o for o in wanting if self.ready[o] == now]
             taken = min(queue, key=lambda o: (self.c["operation_turn"][o], o))
             start = max(now, self.ready[taken])
             if slots == 1 and ends:
@@ -201,11 +195,10 @@ class _Run:
 def play(c: Columns) -> dict[str, list[int]]:
     """Start and end of every call and operation."""
     run = _Run(c)
-    run.run()
-    calls, operations = range(len(c["call_own"])), range(len(c["operation_call"]))
-    return {
-        "call_start": [run.call_start[call] for call in calls],
-        "call_end": [run.call_end[call] for call in calls],
-        "operation_start": [run.start[o] for o in operations],
-        "operation_end": [run.end[o] for o in operations],
+    times = {
+        "call_start": run.call_start,
+        "call_end": run.call_end,
+        "operation_start": run.start,
+        "operation_end": run.end,
     }
+    return {name: [found[row] for row in sorted(found)] for name, found in times.items()}

@@ -1,4 +1,7 @@
-"""Random timelines as columns of the core: threads that hand over, streams of all kinds, events, engines, links, joints."""
+"""Random timelines as columns of the core: threads that hand over, streams of all kinds, events, engines, links, joints.
+
+And what a trace of one that was played would say, and the timeline that is found from it alone.
+"""
 
 from __future__ import annotations
 
@@ -9,42 +12,23 @@ import numpy as np
 from hypothesis import strategies as st
 
 from busfare.timeline import _core
-from busfare.timeline.model import COLUMN_TYPES
+from busfare.timeline.model import at_rest, typed
 
-__all__ = ["Columns", "columns", "joined", "only_operations", "timelines"]
+__all__ = ["TIMES", "Columns", "columns", "joined", "only_operations", "recorded", "taken_apart", "timelines"]
 
 Columns = dict[str, np.ndarray[Any, Any]]
+TIMES = ("call_start", "call_end", "operation_start", "operation_end")
 LEGACY, BLOCKING, NON_BLOCKING = 0, 1, 2
 #: The shortest operation, and how far lags go below zero; so what is known when an operation starts comes in time.
 SHORTEST, EARLIEST = 20, -4
 
 
 @st.composite
-def timelines(
-    draw: st.DrawFn,
-    *,
-    calls: int = 24,
-    engines: bool = True,
-    links: bool = False,
-    early: bool = True,
-    unordered: bool = False,
-    squeezed: bool = False,
-    joints: bool = False,
-) -> Columns:
-    """Valid columns with up to `calls` calls. `early`: lags may lie below zero; `unordered`: orders may be broken;
-    `squeezed`: operations may take several slots of their engine.
-    """
+def timelines(draw: st.DrawFn, *, calls: int = 24, joints: bool = False, **how: bool) -> Columns:
+    """Valid columns with up to `calls` calls, with joints or without, as in `columns`."""
     chance = draw(st.randoms(use_true_random=False))
     scale = draw(st.sampled_from([1, 300, 5000]))
-    count = draw(st.integers(1, calls))
-    options = {
-        "engines": engines,
-        "links": links,
-        "early": early,
-        "unordered": unordered,
-        "squeezed": squeezed,
-    }
-    found = columns(chance, count, scale, **options)
+    found = columns(chance, draw(st.integers(1, calls)), scale, **how)
     return joined(chance, found, scale) if joints else found
 
 
@@ -70,7 +54,7 @@ def joined(chance: Random, columns: Columns, scale: int) -> Columns:
         members.append(chance.sample(there, chance.randint(0, len(there))))
         awaits[chance.sample(running, chance.randint(0, len(running)))] = joint
     waiting = awaits[calls:] >= 0
-    return columns | as_columns(
+    return columns | typed(
         {
             "call_awaits": awaits[:calls],
             "operation_awaits": awaits[calls:],
@@ -89,13 +73,15 @@ def columns(
     count: int,
     scale: int,
     *,
-    engines: bool,
-    links: bool,
-    early: bool,
-    unordered: bool,
+    engines: bool = True,
+    links: bool = False,
+    early: bool = True,
+    unordered: bool = False,
     squeezed: bool = False,
 ) -> Columns:
-    """A timeline of `count` calls whose times are multiples of `scale` ns."""
+    """A timeline of `count` calls whose times are multiples of `scale` ns. `early`: lags may lie below zero; `unordered`:
+    orders may be broken; `squeezed`: operations may take several slots of their engine.
+    """
     pick = chance.randint
     earliest = EARLIEST if early else 0
     devices, threads = pick(1, 2), pick(1, 3)
@@ -134,89 +120,69 @@ def columns(
             )
             on.append(chance.sample(range(wires), pick(1, wires)) if rows[-1]["bytes_per_s"] else [])
         if call >= 0:
-            call_rows.append(_call(chance, call, threads, streams, devices, rows, scale, earliest))
-    columns = {
-        **{f"call_{name}": [row[name] for row in call_rows] for name in call_rows[0]},
-        **{f"operation_{name}": [row[name] for row in rows] for name in OPERATION_COLUMNS},
-        "operation_link_begin": np.cumsum([0, *map(len, on)]) if wires else [],
-        "operation_links": [link for way in on for link in way],
-        **{f"stream_{name}": [stream[name] for stream in streams] for name in streams[0]},
-        "engine_slots": slots,
-        "link_bytes_per_s": [float(pick(1, 60)) for _ in range(wires)],
-        "link_both": [pick(5, 10) / 10 for _ in range(wires)],
-        "link_opposite": [pick(-1, wires - 1) for _ in range(wires)],
+            wait = pick(0, 5) if pick(0, 1) else 0
+            wait = 0 if wait == 5 and not rows else wait
+            most = {2: len(streams), 3: devices, 4: 3, 5: len(rows)}
+            call_rows.append(
+                {
+                    "thread": min(pick(0, threads - 1), call),
+                    "gap": pick(0, 30) * scale,
+                    "own": pick(0, 30) * scale,
+                    "after": pick(0, call - 1) if call and pick(0, 5) == 0 else -1,
+                    "wait": wait,
+                    "wait_key": pick(0, most[wait] - 1) if wait in most else -1,
+                    "wait_lag": pick(earliest, 9) * scale,
+                    "act": max(0, pick(-1, 2)),
+                    "act_stream": pick(-1, len(streams) - 1),
+                    "act_event": pick(0, 2),
+                }
+            )
+    tables = {"call": call_rows, "operation": rows, "stream": streams}
+    found = at_rest(
+        count,
+        len(rows),
+        len(streams),
+        operation_link_begin=np.cumsum([0, *map(len, on)]) if wires else [],
+        operation_links=[link for way in on for link in way],
+        engine_slots=slots,
+        link_bytes_per_s=[float(pick(1, 60)) for _ in range(wires)],
+        link_both=[pick(5, 10) / 10 for _ in range(wires)],
+        link_opposite=[pick(-1, wires - 1) for _ in range(wires)],
+    )
+    values = {
+        f"{table}_{name}": [row[name] for row in own]
+        for table, own in tables.items()
+        for name in (own or [{}])[0]
     }
-    return as_columns(columns)
-
-
-OPERATION_COLUMNS = (
-    "call", "launched", "stream", "engine", "takes", "duration", "launch_lag", "order_lag", "extra", "turn",
-    "after", "released", "unordered", "bytes_per_s",
-)  # fmt: skip
-
-
-def _call(
-    chance: Random,
-    call: int,
-    threads: int,
-    streams: list[dict[str, int]],
-    devices: int,
-    rows: list[dict[str, Any]],
-    scale: int,
-    earliest: int,
-) -> dict[str, int]:
-    pick = chance.randint
-    wait = pick(0, 5) if pick(0, 1) else 0
-    if wait == 5 and not rows:
-        wait = 0
-    most = {2: len(streams), 3: devices, 4: 3, 5: len(rows)}
-    return {
-        "thread": min(pick(0, threads - 1), call),
-        "gap": pick(0, 30) * scale,
-        "own": pick(0, 30) * scale,
-        "after": pick(0, call - 1) if call and pick(0, 5) == 0 else -1,
-        "wait": wait,
-        "wait_key": pick(0, most[wait] - 1) if wait in most else -1,
-        "wait_lag": pick(earliest, 9) * scale,
-        "act": max(0, pick(-1, 2)),
-        "act_stream": pick(-1, len(streams) - 1),
-        "act_event": pick(0, 2),
-    }
+    return found | typed(values)
 
 
 def only_operations(count: int, **others: Any) -> Columns:
     """So many operations without calls, each at once in a stream of its own, but for the columns that are given."""
-    calls = [
-        "thread",
-        "gap",
-        "own",
-        "after",
-        "wait",
-        "wait_key",
-        "wait_lag",
-        "act",
-        "act_stream",
-        "act_event",
-    ]
-    columns: dict[str, Any] = {
-        **{f"call_{name}": [] for name in calls},
-        **{f"operation_{name}": [0] * count for name in OPERATION_COLUMNS},
-        **{f"operation_{name}": [-1] * count for name in ("call", "after", "engine")},
-        "operation_takes": [1] * count,
-        "operation_stream": range(count),
-        "operation_link_begin": [],
-        "operation_links": [],
-        **{f"stream_{name}": [0] * count for name in ("device", "context")},
-        "stream_kind": [NON_BLOCKING] * count,
-        "engine_slots": [],
-        **{f"link_{name}": [] for name in ("bytes_per_s", "both", "opposite")},
-    }
-    return as_columns(columns | others)
+    return at_rest(0, count, count, **{"operation_stream": range(count)} | others)
 
 
-def as_columns(lists: dict[str, Any]) -> Columns:
-    """The types that the core takes."""
-    return {
-        name: np.ascontiguousarray(values, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
-        for name, values in lists.items()
+def recorded(columns: Columns, played: dict[str, Any], classes: int) -> Columns:
+    """What a trace of `played` would say."""
+    return {name: played[name] for name in TIMES} | {
+        "call_class": (np.arange(len(columns["call_own"])) % classes).astype(np.uint8),
+        "operation_class": (np.arange(len(columns["operation_call"])) % classes).astype(np.uint8),
+        "operation_unit": (np.arange(len(columns["operation_call"])) % classes // 2).astype(np.uint8),
     }
+
+
+def taken_apart(columns: Columns, trace: Columns) -> Columns:
+    """`columns` as they are found from a recording alone: durations, gaps, turns, and what explain makes of the rest."""
+    before = np.zeros(len(columns["call_own"]), np.int64)
+    last: dict[int, int] = {}
+    for call, thread in enumerate(columns["call_thread"].tolist()):
+        after = int(columns["call_after"][call])
+        before[call] = trace["call_end"][after] if after >= 0 else last.get(thread, 0)
+        last[thread] = int(trace["call_end"][call])
+    found = columns | {
+        "call_gap": trace["call_start"] - before,
+        "operation_duration": trace["operation_end"] - trace["operation_start"],
+        "operation_turn": trace["operation_start"],
+    }
+    explained = _core.explain(found, trace)
+    return found | {name: explained[name] for name in found if name in explained}

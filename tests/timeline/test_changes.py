@@ -13,16 +13,14 @@ from busfare.node import load_node
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.elsewhere import copy_speed, kernel_times, on_node
+from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
 from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
-from busfare.timeline.changes.pin import pin
 from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.removal import ARGUMENT_BYTES, as_arguments, remove
-from busfare.timeline.changes.repeated import dedupe
+from busfare.timeline.changes.removal import ARGUMENT_BYTES, as_arguments, dedupe, remove
 from busfare.timeline.changes.streams import chunks, streams
-from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
 from busfare.timeline.edit import SCATTERED
 from busfare.trace import Trace, read
-from tests.traces import EXAMPLES, call, copy, kernel, trace
+from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 
 MIB = 1 << 20
 PCIE3 = load_node("pcie:3x16")
@@ -36,10 +34,8 @@ def predicted(recorded: Trace, *changes: Change, setting: Setting = HERE) -> flo
 
 def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
     # 64 MiB in 16 ms from pageable memory; pinned the link takes 5.1 ms.
-    recorded = trace(
-        copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
-        calls=[call(0, 16_015, "cudaMemcpy", "operation", correlation=1)],
-    )
+    large = copy(10, 16_010, 64 * MIB, memory="pageable")
+    recorded = run(made(large, 0, 16_015, "cudaMemcpy", "operation"))
     assert 4_900 < predicted(recorded, pin()) < 5_700
     assert predicted(recorded, pin("no such buffer")) == 16_015
     assert predicted(recorded, pin("h2d pageable")) < 5_700
@@ -47,13 +43,10 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
 
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
     def recorded(*looks: float) -> Trace:
-        return trace(
-            copy(10, 16_010, 64 * MIB, memory="pageable", correlation=1),
-            calls=[
-                call(0, 16_000, "cudaMemcpyAsync", correlation=1),
-                *[call(at, at + 1, "cudaGetLastError") for at in looks],
-                call(36_000, 36_010, "cudaDeviceSynchronize", "device"),
-            ],
+        return run(
+            made(copy(10, 16_010, 64 * MIB, memory="pageable"), 0, 16_000, "cudaMemcpyAsync"),
+            *[call(at, at + 1, "cudaGetLastError") for at in looks],
+            call(36_000, 36_010, "cudaDeviceSynchronize", "device"),
         )
 
     # 20 ms of the host's own, which now hide the copy. One stretch so long is work on data of its own; in short ones
@@ -65,27 +58,21 @@ def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:
 
 def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
     """PyTorch's `.cpu()`: the staged copy has waited already, and the wait behind it finds nothing; pinned, it waits."""
-    recorded = trace(
-        kernel(5, 20_005, correlation=1),
-        copy(20_006, 20_106, MIB, "d2h", memory="pageable", correlation=2),
-        calls=[
-            call(0, 4, "cudaLaunchKernel", correlation=1),
-            call(6, 20_110, "cudaMemcpyAsync", "operation", correlation=2),
-            call(20_111, 20_113, "cudaStreamSynchronize", "stream"),
-            call(25_000, 25_001, "cudaGetLastError"),
-        ],
+    back = copy(20_006, 20_106, MIB, "d2h", memory="pageable")
+    recorded = run(
+        made(kernel(5, 20_005), 0, 4),
+        made(back, 6, 20_110, "cudaMemcpyAsync", "operation"),
+        call(20_111, 20_113, "cudaStreamSynchronize", "stream"),
+        call(25_000, 25_001, "cudaGetLastError"),
     )
     assert predicted(recorded, pin()) == pytest.approx(25_001, abs=40)
 
 
 def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> None:
     node = load_node("h200-probed")
-    recorded = trace(
-        *[copy(10 * n, 10 * n + 1, 1024, memory="pageable", correlation=n) for n in range(20)],
-        calls=[call(2 * n - 50, 2 * n - 49, "cudaMemcpyAsync", correlation=n) for n in range(20)],
-    )
-    run = timeline(recorded, node)
-    changed = pin().apply(run, Setting(node)).timeline
+    copies = [copy(10 * n, 10 * n + 1, 1024, memory="pageable") for n in range(20)]
+    recorded = run(*[made(each, 2 * n - 50, 2 * n - 49, "cudaMemcpyAsync") for n, each in enumerate(copies)])
+    changed = pin().apply(timeline(recorded, node), Setting(node)).timeline
     alone = node.curve("h2d", "pinned")
     assert alone is not None
     cycle = float(alone.seconds(1024.0)) * 1e9
@@ -99,91 +86,53 @@ def test_pinning_without_a_node_says_what_is_missing() -> None:
         predicted(recorded, pin(), setting=Setting(None))
 
 
-def blocking_copy_then_host_work() -> Trace:
-    return trace(
-        copy(5, 1005, 4 * MIB, correlation=1),
-        kernel(3010, 5010, correlation=2),
-        calls=[
-            call(0, 1010, "cudaMemcpy", "operation", correlation=1),
-            call(3005, 3008, "cudaLaunchKernel", correlation=2),
-            call(3009, 5015, "cudaDeviceSynchronize", "device"),
-        ],
+@pytest.mark.parametrize("pytorch", [False, True])
+def test_a_copy_that_waits_no_longer_runs_beside_the_host(pytorch: bool) -> None:
+    """PyTorch's blocking copy is asynchronous, with a wait for its stream right behind it, which goes with it."""
+    moved = copy(5, 1005, 4 * MIB)
+    wait = call(5, 1010, "cudaStreamSynchronize", "stream", stream=7)
+    recorded = run(
+        made(moved, 0, 4, "cudaMemcpyAsync") if pytorch else made(moved, 0, 1010, "cudaMemcpy", "operation"),
+        *[wait] * pytorch,
+        made(kernel(3010, 5010), 3005, 3008),
+        call(3009, 5015, "cudaDeviceSynchronize", "device"),
     )
-
-
-def test_a_copy_that_waits_no_longer_runs_beside_the_host() -> None:
-    assert predicted(blocking_copy_then_host_work(), without_waiting()) == pytest.approx(5015 - 1005, abs=10)
-
-
-def test_a_wait_right_behind_a_copy_goes_with_it() -> None:
-    """PyTorch's blocking copy: asynchronous, and a wait for its stream."""
-    recorded = blocking_copy_then_host_work()
-    calls = [
-        call(0, 4, "cudaMemcpyAsync", correlation=1),
-        call(5, 1010, "cudaStreamSynchronize", "stream", stream=7),
-        *(recorded.calls.rows(named=True)[1:]),
-    ]
-    rewritten = trace(*recorded.operations.rows(named=True), calls=calls)
-    assert predicted(rewritten, without_waiting()) == pytest.approx(5015 - 1005, abs=10)
+    assert predicted(recorded, without_waiting()) == pytest.approx(5015 - 1005, abs=10)
 
 
 def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
-    operations, calls = [], []
-    for at in range(4):
-        start = 200.0 * at
-        operations.append(kernel(start + 10, start + 110, correlation=at))
-        calls += [
-            call(start, start + 4, "cudaLaunchKernel", correlation=at),
-            call(start + 5, start + 115, "cudaDeviceSynchronize", "device"),
-        ]
-    recorded = trace(*operations, calls=calls)
+    kernels = [made(kernel(at + 10, at + 110), at, at + 4) for at in range(0, 800, 200)]
+    waits = [call(at + 5, at + 115, "cudaDeviceSynchronize", "device") for at in range(0, 800, 200)]
+    recorded = run(*kernels, *waits)
     # Four kernels of 100 µs, no longer 85 µs of host work after each.
     assert predicted(recorded, without_synchronisations()) < 480
     assert predicted(recorded, without_synchronisations("Stream")) == 715
-    operations.append(copy(111, 116, 64, "d2h", correlation=9))
-    calls[1] |= {"end_ns": 121_000}
-    calls.insert(1, call(4.2, 4.8, "cudaMemcpyAsync", correlation=9))
-    found = apply_all(timeline(trace(*operations, calls=calls)), [without_synchronisations()], HERE)
-    assert found.count == 2
+    waits[0] |= {"end_ns": 121_000}
+    recorded = run(*kernels, *waits, made(copy(111, 116, 64, "d2h"), 4.2, 4.8, "cudaMemcpyAsync"))
+    assert apply_all(timeline(recorded), [without_synchronisations()], HERE).count == 2
 
 
 def test_small_copies_become_one() -> None:
-    operations = [copy(10.0 * at + 3, 10.0 * at + 8, 4096, correlation=at) for at in range(100)]
-    calls = [call(10.0 * at, 10.0 * at + 9, "cudaMemcpy", "operation", correlation=at) for at in range(100)]
-    recorded = trace(*operations, calls=calls)
+    times = range(0, 1000, 10)
+    recorded = run(*[made(copy(at + 3, at + 8, 4096), at, at + 9, "cudaMemcpy", "operation") for at in times])
     # 99 calls of 9 µs are gone, the host's µs behind each stays; packing takes 51 µs, the copy 37.
     assert 187 < predicted(recorded, batch(64 * 1024)) < 195
     assert predicted(recorded, batch(4096)) == 999
 
 
 def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
-    operations, calls = [], []
-    for at in range(20):
-        operations += [
-            copy(20.0 * at + 3, 20.0 * at + 5, 4096, correlation=2 * at),
-            kernel(20.0 * at + 12, 20.0 * at + 18, correlation=2 * at + 1),
-        ]
-        calls += [
-            call(20.0 * at, 20.0 * at + 6, "cudaMemcpy", "operation", correlation=2 * at),
-            call(20.0 * at + 7, 20.0 * at + 10, "cudaLaunchKernel", correlation=2 * at + 1),
-        ]
-    found = apply_all(timeline(trace(*operations, calls=calls)), [batch(64 * 1024)], HERE)
-    assert found.count == 0
+    times = range(0, 400, 20)
+    copies = [made(copy(at + 3, at + 5, 4096), at, at + 6, "cudaMemcpy", "operation") for at in times]
+    recorded = run(*copies, *[made(kernel(at + 12, at + 18), at + 7, at + 10) for at in times])
+    assert apply_all(timeline(recorded), [batch(64 * 1024)], HERE).count == 0
 
 
 def test_small_results_come_back_once() -> None:
-    operations, calls = [], []
-    for at in range(20):
-        start = 130.0 * at
-        operations += [
-            kernel(start + 5, start + 105, correlation=2 * at),
-            copy(start + 110, start + 112, 8, "d2h", correlation=2 * at + 1),
-        ]
-        calls += [
-            call(start, start + 3, "cudaLaunchKernel", correlation=2 * at),
-            call(start + 4, start + 120, "cudaMemcpy", "operation", correlation=2 * at + 1),
-        ]
-    recorded = trace(*operations, calls=calls)
+    times = range(0, 2600, 130)
+    back = [
+        made(copy(at + 110, at + 112, 8, "d2h"), at + 4, at + 120, "cudaMemcpy", "operation") for at in times
+    ]
+    recorded = run(*[made(kernel(at + 5, at + 105), at, at + 3) for at in times], *back)
     # Twenty kernels of 100 µs behind each other, one copy at the end.
     assert predicted(recorded, collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
     assert predicted(recorded, collect(8)) == predicted(recorded) == 2590
@@ -194,36 +143,21 @@ def test_small_results_come_back_once() -> None:
 
 def pipeline(chunks_: int = 8, memory: str = "pinned", blocking: bool = True) -> Trace:
     """In 1 ms, kernel 1 ms, out 1 ms, one chunk behind the other in one stream."""
-    operations: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    name, waits = ("cudaMemcpy", "operation") if blocking else ("cudaMemcpyAsync", "none")
+    how = ("cudaMemcpy", "operation") if blocking else ("cudaMemcpyAsync", "none")
+    # When the calls of a chunk begin and end.
+    spans = [(0, 1007), (1009, 1011), (1012, 3015)] if blocking else [(0, 3), (4, 6), (7, 9)]
+    rows: list[Any] = []
     for at in range(chunks_):
-        start, ids = 3020.0 * at, 3 * at
-        called = start if blocking else 10.0 * at
-        operations += [
-            copy(start + 5, start + 1005, 12 * MIB, memory=memory, correlation=ids),
-            kernel(start + 1012, start + 2012, correlation=ids + 1),
-            copy(start + 2013, start + 3013, 12 * MIB, "d2h", memory=memory, correlation=ids + 2),
-        ]
-        calls += [
-            call(called, called + (1007 if blocking else 3), name, waits, correlation=ids),
-            call(
-                called + (1009 if blocking else 4),
-                called + (1011 if blocking else 6),
-                "cudaLaunchKernel",
-                correlation=ids + 1,
-            ),
-            call(
-                called + (1012 if blocking else 7),
-                called + (3015 if blocking else 9),
-                name,
-                waits,
-                correlation=ids + 2,
-            ),
+        start, called = 3020.0 * at, (3020.0 if blocking else 10.0) * at
+        into, launch, out = [(called + begin, called + end) for begin, end in spans]
+        rows += [
+            made(copy(start + 5, start + 1005, 12 * MIB, memory=memory), *into, *how),
+            made(kernel(start + 1012, start + 2012), *launch),
+            made(copy(start + 2013, start + 3013, 12 * MIB, "d2h", memory=memory), *out, *how),
         ]
     if not blocking:
-        calls.append(call(10.0 * chunks_, 3020.0 * chunks_, "cudaDeviceSynchronize", "device"))
-    return trace(*operations, calls=calls)
+        rows.append(call(10.0 * chunks_, 3020.0 * chunks_, "cudaDeviceSynchronize", "device"))
+    return run(*rows)
 
 
 def test_chunks_are_copies_in_kernels_and_copies_out() -> None:
@@ -243,14 +177,10 @@ def test_three_streams_overlap_copies_in_kernels_and_copies_out(blocking: bool) 
 
 
 def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:
-    operations = []
-    for at in range(0, 4000, 1000):
-        operations += [
-            copy(at, at + 400, 8 * MIB),
-            kernel(at + 410, at + 900),
-            copy(at + 910, at + 950, MIB, "d2h"),
-        ]
-    outcome = apply_all(timeline(trace(*operations)), [streams(3)], HERE)
+    into = [copy(at, at + 400, 8 * MIB) for at in range(0, 4000, 1000)]
+    kernels = [kernel(at + 410, at + 900) for at in range(0, 4000, 1000)]
+    back = [copy(at + 910, at + 950, MIB, "d2h") for at in range(0, 4000, 1000)]
+    outcome = apply_all(timeline(run(*into, *kernels, *back)), [streams(3)], HERE)
     assert outcome.count == 0 and play(outcome.timeline).makespan_ns == 3_950_000
 
 
@@ -259,9 +189,10 @@ def test_pageable_copies_do_not_overlap_by_streams_alone() -> None:
 
 
 def test_buffers_sent_again_are_sent_once() -> None:
-    operations = [copy(100.0 * at + 5, 100.0 * at + 55, MIB, correlation=at) for at in range(5)]
-    calls = [call(100.0 * at, 100.0 * at + 60, "cudaMemcpy", "operation", correlation=at) for at in range(5)]
-    recorded = trace(*operations, calls=calls)
+    times = range(0, 500, 100)
+    recorded = run(
+        *[made(copy(at + 5, at + 55, MIB), at, at + 60, "cudaMemcpy", "operation") for at in times]
+    )
     with pytest.raises(InputError, match="--fingerprint"):
         predicted(recorded, dedupe())
     recorded.operations = recorded.operations.with_columns(
@@ -270,8 +201,7 @@ def test_buffers_sent_again_are_sent_once() -> None:
         destination_address=pl.lit(4096, pl.UInt64),
     )
     # The second and the fifth stand there already; the fourth, too, was sent before: it stays somewhere else.
-    run = timeline(recorded)
-    applied = dedupe().apply(run, HERE)
+    applied = dedupe().apply(timeline(recorded), HERE)
     assert applied.count == 3 and applied.bytes == 3 * MIB
     assert any("room to keep 1.05 MB" in condition for condition in applied.rests_on)
     assert play(applied.timeline).makespan_ns / 1e3 == 460 - 3 * 60
@@ -298,18 +228,16 @@ def test_kernels_by_rule_and_another_node() -> None:
 
 def terms_then_kernel(size: int, copies: int = 1, kernels: int = 50) -> Trace:
     """Each kernel of 20 µs behind `copies` blocking copies of `size` bytes, each 10 µs of the host's time."""
-    operations, calls = [], []
+    rows: list[Any] = []
     begin = 0.0
-    for at in range(kernels):
-        for number in range(copies):
-            correlation = 100 * at + number + 1
-            operations.append(copy(begin + 5, begin + 6, size, memory="pageable", correlation=correlation))
-            calls.append(call(begin, begin + 10, "cuMemcpyHtoD", "operation", correlation=correlation))
+    for _ in range(kernels):
+        for _ in range(copies):
+            one = copy(begin + 5, begin + 6, size, memory="pageable")
+            rows.append(made(one, begin, begin + 10, "cuMemcpyHtoD", "operation"))
             begin += 10
-        operations.append(kernel(begin + 5, begin + 25, correlation=100 * at + 99))
-        calls.append(call(begin, begin + 5, "cuLaunchKernel", correlation=100 * at + 99))
+        rows.append(made(kernel(begin + 5, begin + 25), begin, begin + 5, "cuLaunchKernel"))
         begin += 30
-    return trace(*operations, calls=calls)
+    return run(*rows)
 
 
 def test_small_values_of_the_next_kernel_travel_with_its_launch() -> None:
@@ -334,26 +262,21 @@ def test_only_so_many_bytes_fit_into_arguments(size: int, copies: int, found: in
 
 
 def test_a_copy_that_no_kernel_follows_is_no_argument() -> None:
-    alone = trace(
-        copy(5, 6, 24, memory="pageable", correlation=1),
-        calls=[call(0, 10, "cuMemcpyHtoD", "operation", correlation=1)],
-    )
+    alone = run(made(copy(5, 6, 24, memory="pageable"), 0, 10, "cuMemcpyHtoD", "operation"))
     assert as_arguments().apply(timeline(alone), HERE).count == 0
 
 
 def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> None:
-    size = 2 * MIB
-    pages: list[dict[str, Any]] = [
-        copy(100 + 400.0 * at, 300 + 400.0 * at, size, memory="managed", stream=None) | {"kind": "migration"}
-        for at in range(16)
+    times = [100 + 400.0 * at for at in range(16)]
+    pages = [
+        copy(at, at + 200, 2 * MIB, memory="managed", stream=None) | {"kind": "migration"} for at in times
     ]
-    faulting, quiet = kernel(50, 7050, correlation=1), kernel(7060, 7260, correlation=2)
-    calls = [
-        call(40, 45, "cudaLaunchKernel", correlation=1),
-        call(46, 49, "cudaLaunchKernel", correlation=2),
+    recorded = run(
+        made(kernel(50, 7050), 40, 45),
+        *pages,
+        made(kernel(7060, 7260), 46, 49),
         call(49.5, 7265, "cudaDeviceSynchronize", "device"),
-    ]
-    recorded = trace(faulting, *pages, quiet, calls=calls)
+    )
     # Two runs of 200 µs, as the quiet one shows, and 32 MiB over the link.
     link = 32 * MIB / 12.3e9 * 1e6
     assert predicted(recorded, prefetch()) == pytest.approx(40 + 400 + link, rel=0.1)
@@ -396,13 +319,10 @@ def small_copies(lag: float, direction: str = "h2d") -> Trace:
     To the GPU the call returns 3 µs before the end, as they do; back it returns 5 µs after it.
     """
     end = lag + 2 + (-3 if direction == "h2d" else 5)
-    return trace(
-        *[
-            copy(50.0 * n + lag, 50.0 * n + lag + 2, 32 << 10, direction, memory="pageable", correlation=n)
-            for n in range(40)
-        ],
-        calls=[call(50.0 * n, 50.0 * n + end, "cudaMemcpy", "operation", correlation=n) for n in range(40)],
-    )
+    times = range(0, 2000, 50)
+    copies = [copy(at + lag, at + lag + 2, 32 << 10, direction, memory="pageable") for at in times]
+    calls = [(at, at + end, "cudaMemcpy", "operation") for at in times]
+    return run(*[made(one, *how) for one, how in zip(copies, calls, strict=True)])
 
 
 def test_a_blocking_copy_of_pinned_memory_returns_after_its_end() -> None:
@@ -415,13 +335,11 @@ def test_a_blocking_copy_of_pinned_memory_returns_after_its_end() -> None:
 
 def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_waited_for() -> None:
     """As PyTorch copies a value back: the call returns with the copy done, and the synchronisation behind has no wait."""
-    operations, calls = [], []
-    for n in range(40):
-        start = 60.0 * n
-        operations.append(copy(start + 9, start + 10, 512, "d2h", memory="pageable", correlation=n))
-        calls.append(call(start, start + 14, "cudaMemcpyAsync", correlation=n))
-        calls.append(call(start + 15, start + 16, "cudaStreamSynchronize", "stream"))
-    pinned = pin().apply(timeline(trace(*operations, calls=calls)), HERE).timeline
+    times = range(0, 2400, 60)
+    copies = [copy(at + 9, at + 10, 512, "d2h", memory="pageable") for at in times]
+    copying = [made(one, at, at + 14, "cudaMemcpyAsync") for at, one in zip(times, copies, strict=True)]
+    recorded = run(*copying, *[call(at + 15, at + 16, "cudaStreamSynchronize", "stream") for at in times])
+    pinned = pin().apply(timeline(recorded), HERE).timeline
     found = play(pinned)
     # Submitted in 0.45 of a launch, of which the trace has none: 5 µs; and 2 µs on the way.
     assert (found.operation_start - found.call_start[::2] == 2250 + 2000).all()
@@ -430,16 +348,12 @@ def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_wai
 
 def test_packed_copies_take_the_loop_that_makes_them_along_where_it_goes_too() -> None:
     # 20 copies, 50 µs of the host between two, 7 of them in a call of its own; then a kernel.
-    operations, calls = [], []
-    for at in range(20):
-        operations.append(copy(50.0 * at + 2, 50.0 * at + 4, 4096, correlation=at))
-        calls += [
-            call(50.0 * at, 50.0 * at + 4, "cudaMemcpyAsync", correlation=at),
-            call(50.0 * at + 20, 50.0 * at + 27, "cudaGetLastError", correlation=100 + at),
-        ]
-    operations.append(kernel(1030, 1130, correlation=99))
-    calls.append(call(1020, 1025, "cudaLaunchKernel", correlation=99))
-    recorded = trace(*operations, calls=calls)
+    times = range(0, 1000, 50)
+    recorded = run(
+        *[made(copy(at + 2, at + 4, 4096), at, at + 4, "cudaMemcpyAsync") for at in times],
+        *[call(at + 20, at + 27, "cudaGetLastError", correlation=100 + at) for at in times],
+        made(kernel(1030, 1130), 1020, 1025),
+    )
     packed, without = (predicted(recorded, batch(64 * 1024, with_loop=gone)) for gone in (False, True))
     # 19 × 39 µs of the loop outside of calls, and 19 calls of 4 µs; what lies behind the last copy stays.
     assert predicted(recorded) - without == pytest.approx(19 * (39 + 4), abs=5)
@@ -450,8 +364,7 @@ def test_packed_copies_take_the_loop_that_makes_them_along_where_it_goes_too() -
 
 
 def test_communication_is_a_part_of_its_own_of_the_critical_path() -> None:
-    operations = [kernel(10, 30, correlation=1), kernel(35, 95, "ncclDevKernel_SendRecv()", correlation=2)]
-    calls = [call(0, 5, "cudaLaunchKernel", correlation=1), call(6, 9, "cudaLaunchKernel", correlation=2)]
-    parts = {row.part: row.seconds for row in critical_path_shares(timeline(trace(*operations, calls=calls)))}
+    recorded = run(made(kernel(10, 30), 0, 5), made(kernel(35, 95, "ncclDevKernel_SendRecv()"), 6, 9))
+    parts = {row.part: row.seconds for row in critical_path_shares(timeline(recorded))}
     assert parts["kernels"] == pytest.approx(20e-6)
     assert parts["communication"] == pytest.approx(60e-6)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from busfare.timeline import _core
 from tests.timeline import naive
-from tests.timeline.random_columns import Columns, only_operations, timelines
-from tests.timeline.recordings import TIMES, recorded, taken_apart
+from tests.timeline.random_columns import TIMES, Columns, only_operations, recorded, taken_apart, timelines
 
 
 def arrivals(columns: Columns, played: dict[str, Any]) -> np.ndarray[Any, Any]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from busfare.timeline import _core
+from busfare.timeline.model import at_rest
 from tests.timeline.random_columns import Columns, only_operations, timelines
 
 OPERATION, LAUNCH, QUEUE, UNEXPLAINED, HOST_GAP, CALL, _ = range(7)
@@ -32,13 +33,8 @@ def collectives(released: np.ndarray[Any, Any], transfer: int) -> Columns:
 
 def calls(count: int, operations: int = 0, **others: Any) -> Columns:
     """So many calls, each on a thread of its own, and operations."""
-    columns: dict[str, Any] = {
-        f"call_{name}": [0] * count for name in ("gap", "own", "wait", "wait_lag", "act")
-    }
-    nothing = ("after", "wait_key", "act_stream", "act_event", "awaits")
-    columns |= {f"call_{name}": [-1] * count for name in nothing}
-    columns |= {"call_thread": range(count), "operation_awaits": [-1] * operations}
-    return only_operations(operations, **columns | others)
+    joints = {"call_awaits": [-1] * count, "operation_awaits": [-1] * operations}
+    return at_rest(count, operations, operations, call_thread=range(count), **joints | others)
 
 
 def test_a_transfer_begins_once_the_last_rank_is_there() -> None:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busfare.timeline import _core
-from tests.timeline.random_columns import Columns, only_operations, timelines
-from tests.timeline.recordings import recorded, taken_apart
+from tests.timeline.random_columns import Columns, only_operations, recorded, taken_apart, timelines
 
 Flows = list[int]
 SLACK = 1e-9

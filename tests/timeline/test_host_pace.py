@@ -74,6 +74,7 @@ def test_a_node_whose_calls_were_not_measured_keeps_the_host() -> None:
 
 
 def test_a_factor_is_a_factor_and_anything_else_is_refused() -> None:
-    assert [change.options for change in host_changes("0.8x", None, None)] == [("--host", "0.8x")]
+    (change,) = host_changes("0.8x", None, None)
+    assert (change.option, change.title) == ("--host", "host times × 0.8")
     with pytest.raises(InputError, match="--host"):
         host_changes("faster", None, None)

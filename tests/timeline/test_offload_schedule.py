@@ -9,8 +9,8 @@ from busfare.errors import InputError
 from busfare.report.what_ifs import answer_what_if
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.change import Applied
 from busfare.timeline.changes.offload_schedule import offload_schedule
+from busfare.timeline.edit import Applied
 from busfare.trace import Trace
 from tests.streamed_programs import SIZE, Written, one_stream, two_streams
 

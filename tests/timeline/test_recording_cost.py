@@ -7,16 +7,13 @@ import pytest
 from busfare.timeline import play, timeline
 from busfare.timeline.recording_cost import LEAST_KNOWN_NS, MOST_BY_PACE, MOST_KNOWN_NS, MOST_NS, unrecorded
 from busfare.trace import Trace
-from tests.traces import call, copy, kernel, trace
+from tests.traces import call, copy, kernel, made, run
 
 
 def launches(call_us: float, gap_us: float, count: int = 1000) -> Trace:
     """A host that launches one short kernel after the other, and waits for none."""
-    step = call_us + gap_us
-    return trace(
-        *[kernel(n * step + call_us, n * step + call_us + 1, correlation=n) for n in range(count)],
-        calls=[call(n * step, n * step + call_us, "cudaLaunchKernel", correlation=n) for n in range(count)],
-    )
+    begun = [n * (call_us + gap_us) for n in range(count)]
+    return run(*[made(kernel(at + call_us, at + call_us + 1), at, at + call_us) for at in begun])
 
 
 def test_the_same_is_taken_out_of_every_call() -> None:
@@ -42,13 +39,7 @@ def test_no_more_is_taken_than_a_recorder_can_cost() -> None:
 
 
 def test_nothing_is_taken_out_of_a_host_that_waits_for_the_gpu() -> None:
-    recorded = trace(
-        kernel(10, 1000, correlation=1),
-        calls=[
-            call(0, 5, "cudaLaunchKernel", correlation=1),
-            call(6, 1005, "cudaDeviceSynchronize", "device"),
-        ],
-    )
+    recorded = run(made(kernel(10, 1000), 0, 5), call(6, 1005, "cudaDeviceSynchronize", "device"))
     taken = unrecorded(timeline(recorded), 500_000)
     assert taken.makespan_ns > 990_000
     assert taken.call_ns < 12_000
@@ -64,15 +55,10 @@ def test_what_recording_took_inside_of_a_waiting_call_goes_too() -> None:
     """Kernels waited for one by one: 10 µs to the start, 5 to the return; a recorder that takes 2 µs took half of each."""
 
     def steps(launch_us: float, wake_us: float, gap_us: float) -> Trace:
-        step = launch_us + 20 + wake_us + gap_us
-        operations, calls = [], []
-        for n in range(500):
-            start = n * step
-            operations.append(kernel(start + launch_us, start + launch_us + 20, correlation=n))
-            calls.append(call(start, start + 4, "cudaLaunchKernel", correlation=n))
-            end = start + launch_us + 20 + wake_us
-            calls.append(call(start + 4, end, "cudaDeviceSynchronize", "device"))
-        return trace(*operations, calls=calls)
+        held = launch_us + 20 + wake_us
+        begun = [n * (held + gap_us) for n in range(500)]
+        waits = [call(at + 4, at + held, "cudaDeviceSynchronize", "device") for at in begun]
+        return run(*waits, *[made(kernel(at + launch_us, at + launch_us + 20), at, at + 4) for at in begun])
 
     recorded, bare = timeline(steps(10, 5, 3)), timeline(steps(9.5, 4.5, 2)).recorded_ns
     taken = unrecorded(recorded, bare)
@@ -84,16 +70,14 @@ def test_what_recording_took_inside_of_a_waiting_call_goes_too() -> None:
 
 def staged_copies(copy_us: float, size: int = 1 << 20) -> Trace:
     """Blocking copies of pageable memory, each followed by 20 µs of host time with a launch in it."""
-    operations, calls = [], []
-    for n in range(100):
-        start = n * (copy_us + 20)
-        operations.append(copy(start + 5, start + 5 + copy_us, size, memory="pageable", correlation=2 * n))
-        calls.append(call(start, start + 8 + copy_us, "cudaMemcpy", "operation", correlation=2 * n))
-        operations.append(kernel(start + 16 + copy_us, start + 18 + copy_us, correlation=2 * n + 1))
-        calls.append(
-            call(start + 10 + copy_us, start + 14 + copy_us, "cudaLaunchKernel", correlation=2 * n + 1)
-        )
-    return trace(*operations, calls=calls)
+    begun = [n * (copy_us + 20) for n in range(100)]
+    copies = [copy(at + 5, at + 5 + copy_us, size, memory="pageable") for at in begun]
+    copied = [at + copy_us for at in begun]
+    calls = [(at, end + 8, "cudaMemcpy", "operation") for at, end in zip(begun, copied, strict=True)]
+    return run(
+        *[made(one, *how) for one, how in zip(copies, calls, strict=True)],
+        *[made(kernel(end + 16, end + 18), end + 10, end + 14) for end in copied],
+    )
 
 
 @pytest.mark.parametrize("bare_us", [900, 1000, 1100])
@@ -111,10 +95,10 @@ def test_what_recording_does_not_explain_is_how_fast_the_host_staged(bare_us: in
 
 def test_a_pace_differs_by_no_more_than_was_seen() -> None:
     recorded = timeline(staged_copies(1000))
-    assert unrecorded(recorded, recorded.recorded_ns // 2).pace == pytest.approx(
-        1 / (1 + MOST_BY_PACE), abs=1e-4
-    )
-    assert unrecorded(recorded, recorded.recorded_ns * 2).pace == pytest.approx(1 + MOST_BY_PACE, abs=1e-4)
+    paces = [
+        unrecorded(recorded, target).pace for target in (recorded.recorded_ns // 2, recorded.recorded_ns * 2)
+    ]
+    assert paces == pytest.approx([1 / (1 + MOST_BY_PACE), 1 + MOST_BY_PACE], abs=1e-4)
 
 
 def test_a_run_that_hardly_stages_keeps_its_pace() -> None:

@@ -11,7 +11,7 @@ from busfare.errors import InputError
 from busfare.timeline import critical_path_shares, play, timeline, unexplained_seconds
 from busfare.timeline.model import LONGEST_NS
 from busfare.trace import Trace, read
-from tests.traces import EXAMPLES, call, copy, kernel, trace
+from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 from validation.stored import unpacked
 
 
@@ -28,9 +28,7 @@ def after_shortening(recorded: Trace, row: int, to_us: float) -> dict[str, Any]:
     return {"starts": starts, "makespan": played.makespan_ns / 1000}
 
 
-def launched(
-    *work: tuple[float, float, int], streams: bool = True
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def launched(*work: tuple[float, float, int]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Kernels of (start, end, stream), each launched 5 µs apart from time 0 on."""
     operations = [
         kernel(start, end, stream=stream, context=1, correlation=at)
@@ -112,13 +110,8 @@ def test_an_event_recorded_behind_a_wait_passes_it_on() -> None:
     """Stream 14 records an event right after it was told to wait: who waits for that event waits for stream 13."""
     operations, calls = launched((10, 110, 13), (111, 211, 15))
     calls[1] |= {"start_ns": 9_000, "end_ns": 9_200}
-    names = [
-        ("cudaEventRecord", 100),
-        ("cudaStreamWaitEvent", 101),
-        ("cudaEventRecord", 102),
-        ("cudaStreamWaitEvent", 103),
-    ]
-    calls += [call(4 + at, 4.5 + at, name, correlation=number) for at, (name, number) in enumerate(names)]
+    names = ("cudaEventRecord", "cudaStreamWaitEvent") * 2
+    calls += [call(4 + at, 4.5 + at, name, correlation=100 + at) for at, name in enumerate(names)]
     operations.append(kernel(1, 2, stream=14, context=1, correlation=99))
     calls.append(call(0.2, 0.4, "cudaLaunchKernel", correlation=99))
     events = [
@@ -168,14 +161,8 @@ def test_a_wait_for_one_stream_is_none_for_another() -> None:
 def test_a_copy_that_blocks_or_is_staged_holds_the_host_up(
     name: str, waits_for: str, memory: str, returns: float
 ) -> None:
-    recorded = trace(
-        copy(10, 110, 1 << 20, memory=memory, correlation=1),
-        kernel(130, 230, correlation=2),
-        calls=[
-            call(0, returns, name, waits_for, correlation=1),
-            call(120, 123, "cudaLaunchKernel", correlation=2),
-        ],
-    )
+    moved = made(copy(10, 110, 1 << 20, memory=memory), 0, returns, name, waits_for)
+    recorded = run(moved, made(kernel(130, 230), 120, 123))
     assert after_shortening(recorded, 0, 50)["starts"][1] == 80
 
 
@@ -192,45 +179,39 @@ def test_threads_that_take_turns_hand_the_work_over_and_others_do_not(at: float,
     """As PyTorch's backward pass does: shorten the first thread's wait, and the second starts earlier; but not one that
     worked meanwhile.
     """
-    recorded = trace(
-        kernel(10, 1010, correlation=1, stream=13),
-        kernel(at + 10, at + 110, correlation=2, stream=14),
-        calls=[
-            call(0, 4, "cudaLaunchKernel", correlation=1),
-            call(5, 1013, "cudaStreamSynchronize", "stream", stream=13),
-            call(at, at + 4, "cudaLaunchKernel", correlation=2, thread=2),
-        ],
+    work, launch = made(kernel(at + 10, at + 110, stream=14), at, at + 4)
+    recorded = run(
+        made(kernel(10, 1010, stream=13), 0, 4),
+        call(5, 1013, "cudaStreamSynchronize", "stream", stream=13),
+        (work, launch | {"thread": 2}),
     )
     assert after_shortening(recorded, 0, 500)["starts"][1] == starts
 
 
 def test_copies_of_one_direction_share_an_engine_and_of_two_do_not() -> None:
-    operations = [
-        copy(10, 110, 1 << 20, stream=13, correlation=0),
-        copy(111, 211, 1 << 20, stream=14, correlation=1),
-        copy(20, 120, 1 << 20, "d2h", stream=15, correlation=2),
-    ]
-    calls = [call(3 * at, 3 * at + 2, "cudaMemcpyAsync", correlation=at) for at in range(3)]
-    found = after_shortening(trace(*operations, calls=calls), 0, 50)
+    recorded = run(
+        made(copy(10, 110, 1 << 20, stream=13), 0, 2, "cudaMemcpyAsync"),
+        made(copy(111, 211, 1 << 20, stream=14), 3, 5, "cudaMemcpyAsync"),
+        made(copy(20, 120, 1 << 20, "d2h", stream=15), 6, 8, "cudaMemcpyAsync"),
+    )
+    found = after_shortening(recorded, 0, 50)
     assert found["starts"] == {0: 10, 1: 20, 2: 61}  # the copy back is the second to start
 
 
 def test_a_launch_that_waited_for_room_in_the_queue_waits_less_when_kernels_are_quicker() -> None:
     count, length = 1500, 100.0
-    operations = [
-        kernel(10 + length * at, 10 + length * at + length - 1, correlation=at) for at in range(count)
-    ]
-    calls = []
+    rows: list[Any] = []
+    end = 0.0
     for at in range(count):
-        start = 5.0 * at if at < 1000 else calls[-1]["end_ns"] / 1000 + 1
+        start = 5.0 * at if at < 1000 else end + 1
         # From the thousandth on, each launch waits until the kernel a thousand before it has ended.
         end = start + 3 if at < 1000 else max(start + 3, 10 + length * (at - 1000) + length + 1)
-        calls.append(call(start, end, "cudaLaunchKernel", correlation=at))
-    taken_apart = timeline(trace(*operations, calls=calls))
+        rows.append(made(kernel(10 + length * at, 10 + length * at + length - 1), start, end))
+    taken_apart = timeline(run(*rows))
     assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
     quicker = taken_apart.columns["operation_duration"] // 10
     played = play(taken_apart.with_columns(operation_duration=quicker))
-    assert played.call_end[-1] < 0.3 * (calls[-1]["end_ns"])
+    assert played.call_end[-1] < 0.3 * end * 1000
 
 
 def test_a_graph_launch_keeps_the_order_that_was_observed() -> None:
@@ -266,14 +247,10 @@ def test_a_wait_that_nothing_explains_is_kept_and_called_unexplained() -> None:
 
 
 def test_the_critical_path_names_what_the_run_waited_for() -> None:
-    recorded = trace(
-        copy(10, 1010, 1 << 20, correlation=1),
-        kernel(1015, 1115, correlation=2),
-        calls=[
-            call(0, 4, "cudaMemcpyAsync", correlation=1),
-            call(5, 8, "cudaLaunchKernel", correlation=2),
-            call(9, 1120, "cudaDeviceSynchronize", "device"),
-        ],
+    recorded = run(
+        made(copy(10, 1010, 1 << 20), 0, 4, "cudaMemcpyAsync"),
+        made(kernel(1015, 1115), 5, 8),
+        call(9, 1120, "cudaDeviceSynchronize", "device"),
     )
     parts = {part.part: part.seconds for part in critical_path_shares(timeline(recorded))}
     assert parts["copies"] == pytest.approx(1e-3) and parts["kernels"] == pytest.approx(100e-6)
@@ -287,13 +264,8 @@ def test_a_trace_of_nothing_is_refused() -> None:
 
 def test_times_of_a_broken_clock_replay_too() -> None:
     far = 2.0**61 / 1000
-    recorded = trace(
-        kernel(0, 0),
-        kernel(0, far),
-        kernel(far, far),
-        calls=[call(-0.001, 0, "cudaLaunchKernel", correlation=7)],
-    )
-    taken_apart = timeline(recorded)
+    unused = call(-0.001, 0, "cudaLaunchKernel", correlation=7)
+    taken_apart = timeline(trace(kernel(0, 0), kernel(0, far), kernel(far, far), calls=[unused]))
     assert play(taken_apart).makespan_ns == taken_apart.recorded_ns == LONGEST_NS
     assert {o.id: o.count for o in taken_apart.omissions}["replay-late"] == 2
 

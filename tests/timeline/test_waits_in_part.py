@@ -18,7 +18,7 @@ from busfare.timeline.changes.removal import remove
 from busfare.timeline.edit import with_durations
 from busfare.timeline.model import WAIT
 from busfare.trace import Trace
-from tests.traces import call, copy, kernel, trace
+from tests.traces import call, copy, kernel, made, run, trace
 
 HERE = Setting(load_node("pcie:3x16"))
 MIB = 1 << 20
@@ -49,29 +49,20 @@ def faulting(moves: int = 40) -> Trace:
     """A kernel of 9 ms that faults all the time, a wait for it, and pages that come back once the host reads them."""
     into = [migration(100 + 200.0 * n, 250 + 200.0 * n) for n in range(moves)]
     back = [migration(9_100 + 50.0 * n, 9_140 + 50.0 * n, direction="d2h") for n in range(8)]
-    calls = [
-        call(0, 5, "cudaLaunchKernel", correlation=1),
-        call(6, 9_030, "cudaDeviceSynchronize", "device"),
-        call(9_600, 9_605, "cudaFree", "device"),
-    ]
-    return trace(kernel(10, 9_010, context=1, correlation=1), *into, *back, calls=calls)
+    waits = [call(6, 9_030, "cudaDeviceSynchronize", "device"), call(9_600, 9_605, "cudaFree", "device")]
+    return run(made(kernel(10, 9_010, context=1), 0, 5), *into, *back, *waits)
 
 
 def test_what_outlasts_a_wait_leaves_the_rest_of_it() -> None:
     """Another thread gave stream 14 more to do while the first waited for the device."""
-    operations = [
-        kernel(10, 1_010, stream=13, context=1, correlation=1),
-        kernel(20, 420, stream=14, context=1, correlation=2),
-        kernel(425, 3_000, stream=14, context=1, correlation=3),
-    ]
-    calls = [
-        call(0, 3, "cudaLaunchKernel", correlation=1),
-        call(4, 7, "cudaLaunchKernel", correlation=2),
-        call(8, 11, "cudaLaunchKernel", correlation=3),
+    recorded = run(
+        made(kernel(10, 1_010, stream=13, context=1), 0, 3),
+        made(kernel(20, 420, stream=14, context=1), 4, 7),
+        made(kernel(425, 3_000, stream=14, context=1), 8, 11),
         call(12, 1_020, "cudaDeviceSynchronize", "device"),
         call(1_030, 3_010, "cudaDeviceSynchronize", "device"),
-    ]
-    taken_apart = timeline(trace(*operations, calls=calls))
+    )
+    taken_apart = timeline(recorded)
     assert play(taken_apart).makespan_ns == 3_010_000
     assert omitted(taken_apart)["replay-narrowed"] == 1 and "replay-contradictions" not in omitted(
         taken_apart
@@ -85,13 +76,11 @@ def test_what_outlasts_a_wait_leaves_the_rest_of_it() -> None:
 @pytest.mark.parametrize(("launching_us", "waits"), [(40, True), (8, False)])
 def test_clocks_may_differ_by_as_much_as_the_quickest_launch(launching_us: float, waits: bool) -> None:
     """Each kernel ends 30 µs after the wait for it returned; a GPU's clock that far ahead shows in every launch."""
-    operations = [
-        kernel(500.0 * n + launching_us, 500.0 * n + 330, stream=7, context=1, correlation=n)
-        for n in range(20)
-    ]
-    calls = [call(500.0 * n, 500.0 * n + 4, "cudaLaunchKernel", correlation=n) for n in range(20)]
-    calls += [call(500.0 * n + 5, 500.0 * n + 300, "cudaDeviceSynchronize", "device") for n in range(20)]
-    taken_apart = timeline(trace(*operations, calls=calls))
+    times = range(0, 10_000, 500)
+    kernels = [made(kernel(at + launching_us, at + 330, context=1), at, at + 4) for at in times]
+    taken_apart = timeline(
+        run(*kernels, *[call(at + 5, at + 300, "cudaDeviceSynchronize", "device") for at in times])
+    )
     kept = taken_apart.columns["call_wait"][taken_apart.calls["waits_for"].cast(str).to_numpy() == "device"]
     # Without the last kernel each wait still has those before it, which ended long before.
     assert (kept != WAIT["none"]).all() == waits
@@ -100,23 +89,20 @@ def test_clocks_may_differ_by_as_much_as_the_quickest_launch(launching_us: float
 
 def test_an_event_of_the_null_stream_stands_for_the_work_of_others() -> None:
     """Timing as in tutorials: the null stream runs nothing itself, and its events wait for every blocking stream."""
-    operations = [
-        kernel(10, 1_010, stream=13, context=1, correlation=1),
-        kernel(20, 2_020, stream=14, context=1, correlation=2),
-    ]
-    calls = [
-        call(0, 3, "cudaLaunchKernel", correlation=1),
-        call(4, 7, "cudaLaunchKernel", correlation=2),
-        call(8, 9, "cudaEventRecord", correlation=3),
-        call(10, 2_030, "cudaEventSynchronize", "event", event=5),
-    ]
     record = {
         "kind": "record", "start_ns": 8_000, "end_ns": 9_000, "process": 1, "context": 1, "stream": 7, "event": 5,
-        "correlation": 3,
+        "correlation": 30,
     }  # fmt: skip
     kinds = {7: "null", 13: "blocking", 14: "blocking"}
     streams = [{"process": 1, "context": 1, "stream": s, "kind": kind} for s, kind in kinds.items()]
-    recorded = trace(*operations, calls=calls, events=[record], streams=streams)
+    recorded = run(
+        made(kernel(10, 1_010, stream=13, context=1), 0, 3),
+        made(kernel(20, 2_020, stream=14, context=1), 4, 7),
+        call(8, 9, "cudaEventRecord", correlation=30),
+        call(10, 2_030, "cudaEventSynchronize", "event", event=5),
+        events=[record],
+        streams=streams,
+    )
     assert share(recorded, "kernels") > 0.95
     assert makespan_after(timeline(recorded), 1, 100) == pytest.approx(1_020, abs=25)
 
@@ -124,10 +110,8 @@ def test_an_event_of_the_null_stream_stands_for_the_work_of_others() -> None:
 def test_work_queued_before_the_trace_began_comes_before_what_was_issued_later() -> None:
     """Ten kernels without a call run first, though the calls of the next ten were already made."""
     queued = [kernel(100.0 * n, 100.0 * n + 99, stream=7, context=1) for n in range(1, 11)]
-    later = [kernel(100.0 * n, 100.0 * n + 99, stream=7, context=1, correlation=n) for n in range(11, 21)]
-    calls = [call(5.0 * n, 5.0 * n + 3, "cudaLaunchKernel", correlation=n) for n in range(11, 21)]
-    calls += [call(110, 2_105, "cudaDeviceSynchronize", "device")]
-    recorded = trace(*queued, *later, calls=calls)
+    later = [made(kernel(100.0 * n, 100.0 * n + 99, context=1), 5.0 * n, 5.0 * n + 3) for n in range(11, 21)]
+    recorded = run(*queued, *later, call(110, 2_105, "cudaDeviceSynchronize", "device"))
     taken_apart = timeline(recorded)
     assert "replay-contradictions" not in omitted(taken_apart)
     assert share(recorded, "kernels") > 0.9
@@ -135,30 +119,22 @@ def test_work_queued_before_the_trace_began_comes_before_what_was_issued_later()
 
 
 def test_a_report_says_how_much_of_the_run_nothing_explains() -> None:
-    operations = [
-        kernel(10, 110, stream=7, context=1, correlation=1),
-        kernel(900, 1_000, stream=7, context=1, correlation=2),
-    ]
-    calls = [call(5.0 * n, 5.0 * n + 3, "cudaLaunchKernel", correlation=n + 1) for n in range(2)]
-    result = summarise(trace(*operations, calls=calls))
+    first = made(kernel(10, 110, context=1), 0, 3)
+    result = summarise(run(first, made(kernel(900, 1_000, context=1), 5, 8)))
     assert result.unexplained_seconds == pytest.approx(785e-6, rel=0.02)
     line = unexplained(result)
     assert line is not None and line.startswith("78% of the run (")
-    explained = trace(kernel(10, 110, context=1, correlation=1), calls=calls[:1])
-    assert unexplained(summarise(explained)) is None
+    assert unexplained(summarise(run(first))) is None
 
 
 def test_a_prefetch_holds_the_kernel_behind_it() -> None:
     """256 moves that a prefetch made while no kernel ran: not faults, though no profiler names their stream."""
     moved = [migration(50 + 100.0 * n, 149 + 100.0 * n, 2 * MIB) for n in range(200)]
-    recorded = trace(
+    recorded = run(
         *moved,
-        kernel(20_100, 20_700, context=1, correlation=2),
-        calls=[
-            call(0, 40, "cudaMemPrefetchAsync", correlation=1),
-            call(41, 45, "cudaLaunchKernel", correlation=2),
-            call(46, 20_710, "cudaDeviceSynchronize", "device"),
-        ],
+        made(kernel(20_100, 20_700, context=1), 41, 45),
+        call(0, 40, "cudaMemPrefetchAsync", correlation=1),
+        call(46, 20_710, "cudaDeviceSynchronize", "device"),
     )
     assert share(recorded, "copies") > 0.9
     assert prefetch().apply(timeline(recorded), HERE).count == 0

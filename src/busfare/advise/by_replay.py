@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,35 +14,31 @@ from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import Timeline, critical_path_shares, play
-from busfare.timeline.changes import Applied, Change, Setting
-from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
-from busfare.timeline.changes.pin import pin
-from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.removal import as_arguments, remove
-from busfare.timeline.changes.repeated import dedupe, keep_on_gpu
-from busfare.timeline.changes.streams import are_pipelines, streams
-from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
-from busfare.timeline.edit import among
+from busfare.timeline.changes import Applied, Setting, as_options, changes_of
+from busfare.timeline.changes.packing import loop_nanoseconds
+from busfare.timeline.changes.streams import are_pipelines
 from busfare.trace.beside import several
 
 __all__ = ["priced_by_replay"]
 
-SMALL = 64 * 1024
-PACKED, PINNED, WAITING_LESS, ARGUMENTS = batch(SMALL), pin(), without_waiting(), as_arguments()
 NS = 1e-9
-Changes = tuple[Change, ...]
-#: By finding, the changes that follow its advice; of several the one that gains most is taken.
-CANDIDATES: dict[str, tuple[Changes, ...]] = {
-    "pageable-copies": ((PINNED,), (PINNED, WAITING_LESS)),
-    "small-copies": ((PACKED,), (collect(SMALL),), (ARGUMENTS,)),
-    "ping-pong": ((keep_on_gpu(),),),
-    "one-memory": ((remove("h2d"), remove("d2h")),),
-    "symbol-copies": ((ARGUMENTS,),),
-    "synchronous-copies": ((WAITING_LESS,),),
-    "exposed-copies": tuple((*before, streams(n)) for before in ((), (PINNED,)) for n in (2, 3, 4)),
-    "managed-migrations": ((prefetch(),),),
-    "repeated-copies": ((dedupe(),),),
-    "synchronisations": ((without_synchronisations(),),),
+#: What is asked of `what-if`: values by the options' keys.
+Asked = dict[str, Any]
+PINNED: Asked = {"pin": ""}
+PACKED_BELOW = 64 * 1024
+PACKED: Asked = {"batch_below": "64KiB"}
+#: By finding, what follows its advice; of several the one that gains most is taken.
+CANDIDATES: dict[str, tuple[Asked, ...]] = {
+    "pageable-copies": (PINNED, PINNED | {"async": ""}),
+    "small-copies": (PACKED, {"collect_below": "64KiB"}, {"as_arguments": True}),
+    "ping-pong": ({"keep_on_gpu": True},),
+    "one-memory": ({"remove": ("h2d", "d2h")},),
+    "symbol-copies": ({"as_arguments": True},),
+    "synchronous-copies": ({"async": ""},),
+    "exposed-copies": tuple(before | {"streams": n} for before in ({}, PINNED) for n in (2, 3, 4)),
+    "managed-migrations": ({"prefetch": True},),
+    "repeated-copies": ({"dedupe": True},),
+    "synchronisations": ({"drop_synchronisations": ""},),
 }
 #: What must hold besides what the changes themselves rest on.
 RESTS_ON = {"one-memory": ("kernels are as fast on the host's buffers as on copies of them",)}
@@ -56,31 +52,22 @@ def priced_by_replay(run: Timeline, node: Node | None, findings: Sequence[Findin
     """`findings` with the gain that the replayed run shows; with their bounds where nothing tells what made the copies."""
     if not any(finding.id in CANDIDATES for finding in findings):
         return list(findings)
-    if not _knows_its_copies(run):
+    duration = np.where(run.among("kind", "copy"), run.columns["operation_duration"], 0)
+    if 2 * int(duration[run.launched].sum()) < int(duration.sum()):
+        # No recorded call made most of the copies, by their time: those stay where they are in a replay.
         return [replace(finding, bound_seconds=finding.predicted_gain_seconds) for finding in findings]
     trials = Trials(run, Setting(node))
     prices = [partial(_priced, finding, trials) for finding in findings]
     return _without_repetition(several(run.operations.height, prices), trials.seconds)
 
 
-def _knows_its_copies(run: Timeline) -> bool:
-    """Whether recorded calls made at least half of the copies, by their time. The others stay where they are in a replay."""
-    launched = run.columns["operation_launched"] != 0
-    duration = np.where(among(run, "kind", "copy"), run.columns["operation_duration"], 0)
-    return 2 * int(duration[launched].sum()) >= int(duration.sum())
-
-
 def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list[Finding]:
     """Of streams that begin with pinning, what they gain on top of it; left out where that is next to nothing."""
-    pinned = next(
-        (f.predicted_gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay), None
-    )
-    if pinned is None:
-        return list(findings)
+    pinned = [f.predicted_gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay]
     kept = []
     for finding in findings:
-        if finding.id == "exposed-copies" and "--pin" in finding.what_if:
-            more = finding.predicted_gain_seconds - pinned
+        if pinned and finding.id == "exposed-copies" and "--pin" in finding.what_if:
+            more = finding.predicted_gain_seconds - pinned[0]
             if more <= WORTH_MORE * run_seconds:
                 continue
             first = "the host buffers are pinned already: what that gains is counted there"
@@ -93,10 +80,11 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
 
 
 class Trial(NamedTuple):
-    """Changes, what they make of the run, and what it gains, in seconds."""
+    """What was asked, what it makes of the run, on what conditions, and what it gains, in seconds."""
 
-    changes: Changes
-    applied: Applied
+    asked: Asked
+    timeline: Timeline
+    rests_on: tuple[str, ...]
     gain: float
 
 
@@ -110,32 +98,31 @@ class Trials:
 
     @cached_property
     def _pinned(self) -> Applied:
-        return PINNED.apply(self.run, self._setting)
+        (pin,) = changes_of(PINNED, None)
+        return pin.apply(self.run, self._setting)
 
     @cached_property
     def parts(self) -> dict[str, float]:
         """Seconds of the unchanged run by what decides its length."""
         return _parts(self.run)
 
-    def of(self, changes: Changes) -> Trial:
-        """The run after all of `changes`; `count` is the last one's: what that finds nothing to do with is the gain of the
-        others alone, and none here. Raises InputError as they do.
+    def of(self, asked: Asked) -> Trial:
+        """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
+        here. Raises InputError as they do.
         """
-        first, *more = changes
-        applied = self._pinned if first is PINNED else first.apply(self.run, self._setting)
-        rests_on = applied.rests_on
-        for change in more:
-            applied = change.apply(applied.timeline, self._setting)
-            rests_on = list(dict.fromkeys([*rests_on, *applied.rests_on]))
-        gain = self.seconds - play(applied.timeline).makespan_seconds if applied.count else 0.0
-        return Trial(changes, Applied(applied.timeline, applied.count, applied.bytes, rests_on), gain)
+        done, rests_on = Applied(self.run, 0), dict[str, None]()
+        for change in changes_of(asked, None):
+            done = self._pinned if change.option == "--pin" else change.apply(done.timeline, self._setting)
+            rests_on |= dict.fromkeys(done.rests_on)
+        gain = self.seconds - play(done.timeline).makespan_seconds if done.count else 0.0
+        return Trial(asked, done.timeline, tuple(rests_on), gain)
 
-    def best(self, candidates: Sequence[Changes]) -> Trial | None:
+    def best(self, candidates: Sequence[Asked]) -> Trial | None:
         """The first of those that gain most; None where each needs the node, or what the trace lacks."""
         best = None
-        for changes in candidates:
+        for asked in candidates:
             try:
-                trial = self.of(changes)
+                trial = self.of(asked)
             except InputError:
                 continue
             if best is None or trial.gain > best.gain + WORTH_MORE * self.seconds:
@@ -155,19 +142,19 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
     evidence, with_loop = finding.evidence, None
     own = None if finding.touches is None else finding.touches.of_run
     if own is not None and best.gain > (1 + SURPLUS) * own:
-        evidence += _what_else(trials.parts, _parts(best.applied.timeline), own)
-    if PACKED in best.changes:
-        host = amounts.time(loop_nanoseconds(trials.run, SMALL) * NS)
+        evidence += _what_else(trials.parts, _parts(best.timeline), own)
+    if best.asked == PACKED:
+        host = amounts.time(loop_nanoseconds(trials.run, PACKED_BELOW) * NS)
         evidence += f" Between their calls the host spends {host} in the loop that makes them."
-        with_loop = trials.of((batch(SMALL, with_loop=True),)).gain
+        with_loop = trials.of(PACKED | {"with_loop": True}).gain
     return replace(
         finding,
         evidence=evidence,
         gain_with_loop_seconds=with_loop,
         predicted_gain_seconds=max(0.0, best.gain),
         by_replay=True,
-        rests_on=(*best.applied.rests_on, *RESTS_ON.get(finding.id, ())),
-        what_if=tuple(option for change in best.changes for option in change.options),
+        rests_on=(*best.rests_on, *RESTS_ON.get(finding.id, ())),
+        what_if=as_options(best.asked),
     )
 
 

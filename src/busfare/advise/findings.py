@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from busfare.advise.directives import WORDS, language_of
-from busfare.advise.finding import Finding
+from busfare.advise.finding import Finding, change_in, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.node import Node
 from busfare.trace import Trace, bounds
@@ -44,9 +43,8 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
         found.append(rest)
     kept = _ranked([finding for finding in found if finding.predicted_gain_seconds > WORTH_SAYING * makespan])
     language = language_of(trace) if kept else None
-    words = WORDS.get(language or "", {})
     return [
-        replace(finding, change=words.get(finding.id, finding.change), overlaps_with=overlapping)
+        replace(finding, change=change_in(language, finding), overlaps_with=overlapping)
         for finding, overlapping in zip(kept, _overlaps(kept, trace.operations.height), strict=True)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,9 +12,10 @@ from msgspec.structs import replace
 from busfare.advise import amounts
 from busfare.cost.ranges import figures_of, gain_beside, seconds_between
 from busfare.errors import InputError
-from busfare.job.changes import bucket, no_stragglers, on_ranks, overlap
+from busfare.job.changes import bucket, on_ranks, overlap
 from busfare.job.results import JobFinding, LargestFinding
 from busfare.job.state import JobChange, JobState
+from busfare.job.stragglers import no_stragglers
 from busfare.job.timeline import JobTimeline
 from busfare.node import Node
 from busfare.timeline.changes import OPTIONS, Change, Setting
@@ -81,7 +83,7 @@ def _priced(
     changes: Sequence[JobChange],
     options: Sequence[str],
     node: Node | None,
-) -> tuple[float, dict[str, object], list[str]] | None:
+) -> tuple[float, dict[str, Any], list[str]] | None:
     """What the job gains by `changes`, its range as keys, and what must hold; None where that is not worth a word."""
     state = unchanged
     try:
@@ -127,7 +129,7 @@ def _together(unchanged: JobState, before: float, node: Node | None) -> list[Job
     ):
         if not evidence:
             continue
-        options = list(change.options)
+        options = [change.option, *(["25MB"] if id == "small-all-reduces" else [])]
         priced = _priced(unchanged, before, [change], options, node)
         if priced is None:
             continue

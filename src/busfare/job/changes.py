@@ -46,7 +46,7 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
         return done
 
     some = "" if ranks is None else f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-    return JobChange(change.title + some, change.options, apply, change.node)
+    return JobChange(change.option, change.title + some, apply, change.node)
 
 
 def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
@@ -85,9 +85,7 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
             )
         return replace(state, transfer_ns=transfer).touched(known, rests_on, bytes=carried)
 
-    return JobChange(
-        f"collectives carry {factor:g} times their bytes", ("--collective-bytes", f"{factor:g}x"), apply
-    )
+    return JobChange("--collective-bytes", f"collectives carry {factor:g} times their bytes", apply)
 
 
 def _gpu_bandwidth(node: Node) -> float | None:
@@ -140,7 +138,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
             bytes=carried,
         )
 
-    return JobChange(f"all-reduces of {size:,} bytes", ("--bucket", str(size)), apply)
+    return JobChange("--bucket", f"all-reduces of {size:,} bytes", apply)
 
 
 def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
@@ -216,7 +214,7 @@ def overlap() -> JobChange:
             "no kernel needs what a collective brings before the host has waited for the whole GPU, or the run ends",
         )
 
-    return JobChange("collectives run beside kernels", ("--overlap-collectives",), apply)
+    return JobChange("--overlap-collectives", "collectives run beside kernels", apply)
 
 
 def more_ranks(wanted: int, node: Node | None) -> JobChange:
@@ -282,7 +280,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             f"each rank does what one of the {size} recorded ones did, on nodes like {node.name}; ranks are simulated",
         )
 
-    return JobChange(f"{wanted} ranks", ("--ranks", str(wanted)), apply)
+    return JobChange("--ranks", f"{wanted} ranks", apply)
 
 
 def _hosts(node: Node, ranks: int) -> int:

@@ -63,10 +63,10 @@ class JobState:
 
 @dataclass(frozen=True)
 class JobChange:
-    """A change to a job: what it is called, the option of `what-if` that asks for it, and what it makes of the job."""
+    """A change to a job: the option of `what-if` that asks for it, what it is called, and what it makes of the job."""
 
+    option: str
     title: str
-    options: tuple[str, ...]
     apply: Callable[[JobState], JobState]
     node: Node | None = None
 

@@ -35,7 +35,7 @@ def no_stragglers() -> JobChange:
         timelines, count = changed
         return replace(state, timelines=timelines).touched(count, RESTS_ON)
 
-    return JobChange("no rank is later than the median", ("--no-stragglers",), apply)
+    return JobChange("--no-stragglers", "no rank is later than the median", apply)
 
 
 def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:

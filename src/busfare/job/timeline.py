@@ -18,7 +18,7 @@ from busfare.job.ranks import Rank, numbered, ranks_of, rows_of
 from busfare.node import Node
 from busfare.timeline import timeline
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import ACT, COLUMN_TYPES, WAIT, Columns, Timeline
+from busfare.timeline.model import ACT, WAIT, Columns, Timeline, typed
 from busfare.timeline.play import core_columns
 from busfare.trace import Trace
 from busfare.trace.tables import CALLS, conform
@@ -194,10 +194,7 @@ def together(
     columns |= _joints(job, timelines, columns, offsets, transfers, left)
     if beside:
         columns |= _beside(columns)
-    columns = {
-        name: np.ascontiguousarray(values, COLUMN_TYPES.get(name.partition("_")[2], np.int64))
-        for name, values in columns.items()
-    }
+    columns = typed(columns)
     names = [
         name
         for name in timelines[0].operations.columns

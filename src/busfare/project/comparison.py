@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import polars as pl
+from msgspec import convert
 from msgspec.structs import asdict
 
 from busfare.cost import model_names
+from busfare.cost.kernels.classes import CLASSES
+from busfare.cost.kernels.move import BOUNDS
+from busfare.cost.kernels.price import SIDES, KernelPrices, price_kernels
 from busfare.cost.ranges import rung_of
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.project.kernels import compare_kernels
-from busfare.project.projection import ENDS, NS, PATH, transfers_priced, whole_sum
-from busfare.project.results import Compared, Comparison, PathCompared, paths_of
+from busfare.project.projection import ENDS, NS, PATH, by_path, recorded_transfers, transfers_priced
+from busfare.project.results import Compared, Comparison, KernelCompared, KernelsCompared, PathCompared
 from busfare.trace import Trace
 
-__all__ = ["compare", "compared", "wmape_percent"]
+__all__ = ["compare", "compare_kernels", "compared", "wmape_percent"]
 
 
 def wmape_percent(recorded: pl.Expr, predicted: pl.Expr) -> pl.Expr:
@@ -31,7 +34,7 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
     what only one of the runs has is counted as unmatched. Raises InputError if nothing matches or has a price.
     """
     priced = _numbered(transfers_priced(trace, recorded_on, to, model))
-    taken = _numbered(transfers_priced(actual, to, to, "envelope").drop(ENDS))
+    taken = _numbered(recorded_transfers(actual))
     keys = [*PATH, "bytes", "number"]
     both = priced.select(*keys, *ENDS).join(
         taken.select(*keys, "recorded_seconds"), on=keys, how="inner", nulls_equal=True
@@ -47,23 +50,11 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
         raise InputError(
             f"model {model!r} has no price for any copy of {trace.path}; choose another with --model"
         )
-    error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds")).alias("wmape_percent")
+    error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds"))
     # A clock that counts nanoseconds tells no shorter times apart.
     within = pl.col("recorded_seconds").is_between(pl.col("low_seconds") - NS, pl.col("high_seconds") + NS)
     inside = (100.0 * within.mean()).alias("inside_percent")
-    by_path = (
-        compared.group_by(PATH)
-        .agg(
-            pl.len().alias("count"),
-            error,
-            inside,
-            pl.col("recorded_seconds").sum(),
-            *(whole_sum(name) for name in ENDS),
-        )
-        .select(*PATH, "count", "recorded_seconds", *ENDS, "wmape_percent", "inside_percent")
-        .with_columns(pl.when(pl.col("wmape_percent").is_finite()).then("wmape_percent"))
-        .sort("recorded_seconds", "count", descending=True)
-    )
+    known = pl.when(error.is_finite()).then(error).alias("wmape_percent")
     return Comparison(
         model=model,
         wmape_percent=float(compared.select(error).item()),
@@ -71,7 +62,7 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
         count=compared.height,
         unmatched=unmatched,
         unpriced=both.height - compared.height,
-        by_path=paths_of(PathCompared, by_path, rung_of(model)),
+        by_path=by_path(PathCompared, compared, rung_of(model), known, inside),
     )
 
 
@@ -96,11 +87,8 @@ def compared(
     if not comparisons and not (kernels and kernels.count):
         raise InputError(refused[0])
     every = sorted(comparisons, key=lambda one: one.wmape_percent or 0.0)
-    none = Comparison(
-        model="none", wmape_percent=None, inside_percent=None, count=0, unmatched=0, unpriced=0, by_path=[]
-    )
     return Compared(
-        **asdict(every[0] if every else none),
+        **asdict(every[0] if every else Comparison(model="none")),
         predicted=str(trace.path),
         actual=str(actual.path),
         recorded_on=recorded_on.name,
@@ -114,3 +102,73 @@ def _numbered(transfers: pl.DataFrame) -> pl.DataFrame:
     return transfers.sort("start_ns", maintain_order=True).with_columns(
         number=pl.int_range(pl.len()).over([*PATH, "bytes"])
     )
+
+
+def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) -> KernelsCompared | None:
+    """The kernels of `trace`, priced on `to`, beside those of `actual`, recorded there: of an operator with the same inputs
+    all its kernels together, else of the same name and launch. None where no price can be made.
+    """
+    try:
+        prices = price_kernels(trace.operations, trace.launches, recorded_on, to, trace.counters)
+        there = price_kernels(actual.operations, actual.launches, to, to)
+    except InputError:
+        return None
+    priced = _named(trace, prices).with_columns(
+        predicted_seconds=prices.seconds, low_seconds=prices.low, high_seconds=prices.high,
+        bound=pl.Series([BOUNDS[bound] for bound in prices.bounds], dtype=pl.String),
+        rung=pl.Series([prices.rung_of(int(bound)) for bound in prices.bounds], dtype=pl.String),
+    )  # fmt: skip
+    ours, theirs = (
+        _summed(each)
+        for each in (priced.filter(pl.col("predicted_seconds").is_not_nan()), _named(actual, there))
+    )
+    theirs = theirs.select("key", actual_seconds="recorded_seconds", kernels_there="kernels")
+    both, unmatched = ours.join(theirs, on="key"), prices.rows.size + there.rows.size
+    if both.is_empty():
+        return KernelsCompared(unmatched=unmatched)
+    recorded, launches = pl.col("actual_seconds"), pl.col("count")
+    error = (pl.col("predicted_seconds") - recorded).abs()
+    inside = recorded.is_between(pl.col("low_seconds") - 1e-9, pl.col("high_seconds") + 1e-9)
+    figures = both.select(
+        count=launches.sum(),
+        wmape_percent=100 * (error * launches).sum() / (recorded * launches).sum(),
+        median_percent=100 * (error / recorded).median(),
+        inside_percent=100 * inside.mean(),
+        unmatched=unmatched - pl.sum("kernels") - pl.sum("kernels_there"),
+    ).to_dicts()[0]
+    rows = both.sort(pl.col("recorded_seconds") * launches, descending=True).to_dicts()
+    return KernelsCompared(**figures, by_kernel=convert(rows, list[KernelCompared]))
+
+
+def _named(trace: Trace, prices: KernelPrices) -> pl.DataFrame:
+    """The kernels with what they are matched by: `key`, and `part`, the kernel's own name and launch."""
+    columns = [name for name in ("name", "launch") if name in trace.operations.columns]
+    kernels = trace.operations[prices.rows].select(columns).with_columns(
+        pl.Series("recorded_seconds", prices.recorded),
+        pl.Series("class", [CLASSES[kind] for kind in prices.kinds], dtype=pl.String),
+    )  # fmt: skip
+    if "launch" in columns and not trace.launches.is_empty():
+        launches = trace.launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32))
+        kernels = kernels.join(launches, on="launch", how="left", maintain_order="left")
+    name = pl.col("name").cast(pl.String).fill_null("")
+    sizes = [pl.col(side).cast(pl.String).fill_null("") for side in SIDES if side in kernels.columns]
+    key = part = pl.concat_str(name, *sizes, separator=" ")
+    if "operator" in kernels.columns:
+        inputs = [pl.col(of).fill_null("") for of in ("shapes", "types")]
+        key = pl.coalesce(pl.concat_str("operator", *inputs, separator=" "), part)
+        name = pl.coalesce("operator", name)
+    return kernels.select("recorded_seconds", "class", key=key, part=part, name=name)
+
+
+def _summed(kernels: pl.DataFrame) -> pl.DataFrame:
+    """By key: seconds a launch, where the kernel of an operator that is launched most says how often that was."""
+    seconds = [name for name in kernels.columns if name.endswith("_seconds")]
+    first = [name for name in kernels.columns if name not in ("key", "part", *seconds)]
+    parts = kernels.group_by("key", "part").agg(
+        pl.len().alias("count"), pl.col(seconds).sum(), pl.col(first).first()
+    )
+    by_key = parts.sort("recorded_seconds", descending=True).group_by("key")
+    sums = by_key.agg(
+        pl.col("count").max(), pl.col(seconds).sum(), pl.col(first).first(), kernels=pl.col("count").sum()
+    )
+    return sums.with_columns(pl.col(seconds) / pl.col("count"))

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
+from msgspec import convert
 from msgspec.structs import asdict
 
 from busfare import cost
 from busfare.cost.calibrated import how_staged
+from busfare.cost.kernels.classes import CLASSES
+from busfare.cost.kernels.move import BOUNDS
 from busfare.cost.kernels.price import KernelPrices
 from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.project.kernels import kernel_classes
 from busfare.project.results import (
+    KernelClassThere,
     KernelsThere,
+    PathCompared,
     PathThere,
     Projected,
     Projection,
     RunThere,
     TransfersThere,
-    paths_of,
 )
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
@@ -32,13 +36,27 @@ from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 
-__all__ = ["project", "projected", "run_between", "transfers_priced", "whole_sum"]
+__all__ = ["by_path", "project", "projected", "run_between", "transfers_priced"]
 
 NS = 1e-9
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
+#: Why a time is what it is, by its bound.
+WHY = {
+    "between": "nothing in the trace tells what bounds them: between the memories' ratio and the multiprocessors'",
+    "memory": "each byte is moved once: by memory and L2, and what is left by clock and threads",
+    "compute": "by the pipelines' peaks, and where shapes are known by tiles in waves",
+    "counted": "by the bytes that counters saw, and the rest by clock and threads",
+    "none": "they wait for other GPUs: not predicted, the recorded time is kept",
+}
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
+
+
+def recorded_transfers(trace: Trace) -> pl.DataFrame:
+    """The transfers of `trace` with `recorded_seconds`."""
+    seconds = (pl.col("end_ns") - pl.col("start_ns")) * NS
+    return trace.operations.filter(is_transfer()).with_columns(recorded_seconds=seconds)
 
 
 def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
@@ -47,11 +65,10 @@ def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> p
 
     Raises InputError for an unknown model.
     """
-    transfers = trace.operations.filter(is_transfer())
+    transfers = recorded_transfers(trace)
     predicted = cost.model(model, recorded_on=recorded_on).seconds(transfers, to)
     low, high = ranged(transfers, model, to, recorded_on)
     return transfers.with_columns(
-        recorded_seconds=(pl.col("end_ns") - pl.col("start_ns")) * NS,
         predicted_seconds=pl.Series(predicted).fill_nan(None),
         low_seconds=pl.Series(predicted * low).fill_nan(None),
         high_seconds=pl.Series(predicted * high).fill_nan(None),
@@ -82,16 +99,6 @@ def project(
     transfers = transfers.with_columns(
         pl.when(kept).then("recorded_seconds").otherwise(name).alias(name) for name in ENDS
     )
-    by_path = (
-        transfers.group_by(PATH)
-        .agg(
-            pl.len().alias("count"),
-            pl.col("bytes").sum(),
-            pl.col("recorded_seconds").sum(),
-            *(whole_sum(name) for name in ENDS),
-        )
-        .sort("recorded_seconds", "count", descending=True)
-    )
     before = play(rebuilt or timeline(trace, recorded_on))
     rules = kernel_changes(kernels, recorded_on, to)
     host_rules = host_changes(host, recorded_on, to)
@@ -104,7 +111,7 @@ def project(
     after = play(changed)
     prices = _prices(before.timeline, recorded_on, to) if not kernels else None
     rung = rung_of(model)
-    low, high = transfers.select(whole_sum(name) for name in ENDS[1:]).row(0)
+    low, high = transfers.select(_whole_sum(name) for name in ENDS[1:]).row(0)
     host_rule = ", ".join(rule.title for rule in host_rules) or "the host at its recorded times"
     kernel_rule = ", ".join(rests_on or (rule.title for rule in rules)) or "kernels at their recorded times"
     return Projection(
@@ -125,8 +132,8 @@ def project(
             method=f"{MAKESPAN_METHOD}{host_rule}, {kernel_rule}",
         ),
         kernels=_kernels(trace, prices, kernel_rule),
-        pageable_copies=_staging(by_path, recorded_on, to) if model == "calibrated" else None,
-        by_path=paths_of(PathThere, by_path, rung),
+        pageable_copies=_staging(transfers, recorded_on, to) if model == "calibrated" else None,
+        by_path=by_path(PathThere, transfers, rung, pl.col("bytes").sum()),
     )
 
 
@@ -153,18 +160,29 @@ def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThe
         recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
         rule=rule,
         not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),
-        by_class=[] if prices is None else kernel_classes(prices),
+        by_class=[] if prices is None else _kernel_classes(prices),
     )
 
 
-def _staging(by_path: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
+def _staging(transfers: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
     """By what pageable copies change, each direction of them."""
-    staged = by_path.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
+    staged = transfers.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
     found = {how_staged(str(way), recorded_on, to) for way in staged["direction"].drop_nulls().unique()}
     return "; ".join(sorted(found)) or None
 
 
-def whole_sum(name: str) -> pl.Expr:
+Row = TypeVar("Row", PathThere, PathCompared)
+
+
+def by_path(row: type[Row], transfers: pl.DataFrame, rung: str | None, *more: pl.Expr) -> list[Row]:
+    """Sums of the transfers of each path, and `more` of them, with their ranges; the longest first."""
+    sums = (pl.len().alias("count"), pl.col("recorded_seconds").sum(), *map(_whole_sum, ENDS), *more)
+    paths = transfers.group_by(PATH).agg(sums).sort("recorded_seconds", "count", descending=True).to_dicts()
+    ranged = [each | seconds_between(each["low_seconds"], each["high_seconds"], rung) for each in paths]
+    return convert(ranged, list[row])  # type: ignore[valid-type]
+
+
+def _whole_sum(name: str) -> pl.Expr:
     """The sum; null where a part is not known."""
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
 
@@ -186,3 +204,28 @@ def run_between(
             times = nanoseconds_of_kernels(times, prices, kernels)
         ends.append(play(with_durations(run.timeline, times)).makespan_seconds)
     return min(*ends, seconds), max(*ends, seconds)
+
+
+def _kernel_classes(prices: KernelPrices) -> list[KernelClassThere]:
+    """A row for each class and bound, the longest first."""
+    known = np.isfinite(prices.seconds)
+    ends = {"predicted_seconds": prices.seconds, "low_seconds": prices.low, "high_seconds": prices.high}
+    frame = pl.DataFrame(
+        {"kind": prices.kinds, "place": prices.bounds, "recorded_seconds": prices.recorded}
+        | {name: np.where(known, value, prices.recorded) for name, value in ends.items()}
+    )
+    sums = frame.group_by("kind", "place").agg(pl.len().alias("count"), pl.exclude("kind", "place").sum())
+    found = []
+    for row in sums.sort("recorded_seconds", descending=True).to_dicts():
+        bound, recorded = BOUNDS[row["place"]], row["recorded_seconds"]
+        row |= {
+            "class": CLASSES[row["kind"]],
+            "bound": bound,
+            "why": WHY[bound],
+            "rung": prices.rung_of(row["place"]),
+        }
+        row["factor"] = row["predicted_seconds"] / recorded if recorded else None
+        if bound == "none":
+            row |= {"low_seconds": None, "high_seconds": None}
+        found.append(convert(row, KernelClassThere))
+    return found

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from msgspec import Struct, field
 
-import polars as pl
-from msgspec import Struct, convert, field
-
-from busfare.cost.ranges import seconds_between
 from busfare.results import Predicted
 
 
@@ -22,13 +18,16 @@ class RunThere(Predicted, kw_only=True):
     method: str
 
 
-class PathThere(Predicted, kw_only=True):
+class PathPredicted(Predicted, kw_only=True):
     direction: str | None
     source_memory: str | None
     destination_memory: str | None
     count: int
-    bytes: int
     recorded_seconds: float
+
+
+class PathThere(PathPredicted, kw_only=True):
+    bytes: int
 
 
 class KernelClassThere(Predicted, kw_only=True):
@@ -72,12 +71,7 @@ class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only
     projections: list[Projection]
 
 
-class PathCompared(Predicted, kw_only=True):
-    direction: str | None
-    source_memory: str | None
-    destination_memory: str | None
-    count: int
-    recorded_seconds: float
+class PathCompared(PathPredicted, kw_only=True):
     wmape_percent: float | None
     inside_percent: float | None
 
@@ -100,24 +94,24 @@ class KernelCompared(Struct, kw_only=True):
 class KernelsCompared(Struct, kw_only=True):
     """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have."""
 
-    count: int
-    wmape_percent: float | None
-    median_percent: float | None
-    inside_percent: float | None
+    count: int = 0
+    wmape_percent: float | None = None
+    median_percent: float | None = None
+    inside_percent: float | None = None
     unmatched: int
-    by_kernel: list[KernelCompared]
+    by_kernel: list[KernelCompared] = []
 
 
 class Comparison(Struct, kw_only=True):
     """One model against what was recorded; no error where no copy is in both."""
 
     model: str
-    wmape_percent: float | None
-    inside_percent: float | None
-    count: int
-    unmatched: int
-    unpriced: int
-    by_path: list[PathCompared]
+    wmape_percent: float | None = None
+    inside_percent: float | None = None
+    count: int = 0
+    unmatched: int = 0
+    unpriced: int = 0
+    by_path: list[PathCompared] = []
 
 
 class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
@@ -129,12 +123,3 @@ class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=
     to: str
     kernels: KernelsCompared | None
     models: list[Comparison]
-
-
-Row = TypeVar("Row", PathThere, PathCompared)
-
-
-def paths_of(row: type[Row], by_path: pl.DataFrame, rung: str | None) -> list[Row]:
-    """Rows by path with the range of each."""
-    ranged = [r | seconds_between(r["low_seconds"], r["high_seconds"], rung) for r in by_path.to_dicts()]
-    return convert(ranged, list[row])  # type: ignore[valid-type]

@@ -22,9 +22,8 @@ from busfare.project.projection import run_between
 from busfare.report.summary import RecordingCost
 from busfare.results import Predicted
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, timeline
-from busfare.timeline.changes import Change, Setting, apply_all
-from busfare.timeline.changes.change import Applied, Step
-from busfare.timeline.changes.elsewhere import PREDICTED
+from busfare.timeline.changes import Applied, Change, Setting, apply_all
+from busfare.timeline.edit import Step
 from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import unrecorded
 from busfare.trace import Omission, Trace
@@ -184,7 +183,7 @@ def _outcome(
     played = play(applied.timeline)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
-    if others := [change for change in changes if change.node is None and change.options[0] != "--host"]:
+    if others := [change for change in changes if change.node is None and change.option != "--host"]:
         ends += _after(others, run, after, setting.recorded_on)
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
@@ -202,7 +201,7 @@ def _job_outcome(
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends = [] if state.count else [after]
     # No job's own change was measured yet.
-    if state.count and {change.options[0] for change in changes}.isdisjoint(one.name for one in JOB_OPTIONS):
+    if state.count and {change.option for change in changes}.isdisjoint(one.name for one in JOB_OPTIONS):
         ends = _after(changes, run, after, recorded_on)
     return _keys(title, state, run, after, ends), played
 
@@ -211,7 +210,7 @@ def _after(
     changes: Sequence[Change | JobChange], run: float, after: float, recorded_on: Node | None
 ) -> list[float]:
     """The least and the most seconds of a run after changes."""
-    names = " ".join(change.options[0] for change in changes)
+    names = " ".join(change.option for change in changes)
     low, high = gain_beside(run - after, run, names, figures_of(recorded_on))
     return [run - high, run - low]
 
@@ -240,7 +239,7 @@ def _between(
     """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
     other change uncertain.
     """
-    if change.options[-1] != PREDICTED:
+    if change.option != "--kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:
         prices = kernel_prices(baseline.timeline, recorded_on, to)

@@ -2,13 +2,7 @@
 
 from busfare.timeline.build import timeline
 from busfare.timeline.model import Timeline
-from busfare.timeline.play import (
-    PathPart,
-    Played,
-    critical_path_shares,
-    play,
-    unexplained_seconds,
-)
+from busfare.timeline.play import PathPart, Played, critical_path_shares, play, unexplained_seconds
 
 __all__ = [
     "PathPart",

@@ -1,8 +1,11 @@
-"""What every change is made of: which operations it is about; operations, calls and waits taken out; other durations."""
+"""What a change to a program is, and what all are made of: operations, calls and waits taken out; other durations; which
+operations a REGEX means.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +13,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.expressions import found_in
+from busfare.node import Node
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import WAIT, Timeline
+from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
 from busfare.timeline.prices import packing_nanoseconds, pageable, staged
-from busfare.trace.words import Words
 
-Mask = NDArray[np.bool_]
-Times = NDArray[np.int64]
 ASYNC_COPY = r"Memcpy.*Async"
 #: What an asynchronous call takes the host where the trace has none, in nanoseconds.
 ASYNCHRONOUS_CALL_NS = 5_000
@@ -30,6 +31,61 @@ PRIVATE_CACHE_BYTES = 2 << 20
 SCATTERED = 1.8
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What a change may need to know: the node of the recording (None: unknown) and the cost model for others."""
+
+    recorded_on: Node | None = None
+    model: str = "calibrated"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a change, what in the trace calls for it, and what the run gains by it on top of the steps before it, in
+    seconds; None: nothing that a change gains, but what stands in its way.
+    """
+
+    title: str
+    evidence: str
+    gain_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A timeline after a change, how many operations or calls it touched, their bytes, what it rests on, and its steps."""
+
+    timeline: Timeline
+    count: int
+    bytes: int = 0
+    rests_on: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change to a program: the option of `what-if` that asks for it, what it is called, and what it makes of a run.
+
+    `apply` raises InputError where the trace lacks what it needs. `node`: where everything runs then, if elsewhere.
+    """
+
+    option: str
+    title: str
+    apply: Callable[[Timeline, Setting], Applied]
+    node: Node | None = None
+
+
+def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) -> Applied:
+    """`after`, made of `before` by touching some of its operations; shape (operations,)."""
+    return Applied(after, int(touched.sum()), int(before.sizes[touched].sum()), list(rests_on))
+
+
+def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
+    """The timeline without these operations, on conditions where there are some; shape (operations,)."""
+    return applied(
+        timeline, without_operations(timeline, removed), removed, *(rests_on if removed.any() else ())
+    )
+
+
 def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = False) -> Timeline:
     """Takes operations out, and the host time of calls that launched nothing else. `removed`: shape (operations,).
 
@@ -38,32 +94,45 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     if not removed.any():
         return timeline
     columns, kept = dict(timeline.columns), ~removed
-    emptied = calls_of(timeline, removed) & ~calls_of(timeline, kept)
+    emptied = timeline.calls_of(removed) & ~timeline.calls_of(kept)
     before = before_in(columns["operation_stream"])
     number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
-    after = number[_kept_before(columns["operation_after"], removed)]
+    # Who waited for one that is gone waits for the one before it in its stream.
+    instead = np.where(removed, _kept_before(before, removed), np.arange(len(removed)))
     columns |= {
         "operation_order_lag": lags_behind(timeline, before, removed),
-        "operation_after": after.astype(np.int32),
+        "operation_after": number[_kept_before(columns["operation_after"], removed)].astype(np.int32),
+        "call_own": np.where(emptied, 0, columns["call_own"]),
+        "call_gap": columns["call_gap"] if bytes_stay else gaps_without(timeline, removed),
     }
-    for name in [name for name in columns if name.startswith("operation_")]:
-        columns[name] = columns[name][kept]
-    # Who waited for one that is gone waits for the one before it in its stream.
+    changed = with_rows(timeline, columns, np.flatnonzero(kept), number[instead])
+    wait, key = changed.columns["call_wait"], changed.columns["call_wait_key"]
+    none = (wait == WAIT["given"]) & (key < 0) | emptied
+    return changed.with_columns(call_wait=np.where(none, WAIT["none"], wait).astype(np.uint8))
+
+
+def with_rows(timeline: Timeline, columns: Columns, rows: Times, number: Times) -> Timeline:
+    """The run with `columns`, of its operations only `rows`, in that order; a call that waits for a given one waits for the
+    one that its `number` tells then, shape (operations,).
+    """
     wait, key = columns["call_wait"], columns["call_wait_key"]
     given = wait == WAIT["given"]
-    instead = np.where(removed, _kept_before(before, removed), np.arange(len(removed)))
-    key = np.where(given, number[instead[np.where(given, key, 0)]], key).astype(np.int32)
-    columns["call_wait_key"] = key
-    columns["call_wait"] = np.where(given & (key < 0) | emptied, WAIT["none"], wait).astype(np.uint8)
-    columns["call_own"] = np.where(emptied, 0, columns["call_own"])
-    if not bytes_stay:
-        columns["call_gap"] = gaps_without(timeline, removed)
+    moved = {name: values[rows] for name, values in columns.items() if name.startswith("operation_")}
+    moved["call_wait_key"] = np.where(given, number[np.where(given, key, 0)], key).astype(np.int32)
     return replace(
         timeline,
-        columns=columns,
-        operations=timeline.operations.filter(pl.Series(kept)),
-        operation_class=timeline.operation_class[kept],
+        columns=columns | moved,
+        operations=timeline.operations[rows],
+        operation_class=timeline.operation_class[rows],
     )
+
+
+def with_streams(timeline: Timeline, like: int, count: int, kind: int) -> Timeline:
+    """The run with `count` more streams of this kind, of the device and the context of the stream `like`."""
+    rows = np.append(np.arange(timeline.streams.height), np.repeat(like, count))
+    columns = {name: values[rows] for name, values in timeline.columns.items() if name.startswith("stream_")}
+    columns["stream_kind"][-count:] = kind
+    return replace(timeline, columns=timeline.columns | columns, streams=timeline.streams[rows])
 
 
 def lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -> Times:
@@ -101,15 +170,12 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
     """
     columns = timeline.columns
     gap: Times = columns["call_gap"]
-    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
-    large = gone & pageable(timeline.operations) & (columns["operation_launched"] != 0)
-    large &= sizes >= PRIVATE_CACHE_BYTES
+    large = gone & pageable(timeline.operations) & timeline.launched & (timeline.sizes >= PRIVATE_CACHE_BYTES)
     if not large.any():
         return gap
-    fills = np.zeros(len(gap), bool)
-    fills[columns["operation_call"][large]] = True
     order = np.argsort(columns["call_thread"], kind="stable")
-    thread, behind, place = columns["call_thread"][order], fills[order], np.arange(len(order))
+    thread, behind = columns["call_thread"][order], timeline.calls_of(large)[order]
+    place = np.arange(len(order))
     copied_ns = packing_nanoseconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0]
     whole = int(SCATTERED * copied_ns)
     half = np.where(gap[order] >= whole, 0, np.maximum(gap[order], 0) // 2)
@@ -134,12 +200,22 @@ def without_waits(timeline: Timeline, calls: Mask, own_ns: Times | int) -> Timel
 
 def without_waits_behind(timeline: Timeline, removed: Mask) -> Timeline:
     """What waits, right behind their calls, for the copies `removed` no longer does; shape (operations,)."""
-    return without_waits(timeline, waiting_behind(timeline, calls_of(timeline, removed)), 0)
+    return without_waits(timeline, waiting_behind(timeline, timeline.calls_of(removed)), 0)
 
 
 def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
     """The same operations, lasting `duration_ns`; shape (operations,)."""
     return timeline.with_columns(operation_duration=np.rint(duration_ns).astype(np.int64))
+
+
+def host_paced(timeline: Timeline, pace: float) -> Timeline:
+    """What the host does in calls and between them takes `pace` times as long."""
+    own, gap = timeline.columns["call_own"], timeline.columns["call_gap"]
+    # A gap below zero is a call that began before the one it waits for had ended.
+    return timeline.with_columns(
+        call_own=np.rint(pace * own).astype(np.int64),
+        call_gap=np.where(gap > 0, np.rint(pace * gap), gap).astype(np.int64),
+    )
 
 
 def right_behind(timeline: Timeline, calls: Mask) -> Mask:
@@ -150,8 +226,7 @@ def right_behind(timeline: Timeline, calls: Mask) -> Mask:
 
 def waiting_behind(timeline: Timeline, calls: Mask) -> Mask:
     """Of those right behind `calls`, the ones that wait for a stream or an operation; shape (calls,)."""
-    waits = np.isin(timeline.columns["call_wait"], [WAIT["stream"], WAIT["given"]])
-    return right_behind(timeline, calls) & waits
+    return right_behind(timeline, calls) & timeline.waiting("stream", "given")
 
 
 def last_of_each(groups: NDArray[Any], among: Mask) -> Mask:
@@ -162,35 +237,40 @@ def last_of_each(groups: NDArray[Any], among: Mask) -> Mask:
     return last
 
 
-def calls_named(timeline: Timeline, pattern: str) -> Mask:
-    """Calls whose name matches; shape (calls,). Raises InputError for what is no regular expression."""
-    names = pl.Series([name or None for name in timeline.call_names], dtype=pl.String)
-    return found_in(pattern, names).to_numpy()[timeline.call_name]
+def numbered_in(groups: NDArray[Any], begins: Mask) -> Times:
+    """A number for each row, the next one from each row on that `begins` within its group, as its first row must; shape
+    (rows,).
+    """
+    order = np.argsort(groups, kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(begins[order]) - 1
+    return number
 
 
 def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     """The median host time of calls of such a name that wait for nothing and stage nothing, or the usual one."""
-    free = (timeline.columns["call_wait"] == WAIT["none"]) & calls_named(timeline, pattern)
-    own = timeline.columns["call_own"][free & ~calls_of(timeline, staged(timeline.operations))]
+    free = (
+        ~timeline.waiting() & timeline.calls_named(pattern) & ~timeline.calls_of(staged(timeline.operations))
+    )
+    own = timeline.columns["call_own"][free]
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
 
 
-def described(timeline: Timeline) -> pl.Series:
-    """What a REGEX is matched against: an operation's name, path, launching call, and the markers around that call."""
-    operations = timeline.operations
-    path = pl.format(
-        "{} {} {}→{}",
-        pl.col("name").cast(pl.String).fill_null(""),
-        pl.col("direction").cast(pl.String).fill_null(""),
-        pl.col("source_memory").cast(pl.String).fill_null(""),
-        pl.col("destination_memory").cast(pl.String).fill_null(""),
-    )
-    text = operations.select(path.alias("text"))["text"]
-    if timeline.calls.height == 0:
-        return text
-    called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
-    names = timeline.calls["name"].cast(pl.String).fill_null("").gather(called)
-    return text + " " + names + _markers_around(timeline, called)
+def matching(timeline: Timeline, pattern: str) -> Mask:
+    """Operations that match: by name, path, launching call, and the markers around that call; shape (operations,).
+
+    Raises InputError for what is no regular expression.
+    """
+    if not pattern:
+        return np.ones(timeline.operations.height, bool)
+    told = ("name", "direction", "source_memory", "destination_memory")
+    words = [pl.col(name).cast(pl.String).fill_null("") for name in told]
+    text = timeline.operations.select(pl.format("{} {} {}→{}", *words).alias("text")).to_series()
+    if timeline.calls.height:
+        called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
+        names = timeline.calls["name"].cast(pl.String).fill_null("").gather(called)
+        text = text + " " + names + _markers_around(timeline, called)
+    return np.array(found_in(pattern, text))
 
 
 def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
@@ -213,35 +293,3 @@ def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
         open_now = [r for r in open_now if ends[r] >= times[row]]
         found[row] = "".join(f" {names[r]}" for r in open_now[-8:])
     return pl.Series(found)
-
-
-def matching(timeline: Timeline, pattern: str) -> Mask:
-    """Operations whose description matches. Raises InputError for what is no regular expression."""
-    if not pattern:
-        return np.ones(timeline.operations.height, bool)
-    return np.array(found_in(pattern, described(timeline)))
-
-
-def bytes_of(timeline: Timeline, mask: Mask) -> int:
-    """The bytes of these operations that are known; shape (operations,)."""
-    return int(timeline.operations["bytes"].filter(pl.Series(mask)).sum())
-
-
-def among(timeline: Timeline, column: str, *words: str) -> Mask:
-    """Operations with one of these words in a column; shape (operations,)."""
-    return Words(timeline.operations).among(column, *words)
-
-
-def calls_of(timeline: Timeline, operations: Mask) -> Mask:
-    """The calls that launched some of these operations; shape (calls,)."""
-    mask = np.zeros(len(timeline.columns["call_own"]), bool)
-    launched = operations & (timeline.columns["operation_launched"] != 0)
-    mask[timeline.columns["operation_call"][launched]] = True
-    return mask
-
-
-def of_calls(timeline: Timeline, calls: Mask) -> Mask:
-    """The operations that these calls launched; shape (operations,)."""
-    mask: Mask = timeline.columns["operation_launched"] != 0
-    mask[mask] = calls[timeline.columns["operation_call"][mask]]
-    return mask

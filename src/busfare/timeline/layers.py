@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,12 +11,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.timeline.edit import Mask, among
-from busfare.timeline.model import ACT, WAIT, Timeline
+from busfare.timeline.model import ACT, Mask, Timeline
+from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
 from busfare.trace.launches import innermost
 
-__all__ = ["StreamedLayers", "streamed_layers"]
+__all__ = ["StreamedLayers", "awaiting", "streamed_layers"]
 
 Rows = NDArray[np.int64]
 NONE = np.iinfo(np.int64).max
@@ -53,11 +53,24 @@ class StreamedLayers:
     found_by: str
     notes: list[str]
 
-    def of_units(self, mask: Mask, values: NDArray[np.int64]) -> Rows:
+    def of_units(self, mask: Mask, values: Rows) -> Rows:
         """The sum of each unit's `values` of operations, those of `mask`; shape (units,)."""
         chosen = mask & (self.unit >= 0)
         sums = np.bincount(self.unit[chosen], weights=values[chosen], minlength=len(self.number))
         return sums.astype(np.int64)
+
+    def first(self, mask: Mask) -> Rows:
+        """The first row of each unit among those of `mask`, in the order of issue, 0 where there is none; shape (units,)."""
+        return self._written_last(np.flatnonzero(mask)[::-1])
+
+    def last(self, mask: Mask) -> Rows:
+        """The last row."""
+        return self._written_last(np.flatnonzero(mask))
+
+    def _written_last(self, rows: Rows) -> Rows:
+        found = np.zeros(len(self.number), np.int64)
+        found[self.unit[rows]] = rows
+        return found
 
     @cached_property
     def copies(self) -> Mask:
@@ -67,38 +80,30 @@ class StreamedLayers:
     @cached_property
     def kernels(self) -> Mask:
         """Kernels of layers; shape (operations,)."""
-        return among(self.timeline, "kind", "kernel", "graph") & (self.unit >= 0)
+        return self.timeline.kernels & (self.unit >= 0)
 
     @cached_property
     def bytes(self) -> Rows:
         """Copied to the GPU for each unit; shape (units,)."""
-        return self.of_units(self.copies, _sizes(self.timeline))
+        return self.of_units(self.copies, self.timeline.sizes)
 
     @cached_property
     def back_bytes(self) -> Rows:
         """Copied back behind each unit's kernels, where at least half of the units do; shape (units,)."""
-        back = self.of_units(among(self.timeline, "direction", "d2h"), _sizes(self.timeline))
+        back = self.of_units(self.timeline.among("direction", "d2h"), self.timeline.sizes)
         return back if 2 * np.count_nonzero(back) >= len(back) else np.zeros_like(back)
-
-    @cached_property
-    def copy_ns(self) -> Rows:
-        """How long the copies of each unit take, one after another; shape (units,)."""
-        return self.of_units(self.copies, self.timeline.columns["operation_duration"])
 
     @cached_property
     def compute_ns(self) -> Rows:
         """How long at least one kernel of each unit runs; shape (units,)."""
-        starts, ends = (self.timeline.operations[name].to_numpy() for name in ("start_ns", "end_ns"))
-        rows = np.flatnonzero(self.kernels)
-        rows = rows[np.lexsort((starts[rows], self.unit[rows]))]
-        unit, begun, reached = self.unit[rows], starts[rows], ends[rows]
+        starts, ends = (times[self.kernels] for times in self.timeline.recorded_spans)
+        spans = pl.DataFrame({"unit": self.unit[self.kernels], "start": starts, "end": ends}).sort(
+            "unit", "start"
+        )
         # Within a unit a kernel counts from where the ones before it have ended.
-        before = np.full(len(rows), np.iinfo(np.int64).min)
-        for place in range(1, len(rows)):
-            if unit[place] == unit[place - 1]:
-                before[place] = max(before[place - 1], reached[place - 1])
-        own = np.maximum(0, reached - np.maximum(begun, before))
-        return np.bincount(unit, weights=own, minlength=len(self.number)).astype(np.int64)
+        reached = pl.max_horizontal("start", pl.col("end").cum_max().shift().over("unit"))
+        own = spans.select((pl.col("end") - reached).clip(lower_bound=0)).to_series()
+        return np.bincount(spans["unit"], weights=own, minlength=len(self.number)).astype(np.int64)
 
     @property
     def streamed(self) -> Mask:
@@ -107,10 +112,9 @@ class StreamedLayers:
 
     def left_out(self) -> tuple[float, int]:
         """Seconds in which kernels of no unit run, and bytes copied to the GPU for none."""
-        operations, outside = self.timeline.operations, self.unit < 0
-        other = among(self.timeline, "kind", "kernel", "graph") & outside
-        busy = Union.of(*(operations[name].to_numpy()[other] for name in ("start_ns", "end_ns")))
-        return busy.length() * 1e-9, int(_sizes(self.timeline)[_into(self.timeline) & outside].sum())
+        run, outside = self.timeline, self.unit < 0
+        busy = Union.of(*(times[run.kernels & outside] for times in run.recorded_spans))
+        return busy.length() * 1e-9, int(run.sizes[_into(run) & outside].sum())
 
 
 def streamed_layers(timeline: Timeline) -> StreamedLayers:
@@ -124,12 +128,10 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     if not into.any():
         raise InputError(f"{path}: nothing is copied to the GPU, so that no layer is streamed; {INSTEAD}")
     user = _first_users(timeline, into)
-    compute = np.flatnonzero(
-        among(timeline, "kind", "kernel", "graph") & (timeline.columns["operation_launched"] != 0)
-    )
+    compute = np.flatnonzero(timeline.kernels & timeline.launched)
     brought = np.zeros(len(into), np.int64)
     known = into & (user < NONE)
-    np.add.at(brought, user[known], _sizes(timeline)[known])
+    np.add.at(brought, user[known], timeline.sizes[known])
     heavy = brought[compute] > A_PART * brought.max()
     if np.count_nonzero(heavy) < LEAST_REPEATS:
         raise InputError(
@@ -146,8 +148,7 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     unit[compute] = unit_of
     unit[known] = unit[user[known]]
     _what_comes_back(timeline, unit, compute)
-    taken = int(_sizes(timeline)[into & (unit >= 0)].sum())
-    whole = int(_sizes(timeline)[into].sum())
+    taken, whole = (int(timeline.sizes[some].sum()) for some in (into & (unit >= 0), into))
     if taken < COVERED * whole:
         raise InputError(
             f"{path}: {found_by} takes {taken} of {whole} bytes that are copied to the GPU, too few to be its layers; "
@@ -165,59 +166,58 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
 def _into(timeline: Timeline) -> Mask:
     """Copies to the GPU that a call made by itself."""
     alone = timeline.operations["graph_node"].is_null().to_numpy()
-    launched = timeline.columns["operation_launched"] != 0
-    into: Mask = among(timeline, "kind", "copy") & among(timeline, "direction", "h2d") & alone & launched
-    return into
-
-
-def _sizes(timeline: Timeline) -> NDArray[np.int64]:
-    return timeline.operations["bytes"].fill_null(0).to_numpy()
+    return np.asarray(timeline.copies("h2d") & timeline.launched & alone)
 
 
 def _first_users(timeline: Timeline, copies: Mask) -> Rows:
     """Of each of `copies` the first kernel issued that can only begin behind it, NONE where there is none; shape
     (operations,).
 
-    By the events that streams wait for; by its own stream; else by what its thread launches once it has waited for it.
+    By its own stream; by the events that other streams wait for; else by what its thread launches once it has waited for it.
     """
-    columns = timeline.columns
-    compute = among(timeline, "kind", "kernel", "graph") & (columns["operation_launched"] != 0)
+    columns, compute = timeline.columns, timeline.kernels & timeline.launched
     call, stream = columns["operation_call"], columns["operation_stream"]
     thread = np.where(call >= 0, columns["call_thread"][np.maximum(call, 0)], -1)
 
-    def first_from(chosen: Mask) -> Callable[[NDArray[np.int64]], Rows]:
+    def first_from(chosen: Mask, calls: Rows) -> Rows:
+        """The first row of `chosen` that each of `calls`, or a later one, launched."""
         rows = np.append(np.flatnonzero(chosen), NONE)
-        calls = call[rows[:-1]]
-        return lambda at: rows[np.searchsorted(calls, at)]
+        return rows[np.searchsorted(call[rows[:-1]], calls)]
 
-    found = np.full(len(call), NONE)
-    act, key = columns["call_act"], columns["call_act_event"]
-    records, waits = np.flatnonzero(act == ACT["record"]), np.flatnonzero(act == ACT["wait"])
+    act, key, act_stream = (columns[f"call_act{name}"] for name in ("", "_event", "_stream"))
+    records, waits = np.flatnonzero(act == ACT["record"]), np.flatnonzero((act == ACT["wait"]) & (key >= 0))
     recorded_by = np.full(int(key.max(initial=-1)) + 1, -1, np.int64)
     recorded_by[key[records]] = records
-    waits = waits[(key[waits] >= 0)]
     waits = waits[recorded_by[key[waits]] >= 0]
+    found = np.full(len(call), NONE)
     for own in np.unique(stream[copies]):
         mine = np.flatnonzero(copies & (stream == own))
-        behind: list[
-            tuple[Rows, Rows]
-        ] = []  # calls before which copies were issued, and who then waits for them
-        of_own = waits[columns["call_act_stream"][recorded_by[key[waits]]] == own]
-        for other in np.unique(columns["call_act_stream"][of_own]):
-            some = of_own[columns["call_act_stream"][of_own] == other]
-            behind.append((recorded_by[key[some]], first_from(compute & (stream == other))(some)))
-        kept = np.searchsorted(np.flatnonzero(compute & (stream == own)), mine)
-        same = np.append(np.flatnonzero(compute & (stream == own)), NONE)[kept]
-        users = np.minimum(same, _earliest(behind, call[mine]))
+        kernels = np.append(np.flatnonzero(compute & (stream == own)), NONE)
+        told = waits[act_stream[recorded_by[key[waits]]] == own]
+        behind = [
+            (recorded_by[key[some]], first_from(compute & (stream == other), some))
+            for other, some in _apart(told, act_stream)
+        ]
+        users = np.minimum(kernels[np.searchsorted(kernels, mine)], _earliest(behind, call[mine]))
         if (users == NONE).any():
-            held: list[tuple[Rows, Rows]] = []
-            for calls in _waits_for(timeline, int(own), mine):
-                for who in np.unique(columns["call_thread"][calls]):
-                    some = calls[columns["call_thread"][calls] == who]
-                    held.append((some + 1, first_from(compute & (thread == who))(some + 1)))
+            holding = awaiting(timeline, own, mine)
+            holding |= timeline.waiting("device") & (
+                columns["call_wait_key"] == columns["stream_device"][own]
+            )
+            holding |= timeline.waiting("operation") & timeline.calls_of(copies & (stream == own))
+            held = [
+                (some + 1, first_from(compute & (thread == who), some + 1))
+                for who, some in _apart(np.flatnonzero(holding), columns["call_thread"])
+            ]
             users = np.where(users == NONE, _earliest(held, call[mine]), users)
         found[mine] = users
     return found
+
+
+def _apart(rows: Rows, groups: NDArray[np.int32]) -> Iterator[tuple[int, Rows]]:
+    """Each group that some of `rows` are in, and those of it."""
+    for group in np.unique(groups[rows]):
+        yield int(group), rows[groups[rows] == group]
 
 
 def _earliest(behind: list[tuple[Rows, Rows]], issued: Rows) -> Rows:
@@ -230,23 +230,15 @@ def _earliest(behind: list[tuple[Rows, Rows]], issued: Rows) -> Rows:
     return least[np.searchsorted(calls[order], issued, side="right")]
 
 
-def _waits_for(timeline: Timeline, stream: int, copies: Rows) -> list[Rows]:
-    """The calls of the host that wait for what was issued to a stream before, or for one of its `copies`."""
+def awaiting(timeline: Timeline, streams: NDArray[np.int32], copies: Rows) -> Mask:
+    """Calls that wait for one of `streams`, for an event recorded in one, or for one of `copies` given; shape (calls,)."""
     columns = timeline.columns
-    wait, key = columns["call_wait"], columns["call_wait_key"]
-    own = columns["operation_call"][copies]
-    recorded = np.isin(
-        key, columns["call_act_event"][(columns["call_act_stream"] == stream) & (columns["call_act"] == ACT["record"])]
-    )  # fmt: skip
-    return [
-        np.flatnonzero(
-            (wait == WAIT["stream"]) & (key == stream)
-            | (wait == WAIT["device"]) & (key == columns["stream_device"][stream])
-            | (wait == WAIT["event"]) & recorded
-            | (wait == WAIT["given"]) & np.isin(key, copies)
-        ),
-        own[wait[own] == WAIT["operation"]].astype(np.int64),
-    ]
+    key = columns["call_wait_key"]
+    recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], streams)
+    found: Mask = timeline.waiting("stream") & np.isin(key, streams)
+    found |= timeline.waiting("event") & np.isin(key, columns["call_act_event"][recorded])
+    found |= timeline.waiting("given") & np.isin(key, copies)
+    return found
 
 
 def _by_ranges(timeline: Timeline, compute: Rows, brought: Rows) -> tuple[Rows, Rows | None, str] | None:
@@ -263,31 +255,25 @@ def _by_ranges(timeline: Timeline, compute: Rows, brought: Rows) -> tuple[Rows, 
     spent = timeline.columns["operation_duration"][compute]
     best, most = None, 0
     for (stem,), some in named.group_by("stem", maintain_order=True):
-        repeated = some["name"].n_unique() * 2 <= some.height
-        if some["name"].n_unique() < LEAST_REPEATS or not (
-            repeated or pl.Series([stem]).str.contains(LAYER_NAME).item()
-        ):
+        names = some["name"].n_unique()
+        layers = 2 * names <= some.height or pl.Series([stem]).str.contains(LAYER_NAME).item()
+        if names < LEAST_REPEATS or not layers:
             continue
         around = innermost(some, calls).cast(pl.Int64).fill_null(-1).to_numpy()
-        covered = int(spent[around >= 0].sum())
-        if covered > 1.02 * most and brought[compute][around >= 0].any():
-            best, most = (str(stem), some, around), covered
+        inside = around >= 0
+        covered = int(spent[inside].sum())
+        if covered > 1.02 * most and brought[compute][inside].any():
+            best, most = (str(stem), some["digits"], around), covered
     if best is None:
         return None
-    stem, some, around = best
-    used, unit = np.unique(around, return_inverse=True)
-    # In the order in which their kernels were issued; -1 stays.
-    first = np.full(len(used), NONE)
-    np.minimum.at(first, unit, np.arange(len(unit)))
-    outside = used < 0
-    order = np.argsort(np.where(outside, -1, first))
-    place = np.empty(len(used), np.int64)
-    place[order] = np.arange(len(used)) - int(outside.any())
-    numbers = some["digits"].list.eval(pl.element().cast(pl.Int64, strict=False)).to_list()
-    known = sorted({tuple(numbers[row]) for row in used[~outside]})
-    layer = {digits: at for at, digits in enumerate(known)}
-    of_units = np.array([layer[tuple(numbers[row])] for row in used[order][int(outside.any()) :]], np.int64)
-    return place[unit], of_units, f"ranges {stem}"
+    stem, digits, around = best
+    inside, unit = around >= 0, np.full(len(around), -1, np.int64)
+    unit[inside], first = numbered([around[inside]])
+    # What is no number of 64 bits is like all of those.
+    numbers = digits.list.eval(pl.element().cast(pl.Int64, strict=False).fill_null(-1))
+    of_units = [tuple(each) for each in numbers.gather(around[inside][first]).to_list()]
+    layer = {each: at for at, each in enumerate(sorted(set(of_units)))}
+    return unit, np.array([layer[each] for each in of_units], np.int64), f"ranges {stem}"
 
 
 def _by_pattern(timeline: Timeline, compute: Rows, heavy: Mask) -> tuple[Rows, None, str] | None:
@@ -303,7 +289,14 @@ def _by_pattern(timeline: Timeline, compute: Rows, heavy: Mask) -> tuple[Rows, N
             break
     else:
         return None
-    period = _of_data(period, token, heavy)
+    places = np.flatnonzero(heavy)
+    for longer in range(period, max(period, min(LONGEST, len(token) // LEAST_REPEATS)) + 1, period):
+        # Most kernels that need streamed data have another one like them that much later.
+        later = places + longer
+        inside = later < len(token)
+        if inside.any() and 2 * np.count_nonzero(heavy[later[inside]]) >= np.count_nonzero(inside):
+            period = longer
+            break
     unit, count = np.full(len(compute), -1, np.int64), 0
     for start, end in zip(*_repeating(token, period, 1), strict=True):
         places = np.flatnonzero(heavy[start:end])
@@ -334,21 +327,10 @@ def _repeating(token: Rows, period: int, least: int = LEAST_REPEATS - 1) -> tupl
     return starts[long], ends[long] + period
 
 
-def _of_data(period: int, token: Rows, heavy: Mask) -> int:
-    """The shortest multiple of `period` at which most kernels that need streamed data have another one like them."""
-    places = np.flatnonzero(heavy)
-    for times in range(1, max(1, min(LONGEST, len(token) // LEAST_REPEATS) // period) + 1):
-        later = places + times * period
-        inside = later < len(token)
-        if inside.any() and 2 * np.count_nonzero(heavy[later[inside]]) >= np.count_nonzero(inside):
-            return times * period
-    return period
-
-
 def _what_comes_back(timeline: Timeline, unit: Rows, compute: Rows) -> None:
     """Gives each copy to the host the unit of the last kernel that ended before it; in place."""
-    starts, ends = (timeline.operations[name].to_numpy() for name in ("start_ns", "end_ns"))
-    back = np.flatnonzero(among(timeline, "kind", "copy") & among(timeline, "direction", "d2h"))
+    starts, ends = timeline.recorded_spans
+    back = np.flatnonzero(timeline.copies("d2h"))
     order = compute[np.argsort(ends[compute], kind="stable")]
     before = np.searchsorted(ends[order], starts[back], side="right") - 1
     unit[back] = np.where(before >= 0, unit[order[np.maximum(before, 0)]], -1)
@@ -361,13 +343,11 @@ def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
     """
     timeline, unit, count = layers.timeline, layers.unit, len(layers.number)
     copied = np.flatnonzero(layers.copies)
+    came = np.zeros(count, np.uint64)
     if "source_address" in timeline.operations.columns:
         address = timeline.operations["source_address"].fill_null(0).to_numpy()
-    else:
-        address = np.zeros(len(unit), np.uint64)
-    came = np.zeros(count, np.uint64)
-    np.add.at(came, unit[copied], address[copied])
-    back = layers.of_units(among(timeline, "direction", "d2h"), _sizes(timeline))
+        np.add.at(came, unit[copied], address[copied])
+    back = layers.of_units(timeline.among("direction", "d2h"), timeline.sizes)
     issued = np.flatnonzero(unit_of >= 0)
     first = issued[np.unique(unit_of[issued], return_index=True)[1]]
     outside = np.cumsum(unit_of < 0)[first]

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.expressions import found_in
 from busfare.node import Node
 from busfare.trace import Omission, Trace
+from busfare.trace.words import Words
 
 if TYPE_CHECKING:
     from busfare.timeline.build.links import SharedLinks
 
-__all__ = ["ACT", "COLUMN_TYPES", "LONGEST_NS", "NO_LINKS", "WAIT", "Columns", "Timeline"]
+__all__ = [
+    "ACT",
+    "COLUMN_TYPES",
+    "LONGEST_NS",
+    "NO_LINKS",
+    "WAIT",
+    "Columns",
+    "Mask",
+    "Timeline",
+    "Times",
+    "typed",
+]
 
 Columns = dict[str, NDArray[Any]]
+Mask = NDArray[np.bool_]
+Times = NDArray[np.int64]
 #: Types that the core takes, by the column's name behind its table; all others are int64: times in ns, and places.
 COLUMN_TYPES: dict[str, Any] = {
     **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
@@ -31,6 +48,9 @@ COLUMN_TYPES: dict[str, Any] = {
 #: What a call waits for, and what it does to a stream, as the core numbers them.
 WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
 ACT = {"none": 0, "record": 1, "wait": 2}
+#: How kinds of streams are numbered.
+STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
+NON_BLOCKING = STREAM_KINDS["non-blocking"]
 #: The columns of links where nothing shares one; `operation_bytes_per_s` is then 0 throughout.
 NO_LINKS: Columns = {
     "operation_link_begin": np.zeros(0, np.int64),
@@ -41,6 +61,35 @@ NO_LINKS: Columns = {
 }
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
+
+
+def typed(columns: Mapping[str, Any]) -> Columns:
+    """Columns of the types that the core takes."""
+    types = {name: COLUMN_TYPES.get(name.partition("_")[2], np.int64) for name in columns}
+    return {name: np.ascontiguousarray(values, types[name]) for name, values in columns.items()}
+
+
+def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns:
+    """So many calls and operations that take no time and wait for nothing, launched by nobody, and streams that wait for no
+    other; but for the columns that are given.
+    """
+    columns: dict[str, Any] = dict(NO_LINKS)
+    columns |= {
+        f"call_{name}": np.zeros(calls) for name in ("thread", "gap", "own", "wait", "wait_lag", "act")
+    }
+    columns |= {
+        f"call_{name}": np.full(calls, -1) for name in ("after", "wait_key", "act_stream", "act_event")
+    }
+    times = ("duration", "launch_lag", "order_lag", "extra", "turn", "released")
+    columns |= {
+        f"operation_{name}": np.zeros(operations)
+        for name in ("launched", "stream", "unordered", "bytes_per_s", *times)
+    }
+    columns |= {f"operation_{name}": np.full(operations, -1) for name in ("call", "engine", "after")}
+    columns |= {"operation_takes": np.ones(operations), "operation_link_begin": [], "engine_slots": []}
+    columns |= {f"stream_{name}": np.zeros(streams) for name in ("device", "context")}
+    columns["stream_kind"] = np.full(streams, NON_BLOCKING)
+    return typed(columns | others)
 
 
 @dataclass(frozen=True)
@@ -79,3 +128,58 @@ class Timeline:
     def with_columns(self, **columns: NDArray[Any]) -> Timeline:
         """The same run with some columns of the core replaced."""
         return replace(self, columns={**self.columns, **columns})
+
+    @cached_property
+    def words(self) -> Words:
+        """Of `operations`. Masks are not to be written to."""
+        return Words(self.operations)
+
+    def among(self, column: str, *words: str) -> Mask:
+        """Operations with one of these words in a column; shape (operations,)."""
+        return self.words.among(column, *words)
+
+    def copies(self, *directions: str) -> Mask:
+        """Copies of these directions; shape (operations,)."""
+        return self.among("kind", "copy") & self.among("direction", *directions)
+
+    @property
+    def kernels(self) -> Mask:
+        """Kernels and graphs of them; shape (operations,)."""
+        return self.among("kind", "kernel", "graph")
+
+    @property
+    def launched(self) -> Mask:
+        """Operations that a recorded call launched; shape (operations,)."""
+        return np.asarray(self.columns["operation_launched"] != 0)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each operation, 0 where they are not known; shape (operations,)."""
+        return self.operations["bytes"].fill_null(0).to_numpy()
+
+    @property
+    def recorded_spans(self) -> tuple[Times, Times]:
+        """When each operation started and ended in the recording, ns of the trace; shape (operations,)."""
+        return self.operations["start_ns"].to_numpy(), self.operations["end_ns"].to_numpy()
+
+    def calls_of(self, operations: Mask) -> Mask:
+        """The calls that launched some of these operations; shape (calls,)."""
+        mask = np.zeros(len(self.columns["call_own"]), bool)
+        mask[self.columns["operation_call"][operations & self.launched]] = True
+        return mask
+
+    def of_calls(self, calls: Mask) -> Mask:
+        """The operations that these calls launched; shape (operations,)."""
+        mask = self.launched
+        mask[mask] = calls[self.columns["operation_call"][mask]]
+        return mask
+
+    def calls_named(self, pattern: str) -> Mask:
+        """Calls whose name matches; shape (calls,). Raises InputError for what is no regular expression."""
+        names = pl.Series([name or None for name in self.call_names], dtype=pl.String)
+        return found_in(pattern, names).to_numpy()[self.call_name]
+
+    def waiting(self, *kinds: str) -> Mask:
+        """Calls that wait in one of these ways, or for anything; shape (calls,)."""
+        wait = self.columns["call_wait"]
+        return np.isin(wait, [WAIT[kind] for kind in kinds]) if kinds else wait != WAIT["none"]

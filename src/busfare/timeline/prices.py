@@ -14,21 +14,6 @@ from busfare.node import Node
 from busfare.timeline.model import Timeline
 from busfare.trace.words import Words
 
-__all__ = [
-    "STAGED_ABOVE_BYTES",
-    "as_they_are",
-    "kernel_prices",
-    "nanoseconds_of_kernels",
-    "nanoseconds_on",
-    "nanoseconds_packed",
-    "nanoseconds_pinned",
-    "nanoseconds_prefetched",
-    "packing_nanoseconds",
-    "pageable",
-    "pinned_source",
-    "staged",
-]
-
 Times = NDArray[np.float64]
 #: One core writes a packed buffer at about this rate where staging was not measured, in bytes per second.
 PACKING_BYTES_PER_S = 8e9
@@ -38,7 +23,7 @@ STAGED_ABOVE_BYTES = 64 * 1024
 STAGED_BYTES = (256 * 1024, 4 * 1024 * 1024)
 
 
-def as_they_are(timeline: Timeline) -> pl.DataFrame:
+def _as_they_are(timeline: Timeline) -> pl.DataFrame:
     """The operations with the times that they have in this timeline."""
     duration = pl.Series(timeline.columns["operation_duration"])
     return timeline.operations.with_columns(end_ns=pl.col("start_ns") + duration)
@@ -46,7 +31,7 @@ def as_they_are(timeline: Timeline) -> pl.DataFrame:
 
 def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) -> Times:
     """What every operation takes on `to`; its own time where `model` has no price. Shape (operations,)."""
-    operations = as_they_are(timeline)
+    operations = _as_they_are(timeline)
     predicted = cost.model(model, recorded_on=recorded_on).seconds(operations, to) * 1e9
     transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
     kept = timeline.columns["operation_duration"].astype(np.float64)
@@ -56,7 +41,7 @@ def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) 
 def kernel_prices(timeline: Timeline, recorded_on: Node, to: Node) -> KernelPrices:
     """What every kernel takes on `to`. Raises InputError where what bounds kernels on one of the GPUs is not known."""
     trace = timeline.trace
-    return price_kernels(as_they_are(timeline), trace.launches, recorded_on, to, trace.counters)
+    return price_kernels(_as_they_are(timeline), trace.launches, recorded_on, to, trace.counters)
 
 
 def nanoseconds_of_kernels(times: Times, prices: KernelPrices, seconds: Times) -> Times:
@@ -66,31 +51,26 @@ def nanoseconds_of_kernels(times: Times, prices: KernelPrices, seconds: Times) -
     return changed
 
 
-def pinned_source(node: Node) -> str:
-    """The cost model for copies from pinned memory on `node`: what was measured there, or the data sheet."""
-    return "loggp" if node.measured_both_ways("pinned") else "datasheet"
-
-
-def nanoseconds_pinned(operations: pl.DataFrame, node: Node | None) -> Times:
-    """What these copies between host and device take from pinned memory; shape (rows,).
-
-    Raises InputError where the node is not known.
+def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -> Times:
+    """What these copies between host and device take from a kind of host memory: as measured on `node`; else from pinned
+    memory by its data sheet. Shape (rows,). Raises InputError where the node is not known.
     """
     if node is None:
         raise InputError(
             "the trace names no GPU that busfare knows; say where it was recorded with --from NODE"
         )
-    return (
-        cost.model(pinned_source(node), recorded_on=node).seconds(as_copies_of(operations, "pinned"), node)
-        * 1e9
-    )
+    if node.measured_both_ways(memory):
+        return cost.model("loggp", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
+    if memory != "pinned":
+        return nanoseconds_from("pinned", operations, node)
+    return cost.model("datasheet", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
 
 
 def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> Times:
     """What these copies take from the memory that they are from: pageable as measured on `node`, less what a call takes
     for a single byte, else as from pinned memory; shape (rows,). Raises InputError where the node is not known.
     """
-    pinned = nanoseconds_pinned(operations, node)
+    pinned = nanoseconds_from("pinned", operations, node)
     if node is None or not node.measured_both_ways("pageable"):
         return pinned
     model = cost.model("loggp", recorded_on=node)
@@ -111,22 +91,10 @@ def packing_nanoseconds(sizes: Times, node: Node | None) -> Times:
 
 def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
     """Copies from or to pageable memory; shape (rows,)."""
-    words = Words(operations)
-    return np.asarray(
-        words.among("source_memory", "pageable") | words.among("destination_memory", "pageable")
-    )
+    words, sides = Words(operations), ("source_memory", "destination_memory")
+    return np.logical_or(*(words.among(side, "pageable") for side in sides))
 
 
 def staged(operations: pl.DataFrame) -> NDArray[np.bool_]:
     """Copies of pageable memory that the host moves through a staging buffer; shape (rows,)."""
     return pageable(operations) & (operations["bytes"].fill_null(0).to_numpy() > STAGED_ABOVE_BYTES)
-
-
-def nanoseconds_prefetched(operations: pl.DataFrame, node: Node | None) -> Times:
-    """What moving these bytes of managed memory takes in one piece: as measured on `node`, else as from pinned memory.
-
-    Shape (rows,). Raises InputError where the node is not known.
-    """
-    if node is None or not node.measured_both_ways("managed"):
-        return nanoseconds_pinned(operations, node)
-    return cost.model("loggp", recorded_on=node).seconds(as_copies_of(operations, "managed"), node) * 1e9

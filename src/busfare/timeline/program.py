@@ -23,16 +23,14 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from busfare.node import Contention, Curve
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
-from busfare.timeline.model import COLUMN_TYPES
+from busfare.timeline.model import WAIT, Columns, at_rest
 
 __all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_beside"]
 
-NON_BLOCKING, WAITS_FOR_ITS_OWN = 2, 1
 #: Into so many parts the processors of the GPU are divided among kernels.
 SLOTS = 1000
 #: Links by use: copies beside copies, copies in beside mapped writes, copies out beside mapped reads. Even links have the
@@ -88,15 +86,15 @@ class _Operation(NamedTuple):
     kind: Literal["h2d", "d2h", "kernel"]
     stream: int
     seconds: float
-    latency: float
-    completion: float
     after: tuple[int, ...]
+    host_s: float
+    latency: float = 0.0
+    completion: float = 0.0
     blocks_host: bool = False
     rate: float = 0.0
     links: tuple[int, ...] = ()
     slots: int = 1
     curve: Curve | None = None
-    host_s: float = 0.0
 
 
 class _Row(NamedTuple):
@@ -165,22 +163,10 @@ class Program:
         links = COPY_LINKS[direction]
         for link in links:
             self._capacity[link] = max(self._capacity[link], 1.0 / max(curve.long_gap_per_byte_s, 1e-30))
-        return self._add(
-            _Operation(
-                direction,
-                stream,
-                size * gap,
-                0.0,
-                start,
-                tuple(after),
-                blocks_host,
-                1 / gap,
-                links,
-                1,
-                curve,
-                host_s,
-            )
+        operation = _Operation(
+            direction, stream, size * gap, tuple(after), host_s, completion=start, curve=curve
         )
+        return self._add(operation._replace(blocks_host=blocks_host, rate=1 / gap, links=links))
 
     def kernel(
         self,
@@ -206,9 +192,7 @@ class Program:
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)
         )
         slots = max(1, min(SLOTS, round(share * SLOTS)))
-        operation = _Operation(
-            "kernel", stream, whole, begins, ends, tuple(after), slots=slots, host_s=host_s
-        )
+        operation = _Operation("kernel", stream, whole, tuple(after), host_s, begins, ends, slots=slots)
         for direction, mapped in (("h2d", into), ("d2h", out)):
             if mapped and mapped.seconds > 0:
                 link, rate = MAPPED_LINK[direction], mapped.bytes / whole
@@ -243,26 +227,25 @@ class Program:
         direction, but for the first two chunks in, which go before any copy out, and the last one out.
         """
         curves = {o.kind: o.curve for o in self._operations if o.curve}
-        streams = {kind: {o.stream for o in self._operations if o.kind == kind} for kind in curves}
-        both = len(curves) == 2 and len(set().union(*streams.values())) > 1
-        before: dict[int, str] = {}
-        order = {
+        streams = {
             kind: list(dict.fromkeys(o.stream for o in self._operations if o.kind == kind)) for kind in curves
         }
+        both = len(curves) == 2 and len(set().union(*streams.values())) > 1
+        before: dict[int, str] = {}
         gaps = []
         for o in self._operations:
-            counts = {kind: 1 if before.get(o.stream) == o.kind else len(streams[kind]) for kind in curves}
-            crossed = both and o.curve is not None and self._crosses(order[o.kind], o)
-            beside = [kind for kind in curves if o.curve and (crossed or kind == o.kind)]
-            gaps.append(sum(float(curves[kind].issue_interval(counts[kind])) for kind in beside))
+            # Whether copies of the other direction are issued between this one and the one before it in its own.
+            order = streams.get(o.kind, [o.stream])
+            place = order.index(o.stream)
+            crossed = len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
+            beside = [kind for kind in curves if o.curve and ((both and crossed) or kind == o.kind)]
+            behind = before.get(o.stream) == o.kind
+            counts = [1 if behind else len(streams[kind]) for kind in beside]
+            gaps.append(
+                sum(float(curves[kind].issue_interval(n)) for kind, n in zip(beside, counts, strict=True))
+            )
             before[o.stream] = o.kind
         return gaps
-
-    @staticmethod
-    def _crosses(order: list[int], o: _Operation) -> bool:
-        """Whether copies of the other direction are issued between this one and the one before it in its direction."""
-        place = order.index(o.stream)
-        return len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
 
     def _rows(self) -> tuple[list[_Row], list[int], list[int]]:
         """The rows, and of each operation the one that moves or computes and the one of its completion.
@@ -270,9 +253,7 @@ class Program:
         Every row has a stream of its own and waits for one other, so that streams, events and queues are alike.
         """
         rows: list[_Row] = []
-        first: list[int] = []
-        done: list[int] = []
-        kernels: list[int] = []
+        first, done, kernels = list[int](), list[int](), list[int]()
         last: dict[int, int] = {}
         at_once = SLOTS // min((o.slots for o in self._operations if o.kind == "kernel"), default=SLOTS)
         fresh = self.rules.queues or 0
@@ -299,11 +280,8 @@ class Program:
             # Alone nothing is slowed, however the curve's other pieces compare with the last one.
             rate = min([o.rate, *(self._capacity[link] for link in o.links)])
             first.append(len(rows))
-            rows.append(
-                _Row(
-                    number, fresh + 1, o.seconds, behind, engine, o.slots, o.latency + lag, gap, rate, o.links
-                )
-            )
+            at = (number, fresh + 1, o.seconds, behind, engine, o.slots)
+            rows.append(_Row(*at, o.latency + lag, gap, rate, o.links))
             if o.completion > 0:
                 rows.append(_Row(number, fresh + 2, o.completion, first[-1]))
             fresh += 3
@@ -313,43 +291,38 @@ class Program:
                 kernels.append(done[-1])
         return rows, first, done
 
-    def _columns(self, rows: list[_Row]) -> dict[str, NDArray[Any]]:
+    def _columns(self, rows: list[_Row]) -> Columns:
         of = _Row(*zip(*rows, strict=True))
-        calls, count, streams = len(self._operations), len(rows), max(of.stream) + 1
         seconds, latency, gap = np.rint(np.array([of.seconds, of.latency, of.gap]) * 1e9)
         call_ns = np.rint([(self.rules.call_s + o.host_s) * 1e9 for o in self._operations])
         blocks = np.array([operation.blocks_host for operation in self._operations])
-        columns: dict[str, Any] = {
-            **{f"call_{name}": np.zeros(calls) for name in ("thread", "gap", "wait_lag", "act")},
-            **{f"call_{name}": np.full(calls, -1) for name in ("after", "wait_key", "act_stream", "act_event")},
-            "call_own": call_ns,
-            "call_wait": np.where(blocks, WAITS_FOR_ITS_OWN, 0),
-            **{f"operation_{name}": np.zeros(count) for name in ("extra", "released", "unordered")},
-            "operation_call": of.call,
-            "operation_launched": np.ones(count),
-            "operation_stream": of.stream,
-            "operation_engine": of.engine,
-            "operation_takes": of.slots,
-            "operation_duration": seconds,
+        return at_rest(
+            len(call_ns),
+            len(rows),
+            max(of.stream) + 1,
+            call_own=call_ns,
+            call_wait=np.where(blocks, WAIT["operation"], WAIT["none"]),
+            operation_call=of.call,
+            operation_launched=np.ones(len(rows)),
+            operation_stream=of.stream,
+            operation_engine=of.engine,
+            operation_takes=of.slots,
+            operation_duration=seconds,
             # A call's own time passes before what it launches.
-            "operation_launch_lag": latency + call_ns[list(of.call)],
-            "operation_order_lag": latency,
-            "operation_engine_lag": gap,
-            "operation_turn": np.arange(count),
-            "operation_after": of.after,
-            "operation_bytes_per_s": of.rate,
-            "operation_link_begin": np.cumsum([0, *map(len, of.links)]),
-            "operation_links": list(chain.from_iterable(of.links)),
-            "stream_device": np.zeros(streams),
-            "stream_context": np.full(streams, -1),
-            "stream_kind": np.full(streams, NON_BLOCKING),
-            "engine_slots": [1, 1, SLOTS],
-            "link_bytes_per_s": [rate or np.inf for rate in self._capacity],
-            "link_both": self._shares(),
-            "link_opposite": [1, 0, 3, 2, 5, 4],
-        }  # fmt: skip
-        types = {name: COLUMN_TYPES.get(name.partition("_")[2], np.int64) for name in columns}
-        return {name: np.asarray(values).astype(types[name]) for name, values in columns.items()}
+            operation_launch_lag=latency + call_ns[list(of.call)],
+            operation_order_lag=latency,
+            operation_engine_lag=gap,
+            operation_turn=np.arange(len(rows)),
+            operation_after=of.after,
+            operation_bytes_per_s=of.rate,
+            operation_link_begin=np.cumsum([0, *map(len, of.links)]),
+            operation_links=list(chain.from_iterable(of.links)),
+            stream_context=np.full(max(of.stream) + 1, -1),
+            engine_slots=[1, 1, SLOTS],
+            link_bytes_per_s=[rate or np.inf for rate in self._capacity],
+            link_both=self._shares(),
+            link_opposite=[1, 0, 3, 2, 5, 4],
+        )
 
     def _shares(self) -> list[float]:
         """What is left of each link's rate while its opposite is in use."""

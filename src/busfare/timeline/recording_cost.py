@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from busfare.timeline.edit import calls_named, with_durations
+from busfare.timeline.edit import host_paced, with_durations
 from busfare.timeline.model import Timeline
 from busfare.timeline.play import play
 from busfare.timeline.prices import staged
@@ -67,22 +66,25 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     fastest = _length(_without(timeline, most))
     if not paced and fastest > target_ns:
         known = _without(timeline, LEAST_KNOWN_NS)
-        # Gaps on the GPU are shorter by `closer_ns`.
         gaps = range(MOST_GAP_NS)
         closer_ns = _first(gaps, lambda ns: _length(replace(known, closer_ns=ns)) <= target_ns)
         closer = replace(known, closer_ns=closer_ns)
         if (makespan := _length(closer)) < fastest:
             return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
     call_ns = max(_first(range(most), lambda ns: _length(_without(timeline, ns)) <= target_ns), least)
-    changed, pace = _without(timeline, call_ns), 1.0
-    if paced and _length(changed) != target_ns:
-        paces = range(round(PARTS / (1 + MOST_BY_PACE)), round(PARTS * (1 + MOST_BY_PACE)))
-        plain = changed
-        pace = (
-            _first(paces, lambda part: _length(_at_pace(plain, by_host, part / PARTS)) >= target_ns) / PARTS
-        )
-        changed = _at_pace(plain, by_host, pace)
-    return Unrecorded(changed, call_ns, _length(changed), pace)
+    bare = _without(timeline, call_ns)
+    makespan = _length(bare)
+    if not paced or makespan == target_ns:
+        return Unrecorded(bare, call_ns, makespan)
+
+    def at_pace(pace: float) -> Timeline:
+        """What the host does takes `pace` times as long: the copies that it stages, its calls, and what lies between."""
+        duration = bare.columns["operation_duration"]
+        return host_paced(with_durations(bare, np.where(by_host, pace * duration, duration)), pace)
+
+    paces = range(round(PARTS / (1 + MOST_BY_PACE)), round(PARTS * (1 + MOST_BY_PACE)))
+    pace = _first(paces, lambda part: _length(at_pace(part / PARTS)) >= target_ns) / PARTS
+    return Unrecorded(at_pace(pace), call_ns, _length(at_pace(pace)), pace)
 
 
 def _length(timeline: Timeline) -> int:
@@ -94,17 +96,6 @@ def _first(numbers: range, fits: Callable[[int], bool]) -> int:
     return numbers.start + bisect_left(numbers, True, key=fits)
 
 
-def _at_pace(timeline: Timeline, staged: NDArray[np.bool_], pace: float) -> Timeline:
-    """What the host does takes `pace` times as long: `staged` copies, its calls, and what lies between them."""
-    columns = timeline.columns
-    duration, gap, own = (columns[name] for name in ("operation_duration", "call_gap", "call_own"))
-    slower = with_durations(timeline, np.where(staged, pace * duration, duration))
-    return slower.with_columns(
-        call_gap=np.where(gap > 0, np.rint(pace * gap), gap).astype(np.int64),
-        call_own=np.rint(pace * own).astype(np.int64),
-    )
-
-
 def _without(timeline: Timeline, call_ns: int) -> Timeline:
     """Half of `call_ns` out of each plain call, half out of the gap before it; what one lacks, the other gives.
 
@@ -113,25 +104,20 @@ def _without(timeline: Timeline, call_ns: int) -> Timeline:
     """
     columns = timeline.columns
     gap, own = columns["call_gap"], columns["call_own"]
-    cost = np.rint(call_ns * _times_a_call(timeline)).astype(np.int64)
+    # Recording the launch of a graph costs more, by its nodes.
+    nodes = np.bincount(columns["operation_call"][timeline.launched], minlength=len(own))
+    times = np.where(timeline.calls_named(GRAPH_LAUNCH), GRAPH_TIMES + NODE_TIMES * nodes, 1.0)
+    cost = np.rint(call_ns * times).astype(np.int64)
     spare_gap, spare_own = np.maximum(gap, 0), np.maximum(own - LEAST_CALL_NS, 0)
     from_own = np.minimum(spare_own, cost // 2)
     from_gap = np.minimum(spare_gap, cost - from_own)
     from_own = np.minimum(spare_own, cost - from_gap)
     launch, wake = columns["operation_launch_lag"], columns["call_wait_lag"]
     half = from_own // 2
-    earlier = np.where(columns["operation_launched"] != 0, half[columns["operation_call"]], 0)
+    earlier = np.where(timeline.launched, half[columns["operation_call"]], 0)
     return timeline.with_columns(
         call_gap=gap - from_gap,
         call_own=own - from_own,
         call_wait_lag=wake - np.clip(wake - LEAST_CALL_NS, 0, half),
         operation_launch_lag=launch - np.clip(launch - LEAST_CALL_NS, 0, earlier),
     )
-
-
-def _times_a_call(timeline: Timeline) -> NDArray[np.float64]:
-    """How many times as much recording each call costs as recording a plain one; shape (calls,)."""
-    columns = timeline.columns
-    launched = columns["operation_call"][columns["operation_launched"] != 0]
-    nodes = np.bincount(launched, minlength=timeline.calls.height)
-    return np.where(calls_named(timeline, GRAPH_LAUNCH), GRAPH_TIMES + NODE_TIMES * nodes, 1.0)

@@ -12,17 +12,11 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import _core
-from busfare.timeline.build.device_work import (
-    class_of,
-    engines,
-    issued,
-    observed_before,
-    unit_of,
-)
+from busfare.timeline.build.device_work import class_of, engines, issued, observed_before, unit_of
 from busfare.timeline.build.host_calls import between_calls, handed_over, outermost, without_pollers
 from busfare.timeline.build.links import alone, shared_links
 from busfare.timeline.build.waits import acts, waits
-from busfare.timeline.model import COLUMN_TYPES, LONGEST_NS, NO_LINKS, Columns, Timeline
+from busfare.timeline.model import LONGEST_NS, NO_LINKS, Columns, Timeline, typed
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
 from busfare.trace.model import INCOMPLETE
@@ -86,10 +80,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         "stream_kind": work.streams["kind_number"],
         "engine_slots": slots,
     }
-    columns: Columns = {
-        name: np.ascontiguousarray(column, dtype=COLUMN_TYPES.get(name.partition("_")[2], np.int64))
-        for name, column in values.items()
-    }
+    columns = typed(values)
     recorded |= {
         "call_class": np.minimum(names.of, 255).astype(np.uint8),
         "operation_class": operation_class,

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.timeline.build.host_calls import HostCalls, alike
+from busfare.timeline.build.host_calls import HostCalls, Rows, alike, timed
+from busfare.timeline.model import STREAM_KINDS, Mask, Times
 from busfare.trace import Trace
 from busfare.trace.api_calls import PREFETCH
 from busfare.trace.columns import first_pairs
@@ -19,17 +20,14 @@ __all__ = [
     "ENGINE_BYTES", "FAULT_NS", "DeviceWork", "class_of", "engines", "issued", "observed_before", "unit_of",
 ]  # fmt: skip
 
-Rows = NDArray[np.int32]
 #: Streams with lower numbers are those of faults: no synchronisation waits for what runs in them.
 LOWEST_STREAM = -1
-Times = NDArray[np.int64]
 #: Operations whose lags are alike.
 CLASSES = ("kernel", "set", "migration", "graph", "pinned copy", "pageable copy", "other copy")
 COPY_ENGINES = ("h2d", "d2h", "p2p")
 #: Shorter copies to the GPU travel with the commands: probes of H100s and H200s find no turn between a kernel and them,
 #: and 3 to 5 µs for longer ones and for all copies back (results/probe, after-kernel).
 ENGINE_BYTES = 4096
-STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
 #: The same behind migrations, which the driver does in batches: those followed each other by 50 to 400 µs on an H100 and an
 #: H200. Nanoseconds.
 FAULT_NS = 500_000
@@ -49,10 +47,7 @@ class DeviceWork(NamedTuple):
 
 def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     """The operations of `trace` that have times, sorted as the calls issued them."""
-    operations = trace.operations.with_row_index("row")
-    timed = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
-    if not operations.select(timed.all()).item():
-        operations = operations.filter(timed)
+    operations = timed(trace.operations.with_row_index("row"))
     begun = operations["start_ns"].to_numpy()
     launching = first_pairs(host.inside, operations)
     known = launching >= 0
@@ -83,8 +78,8 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     What moves to the GPU while no kernel runs there is no answer to a fault of one.
     """
     found = np.full(operations.height, -1, np.int32)
-    named = pl.col("name").cast(pl.String).str.contains(PREFETCH)
     calls = host.calls.select("process", "start_ns", "name", call=pl.int_range(pl.len(), dtype=pl.Int32))
+    calls = calls.filter(pl.col("name").cast(pl.String).str.contains(PREFETCH))
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     words = Words(operations)
     kernels = words.among("kind", "kernel", "graph")
@@ -92,30 +87,26 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     alone = Union.of(starts[kernels], ends[kernels]).covered_within(starts[moved], ends[moved]) == 0
     moved = moved[alone][np.argsort(starts[moved[alone]], kind="stable")]
     by = operations[moved].select("process", "start_ns")
-    by = by.join_asof(calls.filter(named), on="start_ns", by="process", check_sortedness=False)
+    by = by.join_asof(calls, on="start_ns", by="process", check_sortedness=False)
     found[moved] = by["call"].fill_null(-1).to_numpy()
     return found
 
 
-def _in_streams_used_next(
-    operations: pl.DataFrame, call: Rows, known: NDArray[np.bool_], by: Rows
-) -> pl.DataFrame:
+def _in_streams_used_next(operations: pl.DataFrame, call: Rows, known: Mask, by: Rows) -> pl.DataFrame:
     """Moves that a prefetch call `by` made, in the stream that its process uses next: no profiler names their own."""
     moved, users = np.flatnonzero(by >= 0), np.flatnonzero(known)
     if len(moved) == 0 or len(users) == 0:
         return operations
     users = users[np.argsort(call[users], kind="stable")]
     user = users[np.minimum(np.searchsorted(call[users], by[moved], side="right"), len(users) - 1)]
-    moved, user = (
-        rows[(operations["process"][moved] == operations["process"][user]).fill_null(False).to_numpy()]
-        for rows in (moved, user)
-    )
+    same = (operations["process"][moved] == operations["process"][user]).fill_null(False).to_numpy()
+    moved, user = moved[same], user[same]
     return operations.with_columns(
         operations[name].scatter(moved, operations[name][user]) for name in ("device", "context", "stream")
     )
 
 
-def _with_streams(operations: pl.DataFrame, launched: NDArray[np.bool_]) -> pl.DataFrame:
+def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:
     """Streams and devices of all operations, whether the trace tells them or not.
 
     Faults make migrations, which no call launched: the stream that profilers name (0) is not one that anybody waits for.
@@ -128,7 +119,7 @@ def _with_streams(operations: pl.DataFrame, launched: NDArray[np.bool_]) -> pl.D
     return operations.with_columns(stream.alias("stream"), pl.col("device").fill_null(0))
 
 
-def _before_what_follows(operations: pl.DataFrame, call: Rows, launched: NDArray[np.bool_]) -> Rows:
+def _before_what_follows(operations: pl.DataFrame, call: Rows, launched: Mask) -> Rows:
     """`call`, for an operation without a call of its own no later than that of any that its stream ran after it.
 
     A trace that begins while the GPU has work queued shows that work long after calls that came later.

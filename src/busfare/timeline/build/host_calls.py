@@ -8,15 +8,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.timeline.model import Times
 from busfare.trace.api_calls import QUERY
 from busfare.trace.columns import numbered, plain
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import Names, Words
 
-__all__ = ["HostCalls", "alike", "before_in", "between_calls", "handed_over", "outermost", "without_pollers"]
+__all__ = [
+    "HostCalls", "Rows", "alike", "before_in", "between_calls", "handed_over", "outermost", "timed", "without_pollers",
+]  # fmt: skip
 
 Rows = NDArray[np.int32]
-Times = NDArray[np.int64]
 #: A thread that calls nothing for so long may be waiting for another thread of its process.
 HANDS_OVER_AFTER_NS = 100_000
 
@@ -34,7 +36,10 @@ class HostCalls(NamedTuple):
 
 def outermost(calls: pl.DataFrame) -> HostCalls:
     """Driver calls within runtime calls folded into those; rows without a time are left out."""
-    ordered = _in_order(calls)
+    ordered = timed(calls)
+    starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
+    later = (starts[1:] > starts[:-1]) | ((starts[1:] == starts[:-1]) & (ends[1:] <= ends[:-1]))
+    ordered = ordered if later.all() else ordered[np.lexsort((-ends, starts))]  # the longer ones first
     thread_of, threads = alike(ordered.select("process", "thread"))
     spans = ordered.select("start_ns", "end_ns", thread=pl.Series(thread_of))
     reached = pl.col("end_ns").cum_max().shift(1).over("thread")
@@ -59,14 +64,10 @@ def without_pollers(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(works=pl.Series(~asks[names.of])).filter(works).drop("works")
 
 
-def _in_order(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls that have times, by start, the longer ones first."""
-    timed = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
-    if not calls.select(timed.all()).item():
-        calls = calls.filter(timed)
-    starts, ends = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    later = (starts[1:] > starts[:-1]) | ((starts[1:] == starts[:-1]) & (ends[1:] <= ends[:-1]))
-    return calls if later.all() else calls[np.lexsort((-ends, starts))]
+def timed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Those of a table that have times."""
+    has = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
+    return rows if rows.select(has.all()).item() else rows.filter(has)
 
 
 def _with_inner_waits(ordered: pl.DataFrame, outer: Times, inner: Times, call: Times) -> pl.DataFrame:
@@ -118,15 +119,13 @@ def handed_over(calls: pl.DataFrame) -> Rows:
     after = np.full(calls.height, -1, np.int32)
     if calls.is_empty() or calls["process"].n_unique() > calls["thread_number"].max():  # type: ignore[operator]
         return after  # each process has one thread
+    since = pl.col("start_ns") - pl.col("end_ns").shift(1)
     rows = calls.with_row_index("row").with_columns(
-        first=(pl.col("start_ns") - pl.col("end_ns").shift(1) >= HANDS_OVER_AFTER_NS)
-        .fill_null(True)
-        .over("thread_number"),
+        first=(since >= HANDS_OVER_AFTER_NS).fill_null(True).over("thread_number"),
         next_start=pl.col("start_ns").shift(-1).over("thread_number"),
     )
-    rows = rows.with_columns(burst=pl.col("first").cum_sum().over("thread_number")).with_columns(
-        burst_end=pl.col("end_ns").max().over("thread_number", "burst")
-    )
+    burst = pl.col("first").cum_sum().over("thread_number")
+    rows = rows.with_columns(burst_end=pl.col("end_ns").max().over("thread_number", burst))
     for part in rows.partition_by("process", maintain_order=True):
         by_end = part.sort("end_ns", "row")
         firsts = part.filter("first")

@@ -15,7 +15,7 @@ from busfare.node import Link, Node
 from busfare.node.arrays import FloatArray
 from busfare.timeline import _core
 from busfare.timeline.build.host_calls import alike
-from busfare.timeline.model import Columns
+from busfare.timeline.model import Columns, Times
 from busfare.trace.words import Words
 
 __all__ = ["SharedLinks", "alone", "shared_links"]
@@ -23,7 +23,6 @@ __all__ = ["SharedLinks", "alone", "shared_links"]
 DIRECTIONS = ("h2d", "d2h", "p2p")
 #: From this part of its rate on, a lane that several copies use is full: small gaps between copies are averaged in.
 FULL = 0.9
-Times = NDArray[np.int64]
 
 
 class Lane(NamedTuple):
@@ -119,7 +118,10 @@ def alone(
     for lane, opposite in enumerate(links.opposite):
         rows = of_lane[lane_of == lane]
         against = of_lane[lane_of == opposite]
-        load, beside = _most_load(starts[rows], ends[rows], rate[rows]), _beside(starts, ends, rows, against)
+        load = _most_load(starts[rows], ends[rows], rate[rows])
+        # Whether each ran at the same time as any that goes the other way.
+        began = np.searchsorted(np.sort(starts[against]), ends[rows], side="left")
+        beside = began > np.searchsorted(np.sort(ends[against]), starts[rows], side="right")
         capacity[lane] = max(capacity[lane], load.max(initial=0.0))
         both[lane] = min(1.0, max(both[lane], load[beside].max(initial=0.0) / capacity[lane]))
         left = np.where(beside, both[lane], 1.0)
@@ -140,8 +142,8 @@ def alone(
 
 
 def _rates(
-    operations: pl.DataFrame, duration_ns: NDArray[np.int64]
-) -> tuple[FloatArray, NDArray[np.int64], list[tuple[str, int, int]]]:
+    operations: pl.DataFrame, duration_ns: Times
+) -> tuple[FloatArray, Times, list[tuple[str, int, int]]]:
     """Bytes per second of each copy, 0 for what is none; the path it takes (-1: none), a number; and the paths."""
     size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
     words = Words(operations)
@@ -170,11 +172,11 @@ def _walk(node: Node, direction: str, device: int, peer: int) -> list[Lane]:
 
 
 def _lanes(node: Node, links: tuple[Link, ...], start: str) -> list[Lane]:
-    here, found = start, []
+    here, found, places = start, [], {id(link): at for at, link in enumerate(node.links)}
     for link in links:
         forward = link.between[0] == here
         here = link.between[1] if forward else link.between[0]
-        found.append(Lane(next(at for at, other in enumerate(node.links) if other is link), forward))
+        found.append(Lane(places[id(link)], forward))
     return found
 
 
@@ -209,10 +211,3 @@ def _most_load(starts: Times, ends: Times, rate: FloatArray) -> FloatArray:
     # From its own start to just before its own end.
     spans = np.column_stack([place[:count], np.maximum(place[count:], place[:count] + 1)])
     return np.asarray(np.maximum.reduceat(np.append(load, 0.0), spans.ravel())[::2])
-
-
-def _beside(starts: Times, ends: Times, rows: Times, others: Times) -> NDArray[np.bool_]:
-    """Whether each of `rows` ran at the same time as any of `others`; shape (rows,)."""
-    began = np.searchsorted(np.sort(starts[others]), ends[rows], side="left")
-    ended = np.searchsorted(np.sort(ends[others]), starts[rows], side="right")
-    return np.asarray(began > ended)

@@ -103,7 +103,9 @@ def _paired(
     """
     found: list[tuple[int, int, int, int]] = []
     streams: dict[int, dict[int, _Stream]] = defaultdict(dict)  # by process and number
-    seen: dict[tuple[int, int], int] = defaultdict(int)  # by waiting and recorded stream: records that are done with
+    seen: dict[tuple[int, int], int] = defaultdict(
+        int
+    )  # by waiting and recorded stream: records that are done with
     latest: dict[int, int] = {}  # by thread: the place of its last launch
     did: dict[int, str] = defaultdict(str)  # by thread: the kinds of its last calls
     # By thread: waits since its last launch, each with the stream and place there of a record right before it.

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline.build.device_work import DeviceWork
-from busfare.timeline.build.host_calls import HostCalls
+from busfare.timeline.build.host_calls import HostCalls, Rows
 from busfare.timeline.build.unnamed_events import unnamed_events
 from busfare.timeline.model import ACT, WAIT
 from busfare.timeline.prices import pageable
@@ -19,7 +19,6 @@ from busfare.trace.words import NONE, Words
 
 __all__ = ["Acts", "Waits", "acts", "waits"]
 
-Rows = NDArray[np.int32]
 #: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
 LONG_LAUNCH_NS = 20_000
 FULL_QUEUE = 512
@@ -52,11 +51,8 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
     )
     waiting = _records_waited_for(events.filter(pl.col("kind") == "wait"), records)
     count = host.calls.height
-    kind, stream, event = (
-        np.zeros(count, np.uint8),
-        np.full(count, -1, np.int32),
-        np.full(count, -1, np.int32),
-    )
+    kind = np.zeros(count, np.uint8)
+    stream, event = np.full((2, count), -1, np.int32)
     for part, what in ((records, "record"), (waiting.drop_nulls("number"), "wait")):
         part = part.drop_nulls("stream_number")
         rows = part["call"].to_numpy()
@@ -69,17 +65,12 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
 def _unnamed(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
     """Those that the order of calls and the times of work tell of, where the trace names no event."""
     pairs, count = unnamed_events(host, work), host.calls.height
-    kind, stream, event = (
-        np.zeros(count, np.uint8),
-        np.full(count, -1, np.int32),
-        np.full(count, -1, np.int32),
-    )
+    kind = np.zeros(count, np.uint8)
+    stream, event = np.full((2, count), -1, np.int32)
     for what, rows, of in (("record", pairs.record, pairs.recorded), ("wait", pairs.wait, pairs.waiting)):
         kind[rows], stream[rows], event[rows] = ACT[what], of, pairs.record
-    records = trace.events.with_columns(
-        call=pl.lit(None, dtype=pl.Int64), number=pl.lit(None, dtype=pl.Int32)
-    )
-    return Acts(kind, stream, event, records, 0, len(pairs.wait))
+    nobody = [pl.lit(None, dtype=of).alias(name) for name, of in (("call", pl.Int64), ("number", pl.Int32))]
+    return Acts(kind, stream, event, trace.events.with_columns(nobody), 0, len(pairs.wait))
 
 
 def _with_first(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -90,16 +81,15 @@ def _with_first(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl
 
 def _records_waited_for(waiting: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     """`waiting` with the `number` of the record that each row waits for: as the trace says, or the last before it."""
-    by_correlation = records.drop_nulls("correlation").select(
-        "process", record_correlation="correlation", by_correlation="number"
-    )
-    by_sync = records.drop_nulls("event_sync").select("process", "event_sync", by_sync="number")
-    waiting = _with_first(waiting, by_correlation, ["process", "record_correlation"])
-    waiting = _with_first(waiting, by_sync, ["process", "event_sync"])
+    for key, said in (("correlation", "record_correlation"), ("event_sync", "event_sync")):
+        known = records.drop_nulls(key).select(
+            "process", pl.col(key).alias(said), pl.col("number").alias(f"by_{key}")
+        )
+        waiting = _with_first(waiting, known, ["process", said])
     last = _last_record(waiting.select("process", "event", "call"), records)
     # A trace that numbers its records means no other record where it names none that it holds.
     by_event = pl.when(pl.col("event_sync").is_null()).then(last)
-    return waiting.with_columns(number=pl.coalesce("by_correlation", "by_sync", by_event))
+    return waiting.with_columns(number=pl.coalesce("by_correlation", "by_event_sync", by_event))
 
 
 def _last_record(wanted: pl.DataFrame, records: pl.DataFrame) -> pl.Series:

@@ -10,21 +10,17 @@ from typing import Any
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
-from busfare.timeline.changes.change import Applied, Change, Setting
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
 from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
-from busfare.timeline.changes.pin import pin
 from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.removal import as_arguments, remove
-from busfare.timeline.changes.repeated import dedupe, keep_on_gpu
+from busfare.timeline.changes.removal import as_arguments, dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.streams import streams
-from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
+from busfare.timeline.edit import Applied, Change, Setting
 from busfare.timeline.model import Timeline
 
-__all__ = [
-    "OPTIONS", "Applied", "Change", "Option", "Setting", "apply_all", "changes_of",
-]  # fmt: skip
+__all__ = ["OPTIONS", "Applied", "Change", "Option", "Setting", "apply_all", "as_options", "changes_of"]
 
 
 @dataclass(frozen=True)
@@ -143,6 +139,16 @@ def changes_of(
     if not changes and not rules and not others:
         raise InputError("what-if: say what to change, as in --pin, --streams 3 or --to h200-sxm; see --help")
     return changes
+
+
+def as_options(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The words of a command that ask for the same."""
+    words: list[str] = []
+    for option in OPTIONS:
+        given = values.get(option.key, ())
+        for each in given if isinstance(given, tuple) else (given,):
+            words += [option.name, *([] if each in ("", True) else [str(each)])]
+    return tuple(words)
 
 
 def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -> Applied:

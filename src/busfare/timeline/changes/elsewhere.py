@@ -11,29 +11,17 @@ from busfare.errors import InputError
 from busfare.node import Gpu, Node
 from busfare.quantities import parse_factor
 from busfare.timeline.build.links import shared_links
-from busfare.timeline.changes.change import Applied, Change, Setting, applied
 from busfare.timeline.changes.prefetch import kernels_held
-from busfare.timeline.edit import among, matching, with_durations
+from busfare.timeline.edit import Applied, Change, Setting, applied, host_paced, matching, with_durations
 from busfare.timeline.model import Timeline
 from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels, nanoseconds_on
 
 __all__ = [
-    "RATIOS",
-    "copy_speed",
-    "host_changes",
-    "host_ratio",
-    "host_times",
-    "kernel_changes",
-    "kernel_times",
-    "on_node",
-    "predicted_kernels",
-]
+    "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "on_node",
+]  # fmt: skip
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU, and how it is called.
-RATIOS = {
-    "bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"),
-    "clock": ("clock_hz", "clocks"),
-}
+RATIOS = {"bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"), "clock": ("clock_hz", "clocks")}
 #: Calls by which hosts compare: a fixed piece of the processor's work at quiet moments (on a machine probed twice 1 to 8 %
 #: apart, where launches and synchronisations are 0 to 16 %), else what programs call most.
 HOST_CALLS = (("pace",), ("launch", "synchronise"))
@@ -54,35 +42,35 @@ def on_node(node: Node) -> Change:
         duration = nanoseconds_on(timeline, setting.recorded_on, node, setting.model)
         changed = with_durations(timeline, kernels_held(timeline, duration))
         changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
-        return applied(timeline, changed, among(timeline, "kind", "copy", "migration"), KEPT)
+        return applied(timeline, changed, timeline.among("kind", "copy", "migration"), KEPT)
 
-    return Change(f"on {node.name}", ("--to", node.name), apply, node)
+    return Change("--to", f"on {node.name}", apply, node)
 
 
 def copy_speed(factor: float) -> Change:
     """Every copy and migration takes `factor` times less."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        moved = among(timeline, "kind", "copy", "migration")
+        moved = timeline.among("kind", "copy", "migration")
         duration = timeline.columns["operation_duration"] / np.where(moved, factor, 1.0)
         return applied(timeline, with_durations(timeline, kernels_held(timeline, duration)), moved)
 
-    return Change(f"copies {factor:g} times as fast", ("--copy-speed", f"{factor:g}x"), apply)
+    return Change("--copy-speed", f"copies {factor:g} times as fast", apply)
 
 
 def kernel_times(factor: float, pattern: str = "", why: str = "") -> Change:
     """Every kernel whose name matches takes `factor` times its time."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = among(timeline, "kind", "kernel", "graph", "set") & matching(timeline, pattern)
+        chosen = timeline.among("kind", "kernel", "graph", "set") & matching(timeline, pattern)
         duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
         return Applied(with_durations(timeline, duration), int(chosen.sum()))
 
     title = f"kernel times{f' of {pattern}' if pattern else ''} × {factor:.4g}{f' ({why})' if why else ''}"
-    return Change(title, ("--kernels", f"{pattern}={factor:g}x" if pattern else f"{factor:g}x"), apply)
+    return Change("--kernels", title, apply)
 
 
-def predicted_kernels(to: Node) -> Change:
+def _predicted_kernels(to: Node) -> Change:
     """Kernels take what is predicted for `to`; those of which nothing is predicted keep their times."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
@@ -98,22 +86,17 @@ def predicted_kernels(to: Node) -> Change:
         rests_on = [f"{kept} kernels that are not predicted keep their recorded times"] if kept else []
         return Applied(with_durations(timeline, times), int(known.sum()), 0, rests_on)
 
-    return Change(f"kernels as predicted for {to.name}", ("--kernels", PREDICTED), apply, to)
+    return Change("--kernels", f"kernels as predicted for {to.name}", apply, to)
 
 
 def host_times(factor: float, why: str = "") -> Change:
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        own, gap = timeline.columns["call_own"], timeline.columns["call_gap"]
-        # A gap below zero is a call that began before the one it waits for had ended.
-        scaled = [np.where(t > 0, np.round(t * factor), t).astype(np.int64) for t in (own, gap)]
-        changed = timeline.with_columns(call_own=scaled[0], call_gap=scaled[1])
-        return Applied(changed, len(own), 0, ["all that the host does becomes faster or slower alike"])
+        rests_on = ["all that the host does becomes faster or slower alike"]
+        return Applied(host_paced(timeline, factor), timeline.calls.height, 0, rests_on)
 
-    return Change(
-        f"host times × {factor:.4g}" + (f" ({why})" if why else ""), ("--host", f"{factor:g}x"), apply
-    )
+    return Change("--host", f"host times × {factor:.4g}" + (f" ({why})" if why else ""), apply)
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
@@ -143,7 +126,7 @@ def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | 
     changes: list[Change] = []
     for rule in rules or (PREDICTED,):
         if rule == PREDICTED:
-            changes += [] if to is None else [predicted_kernels(to)]
+            changes += [] if to is None else [_predicted_kernels(to)]
         elif rule in RATIOS:
             changes.append(_by_ratio(rule, recorded_on, to))
         elif rule != "keep":

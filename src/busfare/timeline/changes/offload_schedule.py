@@ -6,25 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.changes.change import Applied, Change, Setting, Step, applied
-from busfare.timeline.changes.pin import FIT, with_pinned
-from busfare.timeline.changes.waiting import REUSED, not_holding
+from busfare.timeline.changes.holding import FIT, REUSED, not_holding, with_pinned
 from busfare.timeline.edit import (
-    Mask,
-    among,
-    calls_of,
+    Applied,
+    Change,
+    Setting,
+    Step,
+    applied,
     lags_behind,
     right_behind,
-    waiting_behind,
+    with_rows,
+    with_streams,
     without_waits,
 )
-from busfare.timeline.layers import StreamedLayers, streamed_layers
-from busfare.timeline.model import ACT, WAIT, Timeline
+from busfare.timeline.layers import StreamedLayers, awaiting, streamed_layers
+from busfare.timeline.model import NON_BLOCKING, WAIT, Mask, Timeline
 from busfare.timeline.play import play
 from busfare.timeline.prices import pageable
 from busfare.trace.lanes import Union
@@ -32,7 +31,6 @@ from busfare.trace.lanes import Union
 __all__ = ["offload_schedule"]
 
 MOST_AHEAD = 64
-NON_BLOCKING = 2
 MS = 1e-6
 #: What gains less than this part of the run has no effect: replays of unchanged runs are off by as much.
 WORTH = 0.005
@@ -57,45 +55,41 @@ def offload_schedule(depth: int) -> Change:
             last = seconds
         bound = _bound_by_the_bus(layers, setting)
         if abs(before - last) < WORTH * before:
-            return Applied(timeline, 0, steps=[Step("no effect", _why_none(layers)), *bound])
-        conditions = [
-            KNOWN,
-            f"the GPU holds {depth + 1} buffer{'s' * (depth > 0)}, each for a layer",
-            *layers.notes,
-        ]
-        conditions += [
-            REUSED,
-            *[FIT] * bool(pageable(timeline.operations)[copies].any()),
-            *[AHEAD] * bool(depth),
-        ]
+            spans = timeline.recorded_spans
+            copied, computing = (Union.of(*(t[some] for t in spans)) for some in (copies, layers.kernels))
+            hidden = 1 - copied.minus(computing) / max(copied.length(), 1)
+            why = f"{100 * hidden:.0f} % of the copies' time lies beside kernels already"
+            return Applied(timeline, 0, steps=[Step("no effect", why), *bound])
+        buffers = f"the GPU holds {depth + 1} buffer{'s' * (depth > 0)}, each for a layer"
+        fit = [FIT] * bool(pageable(timeline.operations)[copies].any())
+        conditions = [KNOWN, buffers, *layers.notes, REUSED, *fit, *[AHEAD] * bool(depth)]
         return replace(applied(timeline, run, copies, *conditions), steps=[*steps, *bound])
 
-    return Change(f"layers streamed {depth} ahead", ("--offload-schedule", str(depth)), apply)
+    return Change("--offload-schedule", f"layers streamed {depth} ahead", apply)
 
 
 def _parts(layers: StreamedLayers, depth: int, setting: Setting) -> Iterator[tuple[str, str, Timeline]]:
     """What makes the schedule, one part on top of another: its title, what in the trace calls for it, and the run then."""
     timeline, copies = layers.timeline, layers.copies
-    run, total = _from_pinned(layers, setting), f"of {int(copies.sum())} copies"
+    stream, total = timeline.columns["operation_stream"], f"of {int(copies.sum())} copies"
     # Where the streams differ, only the host's waits keep copies before their kernels, until the schedule does.
-    same = copies & _beside_kernels(timeline, layers)
-    staged = int((copies & pageable(timeline.operations)).sum())
-    if staged:
-        run = not_holding(run, same)[0]
-        yield (
-            "copy from pinned memory, without waiting",
-            f"the host stages {staged} {total}, and waits for them",
-            run,
-        )
-    elif held := _held(timeline, same):
-        run = not_holding(run, same)[0]
+    same = copies & np.isin(stream, np.unique(stream[layers.kernels]))
+    run, held = not_holding(_from_pinned(layers, setting), same)
+    if staged := int((copies & pageable(timeline.operations)).sum()):
+        evidence = f"the host stages {staged} {total}, and waits for them"
+        yield "copy from pinned memory, without waiting", evidence, run
+    elif held:
         yield "copy without waiting", f"the host waits for {held} {total}", run
     free = not_holding(run, copies)[0]
     if same.any() and depth:
         evidence = f"{int(same.sum())} {total} run in the stream of the kernels: none runs beside them"
         yield "copy in a stream of its own", evidence, _scheduled(free, layers, depth, ahead=False)
     waiting = _waits_between(run, layers)
-    late = f"{_late(layers)} of {int(layers.streamed.sum())} layers were sent after the layer before them began to compute"
+    calls = timeline.columns["operation_call"][layers.first(copies)]
+    sent = timeline.calls["start_ns"].to_numpy()[calls]
+    begun = timeline.recorded_spans[0][layers.first(layers.kernels)]
+    number = int((layers.streamed[1:] & (sent[1:] > begun[:-1])).sum())
+    late = f"{number} of {int(layers.streamed.sum())} layers were sent after the layer before them began to compute"
     waits = f"; the host waited {int(waiting.sum())} times between layers" if waiting.any() else ""
     title = f"submit {depth} layer{'s' * (depth > 1)} ahead" if depth else "the GPU waits, not the host"
     yield title, late + waits, _scheduled(without_waits(free, waiting, 0), layers, depth, ahead=True)
@@ -107,61 +101,26 @@ def _from_pinned(layers: StreamedLayers, setting: Setting) -> Timeline:
     return with_pinned(layers.timeline, staged, setting) if staged.any() else layers.timeline
 
 
-def _held(timeline: Timeline, copies: Mask) -> int:
-    """How many of the copies hold the host up, in their call or in a wait right behind it."""
-    calls = calls_of(timeline, copies)
-    waits = timeline.columns["call_wait"] != WAIT["none"]
-    return int((calls & waits).sum() + waiting_behind(timeline, calls).sum())
-
-
-def _beside_kernels(timeline: Timeline, layers: StreamedLayers) -> Mask:
-    """Operations in streams of the layers' kernels; shape (operations,)."""
-    stream = timeline.columns["operation_stream"]
-    return np.isin(stream, np.unique(stream[layers.kernels]))
-
-
-def _late(layers: StreamedLayers) -> int:
-    """How many streamed layers were submitted once the layer before them had begun to compute."""
-    timeline, first = layers.timeline, _first(layers, layers.kernels)
-    sent = timeline.calls["start_ns"].to_numpy()[
-        timeline.columns["operation_call"][_first(layers, layers.copies)]
-    ]
-    begun = timeline.operations["start_ns"].to_numpy()[first]
-    return int((layers.streamed[1:] & (sent[1:] > begun[:-1])).sum())
-
-
-def _first(layers: StreamedLayers, among_: Mask, last: bool = False) -> NDArray[np.int64]:
-    """The first row of each unit among some, in the order of issue, or the last; 0 where there is none. Shape (units,)."""
-    rows = np.flatnonzero(among_)[:: 1 if last else -1]
-    found = np.zeros(len(layers.number), np.int64)
-    found[layers.unit[rows]] = rows  # the one written last stays
-    return found
-
-
 def _waits_between(timeline: Timeline, layers: StreamedLayers) -> Mask:
     """Waits of the host for layers to arrive, or for one to be computed before the next of a pass; shape (calls,).
 
     Those behind copies to the host stay: the host may read what came.
     """
-    columns = timeline.columns
-    wait, key = columns["call_wait"], columns["call_wait_key"]
+    columns, back = timeline.columns, timeline.among("direction", "d2h")
     stream = columns["operation_stream"]
-    only = np.setdiff1d(
-        stream[layers.copies], stream[among(timeline, "kind", "kernel", "graph") | among(timeline, "direction", "d2h")]
-    )  # fmt: skip
-    recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], only)
-    arriving = (wait == WAIT["stream"]) & np.isin(key, only)
-    arriving |= (wait == WAIT["event"]) & np.isin(key, columns["call_act_event"][recorded])
-    arriving |= (wait == WAIT["given"]) & np.isin(key, np.flatnonzero(layers.copies))
-    kernels = np.flatnonzero(among(timeline, "kind", "kernel", "graph"))
-    place = np.searchsorted(columns["operation_call"][kernels], np.arange(len(wait)), side="right")
+    only = np.setdiff1d(stream[layers.copies], stream[timeline.kernels | back])
+    arriving = awaiting(timeline, only, np.flatnonzero(layers.copies))
+    kernels = np.flatnonzero(timeline.kernels)
+    place = np.searchsorted(
+        columns["operation_call"][kernels], np.arange(timeline.calls.height), side="right"
+    )
     unit = np.append(layers.unit[kernels], -1)
     before, behind = unit[place - 1], unit[place]
     turn = np.append(layers.turn, -1)
     inside = (before >= 0) & (behind >= 0) & (turn[before] == turn[behind])
-    back = calls_of(timeline, among(timeline, "direction", "d2h"))
-    waits = np.isin(wait, [WAIT[name] for name in ("stream", "device", "event", "given")])
-    chosen: Mask = arriving | inside & waits & ~back & ~right_behind(timeline, back)
+    reading = timeline.calls_of(back)
+    waits = timeline.waiting("stream", "device", "event", "given")
+    chosen: Mask = arriving | inside & waits & ~reading & ~right_behind(timeline, reading)
     return chosen
 
 
@@ -169,10 +128,10 @@ def _scheduled(timeline: Timeline, layers: StreamedLayers, depth: int, ahead: bo
     """The copies of each layer in a stream of their own, behind the computing of the layer whose buffer they take; submitted
     as they were, no sooner than that buffer's last kernel, or `ahead`, before the kernels of the layer `depth` before.
     """
-    columns, unit = dict(timeline.columns), layers.unit
+    columns, unit = timeline.columns, layers.unit
     moved = layers.copies & layers.streamed[np.maximum(unit, 0)]
     kernels, own = layers.kernels, columns["operation_call"]
-    first, last = _first(layers, kernels), _first(layers, kernels, last=True)
+    first, last = layers.first(kernels), layers.last(kernels)
     rows = np.flatnonzero(moved)
     place = (np.cumsum(layers.streamed) - 1)[unit[rows]]
     streamed = np.flatnonzero(layers.streamed)
@@ -192,26 +151,24 @@ def _scheduled(timeline: Timeline, layers: StreamedLayers, depth: int, ahead: bo
 
     after = np.where(columns["operation_after"] >= 0, number[columns["operation_after"]], -1)
     after[rows] = np.where(taken >= 0, number[taken], -1)
-    arrived = _first(layers, moved, last=True)
+    arrived = layers.last(moved)
     begins = np.flatnonzero(kernels & layers.streamed[np.maximum(unit, 0)])
     each = unit[begins] * (int(columns["operation_stream"].max()) + 1) + columns["operation_stream"][begins]
     begins = begins[np.unique(each, return_index=True)[1]]
     after[begins] = np.maximum(after[begins], number[arrived[unit[begins]]])
     after = np.where(after < number, after, -1)
-    turn = columns["operation_turn"].copy()
+    turn, stream = columns["operation_turn"].copy(), columns["operation_stream"].copy()
     turn[rows] = np.minimum(turn[rows], turn[beside])
-    stream = columns["operation_stream"].copy()
     usual = timeline.usual_order_ns[timeline.operation_class]
     lag = lags_behind(timeline, before_in(stream), moved)
-    streams, of_device = timeline.streams, columns["stream_device"][stream[rows]]
-    for device in np.unique(of_device):
-        like = int(stream[rows][of_device == device][0])
-        stream[rows[of_device == device]] = len(columns["stream_device"])
-        columns["stream_device"] = np.append(columns["stream_device"], np.int32(device))
-        columns["stream_context"] = np.append(columns["stream_context"], columns["stream_context"][like])
-        columns["stream_kind"] = np.append(columns["stream_kind"], np.uint8(NON_BLOCKING))
-        streams = pl.concat([streams, timeline.streams[[like]]])
-    columns |= {
+    own_device, run = columns["stream_device"][stream[rows]], timeline
+    for device in np.unique(own_device):
+        mine = rows[own_device == device]
+        run = with_streams(run, int(stream[mine[0]]), 1, NON_BLOCKING)
+        stream[mine] = run.streams.height - 1
+    # A call that waits for its own copy has none any more.
+    gone = timeline.calls_of(moved) & timeline.waiting("operation")
+    changed = {
         "operation_call": launching,
         "operation_stream": stream,
         "operation_after": after.astype(np.int32),
@@ -219,22 +176,9 @@ def _scheduled(timeline: Timeline, layers: StreamedLayers, depth: int, ahead: bo
         "operation_order_lag": np.where(moved, usual, lag),
         "operation_extra": np.where(moved, 0, columns["operation_extra"]),
         "operation_unordered": np.where(moved, 0, columns["operation_unordered"]).astype(np.uint8),
+        "call_wait": np.where(gone, WAIT["none"], columns["call_wait"]).astype(np.uint8),
     }
-    for name in [name for name in columns if name.startswith("operation_")]:
-        columns[name] = columns[name][order]
-    key = columns["call_wait_key"]
-    given = columns["call_wait"] == WAIT["given"]
-    columns["call_wait_key"] = np.where(given, number[np.where(given, key, 0)], key).astype(np.int32)
-    # A call that waits for its own copy has none any more.
-    gone = calls_of(timeline, moved) & (columns["call_wait"] == WAIT["operation"])
-    columns["call_wait"] = np.where(gone, WAIT["none"], columns["call_wait"]).astype(np.uint8)
-    return replace(
-        timeline,
-        columns=columns,
-        operations=timeline.operations[order],
-        operation_class=timeline.operation_class[order],
-        streams=streams,
-    )
+    return with_rows(run, run.columns | changed, order, number)
 
 
 def _bound_by_the_bus(layers: StreamedLayers, setting: Setting) -> list[Step]:
@@ -255,12 +199,3 @@ def _bound_by_the_bus(layers: StreamedLayers, setting: Setting) -> list[Step]:
         f"{stays} of {int(layers.number.max()) + 1} layers kept on the GPU would{times}"
     )
     return [Step("bound by the bus", evidence)]
-
-
-def _why_none(layers: StreamedLayers) -> str:
-    """Why a schedule gains nothing: how much of the copies' time kernels hide already."""
-    starts, ends = (layers.timeline.operations[name].to_numpy() for name in ("start_ns", "end_ns"))
-    kernels = Union.of(starts[layers.kernels], ends[layers.kernels])
-    copies = Union.of(starts[layers.copies], ends[layers.copies])
-    hidden = 1 - copies.minus(kernels) / max(copies.length(), 1)
-    return f"{100 * hidden:.0f} % of the copies' time lies beside kernels already"

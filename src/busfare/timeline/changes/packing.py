@@ -6,20 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.changes.change import Applied, Change, Setting, applied
 from busfare.timeline.edit import (
-    Mask,
-    among,
+    Applied,
+    Change,
+    Setting,
+    applied,
     last_of_each,
+    numbered_in,
     without_operations,
     without_waits_behind,
 )
-from busfare.timeline.model import WAIT, Timeline
+from busfare.timeline.model import WAIT, Mask, Timeline, Times
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
-from busfare.trace.words import NONE, Words
+from busfare.trace.words import NONE
 
 __all__ = ["batch", "collect", "loop_nanoseconds"]
 
@@ -38,9 +39,7 @@ def batch(below_bytes: int, with_loop: bool = False) -> Change:
         return _packed(timeline, below_bytes, with_loop, setting)
 
     title = f"pack copies below {below_bytes} bytes{', with their loop' if with_loop else ''}"
-    return Change(
-        title, ("--batch-below", _size(below_bytes), *(("--with-loop",) if with_loop else ())), apply
-    )
+    return Change("--batch-below", title, apply)
 
 
 def collect(below_bytes: int) -> Change:
@@ -57,19 +56,13 @@ def collect(below_bytes: int) -> Change:
         changed = without_operations(without_waits_behind(timeline, removed), removed)
         return applied(timeline, changed, small, UNREAD)
 
-    title = f"read results below {below_bytes} bytes once, at the end"
-    return Change(title, ("--collect-below", _size(below_bytes)), apply)
+    return Change("--collect-below", f"read results below {below_bytes} bytes once, at the end", apply)
 
 
 def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
     """The host's time between the calls of small copies that `batch` packs, and outside of any call."""
     gap = np.maximum(timeline.columns["call_gap"], 0)
     return int(gap[_in_loops(timeline, _groups(timeline, below_bytes))].sum())
-
-
-def _size(bytes_: int) -> str:
-    """As `what-if` reads it: 64KiB."""
-    return f"{bytes_ >> 10}KiB" if bytes_ and bytes_ % 1024 == 0 else str(bytes_)
 
 
 def _packed(timeline: Timeline, below_bytes: int, with_loop: bool, setting: Setting) -> Applied:
@@ -121,33 +114,30 @@ def _packed(timeline: Timeline, below_bytes: int, with_loop: bool, setting: Sett
 
 def _small(timeline: Timeline, below: int, *directions: str) -> Mask:
     """Launched copies of these directions and fewer bytes; shape (operations,)."""
-    small = timeline.operations["bytes"].fill_null(below).to_numpy() < below
-    small &= timeline.columns["operation_launched"] != 0
-    return small & among(timeline, "kind", "copy") & among(timeline, "direction", *directions)
+    known = timeline.operations["bytes"].fill_null(below).to_numpy()
+    return timeline.copies(*directions) & timeline.launched & (known < below)
 
 
-def _groups(timeline: Timeline, below: int) -> NDArray[np.int64]:
+def _groups(timeline: Timeline, below: int) -> Times:
     """A number for each run of small copies, -1: in none; shape (operations,).
 
     A run ends where one is not small, goes another way or comes from another thread than the one before in its stream.
     """
-    columns, words = timeline.columns, Words(timeline.operations)
+    columns = timeline.columns
     before = before_in(columns["operation_stream"])
     alike = before >= 0
-    codes = [words.codes(name) for name in ("direction", "source_memory", "destination_memory")]
+    codes = [timeline.words.codes(name) for name in ("direction", "source_memory", "destination_memory")]
     for path in codes:
         alike &= path != NONE
     small = _small(timeline, below, "h2d", "d2h")
     thread = np.append(columns["call_thread"], 0)[columns["operation_call"]]
     for values in (small, thread, *codes):
         alike &= values == values[before]
-    order = np.argsort(columns["operation_stream"], kind="stable")
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(~alike[order]) - 1
+    number = numbered_in(columns["operation_stream"], ~alike)
     return np.where(small & (np.bincount(number)[number] > 1), number, -1)
 
 
-def _in_loops(timeline: Timeline, group: NDArray[np.int64]) -> Mask:
+def _in_loops(timeline: Timeline, group: Times) -> Mask:
     """The calls behind the first one that made a copy of a group, up to its last one, on the same thread. Shape (calls,)."""
     threads = timeline.columns["call_thread"]
     order = np.argsort(threads, kind="stable")

@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.node.arrays import FloatArray
 from busfare.timeline.build.device_work import FAULT_NS
-from busfare.timeline.changes.change import Applied, Change, Setting, applied
-from busfare.timeline.edit import Mask, Times, among, with_durations, without_operations
-from busfare.timeline.model import Timeline
-from busfare.timeline.prices import nanoseconds_prefetched
+from busfare.timeline.edit import Applied, Change, Setting, applied, with_durations, without_operations
+from busfare.timeline.model import Mask, Timeline, Times
+from busfare.timeline.prices import nanoseconds_from
 from busfare.trace.lanes import Union
 
 __all__ = ["kernels_held", "prefetch"]
@@ -42,7 +42,7 @@ def prefetch() -> Change:
         changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
         return applied(timeline, without_operations(changed, faults.moved), faults.moved, USED)
 
-    return Change("prefetch managed memory", ("--prefetch",), apply)
+    return Change("--prefetch", "prefetch managed memory", apply)
 
 
 class Faults(NamedTuple):
@@ -61,9 +61,9 @@ def _faults(timeline: Timeline) -> Faults:
 
     Within a chain of faults a kernel stands still between the moves, too; the gap before the first is its own work.
     """
-    moved = among(timeline, "kind", "migration") & (timeline.columns["operation_launched"] == 0)
-    starts, ends = timeline.operations["start_ns"].to_numpy(), timeline.operations["end_ns"].to_numpy()
-    kernels = np.flatnonzero(among(timeline, "kind", "kernel"))
+    moved = timeline.among("kind", "migration") & ~timeline.launched
+    starts, ends = timeline.recorded_spans
+    kernels = np.flatnonzero(timeline.among("kind", "kernel"))
     order = np.flatnonzero(moved)[np.argsort(starts[moved], kind="stable")]
     begins, reached = starts[order], np.maximum.accumulate(ends[order])
     chained = np.zeros(len(order), bool)
@@ -85,11 +85,11 @@ def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     faults = _faults(timeline)
     if not faults.moved.any() or np.array_equal(duration[faults.moved], before[faults.moved]):
         return duration
-    starts, ends = timeline.operations["start_ns"].to_numpy(), timeline.operations["end_ns"].to_numpy()
-    order = np.flatnonzero(faults.moved)[np.argsort(starts[faults.moved], kind="stable")]
-    first, last = (np.searchsorted(starts[order], times[faults.kernels]) for times in (starts, ends))
-    old, new = (np.concatenate([[0.0], np.cumsum(values[order])]) for values in (before, duration))
-    took, takes = old[last] - old[first], new[last] - new[first]
+    starts, ends = timeline.recorded_spans
+    kernels = (starts[faults.kernels], ends[faults.kernels])
+    took, takes = (
+        _within(starts[faults.moved], values[faults.moved], *kernels) for values in (before, duration)
+    )
     ratio = np.divide(takes, took, out=np.ones_like(took), where=took > 0)
     held = duration.astype(np.float64)
     saved = np.where((took > 0) & (takes == 0), faults.standing, faults.moving * (1 - ratio))
@@ -97,24 +97,29 @@ def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     return held
 
 
+def _within(starts: Times, values: NDArray[Any], begins: Times, ends: Times) -> FloatArray:
+    """The sum of the values of what starts within each stretch of time; shape (stretches,)."""
+    order = np.argsort(starts, kind="stable")
+    total = np.append(0.0, np.cumsum(values[order]))
+    first, last = (np.searchsorted(starts[order], times) for times in (begins, ends))
+    return np.asarray(total[last] - total[first])
+
+
 def _sent(
     timeline: Timeline, moved: Mask, like: pl.DataFrame, begins: Times, ends: Times, setting: Setting
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """What all pages that move within each stretch of time take in one piece, `like` these operations, all of one direction;
     nanoseconds, shape (stretches,).
     """
     if like.is_empty():
         return np.zeros(0)
-    moves = timeline.operations.filter(pl.Series(moved)).sort("start_ns")
-    moves = moves.filter(pl.col("direction") == like["direction"].first())
-    total = np.concatenate([[0], np.cumsum(moves["bytes"].fill_null(0).to_numpy())])
-    first, last = (np.searchsorted(moves["start_ns"].to_numpy(), times) for times in (begins, ends))
-    size = pl.Series(total[last] - total[first]).cast(pl.Int64)
-    whole = like.with_columns(bytes=size, copy_count=pl.lit(1, pl.Int32))
-    return nanoseconds_prefetched(whole, setting.recorded_on)
+    moves = moved & timeline.among("direction", str(like["direction"].first()))
+    size = _within(timeline.recorded_spans[0][moves], timeline.sizes[moves], begins, ends)
+    whole = like.with_columns(bytes=pl.Series(size).cast(pl.Int64), copy_count=pl.lit(1, pl.Int32))
+    return nanoseconds_from("managed", whole, setting.recorded_on)
 
 
-def _resident(timeline: Timeline, faults: Faults, duration: NDArray[np.float64]) -> NDArray[np.float64]:
+def _resident(timeline: Timeline, faults: Faults, duration: FloatArray) -> FloatArray:
     """What each kernel takes with its pages there: as its own runs without faults show, or without the moving time."""
     names = timeline.operations["name"].cast(pl.String).gather(pl.Series(faults.kernels))
     within, taken = pl.col("within"), pl.col("taken")
@@ -127,7 +132,7 @@ def _resident(timeline: Timeline, faults: Faults, duration: NDArray[np.float64])
 
 def _host_side(timeline: Timeline, moved: Mask, setting: Setting) -> Timeline:
     """Host gaps shrink by what pages took to come back while no kernel ran, less one copy of them."""
-    back = timeline.operations.filter(pl.Series(moved & among(timeline, "direction", "d2h")))
+    back = timeline.operations.filter(pl.Series(moved & timeline.among("direction", "d2h")))
     ends = timeline.calls["start_ns"].to_numpy()
     gap = timeline.columns["call_gap"].copy()
     begins = ends - gap

@@ -1,18 +1,35 @@
-"""Copies that go: all of a direction or kind, and small values that travel with a kernel's launch."""
+"""Copies that go: all of a direction or kind, small values that travel with a kernel's launch, and bytes that are on the
+GPU already, sent before or brought back from there.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
 from busfare.errors import InputError
-from busfare.timeline.changes.change import Applied, Change, Setting, applied, taken_out
+from busfare.node import Node
 from busfare.timeline.changes.prefetch import kernels_held
-from busfare.timeline.edit import among, calls_named, of_calls, with_durations, without_operations
-from busfare.timeline.model import Timeline
+from busfare.timeline.edit import (
+    Applied,
+    Change,
+    Setting,
+    applied,
+    taken_out,
+    with_durations,
+    without_operations,
+)
+from busfare.timeline.model import Mask, Timeline
+from busfare.timeline.prices import packing_nanoseconds
 from busfare.trace.api_calls import SYMBOL_COPY
+from busfare.trace.totals import union_of
 
-__all__ = ["ARGUMENT_BYTES", "as_arguments", "remove"]
+__all__ = [
+    "ARGUMENT_BYTES", "KNOWN_BY", "SMALLEST_BYTES", "as_arguments", "dedupe", "keep_on_gpu", "remove", "repeated_copies",
+    "returned_copies",
+]  # fmt: skip
 
 REMOVABLE = ("h2d", "d2h", "d2d", "p2p", "copy", "set", "migration")
 #: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).
@@ -20,7 +37,16 @@ ARGUMENT_BYTES = 4096
 FITS = (
     "the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs), and only the next kernel needs them"
 )
-Mask = NDArray[np.bool_]
+#: Smaller ones are flags and counters, which the host looks at and sets.
+SMALLEST_BYTES = 64 * 1024
+#: What shows that two copies carry the same bytes, the surest first, and how that is put.
+KNOWN_BY = {
+    "fingerprint": "their bytes",
+    "address": "their sizes, order and addresses",
+    "bytes": "their sizes and order",
+}
+UNWRITTEN = "nothing on the GPU writes into these buffers between the copies"
+UNREAD = "the host does not look at these buffers between the copies, and the GPU has room to keep them"
 
 
 def remove(what: str) -> Change:
@@ -29,12 +55,12 @@ def remove(what: str) -> Change:
         raise InputError(f"--remove {what[:40]!r}: one of {', '.join(REMOVABLE)}")
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        removed = among(timeline, "direction", what) | among(timeline, "kind", what)
+        removed = timeline.among("direction", what) | timeline.among("kind", what)
         duration = np.where(removed, 0, timeline.columns["operation_duration"])
         changed = with_durations(timeline, kernels_held(timeline, duration))
         return applied(timeline, without_operations(changed, removed), removed)
 
-    return Change(f"no {what}", ("--remove", what), apply)
+    return Change("--remove", f"no {what}", apply)
 
 
 def as_arguments() -> Change:
@@ -43,15 +69,11 @@ def as_arguments() -> Change:
     """
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        return taken_out(timeline, _symbols(timeline) | _before_kernels(timeline), FITS)
+        called = timeline.of_calls(timeline.calls_named(SYMBOL_COPY))
+        symbols = timeline.among("kind", "copy") & (called | timeline.among("destination_memory", "static"))
+        return taken_out(timeline, symbols | _before_kernels(timeline), FITS)
 
-    return Change("small values as kernel arguments", ("--as-arguments",), apply)
-
-
-def _symbols(timeline: Timeline) -> Mask:
-    """Copies to __constant__ and __device__ symbols, by call or by memory; shape (operations,)."""
-    called = of_calls(timeline, calls_named(timeline, SYMBOL_COPY))
-    return among(timeline, "kind", "copy") & (called | among(timeline, "destination_memory", "static"))
+    return Change("--as-arguments", "small values as kernel arguments", apply)
 
 
 def _before_kernels(timeline: Timeline) -> Mask:
@@ -59,9 +81,8 @@ def _before_kernels(timeline: Timeline) -> Mask:
     ARGUMENT_BYTES at most together; shape (operations,).
     """
     sizes = timeline.operations["bytes"].fill_null(ARGUMENT_BYTES + 1).to_numpy()
-    small = among(timeline, "kind", "copy") & among(timeline, "direction", "h2d") & (sizes <= ARGUMENT_BYTES)
-    small &= timeline.columns["operation_launched"] != 0
-    kernels = among(timeline, "kind", "kernel")
+    small = timeline.copies("h2d") & (sizes <= ARGUMENT_BYTES) & timeline.launched
+    kernels = timeline.among("kind", "kernel")
     found = np.zeros(len(small), bool)
     streams = timeline.columns["operation_stream"]
     for stream in np.unique(streams[small]):
@@ -72,3 +93,104 @@ def _before_kernels(timeline: Timeline) -> Mask:
         fits = (together <= ARGUMENT_BYTES) & (np.arange(len(together)) < behind[-1])
         found[rows[chosen & fits[behind]]] = True
     return found
+
+
+def dedupe() -> Change:
+    """Buffers that are sent again unchanged are sent once, and stay on the GPU."""
+
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        repeated = repeated_copies(timeline.operations)
+        if repeated is None:
+            raise InputError(
+                f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
+                "record it with `busfare record --fingerprint`"
+            )
+        rests_on = [UNWRITTEN]
+        if repeated.elsewhere.any():
+            kept = timeline.operations.filter(pl.Series(repeated.elsewhere)).unique(["bytes", "fingerprint"])
+            rests_on.append(f"the GPU has room to keep {int(kept['bytes'].sum()) / 1e6:.3g} MB of them")
+        return taken_out(timeline, repeated.again, *rests_on)
+
+    return Change("--dedupe", "send unchanged buffers once", apply)
+
+
+def keep_on_gpu() -> Change:
+    """Copies back whose bytes go in again, and those that bring them in, are gone: the last state comes back once."""
+
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        returned, known_by = returned_copies(timeline.operations, setting.recorded_on)
+        shown = f"what goes in is what came back, which {KNOWN_BY[known_by]} alone show here"
+        return taken_out(timeline, returned, *[shown] * (known_by != "fingerprint"), UNREAD)
+
+    return Change("--keep-on-gpu", "keep on the GPU what goes in again", apply)
+
+
+class Repeated(NamedTuple):
+    """Copies to the GPU whose bytes were sent before. Shape (operations,).
+
+    `again`: such copies. `elsewhere`: those of them whose place on the GPU held other bytes meanwhile, or that went to
+    another.
+    """
+
+    again: Mask
+    elsewhere: Mask
+
+
+def repeated_copies(operations: pl.DataFrame) -> Repeated | None:
+    """None where the trace has no fingerprints."""
+    if not {"fingerprint", "destination_address"}.issubset(operations.columns):
+        return None
+    fingerprint, address = pl.col("fingerprint"), pl.col("destination_address")
+    if operations["fingerprint"].count() == 0:
+        return None
+    into = (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & fingerprint.is_not_null()
+    place = ["process", "device", "bytes"]
+    held = pl.when(address.is_not_null()).then(fingerprint.shift(1).over(*place, address))
+    found = operations.with_row_index("at").filter(into)
+    found = found.with_columns(elsewhere=held.ne(fingerprint).fill_null(True))
+    found = found.filter(pl.int_range(pl.len()).over(*place, fingerprint) > 0)
+    return Repeated(_mask(operations, found), _mask(operations, found.filter("elsewhere")))
+
+
+def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, str]:
+    """Copies back whose bytes went in again and the copies that took them there, shape (operations,); and what shows it.
+
+    Where no fingerprint shows it, a pair is one whose copy in begins before the host, free between the two, could have
+    written the buffer anew.
+    """
+    to_host, into = (pl.col("direction") == direction for direction in ("d2h", "h2d"))
+    copies = operations.with_row_index("at").filter(
+        (pl.col("kind") == "copy") & (to_host | into) & (pl.col("bytes") > SMALLEST_BYTES)
+    )
+    known_by = next(
+        by
+        for by, column in zip(KNOWN_BY, ("fingerprint", "source_address", "bytes"), strict=True)
+        if column == "bytes" or (column in operations.columns and operations[column].count())
+    )
+    if known_by == "address":
+        host = pl.when(to_host).then("destination_address").otherwise("source_address")
+        copies = copies.with_columns(address=host)
+    keys = list(dict.fromkeys(["process", "device", "bytes", known_by]))
+    copies = copies.drop_nulls(known_by).sort("start_ns", "at")
+    # Those that came back wait in a line of their key; one that goes in takes the first of it, where there is one.
+    waiting = pl.when(to_host).then(1).otherwise(-1).cum_sum().over(keys)
+    least = pl.min_horizontal(waiting.cum_min().over(keys), 0)
+    matched = into & (least == least.shift(1).over(keys).fill_null(0))
+    number = pl.when(to_host).then(to_host.cum_sum().over(keys)).otherwise(matched.cum_sum().over(keys))
+    copies = copies.select("at", *keys, "direction", "start_ns", "end_ns", number=number, matched=matched)
+    pairs = copies.filter(to_host).join(
+        copies.filter("matched"), [*keys, "number"], suffix="_in", nulls_equal=True
+    )
+    if known_by != "fingerprint" and pairs.height:
+        begin, end = pairs["end_ns"].to_numpy(), pairs["start_ns_in"].to_numpy()
+        free = (end - begin) - union_of(copies).covered_within(begin, np.maximum(begin, end))
+        sizes = pairs["bytes"].to_numpy().astype(np.float64)
+        pairs = pairs.filter(pl.Series(free < packing_nanoseconds(sizes, node)))
+    return _mask(operations, pairs) | _mask(operations, pairs.select(at="at_in")), known_by
+
+
+def _mask(operations: pl.DataFrame, rows: pl.DataFrame) -> Mask:
+    """Whether each operation is among `rows`, by their places `at`; shape (operations,)."""
+    mask = np.zeros(operations.height, bool)
+    mask[rows["at"].to_numpy()] = True
+    return mask

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.changes.change import Applied, Change, Setting, applied
-from busfare.timeline.edit import ASYNC_COPY, among, calls_of, last_of_each, matching, usual_call_ns
-from busfare.timeline.model import WAIT, Timeline
+from busfare.timeline.edit import (
+    ASYNC_COPY,
+    Applied,
+    Change,
+    Setting,
+    applied,
+    last_of_each,
+    matching,
+    numbered_in,
+    usual_call_ns,
+    with_streams,
+)
+from busfare.timeline.model import STREAM_KINDS, WAIT, Timeline, Times
 from busfare.timeline.prices import pageable
 
 __all__ = ["are_pipelines", "chunks", "streams"]
 
 MOST_STREAMS = 1024
-LEGACY, BLOCKING = 0, 1
 MOST_KERNELS_A_CHUNK = 64
 #: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
 MUCH_BYTES = 1 << 20
@@ -52,7 +59,7 @@ def streams(count: int, kernel: str = "") -> Change:
         return applied(timeline, _kernels_in_turn(changed), spread, buffers, HOLDING)
 
     title = f"{count} stream{'s' * (count != 1)}" + (f" for {kernel}" if kernel else "")
-    return Change(title, ("--streams", str(count), *(("--kernel", kernel) if kernel else ())), apply)
+    return Change("--streams", title, apply)
 
 
 def _kernels_in_turn(timeline: Timeline) -> Timeline:
@@ -61,7 +68,7 @@ def _kernels_in_turn(timeline: Timeline) -> Timeline:
     Those whose streams the recording already shows beside each other keep what it shows.
     """
     columns = timeline.columns
-    free = among(timeline, "kind", "kernel", "graph") & (columns["operation_engine"] < 0)
+    free = timeline.kernels & (columns["operation_engine"] < 0)
     devices = columns["stream_device"][columns["operation_stream"]]
     engine, slots = columns["operation_engine"].copy(), columns["engine_slots"]
     for device in np.unique(devices[free]):
@@ -72,22 +79,17 @@ def _kernels_in_turn(timeline: Timeline) -> Timeline:
     return timeline.with_columns(operation_engine=engine, engine_slots=slots)
 
 
-def chunks(timeline: Timeline, kernel: str = "") -> NDArray[np.int64]:
+def chunks(timeline: Timeline, kernel: str = "") -> Times:
     """The number of the chunk that each operation is in, -1 for none; shape (operations,).
 
     A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
     description matches `kernel`).
     """
-    into = among(timeline, "kind", "copy") & among(timeline, "direction", "h2d")
-    wanted = among(timeline, "kind", "kernel", "graph") & matching(timeline, kernel)
+    into, wanted = timeline.copies("h2d"), timeline.kernels & matching(timeline, kernel)
     stream_of = timeline.columns["operation_stream"]
     before = before_in(stream_of)
     begins = into & ~((before >= 0) & into[before])
-    order = np.argsort(stream_of, kind="stable")
-    number = np.empty(len(order), np.int64)
-    number[order] = (
-        np.cumsum((begins | (before < 0))[order]) - 1
-    )  # of the part of a stream up to the next beginning
+    number = numbered_in(stream_of, begins | (before < 0))  # of the part of a stream up to the next beginning
     whole = (np.bincount(number, weights=begins) > 0) & (np.bincount(number, weights=wanted) > 0)
     return np.where(whole[number], number, -1)
 
@@ -107,40 +109,30 @@ def are_pipelines(timeline: Timeline) -> bool:
     def of_chunks(weights: NDArray[Any]) -> NDArray[Any]:
         return np.bincount(chunk[inside], weights=weights[inside])
 
-    sizes = timeline.operations["bytes"].fill_null(0).to_numpy()
-    kernels = of_chunks(among(timeline, "kind", "kernel", "graph"))
-    out = of_chunks(among(timeline, "direction", "d2h")) > 0
-    much = of_chunks(np.where(among(timeline, "direction", "h2d"), sizes, 0)) >= MUCH_BYTES * kernels
+    kernels = of_chunks(timeline.kernels)
+    out = of_chunks(timeline.among("direction", "d2h")) > 0
+    much = of_chunks(np.where(timeline.among("direction", "h2d"), timeline.sizes, 0)) >= MUCH_BYTES * kernels
     # A chunk holds a kernel: numbers that are none have none.
     fitting = (kernels > 0) & (kernels <= MOST_KERNELS_A_CHUNK) & (out | much)
     return 2 * int(np.count_nonzero(fitting)) > number
 
 
-def _spread(timeline: Timeline, chunk: NDArray[np.int64], stream: int, count: int) -> Timeline:
+def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeline:
     """Moves the chunks of `stream` to new streams. What is in no chunk waits for them, and they for it."""
-    columns = dict(timeline.columns)
-    numbers = np.unique(chunk[chunk >= 0])
-    order = np.searchsorted(numbers, chunk)
-    first_new, context = len(columns["stream_device"]), int(columns["stream_context"].max(initial=-1)) + 1
-    inside = chunk >= 0
-    moved = columns["operation_stream"].copy()
-    moved[inside] = first_new + order[inside] % count
-    columns["operation_stream"] = moved
-    columns["stream_device"] = np.append(
-        columns["stream_device"], np.full(count, columns["stream_device"][stream], np.int32)
+    numbers, inside = np.unique(chunk[chunk >= 0]), chunk >= 0
+    first_new = timeline.streams.height
+    moved = timeline.columns["operation_stream"].copy()
+    moved[inside] = first_new + np.searchsorted(numbers, chunk[inside]) % count
+    changed = with_streams(timeline, stream, count, STREAM_KINDS["blocking"]).with_columns(
+        operation_stream=moved
     )
-    columns["stream_context"] = np.append(columns["stream_context"], np.full(count, context, np.int32))
-    columns["stream_kind"] = np.append(columns["stream_kind"], np.full(count, BLOCKING, np.uint8))
-    columns["stream_context"][stream], columns["stream_kind"][stream] = context, LEGACY
-    # Copied before they change: other timelines share the arrays.
-    streams = pl.concat([timeline.streams, timeline.streams[[stream] * count]])
-    changed = replace(timeline, columns=columns, streams=streams)
+    context, kind = changed.columns["stream_context"], changed.columns["stream_kind"]
+    context[[stream, *range(first_new, first_new + count)]] = context.max(initial=-1) + 1
+    kind[stream] = STREAM_KINDS["null"]
     return _wait_later(changed, chunk, numbers, count, stream)
 
 
-def _wait_later(
-    timeline: Timeline, chunk: NDArray[np.int64], numbers: NDArray[np.int64], count: int, stream: int
-) -> Timeline:
+def _wait_later(timeline: Timeline, chunk: Times, numbers: Times, count: int, stream: int) -> Timeline:
     """Waits within chunk i become waits for the end of chunk i - count + 1; those of the last chunk wait for all."""
     columns = timeline.columns
     call_of, inside = columns["operation_call"], chunk >= 0
@@ -152,10 +144,10 @@ def _wait_later(
     np.minimum.at(first_call, order, call_of[rows].astype(np.int64))
     # The chunk that each call falls into: from the first call of one to the first call of the next.
     owner = np.searchsorted(first_call, np.arange(len(columns["call_own"])), side="right") - 1
-    staged, copying = calls_of(timeline, pageable(timeline.operations)), calls_of(timeline, inside)
+    staged, copying = timeline.calls_of(pageable(timeline.operations)), timeline.calls_of(inside)
     wait, key, own = columns["call_wait"].copy(), columns["call_wait_key"].copy(), columns["call_own"].copy()
     threads = np.unique(columns["call_thread"][call_of[rows]])
-    waiting = (wait != WAIT["none"]) & (owner >= 0) & ~staged & np.isin(columns["call_thread"], threads)
+    waiting = timeline.waiting() & (owner >= 0) & ~staged & np.isin(columns["call_thread"], threads)
     own = np.where(waiting & copying, np.minimum(own, usual_call_ns(timeline, ASYNC_COPY)), own)
     last, earlier = len(numbers) - 1, owner - count + 1
     at_end = waiting & (owner == last) & (np.arange(len(owner)) >= call_of[last_row[last]])
