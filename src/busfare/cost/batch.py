@@ -4,7 +4,7 @@ the path of a batch through a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,12 +12,24 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.cost.model import Seconds
 from busfare.errors import InputError
 from busfare.node import Flow, Node, Path
 from busfare.node.arrays import FloatArray
 
-__all__ = ["Batch", "batches", "flow_of", "moving_seconds", "path_of", "priced", "stays_on_device"]
+__all__ = [
+    "Batch",
+    "Seconds",
+    "batches",
+    "flow_of",
+    "moving_seconds",
+    "path_of",
+    "priced",
+    "recorded_seconds",
+    "stays_on_device",
+]
+
+#: float64 seconds, one an operation; NaN where the model does not apply.
+Seconds = FloatArray
 
 #: Kinds that move data over a path.
 _MOVES = ("copy", "migration")
@@ -48,13 +60,14 @@ class Batch:
     sizes: FloatArray
     copies: FloatArray
 
+    @property
+    def to_peer(self) -> int | None:
+        """The other GPU, where there is one."""
+        return self.peer if self.peer >= 0 else None
+
 
 def batches(operations: pl.DataFrame) -> list[Batch]:
     """The batches of all copies, migrations and sets of known size; other rows are in none."""
-    return list(_sorted_out(operations))
-
-
-def _sorted_out(operations: pl.DataFrame) -> Iterator[Batch]:
     kind, direction = _words(operations, "kind"), _words(operations, "direction")
     direction = np.where(kind == _CODE["set"], _CODE["d2d"], direction)
     to_gpu, to_host = direction == _CODE["h2d"], direction == _CODE["d2h"]
@@ -69,26 +82,21 @@ def _sorted_out(operations: pl.DataFrame) -> Iterator[Batch]:
     moves = np.isin(kind, [_CODE[word] for word in (*_MOVES, "set")]) & (direction >= 0) & (size >= 0)
     rows = np.flatnonzero(moves)
     if len(rows) == 0:
-        return
+        return []
     on, device_code = _dense(device[rows])
     other, peer_code = _dense(peer[rows])
     words = (kind[rows] * len(_WORDS) + direction[rows]) * len(_WORDS) + memory[rows]
     group = (words * len(on) + device_code) * len(other) + peer_code
     present = np.flatnonzero(np.bincount(group)) if len(on) * len(other) <= 64 else np.unique(group)
     # Ordered by the first row of each, as the operations are.
-    for code in sorted(present.tolist(), key=lambda one: int(np.argmax(group == one))):
-        mine = rows[group == code]
+    ordered = sorted(present.tolist(), key=lambda one: int(np.argmax(group == one)))
+    found = []
+    for mine in (rows[group == code] for code in ordered):
         first = mine[0]
-        yield Batch(
-            _WORDS[kind[first]],
-            _WORDS[direction[first]],
-            _WORDS[memory[first]],
-            int(device[first]),
-            int(peer[first]),
-            mine,
-            size[mine].astype(np.float64),
-            copies[mine].astype(np.float64),
-        )
+        words = (_WORDS[codes[first]] for codes in (kind, direction, memory))
+        ends, measures = (int(device[first]), int(peer[first])), (size[mine], copies[mine])
+        found.append(Batch(*words, *ends, mine, *(one.astype(np.float64) for one in measures)))
+    return found
 
 
 def _dense(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -155,6 +163,12 @@ def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
     return None if path is None else path.seconds(batch.sizes, flow_of(batch))
 
 
+def recorded_seconds(operations: pl.DataFrame) -> FloatArray:
+    """Seconds that each row took; NaN where the trace lacks an end or has it before the start."""
+    taken = (operations["end_ns"] - operations["start_ns"]).cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return np.where(taken >= 0, taken * 1e-9, np.nan)
+
+
 def _words(frame: pl.DataFrame, name: str) -> NDArray[np.int64]:
     """The places of a column's words in `_WORDS`, -1 for none; shape (rows,)."""
     if name not in frame.columns or frame[name].null_count() == frame.height:
@@ -178,11 +192,7 @@ def _places(words: pl.Enum) -> NDArray[np.int64]:
 
 
 def _numbers(frame: pl.DataFrame, name: str, otherwise: int) -> NDArray[np.int64]:
-    if name not in frame.columns or frame[name].null_count() == frame.height:
+    if name not in frame.columns:
         return np.full(frame.height, otherwise, np.int64)
-    column = frame[name]
-    if column.dtype not in (pl.Int64, pl.Int32):
-        column = column.cast(pl.Int64, strict=False)
-    if column.null_count():
-        column = column.fill_null(otherwise)
+    column = frame[name].cast(pl.Int64, strict=False).fill_null(otherwise)
     return column.to_numpy().astype(np.int64, copy=False)

@@ -35,22 +35,11 @@ __all__ = [
 
 FILE = Path(__file__).with_suffix(".toml")
 #: What figures of a node are taken from, and where held-out data is looked for when there is none of them: wider and wider.
-WIDER = {
-    "probed": ("probed", "elsewhere", "datasheet"),
-    "elsewhere": ("elsewhere", "datasheet"),
-    "datasheet": ("datasheet",),
-}
-#: Built-in models and the rung of their prices.
-RUNGS = {
-    "calibrated": "calibrated",
-    "loggp": "probed",
-    "datasheet": "datasheet",
-    "ahead": "datasheet",
-    "peak": "datasheet",
-    "envelope": "datasheet",
-}
-#: Models whose errors are taken to be no larger than those of data sheets, where nobody has measured them.
-ABOVE = ("calibrated", "loggp")
+WIDER = ("probed", "elsewhere", "datasheet")
+#: Built-in models and the rung of their prices. Errors of those on other rungs than the data sheet's are taken to be no
+#: larger than its errors where nobody has measured them.
+RUNGS = {"calibrated": "calibrated", "loggp": "probed"}
+RUNGS |= dict.fromkeys(("datasheet", "ahead", "peak", "envelope"), "datasheet")
 NOTHING_KNOWN = "no held-out data of this kind"
 
 
@@ -78,12 +67,9 @@ def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
 
 
 def _probed(node: Node, memory: str) -> bool:
-    for direction in ("h2d", "d2h"):
-        curve = node.curve(direction, memory)
-        source = node.provenance(curve, "gap_per_byte_s") if curve is not None else None
-        if source is None or not source.cite.startswith("busfare probe"):
-            return False
-    return True
+    curves = [node.curve(direction, memory) for direction in ("h2d", "d2h")]
+    sources = [curve and node.provenance(curve, "gap_per_byte_s") for curve in curves]
+    return all(source and source.cite.startswith("busfare probe") for source in sources)
 
 
 @cache
@@ -101,8 +87,9 @@ def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged
     """The range of `what` (a memory kind, `run`, `change`: the run after it, `strategy` or `method`) by `model` (of
     strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where none have.
     """
-    for wider in WIDER[figures]:
-        for name in (model, "any", "datasheet") if model in ABOVE else (model, "any"):
+    above = RUNGS.get(model, "datasheet") != "datasheet"
+    for wider in WIDER[WIDER.index(figures) :]:
+        for name in (model, "any", *(["datasheet"] if above else [])):
             bands = _table().get((what, name, wider), ())
             found = next((ranged for least, most, ranged in bands if least <= bytes_ < most), None)
             if found is not None:
@@ -141,9 +128,10 @@ def beside(
     seconds: float | None, ranged: Ranged | None, rung: str | None, reason: str = NOTHING_KNOWN
 ) -> dict[str, Any]:
     """`low_seconds`, `high_seconds` and `rung` of a predicted time; null with a `reason` where no range is known."""
-    if seconds is None or ranged is None:
-        return seconds_between(None, None, rung, reason)
-    return seconds_between(seconds * ranged.low, seconds * ranged.high, rung)
+    ends = (
+        (None, None) if seconds is None or ranged is None else (seconds * ranged.low, seconds * ranged.high)
+    )
+    return seconds_between(*ends, rung, reason)
 
 
 def seconds_between(
