@@ -6,6 +6,7 @@ import re
 import tomllib
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 __all__ = ["CLASSES", "MEMORY", "class_named", "class_of", "type_named", "type_of"]
 
@@ -17,67 +18,62 @@ CLASSES = (
 
 #: Of a name; those of templates may be megabytes.
 MOST_CHARACTERS = 4096
-#: Types as traces and people spell them.
-_SPELLED = {
-    "half": "fp16", "c10::half": "fp16", "float16": "fp16", "f16": "fp16", "fp16": "fp16", "bfloat16": "bf16",
-    "c10::bfloat16": "bf16", "bf16": "bf16", "float": "fp32", "float32": "fp32", "f32": "fp32", "fp32": "fp32",
-    "single": "fp32", "double": "fp64", "float64": "fp64", "f64": "fp64", "fp64": "fp64", "tf32": "tf32",
-    "signed char": "int8", "char": "int8", "int8": "int8", "i8": "int8", "unsigned char": "int8",
-    "c10::float8_e4m3fn": "fp8", "c10::float8_e5m2": "fp8", "fp8": "fp8", "f8": "fp8", "e4m3": "fp8", "e5m2": "fp8",
-}  # fmt: skip
-_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-_ALIASES = {
-    "matmul": "gemm", "linear": "gemm", "bmm": "gemm", "mm": "gemm", "conv": "convolution", "layernorm": "norm",
-    "rmsnorm": "norm", "layer_norm": "norm", "batchnorm": "norm", "activation": "elementwise", "pointwise": "elementwise",
-    "add": "elementwise", "mul": "elementwise", "relu": "elementwise", "gelu": "elementwise", "memory": "elementwise",
-    "rope": "elementwise", "stream": "elementwise", "reduce": "reduction", "embedding": "gather", "index": "gather",
-    "transpose": "copy", "memcpy": "copy", "copy-like": "copy", "flash": "attention", "flashattention": "attention",
-    "nccl": "communication", "unknown": "other", "hand-written": "other", "scan": "reduction", "pool": "pooling",
-}  # fmt: skip
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @cache
 def _patterns() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     """The lists of `classes.toml`: what each is of, and any of its patterns."""
-    lists = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    flags = {"kernel": re.IGNORECASE}
     return {
-        name: [(row["is"], re.compile("|".join(row["matches"]), flags.get(name, 0))) for row in rows]
-        for name, rows in lists.items()
+        name: [(row["is"], re.compile("|".join(row["matches"]), flags)) for row in _table()[name]]
+        for name, flags in (("kernel", re.IGNORECASE), ("operator", 0), ("pipeline", 0))
     }
+
+
+@lru_cache(maxsize=65536)
+def _first(what: str, text: str) -> str | None:
+    """What the first list with a match in `text` is of."""
+    return next((kind for kind, pattern in _patterns()[what] if pattern.search(text)), None)
 
 
 def class_named(word: str) -> str | None:
     """The class that people call `word`; None where nobody does."""
     word = word.strip().lower()
-    return word if word in CLASSES else _ALIASES.get(word)
+    if word in CLASSES:
+        return word
+    return next((kind for kind, words in _table()["called"].items() if word in words), None)
 
 
-@lru_cache(maxsize=65536)
 def class_of(name: str, operator: str | None = None) -> str:
     """The class of a kernel by its name, else by its operator; `other` where neither says anything."""
-    for what, text in (("kernel", name[:MOST_CHARACTERS]), ("operator", operator or "")):
-        kind = next((kind for kind, pattern in _patterns()[what] if pattern.search(text)), None)
-        if kind is not None:
-            return kind
-    return "other"
+    return _first("kernel", name[:MOST_CHARACTERS]) or _first("operator", operator or "") or "other"
 
 
-@lru_cache(maxsize=65536)
 def type_of(name: str) -> str | None:
     """The pipeline that a kernel's name speaks of, as the keys of peaks: `fp16_tensor`; None where it says nothing."""
-    return next(
-        (kind for kind, pattern in _patterns()["pipeline"] if pattern.search(name[:MOST_CHARACTERS])), None
-    )
+    return _first("pipeline", name[:MOST_CHARACTERS])
 
 
-def type_named(word: str, kind: str, tensor: bool = True) -> tuple[str, int] | None:
+@cache
+def _spelled() -> dict[str, tuple[str, int]]:
+    """The numbers that a word is for, and their bytes."""
+    return {
+        word: (kind, row["bytes"]) for kind, row in _table()["numbers"].items() for word in row["spelled"]
+    }
+
+
+def type_named(word: str, kind: str) -> tuple[str, int] | None:
     """The pipeline and the bytes of an element for numbers that a trace, or people, call `word` in a kernel of class
     `kind`; None where nobody does. Products of matrices in fp16 and below run on tensor pipelines.
     """
-    plain = _SPELLED.get(word.strip().lower())
-    if plain is None:
+    found = _spelled().get(word.strip().lower())
+    if found is None:
         return None
+    plain, width = found
     matrix = kind in ("gemm", "convolution", "attention")
-    on_tensor = tensor and matrix and plain not in ("fp32", "fp64")
-    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), _BYTES[plain]
+    on_tensor = matrix and plain not in ("fp32", "fp64")
+    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), width

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from busfare.cost.kernels.classes import MEMORY, type_named
 
@@ -36,18 +36,13 @@ class Work(NamedTuple):
 @lru_cache(maxsize=65536)
 def work_of(kind: str, operator: str | None, shapes: str | None, types: str | None) -> Work:
     """The work of a kernel of class `kind` that `operator` launched; nothing where its inputs are not known."""
-    sizes, words = _sizes(shapes), _words(types)
-    if not operator or not sizes:
-        return Work()
-    name = (
-        operator.rpartition("::")[2].rstrip("_")
-        if not operator.endswith("_mm")
-        else operator.rpartition("::")[2]
-    )
+    sizes = [_size(size) for size in _listed(shapes)]
+    words = [word for word in _listed(types) if isinstance(word, str)]
     typed = next((found for word in words if (found := type_named(word, kind))), None)
-    if typed is None:
+    if not operator or not sizes or typed is None:
         return Work()
-    pipeline, width = typed
+    name, (pipeline, width) = operator.rpartition("::")[2], typed
+    name = name if name.endswith("_mm") else name.rstrip("_")
     if kind == "gemm" and name in _PRODUCTS:
         left, right = (sizes[at] if at < len(sizes) else [] for at in _PRODUCTS[name])
         return _product(left, right, name == "linear", pipeline, float(width))
@@ -70,32 +65,23 @@ def _product(left: list[int], right: list[int], transposed: bool, pipeline: str,
     batch = math.prod(left[:-2])
     if transposed or len(right) == 2:
         m, batch = m * batch, 1
-    sides = [float(side) for side in (batch, m, n, k)]
+    b, m_, n_, k_ = sides = [float(side) for side in (batch, m, n, k)]
     if min(sides) < 1 or math.prod(sides) > MOST * 64:
         return Work()
-    b, m_, n_, k_ = sides
-    return Work(
-        2 * b * m_ * n_ * k_, b * (m_ * n_ + m_ * k_ + n_ * k_) * width, b, m_, n_, k_, width, pipeline
-    )
+    moved = b * (m_ * n_ + m_ * k_ + n_ * k_) * width
+    return Work(2 * b * m_ * n_ * k_, moved, b, m_, n_, k_, width, pipeline)
 
 
-def _sizes(text: str | None) -> list[list[int]]:
+def _listed(text: str | None) -> list[Any]:
+    """The list that a trace has as JSON; empty where it has none."""
     try:
         value = json.loads(text) if text else []
     except ValueError:
         return []
-    if not isinstance(value, list):
-        return []
-    sizes = []
-    for size in value:
-        whole = isinstance(size, list) and all(type(side) is int and 0 < side <= MOST for side in size)
-        sizes.append(list(size) if whole and math.prod(size) <= MOST else [])
-    return sizes
+    return value if isinstance(value, list) else []
 
 
-def _words(text: str | None) -> list[str]:
-    try:
-        value = json.loads(text) if text else []
-    except ValueError:
-        return []
-    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+def _size(value: Any) -> list[int]:
+    """The sides of a tensor; none where no tensor has such."""
+    whole = isinstance(value, list) and all(type(side) is int and 0 < side <= MOST for side in value)
+    return value if whole and math.prod(value) <= MOST else []
