@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 
 from busfare.node.arrays import FloatArray
 from busfare.node.curve import Pieces
 from busfare.node.fit import NEAR, fit
 
-__all__ = ["Fitted", "fit_collectives"]
+__all__ = ["fit_collectives"]
 
+#: Seconds over bytes.
+Line = Callable[[FloatArray], FloatArray]
 #: Sizes of less than this ratio do not tell latency from bandwidth.
 LEAST_SPAN = 4.0
 #: More distinct sizes are joined to so many, even in their logarithms.
@@ -21,27 +22,7 @@ MOST_POINTS = 96
 FAR, PASSES = 1.5, 4
 
 
-class Fitted(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds over bytes. `low`, `high`: of what was seen over the line, the 10th and 90th percentile. `spanned`: bytes."""
-
-    pieces: Pieces | None
-    scaled: float
-    shape: Callable[[FloatArray], FloatArray] | None
-    low: float
-    high: float
-    spanned: tuple[float, float]
-
-    def seconds(self, sizes: FloatArray) -> FloatArray:
-        """Seconds of collectives of `sizes` bytes, in their shape."""
-        if self.pieces is not None:
-            return self.pieces.seconds(sizes)
-        assert self.shape is not None
-        return self.scaled * self.shape(np.asarray(sizes, np.float64))
-
-
-def fit_collectives(
-    sizes: FloatArray, seconds: FloatArray, model: Callable[[FloatArray], FloatArray] | None = None
-) -> Fitted:
+def fit_collectives(sizes: FloatArray, seconds: FloatArray, model: Line | None = None) -> Line:
     """The line through times of collectives of one kind on one fabric; at most three pieces where one will not do.
 
     Robust: medians of each size, and sizes far off the line weigh less. `model`: seconds over sizes that is scaled to the
@@ -54,19 +35,12 @@ def fit_collectives(
     sizes, seconds = sizes[good], seconds[good]
     if not len(sizes):
         raise ValueError("nothing to fit")
-    spanned = float(sizes.min()), float(sizes.max())
-    if spanned[1] < LEAST_SPAN * spanned[0]:
-        if model is None:
-            raise ValueError("sizes within a factor of 4 do not tell latency from bandwidth: give a model")
-        ratio = seconds / model(sizes)
-        middle = float(np.median(ratio))
-        low, high = np.quantile(ratio / middle, (0.1, 0.9))
-        return Fitted(
-            pieces=None, scaled=middle, shape=model, low=float(low), high=float(high), spanned=spanned
-        )
-    pieces = _robust(*_medians(sizes, seconds))
-    low, high = np.quantile(seconds / pieces.seconds(sizes), (0.1, 0.9))
-    return Fitted(pieces=pieces, scaled=1.0, shape=None, low=float(low), high=float(high), spanned=spanned)
+    if sizes.max() >= LEAST_SPAN * sizes.min():
+        return _robust(*_medians(sizes, seconds)).seconds
+    if model is None:
+        raise ValueError("sizes within a factor of 4 do not tell latency from bandwidth: give a model")
+    scale = float(np.median(seconds / model(sizes)))
+    return lambda wanted: scale * model(np.asarray(wanted, np.float64))
 
 
 def _medians(sizes: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

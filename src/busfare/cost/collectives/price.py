@@ -52,14 +52,12 @@ def price_collectives(
         raise InputError(f"collective {unknown[0]!r}: not known; one of {', '.join(KINDS)}")
     if sizes.shape != (len(kinds),) or not np.all(np.isfinite(sizes) & (sizes >= 0)):
         raise InputError("collectives: give one size in bytes, 0 or more, for each")
-    place = {kind: n for n, kind in enumerate(named)}
-    of = np.fromiter((place[kind] for kind in kinds), np.intp, len(kinds))
-    seconds, bus = np.empty(len(sizes)), np.empty(len(sizes))
-    low, high = np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
-    texts: NDArray[np.object_] = np.full((2, len(sizes)), None, object)
+    of = np.array(kinds, object)
+    seconds, bus, low, high = np.full((4, len(sizes)), np.nan)
+    algorithm, protocol = np.full((2, len(sizes)), None, object)
     rungs: dict[str, str] = {}
     for kind in named:
-        rows = np.flatnonzero(of == place[kind])
+        rows = np.flatnonzero(of == kind)
         own = sizes[rows]
         curve = next((c for c in fabric.curves if c.kind == kind), None) if measured else None
         rungs[kind] = "probed" if curve else fabric.rung
@@ -68,13 +66,12 @@ def price_collectives(
         else:
             listed = options(fabric, kind)
             seconds[rows], which = _modelled(listed, own)
-            texts[0, rows] = np.array([o.algorithm for o in listed], object)[which]
-            texts[1, rows] = np.array([o.protocol for o in listed], object)[which]
-        for end, held in enumerate((low, high)):
-            held[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own, end)
+            algorithm[rows] = np.array([o.algorithm for o in listed], object)[which]
+            protocol[rows] = np.array([o.protocol for o in listed], object)[which]
+        low[rows], high[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own)
         bus[rows] = bus_factor(kind, fabric.ranks) * own / seconds[rows]
     rung = max(rungs.values(), key=("probed", "datasheet", "typical").index, default=fabric.rung)
-    return CollectivePrices(seconds, low, high, bus, texts[0].tolist(), texts[1].tolist(), rung, rungs)
+    return CollectivePrices(seconds, low, high, bus, algorithm.tolist(), protocol.tolist(), rung, rungs)
 
 
 def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
@@ -97,13 +94,12 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
     return seconds, which
 
 
-def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray, end: int) -> FloatArray:
-    """Lows or highs over the price, by size; NaN where nothing is known."""
+def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray) -> FloatArray:
+    """Lows and highs over the price, by size; NaN where nothing is known. Shape (2, collectives)."""
     what = "collective" if probed else held_with(fabric, kind)
     model, figures = ("fitted", "probed") if probed else ("nccl", "datasheet")
-    found = [range_of(what, model, figures, size) for size in (0.0, *BANDS)]
-    values = np.array([np.nan if one is None else one[end] for one in found])
-    return values[np.searchsorted(BANDS, sizes, side="right")]
+    found = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0.0, *BANDS)]
+    return np.array(found).T[:, np.searchsorted(BANDS, sizes, side="right")]
 
 
 def held_with(fabric: Fabric, kind: str) -> str:
