@@ -53,7 +53,7 @@ class HostCurves(NamedTuple):
     prefetched: Curve
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """What a plan needs to know of a node's first GPU."""
 

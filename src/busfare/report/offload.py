@@ -12,7 +12,6 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 from busfare.plan.machine import Basis
-from busfare.plan.offload.layers import Layers
 from busfare.plan.offload.network import OF_NETWORK, network_of
 from busfare.plan.offload.question import Question, question_of
 from busfare.plan.offload.rank import (
@@ -20,15 +19,13 @@ from busfare.plan.offload.rank import (
     Ranked,
     best_first,
     break_even,
-    copy_seconds,
     link_share,
     ranged,
     residents_of,
     schedules,
-    seconds_of,
     share_hidden,
 )
-from busfare.plan.offload.schedule import MEMORIES, Schedule
+from busfare.plan.offload.schedule import MEMORIES, Layers, Schedule, copy_seconds, seconds_of
 from busfare.results import Predicted
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]

@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.plan.offload.compute import LayerSeconds, cpu_seconds, gpu_seconds
 from busfare.plan.offload.experts import hit_rate_of, streamed_bytes
-from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.schedule import Layers
 from busfare.plan.offload.shapes import (
     Layer,
     Model,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.plan.offload.layers import MOST_LAYERS, Layers
 from busfare.plan.offload.network import Network
-from busfare.plan.offload.schedule import MEMORIES, Memory
+from busfare.plan.offload.schedule import MEMORIES, MOST_LAYERS, Layers, Memory
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
 __all__ = ["MOST_DEPTH", "Question", "question_of"]
