@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_of
+from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_of, work_of
 from busfare.cost.kernels.gemm import gemm_seconds
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.kernels.price import price_kernel, price_kernels
-from busfare.cost.kernels.work import work_of
 from busfare.errors import InputError
 from busfare.node import Gemm, load_node
 from busfare.node.short import node_of_short

@@ -27,6 +27,7 @@ __all__ = [
     "figures_of",
     "finding_between",
     "gain_beside",
+    "range_beside",
     "range_of",
     "ranged",
     "rung_of",
@@ -41,6 +42,11 @@ WIDER = ("probed", "elsewhere", "datasheet")
 RUNGS = {"calibrated": "calibrated", "loggp": "probed"}
 RUNGS |= dict.fromkeys(("datasheet", "ahead", "peak", "envelope"), "datasheet")
 NOTHING_KNOWN = "no held-out data of this kind"
+#: Strategies that were measured as methods of migration.
+METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
+           "streams-pageable": "pageable"}  # fmt: skip
+#: A copy as long as those of strategies that are worth planning.
+LONG_BYTES = 64 << 20
 
 
 class Ranged(NamedTuple):
@@ -141,6 +147,25 @@ def seconds_between(
     known = low is not None and high is not None and np.isfinite([low, high]).all()
     keys = {"low_seconds": low if known else None, "high_seconds": high if known else None, "rung": rung}
     return keys if known else keys | {"reason": reason}
+
+
+def range_beside(
+    strategy: str, seconds: float | None, node: Node, method: str = "", what: str = ""
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`.
+
+    `what`: `offload` or `kv`, whose strategies are memory kinds and layouts.
+    """
+    figures = figures_of(node)
+    method = method or ("" if what else METHODS.get(strategy, ""))
+    name = method or strategy
+    found = range_of(what or ("method" if method else "strategy"), name, figures)
+    if figures == "datasheet" and found is not None:
+        # All of these were run on two kinds of GPU; copies were measured on many.
+        memory = next((kind for kind in ("pageable", "managed") if name.startswith(kind)), "pinned")
+        copies = range_of(memory, "datasheet", figures, LONG_BYTES) or found
+        found = Ranged(min(found.low, copies.low), max(found.high, copies.high))
+    return beside(seconds, found, "datasheet" if figures == "datasheet" else "probed")
 
 
 def gain_beside(gain: float, run: float, change: str, figures: str) -> tuple[float, float]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busfare.advise.amounts import rate, several, size, time
+from busfare.plan.equations import Roofline
 from busfare.plan.machine import Basis
-from busfare.plan.roofline import Roofline
 from busfare.report.blocks import bar, percent, ranges
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.plans import Answer, OnNode, PlanResult, Swept

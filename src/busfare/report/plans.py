@@ -11,15 +11,15 @@ from msgspec import UNSET, Struct, UnsetType, convert, field
 from msgspec.structs import asdict
 
 from busfare.advise import amounts
+from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, read_plan_file, with_options
+from busfare.plan.equations import Roofline, roofline_of
 from busfare.plan.machine import Basis
-from busfare.plan.prediction import range_beside
 from busfare.plan.rank import break_even
 from busfare.plan.recorded import Recorded, as_recorded, recorded_problem
-from busfare.plan.roofline import Roofline, roofline_of
 from busfare.plan.sweep import sweep
 from busfare.results import Predicted
 

@@ -1,14 +1,18 @@
-"""What a kernel does and in which numbers, by its name and the operator that launched it."""
+"""What a kernel is: its class and numbers by its name and the operator that launched it, and what that computes and moves by
+the shapes and types of its inputs as a framework's trace has them.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import tomllib
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["CLASSES", "MEMORY", "class_named", "class_of", "type_named", "type_of"]
+__all__ = ["CLASSES", "MEMORY", "Work", "class_named", "class_of", "type_named", "type_of", "work_of"]
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset({"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer"})
@@ -18,6 +22,13 @@ CLASSES = (
 
 #: Of a name; those of templates may be megabytes.
 MOST_CHARACTERS = 4096
+#: Operators that are one product: where the left and the right matrix are among the inputs.
+_PRODUCTS = {
+    "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "linear": (0, 1),
+    "_scaled_mm": (0, 1), "mv": (0, 1), "addmv": (1, 2), "dot": (0, 1), "_addmm_activation": (1, 2), "_int_mm": (0, 1),
+}  # fmt: skip
+#: Beyond any tensor in any memory.
+MOST = 1 << 48
 
 
 @cache
@@ -77,3 +88,70 @@ def type_named(word: str, kind: str) -> tuple[str, int] | None:
     matrix = kind in ("gemm", "convolution", "attention")
     on_tensor = matrix and plain not in ("fp32", "fp64")
     return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), width
+
+
+class Work(NamedTuple):
+    """Of one kernel; NaN where not known. Bytes are those that have to be moved once."""
+
+    flops: float = math.nan
+    bytes: float = math.nan
+    batch: float = math.nan
+    m: float = math.nan
+    n: float = math.nan
+    k: float = math.nan
+    element_bytes: float = math.nan
+    pipeline: str | None = None
+
+
+@lru_cache(maxsize=65536)
+def work_of(kind: str, operator: str | None, shapes: str | None, types: str | None) -> Work:
+    """The work of a kernel of class `kind` that `operator` launched; nothing where its inputs are not known."""
+    sizes = [_size(size) for size in _listed(shapes)]
+    words = [word for word in _listed(types) if isinstance(word, str)]
+    typed = next((found for word in words if (found := type_named(word, kind))), None)
+    if not operator or not sizes or typed is None:
+        return Work()
+    name, (pipeline, width) = operator.rpartition("::")[2], typed
+    name = name if name.endswith("_mm") else name.rstrip("_")
+    if kind == "gemm" and name in _PRODUCTS:
+        left, right = (sizes[at] if at < len(sizes) else [] for at in _PRODUCTS[name])
+        return _product(left, right, name == "linear", pipeline, float(width))
+    if kind in MEMORY and kind != "optimizer":
+        elements = [math.prod(size) for size in sizes if size]
+        if not elements:
+            return Work()
+        # What is read, and a result as large as the largest of it; a reduction's result is small.
+        written = 0 if kind == "reduction" else max(elements)
+        return Work(bytes=float(width * (sum(elements) + written)), pipeline=pipeline, element_bytes=width)
+    return Work(pipeline=pipeline, element_bytes=width)
+
+
+def _product(left: list[int], right: list[int], transposed: bool, pipeline: str, width: float) -> Work:
+    if not left or not right:
+        return Work()
+    k = left[-1]
+    n = right[0 if transposed else -1] if len(right) > 1 else 1
+    m = left[-2] if len(left) > 1 else 1
+    batch = math.prod(left[:-2])
+    if transposed or len(right) == 2:
+        m, batch = m * batch, 1
+    b, m_, n_, k_ = sides = [float(side) for side in (batch, m, n, k)]
+    if min(sides) < 1 or math.prod(sides) > MOST * 64:
+        return Work()
+    moved = b * (m_ * n_ + m_ * k_ + n_ * k_) * width
+    return Work(2 * b * m_ * n_ * k_, moved, b, m_, n_, k_, width, pipeline)
+
+
+def _listed(text: str | None) -> list[Any]:
+    """The list that a trace has as JSON; empty where it has none."""
+    try:
+        value = json.loads(text) if text else []
+    except ValueError:
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _size(value: Any) -> list[int]:
+    """The sides of a tensor; none where no tensor has such."""
+    whole = isinstance(value, list) and all(type(side) is int and 0 < side <= MOST for side in value)
+    return value if whole and math.prod(value) <= MOST else []

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_named, type_of
+from busfare.cost.kernels.classes import CLASSES, Work, class_named, class_of, type_named, type_of, work_of
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
-from busfare.cost.kernels.work import Work, work_of
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
 from busfare.node import Node

@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 
 from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
+from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.node import Curve, Flow, Node
 from busfare.plan.machine import Basis, Kind, Machine
-from busfare.plan.prediction import range_beside
 from busfare.timeline.program import GpuRules, Mapped, Program
 
 __all__ = [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
+from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.plan.machine import Machine
@@ -19,7 +20,6 @@ from busfare.plan.offload.schedule import (
     pass_seconds,
     seconds_of,
 )
-from busfare.plan.prediction import range_beside
 
 __all__ = [
     "DEPTHS",
