@@ -18,7 +18,7 @@ from busfare.plan.problem import Problem
 from busfare.timeline.program import mapped_seconds
 
 __all__ = [
-    *("Cut", "best_streams", "eq1", "eq2", "eq3", "eq4", "eq5", "eq5_shared", "eq6", "explicit", "hybrid"),
+    *("Cut", "best_streams", "eq1", "eq2", "eq3", "eq4", "eq5_shared", "eq6", "explicit", "hybrid"),
     *("Roofline", "roofline_of"),
 ]
 
@@ -97,15 +97,9 @@ def eq4(cut: Cut) -> FloatArray:
     return np.maximum(cut.all_in + cut.all_out, one_way)
 
 
-def eq5(cut: Cut) -> FloatArray:
-    """[W14 eq 5] Two copy engines, as published: one G each direction throughout."""
-    into = cut.all_in + cut.one_kernel + cut.last_out
-    out = cut.first_in + cut.one_kernel + cut.all_out
-    return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
-
-
 def eq5_shared(cut: Cut) -> FloatArray:
-    """eq 5 with each direction slowed only while the other moves data too. Ours; with slow-downs of 1 it is eq 5.
+    """[W14 eq 5] Two copy engines, with each direction slowed only while the other moves data too, which is ours; with
+    slow-downs of 1 it is eq 5.
 
     W14 puts the slowed G into eq 5 for the whole run, which is too much where one direction has less to move: the rest
     of the longer one has the link to itself. So have the copies in until the first copy out moves a byte.
