@@ -1,5 +1,5 @@
-"""The calibrated model: the recorded run on its own node, each share's way to another, and each part of a copy's time between
-two measured nodes, written out by hand.
+"""The calibrated model: the recorded run on its own node, each share's way to another, and each part of a copy's time
+between two measured nodes, written out by hand.
 """
 
 from __future__ import annotations
