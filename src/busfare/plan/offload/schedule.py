@@ -217,7 +217,7 @@ def pass_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: fl
     return computed
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def seconds_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
     """Seconds of a pass: played where data goes back, by the recurrence otherwise."""
     if layers.back_bytes or schedule.memory == "managed":
