@@ -18,8 +18,18 @@ from busfare.plan.problem import Problem
 from busfare.timeline.program import mapped_seconds
 
 __all__ = [
-    *("Cut", "best_streams", "eq1", "eq2", "eq3", "eq4", "eq5_shared", "eq6", "explicit", "hybrid"),
-    *("Roofline", "roofline_of"),
+    "Cut",
+    "Roofline",
+    "best_streams",
+    "eq1",
+    "eq2",
+    "eq3",
+    "eq4",
+    "eq5_shared",
+    "eq6",
+    "explicit",
+    "hybrid",
+    "roofline_of",
 ]
 
 

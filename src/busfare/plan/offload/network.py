@@ -27,9 +27,14 @@ __all__ = ["OF_NETWORK", "Network", "hit_rate_of", "network_of", "streamed_bytes
 
 #: Options that say nothing without a network.
 OF_NETWORK = (
-    *("type", "context", "batch"),
-    *("only_experts", "cached_experts", "hit_rate"),
-    *("cpu_bandwidth", "cpu_flops"),
+    "type",
+    "context",
+    "batch",
+    "only_experts",
+    "cached_experts",
+    "hit_rate",
+    "cpu_bandwidth",
+    "cpu_flops",
 )
 #: Longer caches and more sequences than any GPU serves.
 MOST_CONTEXT, MOST_BATCH, MOST_CACHED = 1 << 24, 1 << 20, 1 << 24
