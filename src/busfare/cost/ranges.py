@@ -134,10 +134,9 @@ def beside(
     seconds: float | None, ranged: Ranged | None, rung: str | None, reason: str = NOTHING_KNOWN
 ) -> dict[str, Any]:
     """`low_seconds`, `high_seconds` and `rung` of a predicted time; null with a `reason` where no range is known."""
-    ends = (
-        (None, None) if seconds is None or ranged is None else (seconds * ranged.low, seconds * ranged.high)
-    )
-    return seconds_between(*ends, rung, reason)
+    if seconds is None or ranged is None:
+        return seconds_between(None, None, rung, reason)
+    return seconds_between(seconds * ranged.low, seconds * ranged.high, rung)
 
 
 def seconds_between(
