@@ -165,7 +165,9 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     last = out.latency + waits * (out.latency > 0)
     in_place = layout.into == layout.out == "mapped"
     extra = machine.contention.mapped_start(into.size, out.size) if in_place else 0.0
-    return Cut(streams, moving[0], kernel, moving[1], into.latency, last, *gaps, *slowdowns, extra)
+    (gap_in, gap_out), (slow_in, slow_out) = gaps, slowdowns
+    terms = moving[0], kernel, moving[1], into.latency, last, gap_in, gap_out, slow_in, slow_out
+    return Cut(streams, *terms, extra)
 
 
 def closed(cut: Cut, strategy: str, category: Category) -> tuple[FloatArray, str]:
