@@ -143,7 +143,7 @@ def truths() -> Iterator[Truth]:
         if len(table.sizes) > EVEN:
             fitted = fit_collectives(table.sizes[::2], table.seconds[::2])
             for size, actual in zip(table.sizes[1::2][::9], table.seconds[1::2][::9], strict=True):
-                predicted = float(fitted.seconds(np.array([size]))[0])
+                predicted = float(fitted(np.array([size]))[0])
                 yield Truth("probed", "fitted", "collective", int(size), table.name, predicted, actual)
 
 
@@ -156,7 +156,7 @@ def main() -> int:
         predicted = table.modelled
         parts = [table.rows(), table.rows(MIB, GIB), table.rows(MIB, GIB, even=False)]
         shown = [off(predicted[rows], table.seconds[rows]) for rows in parts]
-        fitted = fit_collectives(table.sizes[::2], table.seconds[::2]).seconds(table.sizes)
+        fitted = fit_collectives(table.sizes[::2], table.seconds[::2])(table.sizes)
         odd = parts[2][parts[2] % 2 == 1]
         shown.append(off(fitted[odd], table.seconds[odd]))
         good = not table.name.startswith("vTrain") or (shown[2][0] <= MODELLED and shown[3][0] <= FITTED)

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from busfare.node import load_node
 from busfare.plan.machine import machine_of
 from busfare.plan.offload.compute import gpu_seconds
-from busfare.plan.offload.experts import streamed_bytes
-from busfare.plan.offload.layers import Layers
-from busfare.plan.offload.schedule import Memory, Schedule, pass_seconds
+from busfare.plan.offload.network import streamed_bytes
+from busfare.plan.offload.schedule import Layers, Memory, Schedule, pass_seconds
 from busfare.plan.offload.shapes import read_model, weight_bytes
 
 

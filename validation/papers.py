@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from busfare.cost import model
-from busfare.cost.baselines import effective_bytes
+from busfare.cost.copies import effective_bytes
 from busfare.cost.price import one_copy
 from busfare.node import Flow, Node, load_node
 from busfare.node import link as wire

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_of
+from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_of, work_of
 from busfare.cost.kernels.gemm import gemm_seconds
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.kernels.price import price_kernel, price_kernels
-from busfare.cost.kernels.work import work_of
 from busfare.errors import InputError
 from busfare.node import Gemm, load_node
 from busfare.node.short import node_of_short
+from busfare.report.nodes import kernel_price
 from busfare.trace import read
 from tests.traces import EXAMPLES
 
@@ -198,6 +198,13 @@ def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
     (counted,) = price_kernel(here, there, "other", 1e-3, bytes_=int(2.9e9))
     assert counted.rung == "counters"
     assert counted.seconds == pytest.approx(1e-3 * 2.968 / 4.152, rel=0.12)
+
+
+def test_prices_of_one_kernel_are_rows_of_the_answer() -> None:
+    launch = dict.fromkeys(("grid", "block", "registers", "shared_bytes"))
+    shown = kernel_price(load_node(H200), None, "gemm", H100, "1ms", "fp16", None, "4096,8192,8192", **launch)
+    (row,) = price_kernel(load_node(H100), load_node(H200), "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
+    assert [(one.rung, one.seconds) for one in shown.prices] == [(row.rung, row.seconds)]
 
 
 def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:

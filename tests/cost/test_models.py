@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from busfare.cost import model, model_names, price, trusted
-from busfare.cost.baselines import effective_bytes
+from busfare.cost.copies import effective_bytes
 from busfare.cost.price import one_copy
 from busfare.errors import InputError
 from busfare.node import Gpu, load_node

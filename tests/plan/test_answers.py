@@ -11,8 +11,8 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Problem, machine_of, plan
+from busfare.plan.equations import roofline_of
 from busfare.plan.recorded import recorded_problem
-from busfare.plan.roofline import roofline_of
 from busfare.plan.streams import WITHIN
 from busfare.plan.sweep import faster_link, sweep
 from busfare.report.html import page

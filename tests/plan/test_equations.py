@@ -14,14 +14,21 @@ from busfare.plan.equations import (
     eq2,
     eq3,
     eq4,
-    eq5,
     eq5_shared,
     eq6,
     explicit,
     hybrid,
 )
 
-EQUATIONS = {1: eq1, 2: eq2, 3: eq3, 4: eq4, 5: eq5}
+
+def eq5(cut: Cut) -> np.ndarray:
+    """[W14 eq 5] as published: one G each direction throughout."""
+    into = cut.all_in + cut.one_kernel + cut.last_out
+    out = cut.first_in + cut.one_kernel + cut.all_out
+    return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
+
+
+EQUATIONS = {1: eq1, 2: eq2, 3: eq3, 4: eq4, 5: eq5_shared}
 seconds = st.floats(1e-7, 10)
 gaps = st.floats(1e-8, 1e-4)
 

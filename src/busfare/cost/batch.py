@@ -4,30 +4,34 @@ the path of a batch through a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from busfare.cost.model import Seconds
 from busfare.errors import InputError
 from busfare.node import Flow, Node, Path
 from busfare.node.arrays import FloatArray
 
-__all__ = ["Batch", "batches", "flow_of", "moving_seconds", "path_of", "priced", "stays_on_device"]
+__all__ = [
+    "Batch",
+    "Seconds",
+    "batches",
+    "flow_of",
+    "moving_seconds",
+    "path_of",
+    "priced",
+    "recorded_seconds",
+    "stays_on_device",
+]
 
-#: Kinds that move data over a path.
-_MOVES = ("copy", "migration")
-_HOST_KINDS = ("pageable", "pinned", "managed", "mapped")
-#: The words of the columns, as the small numbers that group fast.
-_WORDS = (*_MOVES, "set", "h2d", "d2h", "d2d", "p2p", *_HOST_KINDS, "device")
-_WORDS_TYPE = pl.Enum(_WORDS)
-_CODE = {word: code for code, word in enumerate(_WORDS)}
-#: In place of a null; no table has so many words.
-NONE = 255
+#: float64 seconds, one an operation; NaN where the model does not apply.
+Seconds = FloatArray
+
+_KINDS = pl.Enum(["copy", "migration", "set"])
+_DIRECTIONS = pl.Enum(["h2d", "d2h", "d2d", "p2p"])
+_MEMORIES = pl.Enum(["pageable", "pinned", "managed", "mapped", "device"])
 
 
 @dataclass(frozen=True)
@@ -48,54 +52,58 @@ class Batch:
     sizes: FloatArray
     copies: FloatArray
 
+    @property
+    def to_peer(self) -> int | None:
+        """The other GPU, where there is one."""
+        return self.peer if self.peer >= 0 else None
+
 
 def batches(operations: pl.DataFrame) -> list[Batch]:
-    """The batches of all copies, migrations and sets of known size; other rows are in none."""
-    return list(_sorted_out(operations))
-
-
-def _sorted_out(operations: pl.DataFrame) -> Iterator[Batch]:
-    kind, direction = _words(operations, "kind"), _words(operations, "direction")
-    direction = np.where(kind == _CODE["set"], _CODE["d2d"], direction)
-    to_gpu, to_host = direction == _CODE["h2d"], direction == _CODE["d2h"]
-    source, destination = _words(operations, "source_memory"), _words(operations, "destination_memory")
-    host_side = np.where(to_gpu, source, np.where(to_host, destination, _CODE["device"]))
-    known = np.isin(host_side, [_CODE[word] for word in _HOST_KINDS])
-    memory = np.where(to_gpu | to_host, np.where(known, host_side, _CODE["pinned"]), _CODE["device"])
-    size = _numbers(operations, "bytes", -1)
-    copies = np.maximum(_numbers(operations, "copy_count", 1), 1)
-    device = np.maximum(_numbers(operations, "device", 0), 0)
-    peer = _numbers(operations, "peer_device", -1)
-    moves = np.isin(kind, [_CODE[word] for word in (*_MOVES, "set")]) & (direction >= 0) & (size >= 0)
-    rows = np.flatnonzero(moves)
-    if len(rows) == 0:
-        return
-    on, device_code = _dense(device[rows])
-    other, peer_code = _dense(peer[rows])
-    words = (kind[rows] * len(_WORDS) + direction[rows]) * len(_WORDS) + memory[rows]
-    group = (words * len(on) + device_code) * len(other) + peer_code
-    present = np.flatnonzero(np.bincount(group)) if len(on) * len(other) <= 64 else np.unique(group)
-    # Ordered by the first row of each, as the operations are.
-    for code in sorted(present.tolist(), key=lambda one: int(np.argmax(group == one))):
-        mine = rows[group == code]
-        first = mine[0]
-        yield Batch(
-            _WORDS[kind[first]],
-            _WORDS[direction[first]],
-            _WORDS[memory[first]],
-            int(device[first]),
-            int(peer[first]),
-            mine,
-            size[mine].astype(np.float64),
-            copies[mine].astype(np.float64),
+    """The batches of all copies, migrations and sets of known size, in the order of their first rows; other rows are in
+    none.
+    """
+    sides = ("h2d", "source_memory"), ("d2h", "destination_memory")
+    host = pl.coalesce(pl.when(pl.col("direction") == way).then(memory) for way, memory in sides)
+    unsaid = host.is_null() | (host == "device")
+    memory = pl.when(unsaid).then(pl.lit("pinned", _MEMORIES)).otherwise(host)
+    found = (
+        operations.select(
+            kind=_words(operations, "kind", _KINDS),
+            direction=_words(operations, "direction", _DIRECTIONS),
+            source_memory=_words(operations, "source_memory", _MEMORIES),
+            destination_memory=_words(operations, "destination_memory", _MEMORIES),
+            device=_numbers(operations, "device", 0).clip(0),
+            peer=_numbers(operations, "peer_device", -1),
+            sizes=_numbers(operations, "bytes", -1),
+            copies=_numbers(operations, "copy_count", 1).clip(1),
         )
+        .with_row_index("rows")
+        .with_columns(direction=pl.when(kind="set").then(pl.lit("d2d", _DIRECTIONS)).otherwise("direction"))
+        .filter(pl.col("kind").is_not_null(), pl.col("direction").is_not_null(), pl.col("sizes") >= 0)
+        .with_columns(
+            memory=pl.when(pl.col("direction").is_in(["h2d", "d2h"]))
+            .then(memory)
+            .otherwise(pl.lit("device", _MEMORIES))
+        )
+        .group_by("kind", "direction", "memory", "device", "peer", maintain_order=True)
+        .agg("rows", pl.col("sizes", "copies").cast(pl.Float64))
+    )
+    measures = zip(*(found[name] for name in ("rows", "sizes", "copies")), strict=True)
+    paths = found.drop("rows", "sizes", "copies").rows()
+    return [Batch(*path, *(one.to_numpy() for one in own)) for path, own in zip(paths, measures, strict=True)]
 
 
-def _dense(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different values, and the place of each of `values` among them; shape (rows,)."""
-    if (values == values[0]).all():
-        return values[:1], np.zeros(len(values), np.int64)
-    return np.unique(values, return_inverse=True)
+def _words(frame: pl.DataFrame, name: str, of: pl.Enum) -> pl.Expr:
+    return pl.col(name).cast(of, strict=False) if name in frame.columns else pl.lit(None, of)
+
+
+def _numbers(frame: pl.DataFrame, name: str, otherwise: int) -> pl.Expr:
+    there = name in frame.columns
+    return (
+        pl.col(name).cast(pl.Int64, strict=False).fill_null(otherwise)
+        if there
+        else pl.lit(otherwise, pl.Int64)
+    )
 
 
 def priced(height: int, found: Iterable[Batch], price: Callable[[Batch], Seconds | None]) -> Seconds:
@@ -155,34 +163,7 @@ def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
     return None if path is None else path.seconds(batch.sizes, flow_of(batch))
 
 
-def _words(frame: pl.DataFrame, name: str) -> NDArray[np.int64]:
-    """The places of a column's words in `_WORDS`, -1 for none; shape (rows,)."""
-    if name not in frame.columns or frame[name].null_count() == frame.height:
-        return np.full(frame.height, -1, np.int64)
-    column = frame[name]
-    if not isinstance(column.dtype, pl.Enum):
-        column = column.cast(_WORDS_TYPE, strict=False)
-    numbers = column.to_physical()
-    if numbers.null_count():
-        numbers = numbers.fill_null(NONE)
-    return np.asarray(_places(column.dtype)[numbers.to_numpy()], np.int64)
-
-
-@lru_cache
-def _places(words: pl.Enum) -> NDArray[np.int64]:
-    """The place in `_WORDS` of each word of a type, -1 for others and behind the last."""
-    places = np.full(NONE + 1, -1, np.int64)
-    for number, word in enumerate(words.categories):
-        places[number] = _CODE.get(word, -1)
-    return places
-
-
-def _numbers(frame: pl.DataFrame, name: str, otherwise: int) -> NDArray[np.int64]:
-    if name not in frame.columns or frame[name].null_count() == frame.height:
-        return np.full(frame.height, otherwise, np.int64)
-    column = frame[name]
-    if column.dtype not in (pl.Int64, pl.Int32):
-        column = column.cast(pl.Int64, strict=False)
-    if column.null_count():
-        column = column.fill_null(otherwise)
-    return column.to_numpy().astype(np.int64, copy=False)
+def recorded_seconds(operations: pl.DataFrame) -> FloatArray:
+    """Seconds that each row took; NaN where the trace lacks an end or has it before the start."""
+    taken = (operations["end_ns"] - operations["start_ns"]).cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return np.where(taken >= 0, taken * 1e-9, np.nan)

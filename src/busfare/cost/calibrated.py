@@ -11,12 +11,21 @@ copy engine busy, of pageable ones that were staged while they ran what the two 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Batch, batches, moving_seconds, priced, stays_on_device
-from busfare.cost.latency import Latency, of_node, of_trace
-from busfare.cost.model import Seconds
+from busfare.cost.batch import (
+    Batch,
+    Seconds,
+    batches,
+    moving_seconds,
+    priced,
+    recorded_seconds,
+    stays_on_device,
+)
+from busfare.cost.latency import of_node, of_trace
 from busfare.cost.pageable import copy_ratio, copying_seconds_per_byte, measured_copy, staged_seconds
 from busfare.errors import InputError
 from busfare.node import Curve, Memory, Node
@@ -47,59 +56,80 @@ class Calibrated:
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
         """Seconds of every recorded copy on `node`: its recorded time where that is the node it was recorded on."""
-        recorded, found = _recorded_seconds(operations), batches(operations)
+        recorded, found = recorded_seconds(operations), batches(operations)
         before = of_trace(operations, found)
         after = of_node(self._latency_from) if self._latency_from is not None else before
-        return priced(
-            operations.height,
-            found,
-            lambda batch: self._price(batch, node, recorded[batch.rows], before, after),
-        )
 
-    def _price(
-        self, batch: Batch, node: Node, recorded: FloatArray, before: Latency, after: Latency
-    ) -> Seconds | None:
-        overhead = np.minimum(recorded, batch.copies * before.of(batch))
-        rest = recorded - overhead
-        if self._latency_from is None and node != self._old:
-            carried = _carried(batch, recorded, overhead, self._old, node)
-            if carried is not None:
-                return carried
-        old_link, new_link = moving_seconds(batch, self._old), moving_seconds(batch, node)
-        if old_link is None or new_link is None:
-            return None
-        link = np.minimum(old_link, rest)
-        moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
-        if batch.memory == "pageable" and not stays_on_device(batch, node):
-            sizes = np.maximum(batch.sizes, 1.0)
-            copying = copying_seconds_per_byte(sizes, rest, link / sizes)
-            moved = staged_seconds(sizes, moved / sizes, copying * copy_ratio(sizes, self._old, node))
-        else:
-            moved = moved + (rest - link) * _memory_ratio(self._old, node)
-        return overhead * (after.of(batch) / before.of(batch)) + moved
+        def price(batch: Batch) -> Seconds | None:
+            own = recorded[batch.rows]
+            overhead = np.minimum(own, batch.copies * before.of(batch))
+            if self._latency_from is None and node != self._old:
+                carried = _carried(batch, own, overhead, _Nodes(self._old, node))
+                if carried is not None:
+                    return carried
+            moved = _by_shares(batch, own - overhead, self._old, node)
+            return None if moved is None else overhead * (after.of(batch) / before.of(batch)) + moved
+
+        return priced(operations.height, found, price)
 
 
-def _carried(
-    batch: Batch, recorded: FloatArray, overhead: FloatArray, old: Node, new: Node
-) -> FloatArray | None:
-    """Seconds on `new` of copies recorded on `old`, shape (rows,); None where the path was not measured on both.
+def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArray | None:
+    """What is left of recorded times without their overhead, on another node: link and host share by the data sheets."""
+    old_link, new_link = moving_seconds(batch, old), moving_seconds(batch, new)
+    if old_link is None or new_link is None:
+        return None
+    link = np.minimum(old_link, rest)
+    moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
+    if batch.memory == "pageable" and not stays_on_device(batch, new):
+        sizes = np.maximum(batch.sizes, 1.0)
+        copying = copying_seconds_per_byte(sizes, rest, link / sizes)
+        return staged_seconds(sizes, moved / sizes, copying * copy_ratio(sizes, old, new))
+    return moved + (rest - link) * _memory_ratio(old, new)
+
+
+def _memory_ratio(old: Node, new: Node) -> float:
+    """How much longer the new node's host memory takes over a byte; 1 where either data sheet is silent."""
+    rates = [
+        next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
+        for node in (old, new)
+    ]
+    return rates[0] / rates[1] if rates[0] is not None and rates[1] is not None else 1.0
+
+
+class _Nodes(NamedTuple):
+    """Where a trace was recorded, and where it is to run."""
+
+    old: Node
+    new: Node
+
+    def curves(
+        self, direction: str, memory: str, device: int = 0, peer: int | None = None
+    ) -> tuple[Curve, Curve] | None:
+        """The curves of one path on both; None where either was not measured."""
+        here, there = (node.curve(direction, memory, device, peer) for node in self)
+        return None if here is None or there is None else (here, there)
+
+
+def _carried(batch: Batch, recorded: FloatArray, overhead: FloatArray, nodes: _Nodes) -> FloatArray | None:
+    """Seconds on the new node of recorded copies, shape (rows,); None where the path was not measured on both.
 
     What happened to one copy among its like (of the same path and size) does not happen to the same one elsewhere: each
     takes their mean.
     """
     if batch.kind not in ("copy", "migration"):
         return None
-    peer = batch.peer if batch.peer >= 0 else None
-    engines = _on_both(batch.direction, _engine_memory(batch), batch.device, peer, old, new)
+    by_host, path = batch.direction in ("h2d", "d2h"), (batch.device, batch.to_peer)
+    mapped = batch.kind == "copy" and batch.memory == "mapped"
+    memory = "device" if not by_host else "mapped" if mapped else "pinned"
+    engines = nodes.curves(batch.direction, memory, *path)
     if engines is None:
         return None
     recorded, overhead = (_mean_of_their_size(batch, seconds) for seconds in (recorded, overhead))
-    by_engine = np.maximum(
-        overhead + (recorded - overhead) * _bytes_ratio(batch.sizes, *engines), LEAST_SHARE * recorded
-    )
-    if batch.kind == "migration" or batch.memory != "pageable" or batch.direction not in ("h2d", "d2h"):
+    bytes_taken = (recorded - overhead) * _bytes_ratio(batch.sizes, *engines)
+    by_engine = np.maximum(overhead + bytes_taken, LEAST_SHARE * recorded)
+    if batch.kind == "migration" or batch.memory != "pageable" or not by_host:
         return by_engine
-    hosts = _on_both(batch.direction, "pageable", batch.device, peer, old, new)
+    hosts = nodes.curves(batch.direction, "pageable", *path)
     if hosts is None:
         return None
     staged = recorded > STAGED_OUTSIDE * engines[0].seconds(np.maximum(batch.sizes, 1.0))
@@ -114,20 +144,6 @@ def _mean_of_their_size(batch: Batch, seconds: FloatArray) -> FloatArray:
     sums = np.bincount(alike, np.where(timed, seconds, 0.0))
     means: FloatArray = sums / np.maximum(np.bincount(alike, timed), 1)
     return np.where(timed, means[alike], np.nan)
-
-
-def _engine_memory(batch: Batch) -> str:
-    if batch.direction not in ("h2d", "d2h"):
-        return "device"
-    return "pinned" if batch.memory in ("pageable", "managed") or batch.kind == "migration" else batch.memory
-
-
-def _on_both(
-    direction: str, memory: str, device: int, peer: int | None, old: Node, new: Node
-) -> tuple[Curve, Curve] | None:
-    """The curves of one path on both nodes; None where either was not measured."""
-    here, there = (node.curve(direction, memory, device, peer) for node in (old, new))
-    return None if here is None or there is None else (here, there)
 
 
 def _bytes_ratio(sizes: FloatArray, here: Curve, there: Curve) -> FloatArray:
@@ -157,7 +173,7 @@ def how_staged(direction: str, old: Node, new: Node) -> str:
     """By what pageable copies of one direction, recorded on `old`, change on `new`, in words."""
     if old == new:
         return "as recorded"
-    if all(_on_both(direction, memory, 0, None, old, new) for memory in ("pinned", "pageable")):
+    if all(_Nodes(old, new).curves(direction, memory) for memory in ("pinned", "pageable")):
         return "by what was measured of them on both nodes"
     rates = [(node.name, measured_copy(node)) for node in (old, new)]
     if missing := [name for name, rate in rates if rate is None]:
@@ -165,20 +181,3 @@ def how_staged(direction: str, old: Node, new: Node) -> str:
     return "staged at the recorded pace, changed as " + " to ".join(
         f"{(rate or 0.0) / 1e9:.3g} GB/s (measured, {name})" for name, rate in rates
     )
-
-
-def _memory_ratio(old: Node, new: Node) -> float:
-    """How much longer the new node's host memory takes over a byte; 1 where either data sheet is silent."""
-    rates = [
-        next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
-        for node in (old, new)
-    ]
-    return rates[0] / rates[1] if rates[0] is not None and rates[1] is not None else 1.0
-
-
-def _recorded_seconds(operations: pl.DataFrame) -> FloatArray:
-    """Seconds that each row took; NaN where the trace lacks an end or has it before the start."""
-    taken = (operations["end_ns"] - operations["start_ns"]).cast(pl.Float64).fill_null(
-        np.nan
-    ).to_numpy() * 1e-9
-    return np.where(taken >= 0, taken, np.nan)

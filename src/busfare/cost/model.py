@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
-from importlib import import_module
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 import polars as pl
 
+from busfare.cost.batch import Seconds
+from busfare.cost.calibrated import Calibrated
+from busfare.cost.copies import FORMULAS, ByFormula
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.node.arrays import FloatArray
 
 __all__ = ["GROUP", "CostModel", "Seconds", "as_copies_of", "model", "model_names"]
 
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"
-#: Module here and class of each; imported when it is asked for.
-_BUILT_IN = {
-    "datasheet": ("datasheet", "Datasheet"),
-    "calibrated": ("calibrated", "Calibrated"),
-    "loggp": ("loggp", "Loggp"),
-    "ahead": ("baselines", "Ahead"),
-    "peak": ("baselines", "Peak"),
-    "envelope": ("baselines", "Envelope"),
-}
-#: float64 seconds, one an operation; NaN where the model does not apply.
-Seconds = FloatArray
 
 
 class CostModel(Protocol):
@@ -47,6 +39,16 @@ class CostModel(Protocol):
         ...
 
 
+Factory = Callable[..., CostModel]
+_BY_FORMULA: dict[str, Factory] = {name: partial(ByFormula, name) for name in FORMULAS}
+#: The one for machines that nobody measured first, then that for a recorded trace.
+_BUILT_IN: dict[str, Factory] = {
+    "datasheet": _BY_FORMULA["datasheet"],
+    "calibrated": Calibrated,
+    **_BY_FORMULA,
+}
+
+
 def _plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in _BUILT_IN}
 
@@ -62,9 +64,7 @@ def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | No
     Raises InputError naming the known models, or saying why a plug-in cannot be used.
     """
     if name in _BUILT_IN:
-        module, made = _BUILT_IN[name]
-        built_in: Callable[..., CostModel] = getattr(import_module(f"busfare.cost.{module}"), made)
-        return built_in(latency_from=latency_from, recorded_on=recorded_on)
+        return _BUILT_IN[name](latency_from=latency_from, recorded_on=recorded_on)
     factory = _loaded(name)
     try:
         return factory(latency_from=latency_from, recorded_on=recorded_on)
@@ -72,11 +72,9 @@ def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | No
         raise InputError(f"model {name!r}: its plug-in cannot be made ({error}); mend or remove it") from None
 
 
-def _loaded(name: str) -> Callable[..., CostModel]:
+def _loaded(name: str) -> Factory:
     point = _plugins().get(name)
     if point is None:
-        import difflib
-
         near = difflib.get_close_matches(name, model_names(), 1)
         mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(model_names())}"
         raise InputError(f"model {name!r}: not known; {mend}")

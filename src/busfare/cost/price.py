@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
@@ -13,11 +13,10 @@ from busfare.cost.pageable import measured_copy
 from busfare.cost.ranges import ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.node import Cpu, Node
+from busfare.node.curve import Direction, MemoryKind
 
 __all__ = ["one_copy", "price", "trusted"]
 
-DIRECTIONS = ("h2d", "d2h", "d2d", "p2p")
-MEMORY_KINDS = ("pageable", "pinned", "managed", "mapped", "device")
 #: What is said of copies that no file has a rate for: between two memories, and within one.
 UNMEASURED = (
     "the rate of pageable copies was not measured here; published large ones move 1.6 to 33 GB/s",
@@ -76,9 +75,9 @@ def price(
 
     Raises InputError for a direction, memory kind or size that no copy has.
     """
-    for what, value, known in (("direction", direction, DIRECTIONS), ("memory", memory, MEMORY_KINDS)):
-        if value not in known:
-            raise InputError(f"{what} {value!r}: not known; one of {', '.join(known)}")
+    for what, value, known in (("direction", direction, Direction), ("memory", memory, MemoryKind)):
+        if value not in get_args(known):
+            raise InputError(f"{what} {value!r}: not known; one of {', '.join(get_args(known))}")
     if not 0 <= bytes_ <= MOST_BYTES:
         raise InputError(f"bytes {bytes_}: give a size from 0 to {MOST_BYTES}")
     operations = one_copy(direction, memory, [bytes_])

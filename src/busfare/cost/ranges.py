@@ -27,6 +27,7 @@ __all__ = [
     "figures_of",
     "finding_between",
     "gain_beside",
+    "range_beside",
     "range_of",
     "ranged",
     "rung_of",
@@ -35,23 +36,17 @@ __all__ = [
 
 FILE = Path(__file__).with_suffix(".toml")
 #: What figures of a node are taken from, and where held-out data is looked for when there is none of them: wider and wider.
-WIDER = {
-    "probed": ("probed", "elsewhere", "datasheet"),
-    "elsewhere": ("elsewhere", "datasheet"),
-    "datasheet": ("datasheet",),
-}
-#: Built-in models and the rung of their prices.
-RUNGS = {
-    "calibrated": "calibrated",
-    "loggp": "probed",
-    "datasheet": "datasheet",
-    "ahead": "datasheet",
-    "peak": "datasheet",
-    "envelope": "datasheet",
-}
-#: Models whose errors are taken to be no larger than those of data sheets, where nobody has measured them.
-ABOVE = ("calibrated", "loggp")
+WIDER = ("probed", "elsewhere", "datasheet")
+#: Built-in models and the rung of their prices. Errors of those on other rungs than the data sheet's are taken to be no
+#: larger than its errors where nobody has measured them.
+RUNGS = {"calibrated": "calibrated", "loggp": "probed"}
+RUNGS |= dict.fromkeys(("datasheet", "ahead", "peak", "envelope"), "datasheet")
 NOTHING_KNOWN = "no held-out data of this kind"
+#: Strategies that were measured as methods of migration.
+METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
+           "streams-pageable": "pageable"}  # fmt: skip
+#: A copy as long as those of strategies that are worth planning.
+LONG_BYTES = 64 << 20
 
 
 class Ranged(NamedTuple):
@@ -78,12 +73,9 @@ def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
 
 
 def _probed(node: Node, memory: str) -> bool:
-    for direction in ("h2d", "d2h"):
-        curve = node.curve(direction, memory)
-        source = node.provenance(curve, "gap_per_byte_s") if curve is not None else None
-        if source is None or not source.cite.startswith("busfare probe"):
-            return False
-    return True
+    curves = [node.curve(direction, memory) for direction in ("h2d", "d2h")]
+    sources = [curve and node.provenance(curve, "gap_per_byte_s") for curve in curves]
+    return all(source and source.cite.startswith("busfare probe") for source in sources)
 
 
 @cache
@@ -101,8 +93,9 @@ def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged
     """The range of `what` (a memory kind, `run`, `change`: the run after it, `strategy` or `method`) by `model` (of
     strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where none have.
     """
-    for wider in WIDER[figures]:
-        for name in (model, "any", "datasheet") if model in ABOVE else (model, "any"):
+    above = RUNGS.get(model, "datasheet") != "datasheet"
+    for wider in WIDER[WIDER.index(figures) :]:
+        for name in (model, "any", *(["datasheet"] if above else [])):
             bands = _table().get((what, name, wider), ())
             found = next((ranged for least, most, ranged in bands if least <= bytes_ < most), None)
             if found is not None:
@@ -153,6 +146,25 @@ def seconds_between(
     known = low is not None and high is not None and np.isfinite([low, high]).all()
     keys = {"low_seconds": low if known else None, "high_seconds": high if known else None, "rung": rung}
     return keys if known else keys | {"reason": reason}
+
+
+def range_beside(
+    strategy: str, seconds: float | None, node: Node, method: str = "", what: str = ""
+) -> dict[str, Any]:
+    """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`.
+
+    `what`: `offload` or `kv`, whose strategies are memory kinds and layouts.
+    """
+    figures = figures_of(node)
+    method = method or ("" if what else METHODS.get(strategy, ""))
+    name = method or strategy
+    found = range_of(what or ("method" if method else "strategy"), name, figures)
+    if figures == "datasheet" and found is not None:
+        # All of these were run on two kinds of GPU; copies were measured on many.
+        memory = next((kind for kind in ("pageable", "managed") if name.startswith(kind)), "pinned")
+        copies = range_of(memory, "datasheet", figures, LONG_BYTES) or found
+        found = Ranged(min(found.low, copies.low), max(found.high, copies.high))
+    return beside(seconds, found, "datasheet" if figures == "datasheet" else "probed")
 
 
 def gain_beside(gain: float, run: float, change: str, figures: str) -> tuple[float, float]:

@@ -112,6 +112,6 @@ def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatA
 
         if not len(rows):
             return model(wanted)
-        return fit_collectives(sizes[rows], np.asarray(job.transfer_ns[rows] * NS), model).seconds(wanted)
+        return fit_collectives(sizes[rows], np.asarray(job.transfer_ns[rows] * NS), model)(wanted)
 
     return of_kind

@@ -1,4 +1,5 @@
-"""The closed forms of overlap [W14 eq 1–6], of the explicit copy, and of the number of streams.
+"""The closed forms of overlap [W14 eq 1–6], of the explicit copy, of the number of streams, and the roofline extended by
+the host link: three bounds on a kernel's performance [W14 §III-A].
 
 Every time is in seconds. The arrays of a `Cut` broadcast against each other, so that one call answers for many kernels
 and many numbers of streams at once. Nothing is raised.
@@ -6,25 +7,29 @@ and many numbers of streams at once. Nothing is raised.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from busfare.node.arrays import FloatArray
+from busfare.plan.machine import Machine
+from busfare.plan.problem import Problem
 from busfare.timeline.program import mapped_seconds
 
 __all__ = [
     "Cut",
+    "Roofline",
     "best_streams",
     "eq1",
     "eq2",
     "eq3",
     "eq4",
-    "eq5",
     "eq5_shared",
     "eq6",
     "explicit",
     "hybrid",
+    "roofline_of",
 ]
 
 
@@ -102,15 +107,9 @@ def eq4(cut: Cut) -> FloatArray:
     return np.maximum(cut.all_in + cut.all_out, one_way)
 
 
-def eq5(cut: Cut) -> FloatArray:
-    """[W14 eq 5] Two copy engines, as published: one G each direction throughout."""
-    into = cut.all_in + cut.one_kernel + cut.last_out
-    out = cut.first_in + cut.one_kernel + cut.all_out
-    return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
-
-
 def eq5_shared(cut: Cut) -> FloatArray:
-    """eq 5 with each direction slowed only while the other moves data too. Ours; with slow-downs of 1 it is eq 5.
+    """[W14 eq 5] Two copy engines, with each direction slowed only while the other moves data too, which is ours; with
+    slow-downs of 1 it is eq 5.
 
     W14 puts the slowed G into eq 5 for the whole run, which is too much where one direction has less to move: the rest
     of the longer one has the link to itself. So have the copies in until the first copy out moves a byte.
@@ -181,3 +180,59 @@ def best_streams(equation: int, cut: Cut) -> FloatArray:
         5: (np.where(in_leads, out, into) + kernel, np.where(in_leads, gap_in, gap_out)),
     }.get(equation, (kernel, np.zeros_like(kernel)))
     return np.asarray(np.maximum(1.0, np.sqrt(hidden / np.where(gap > 0, gap, np.nan))))
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Intensities are flops per byte, bandwidths bytes per second, the rest flops per second.
+
+    `data_intensity`: flops per byte that crosses the link once; `operational_intensity`: per byte of device memory.
+    `link_bytes_per_s` is both ways one after the other, `duplex_bytes_per_s` both at once: W14 has one bandwidth, but
+    a bound must let both directions run.
+    """
+
+    data_intensity: float
+    operational_intensity: float
+    peak: float
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    duplex_bytes_per_s: float
+    roof: float
+    full_overlap: float
+    no_overlap: float
+    mapped: float
+
+
+def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:
+    """The bounds of `problem`; None where its flops, or the GPU's rates, are not known.
+
+    Without `device_bytes` each element is taken to be read or written once. Bytes are those of the problem, mapped
+    ones times their accesses.
+    """
+    gpu = machine.gpu
+    peak, memory = gpu.flops_per_s, gpu.memory_bandwidth_bytes_per_s
+    flops = problem.flops
+    if flops is None or peak is None or memory is None:
+        return None
+    moved = problem.h2d_bytes + problem.d2h_bytes
+    device = problem.device_bytes or moved
+    into = problem.h2d_bytes * machine.h2d.copy.long_gap_per_byte_s
+    out = problem.d2h_bytes * machine.d2h.copy.long_gap_per_byte_s
+    if into + out <= 0:
+        return None
+    data_intensity, operational = flops / moved, flops / device
+    link, duplex = moved / (into + out), moved / max(into, out)
+    roof = min(peak, memory * operational)
+    accessed = max(into * problem.accesses_in, out * problem.accesses_out)
+    return Roofline(
+        data_intensity,
+        operational,
+        peak,
+        memory,
+        link,
+        duplex,
+        roof,
+        full_overlap=min(roof, duplex * data_intensity),
+        no_overlap=flops / (moved / link + flops / roof),
+        mapped=min(peak, flops / accessed),
+    )

@@ -6,19 +6,21 @@ Measured figures of the node come first, then its data sheet, then estimates; `b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
-from busfare.cost.pageable import CACHE_BYTES, SERIAL_BYTES, copy_seconds_per_byte
-from busfare.node import Contention, Cpu, Curve, Flow, Gpu, Node
+from busfare.cost.pageable import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte
+from busfare.node import Contention, Curve, Flow, Gpu, Node
+from busfare.node.curve import MemoryKind
 
 __all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
+Way = Literal["h2d", "d2h"]
 Kind = Literal["recorded", "measured", "data-sheet", "estimated", "assumed"]
 #: What page faults add to each byte, over the link's own time, and the first fault [cwpearson/ms-thesis, Comm|Scope
 #: NUMAUM_Coherence: P100 on PCIe 3 31 and 160 ps/B, V100 on 3 NVLinks 40 and 90 ps/B; rounded middle].
@@ -53,7 +55,7 @@ class HostCurves(NamedTuple):
     prefetched: Curve
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """What a plan needs to know of a node's first GPU."""
 
@@ -94,20 +96,12 @@ class Machine:
 
 def machine_of(node: Node) -> Machine:
     """The parameters of `node`'s first GPU and its host link. Raises InputError where no host memory reaches it."""
-    gpu = node.gpu(0)
+    gpu, contention = node.gpu(0), node.contention()
     category, why = _category_of(gpu)
-    h2d, h2d_basis = _curves(node, "h2d", "read")
-    d2h, d2h_basis = _curves(node, "d2h", "write")
-    contention = node.contention()
-    return Machine(
-        node,
-        gpu,
-        category,
-        h2d,
-        d2h,
-        contention,
-        (why, *h2d_basis, *d2h_basis, *_contention_basis(contention)),
-    )
+    basis = [why]
+    h2d, d2h = _curves(node, "h2d", basis), _curves(node, "d2h", basis)
+    basis += _contention_basis(contention)
+    return Machine(node, gpu, category, h2d, d2h, contention, tuple(basis))
 
 
 def _migrates_on_fault(gpu: Gpu) -> bool:
@@ -117,24 +111,22 @@ def _migrates_on_fault(gpu: Gpu) -> bool:
 
 def _category_of(gpu: Gpu) -> tuple[Category, Basis]:
     """The device's category [W14 §IV], and why."""
-    fermi = (gpu.compute_capability or "").startswith("2.")
+    if gpu.implicit_synchronization or (gpu.compute_capability or "").startswith("2."):
+        why = "the node file says so" if gpu.implicit_synchronization else "Fermi architecture"
+        basis = Basis("device", "implicit synchronisation", "", "data-sheet", why)
+        return "implicit-synchronization", basis
     category: Category = "one-copy-engine" if gpu.copy_engines == 1 else "two-copy-engines"
-    kind: Kind = "data-sheet"
-    why = f"copy_engines = {gpu.copy_engines}"
-    if gpu.implicit_synchronization or fermi:
-        category, why = "implicit-synchronization", "Fermi architecture" if fermi else "the node file says so"
-    elif gpu.copy_engines is None:
-        kind, why = "assumed", "the node file does not say"
-    names = {"implicit-synchronization": "implicit synchronisation", "one-copy-engine": "one copy engine"}
-    return category, Basis("device", names.get(category, "two copy engines"), "", kind, why)
+    kind: Kind = "assumed" if gpu.copy_engines is None else "data-sheet"
+    why = "the node file does not say" if gpu.copy_engines is None else f"copy_engines = {gpu.copy_engines}"
+    return category, Basis("device", category.replace("-", " "), "", kind, why)
 
 
-def _curves(node: Node, direction: Literal["h2d", "d2h"], flow: Flow) -> tuple[HostCurves, list[Basis]]:
-    copy, basis = _copy_curve(node, direction, flow)
-    start, long = copy.latency_overhead_s[0], copy.long_gap_per_byte_s
-    gpu = node.gpu(0)
+def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
+    """What carries data one way; adds what that rests on."""
+    copy = _copy_curve(node, direction, basis)
+    start, long, gpu = copy.latency_overhead_s[0], copy.long_gap_per_byte_s, node.gpu(0)
 
-    def line(memory: Any, latency: float, gap: float) -> Curve:
+    def line(memory: MemoryKind, latency: float, gap: float) -> Curve:
         return Curve(direction=direction, memory=memory, latency_overhead_s=(latency,), gap_per_byte_s=(gap,))
 
     mapped, kind, why = node.curve(direction, "mapped"), "measured", f"[[measured]] of {node.name}"
@@ -142,51 +134,43 @@ def _curves(node: Node, direction: Literal["h2d", "d2h"], flow: Flow) -> tuple[H
         mapped, kind, why = line("mapped", start, 0.0), "data-sheet", "CPU and GPU share one memory"
     elif mapped is None:
         # [W14 eq 6] takes the copies' own L+o and G.
-        gap = long / node.contention().mapped.of(direction)
-        mapped, kind, why = (
-            line("mapped", start, gap),
-            "estimated",
-            "that of copies [W14 eq 6], as typical of the GPU",
-        )
+        mapped = line("mapped", start, long / node.contention().mapped.of(direction))
+        kind, why = "estimated", "that of copies [W14 eq 6], as typical of the GPU"
     basis.append(Basis(f"G {direction} mapped", mapped.long_gap_per_byte_s, "s/B", kind, why))  # type: ignore[arg-type]
     pageable = node.curve(direction, "pageable") or _staged_curve(node, copy)
     faulted = node.curve(direction, "managed", faults=True) or line(
         "managed", FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
     )
     # Before Pascal the driver moves whole managed allocations at the launch.
-    return HostCurves(
-        copy,
-        pageable,
-        mapped,
-        faulted if _migrates_on_fault(gpu) else pageable,
-        node.curve(direction, "managed") or line("managed", PREFETCH_LATENCY_S, long),
-    ), basis
+    faulted = faulted if _migrates_on_fault(gpu) else pageable
+    prefetched = node.curve(direction, "managed") or line("managed", PREFETCH_LATENCY_S, long)
+    return HostCurves(copy, pageable, mapped, faulted, prefetched)
 
 
-def _copy_curve(node: Node, direction: Literal["h2d", "d2h"], flow: Flow) -> tuple[Curve, list[Basis]]:
+def _copy_curve(node: Node, direction: Way, basis: list[Basis]) -> Curve:
     """L+o, G and g of pinned copies."""
-    known = of_node(node).seconds
+    known, least = of_node(node).seconds, DEFAULT_LATENCY_S[direction]
     latency = known.get((direction, "pinned"), known.get((direction, "pageable")))
-    curve, cite = node.curve(direction, "pinned"), f"[[measured]] of {node.name}"
-    kinds: list[tuple[Kind, str]] = [("measured", cite)] * 3
+    measured: tuple[Kind, str] = ("measured", f"[[measured]] of {node.name}")
+    first, moving, further = measured, measured, measured
     if latency is None:
-        latency = DEFAULT_LATENCY_S[direction]
-        kinds[0] = ("estimated", "W14 table I: g, the copy engine's own start")
-    gap, source = _data_sheet_gap(node, flow)
+        latency, first = least, ("estimated", "W14 table I: g, the copy engine's own start")
+    curve = node.curve(direction, "pinned")
     if curve is None:
+        gap, source = _data_sheet_gap(node, "read" if direction == "h2d" else "write")
         curve = Curve(
             direction=direction, memory="pinned", latency_overhead_s=(latency,), gap_per_byte_s=(gap,)
         )
-        kinds[1] = ("data-sheet", source)
+        moving = ("data-sheet", source)
     if not curve.issue_interval_s:
-        least = min(DEFAULT_LATENCY_S[direction], latency or DEFAULT_LATENCY_S[direction])
-        curve = msgspec.structs.replace(curve, issue_interval_s={1: least})
-        kinds[2] = ("estimated", "W14 table I (GTX Titan), no more than L+o")
-    values = (latency, curve.long_gap_per_byte_s, float(curve.issue_interval(1)))
-    return curve, [
-        Basis(f"{name} {direction}", value, unit, *kind)
-        for name, value, unit, kind in zip(("L+o", "G", "g"), values, ("s", "s/B", "s"), kinds, strict=True)
+        curve = msgspec.structs.replace(curve, issue_interval_s={1: min(least, latency or least)})
+        further = ("estimated", "W14 table I (GTX Titan), no more than L+o")
+    basis += [
+        Basis(f"L+o {direction}", latency, "s", *first),
+        Basis(f"G {direction}", curve.long_gap_per_byte_s, "s/B", *moving),
+        Basis(f"g {direction}", float(curve.issue_interval(1)), "s", *further),
     ]
+    return curve
 
 
 def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
@@ -219,8 +203,7 @@ def _contention_basis(c: Contention) -> list[Basis]:
 def _staged_curve(node: Node, copy: Curve) -> Curve:
     """`busfare.cost.pageable` as pieces: chunk by chunk up to 1 MiB, both at once beyond, slower beyond the cache."""
     latency, link = copy.latency_overhead_s[0], copy.long_gap_per_byte_s
-    cpu = next((c for c in node.components if isinstance(c, Cpu)), None)
-    cache = max(int((cpu and cpu.cache_bytes) or CACHE_BYTES), int(SERIAL_BYTES) + 1)
+    cache = max(int(cache_bytes(node)), int(SERIAL_BYTES) + 1)
     cached, beyond = (float(p) for p in copy_seconds_per_byte(np.array([SERIAL_BYTES, 1e18]), node))
     starts = [latency + SERIAL_BYTES * (link + gap - max(link, gap)) for gap in (cached, beyond)]
     return Curve(

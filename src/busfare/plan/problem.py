@@ -1,11 +1,11 @@
-"""The question that a plan answers: what moves, what is computed, and how it may be cut."""
+"""The question that a plan answers: what moves, what is computed, and how it may be cut; and what one strategy takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["ACCESSES", "MOST_STREAMS", "Accesses", "Problem", "Step"]
+__all__ = ["ACCESSES", "MOST_STREAMS", "Accesses", "Prediction", "Problem", "Step"]
 
 Accesses = Literal["accesses_in", "accesses_out"]
 ACCESSES: tuple[Accesses, ...] = get_args(Accesses)
@@ -74,3 +74,17 @@ class Problem:
             self.chunks or self.steps or self.queues or self.concurrent_kernels > 1 or self.launch_seconds
         )
         return not played
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What one strategy takes; `by` names the equation, or the schedule. `streams`: of `three-streams` the chunks.
+
+    `assumes`: fields of the problem that nobody gave, and that its seconds rest on.
+    """
+
+    strategy: str
+    streams: int
+    seconds: float
+    by: str
+    assumes: tuple[str, ...] = ()

@@ -10,8 +10,7 @@ import msgspec
 
 from busfare.node import Curve
 from busfare.plan.machine import Machine
-from busfare.plan.prediction import Prediction
-from busfare.plan.problem import Problem
+from busfare.plan.problem import Prediction, Problem
 from busfare.plan.strategies import STRATEGIES, kernel_seconds
 from busfare.plan.streams import (  # fmt: skip
     MOST_PLAYED,

@@ -9,19 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from busfare.node import Curve
 from busfare.node.arrays import FloatArray
-from busfare.plan.equations import (
-    Cut,
-    best_streams,
-    eq1,
-    eq2,
-    eq3,
-    eq4,
-    eq5_shared,
-    eq6,
-    explicit,
-    hybrid,
-)  # fmt: skip
+from busfare.plan.equations import Cut, best_streams, eq1, eq2, eq3, eq4, eq5_shared, eq6, explicit, hybrid
 from busfare.plan.machine import Category, Machine
 from busfare.plan.problem import Problem
 from busfare.plan.strategies import (
@@ -95,16 +85,46 @@ class ByStreams:
 
 
 class _Side(NamedTuple):
-    """One direction: seconds of its bytes, at its chunks' G and at that of long copies, L+o, how many copies follow
-    another of their chunk, g of those, and g between chunks.
+    """One direction: bytes that cross the link; seconds of them at their chunks' G and at that of long copies; L+o; how many
+    copies follow another of their chunk, g of those, and g between chunks.
     """
 
+    curve: Curve
+    size: FloatArray
     moving: FloatArray
     long: FloatArray
     latency: FloatArray
     further: FloatArray
     train: FloatArray
     gap: FloatArray
+
+
+def _sides(problems: Sequence[Problem], machine: Machine, strategy: str, streams: FloatArray) -> list[_Side]:
+    layout = layout_of(machine, strategy)
+    times = [carried(p, machine, layout) for p in problems]
+    sides = []
+    for at, (direction, memory) in enumerate(zip(("h2d", "d2h"), layout[:2], strict=True)):
+        curve: Curve = getattr(machine.curves(direction), memory)
+        whole = [(p.h2d_bytes, p.d2h_bytes)[at] for p in problems]
+        size = np.array([[one * t[at]] for one, t in zip(whole, times, strict=True)])
+        alone = memory == "mapped" or strategy in AT_ONCE
+        arrays = np.array([[1 if alone else (p.copies_in, p.copies_out)[at]] for p in problems])
+        ordered = [[layout.over == "engine" or (at == 0 and p.copies_in_order)] for p in problems]
+        train, part = float(curve.issue_interval(1)), size / streams / arrays
+        copied = (size > 0) & (memory != "mapped")
+        sides.append(
+            _Side(
+                curve,
+                size,
+                moving=size * curve.gap_per_byte(part),
+                long=size * curve.long_gap_per_byte_s,
+                latency=np.asarray(curve.latency_overhead(part) * (size > 0), np.float64),
+                further=(arrays - 1) * streams * copied,
+                train=np.asarray(train * copied, np.float64),
+                gap=np.asarray(np.where(ordered, train, curve.issue_interval(streams)) * copied, np.float64),
+            )
+        )
+    return sides
 
 
 def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams: FloatArray) -> Cut:
@@ -114,80 +134,40 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     copies, and every copy but the chunk's first adds g of one stream. Raises InputError for a kernel without a time.
     """
     layout = layout_of(machine, strategy)
-    times = [carried(p, machine, layout) for p in problems]
-    whole = np.array([[kernel_seconds(p, machine)] for p in problems])
-    kernel = whole
+    kernel = np.array([[kernel_seconds(p, machine)] for p in problems])
     if any(p.kernel_at for p in problems):
         columns = np.broadcast_to(streams, (len(problems), streams.shape[-1]))
-        split = [kernel_split(p, t[0], n, layout) for p, t, n in zip(problems, whole, columns, strict=True)]
-        kernel = np.array(split)
-    sides, sizes = [], []
-    for at, (direction, memory) in enumerate(zip(("h2d", "d2h"), layout[:2], strict=True)):
-        curve = getattr(machine.curves(direction), memory)
-        size = np.array(
-            [[(p.h2d_bytes, p.d2h_bytes)[at] * t[at]] for p, t in zip(problems, times, strict=True)]
-        )
-        sizes.append(size)
-        alone = memory == "mapped" or strategy in AT_ONCE
-        arrays = np.array([[1 if alone else (p.copies_in, p.copies_out)[at]] for p in problems])
-        ordered = [[layout.over == "engine" or (at == 0 and p.copies_in_order)] for p in problems]
-        train = float(curve.issue_interval(1))
-        part = size / streams / arrays
-        copied = (size > 0) & (memory != "mapped")
-        sides.append(
-            _Side(
-                size * curve.gap_per_byte(part),
-                size * curve.long_gap_per_byte_s,
-                np.asarray(curve.latency_overhead(part) * (size > 0), np.float64),
-                (arrays - 1) * streams * copied,
-                np.asarray(train * copied, np.float64),
-                np.asarray(np.where(ordered, train, curve.issue_interval(streams)) * copied, np.float64),
-            )
-        )
-    into, out = sides
+        rows = zip(problems, kernel, columns, strict=True)
+        kernel = np.array([kernel_split(p, float(whole[0]), n, layout) for p, whole, n in rows])
+    into, out = sides = _sides(problems, machine, strategy, streams)
     # One unit of the GPU issues the copies of all streams in turn: each waits for the other direction's g, too, but for the
     # first two chunks in, which go before any copy out, and the last one out.
     both = (into.gap > 0) & (out.gap > 0) & (streams > 1)
     crossing = 1.0 if layout.over == "engine" else np.maximum(streams - 2, 0) / np.maximum(streams - 1, 1)
-    gaps = [
-        side.gap + np.where(both, crossing * other.gap, 0.0) for side, other in ((into, out), (out, into))
-    ]
-    moving = [
-        side.moving + side.further * np.where(both, into.train + out.train, side.train) for side in sides
-    ]
-    slowdown = [
-        np.full_like(busy, 1 / share)
-        if layout.out == "mapped"
-        # Slowed bytes move at the link's rate then, which leaves alone what is slower anyhow.
-        else 1
-        + np.maximum(side.long / share - side.moving, 0.0) / np.maximum(busy + gap * (streams - 1), 1e-30)
-        for side, busy, gap, share in zip(sides, moving, gaps, shares_of(machine, layout), strict=True)
-    ]
+    trains = np.where(both, into.train + out.train, 0.0)
+    moving, gaps, slowdowns = [], [], []
+    for side, other, share in zip(sides, (out, into), shares_of(machine, layout), strict=True):
+        moves = side.moving + side.further * np.where(both, trains, side.train)
+        gap = side.gap + np.where(both, crossing * other.gap, 0.0)
+        slowdown = np.full_like(moves, 1 / share)
+        if layout.out != "mapped":
+            # Slowed bytes move at the link's rate then, which leaves alone what is slower anyhow.
+            busy = np.maximum(moves + gap * (streams - 1), 1e-30)
+            slowdown = 1 + np.maximum(side.long / share - side.moving, 0.0) / busy
+        moving.append(moves)
+        gaps.append(gap)
+        slowdowns.append(slowdown)
     if strategy == "hybrid":
-        share = share_beside(1 / slowdown[0], moving[0] / streams, moving[1] / streams, kernel / streams)
-        slowdown[0] = 1 / share
+        alone = (one / streams for one in (*moving, kernel))
+        slowdowns[0] = 1 / share_beside(1 / slowdowns[0], *alone)
     # Copies out follow a kernel; in a stream an engine, that has waited for a copy in.
-    copy_in, copy_out = (
-        getattr(machine.curves(d), memory) for d, memory in zip(("h2d", "d2h"), layout[:2], strict=True)
-    )
-    waits = copy_out.after_kernel_s + copy_in.event_wait_s * (layout.over == "engine") * (moving[0] > 0)
+    waits = out.curve.after_kernel_s + into.curve.event_wait_s * (layout.over == "engine") * (moving[0] > 0)
     last = out.latency + waits * (out.latency > 0)
-    extra: FloatArray | float = 0.0
-    if layout.into == layout.out == "mapped":
-        extra = machine.contention.mapped_start(sizes[0], sizes[1])
-    return Cut(
-        streams,
-        moving[0],
-        kernel,
-        moving[1],
-        into.latency,
-        last,
-        gaps[0],
-        gaps[1],
-        slowdown[0],
-        slowdown[1],
-        extra,
-    )
+    in_place = layout.into == layout.out == "mapped"
+    extra = machine.contention.mapped_start(into.size, out.size) if in_place else 0.0
+    (gap_in, gap_out), (slow_in, slow_out) = gaps, slowdowns
+    terms = moving[0], kernel, moving[1], into.latency, last, gap_in, gap_out, slow_in, slow_out
+    return Cut(streams, *terms, extra)
 
 
 def closed(cut: Cut, strategy: str, category: Category) -> tuple[FloatArray, str]:
@@ -220,12 +200,11 @@ def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> 
         numbers = np.arange(1.0, 2.0 if one else max(p.most_streams for p in block) + 1)
         seconds, by = closed(cut_of(block, machine, strategy, numbers), strategy, machine.category)
         for problem, row in zip(block, np.broadcast_to(seconds, (len(block), len(numbers))), strict=True):
+            most = 1 if one else problem.most_streams
             if by_playing or not problem.has_closed_form:
-                found.append(_by_playing(problem, machine, strategy, one))
+                found.append(_by_playing(problem, machine, strategy, most))
             else:
-                found.append(
-                    ByStreams(strategy, numbers[: problem.most_streams], row[: problem.most_streams], by)
-                )
+                found.append(ByStreams(strategy, numbers[:most], row[:most], by))
     return found
 
 
@@ -235,52 +214,45 @@ def played(problem: Problem, machine: Machine, strategy: str, streams: int = 1) 
     return once + program_of(problem, machine, strategy, streams).play().seconds
 
 
-def _by_playing(problem: Problem, machine: Machine, strategy: str, one: bool) -> ByStreams:
-    """Played at powers of two until more only cost, then at a few numbers about the best."""
-    most = 1 if one else problem.most_streams
+def _by_playing(problem: Problem, machine: Machine, strategy: str, most: int) -> ByStreams:
+    """Played at powers of two until more only cost, then at a few numbers about the best; chunks that are said, as said."""
     known: dict[int, float] = {}
-    powers = {1 << n for n in range(most.bit_length())} - {0}
-    for n in (
-        [len(problem.chunks)]
-        if problem.chunks and not one
-        else sorted({*(p for p in powers if p < most), most})
-    ):
-        if len(known) > 2 and min([*known.values()][-2:]) > min(known.values()) * (1 + 2 * WITHIN):
-            break
+
+    def play(n: int) -> None:
         known[n] = played(problem, machine, strategy, n)
-    ordered, best = sorted(known), min(known, key=lambda n: known[n])
-    place = ordered.index(best)
-    around = np.linspace(ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)], 7)
-    for n in {*around.round().astype(int).tolist(), problem.streams or best} - known.keys():
-        if not problem.chunks and not one:
-            known[n] = played(problem, machine, strategy, n)
+
+    if problem.chunks or most == 1:
+        play(most)
+    else:
+        for n in (*(1 << power for power in range((most - 1).bit_length())), most):
+            if len(known) > 2 and min([*known.values()][-2:]) > min(known.values()) * (1 + 2 * WITHIN):
+                break
+            play(n)
+        ordered, best = sorted(known), min(known, key=lambda n: known[n])
+        place = ordered.index(best)
+        around = np.linspace(ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)], 7)
+        for n in {*around.round().astype(int).tolist(), problem.streams or best} - known.keys():
+            play(n)
     numbers = sorted(known)
-    return ByStreams(
-        strategy, np.array(numbers, np.float64), np.array([known[n] for n in numbers]), "timeline"
-    )
+    seconds = np.array([known[n] for n in numbers])
+    return ByStreams(strategy, np.array(numbers, np.float64), seconds, "timeline")
 
 
 def stream_ranges(
     problems: Sequence[Problem], machine: Machine, found: Sequence[ByStreams]
 ) -> list[StreamRange]:
     """The useful numbers of streams of each problem, and [W14 §VI]'s own figure for the equation that holds there."""
-    useful = [times.useful for times in found]
-    at_best = np.array([[many] for _, many in useful], np.float64)
-    cut = Cut(
-        *(np.broadcast_to(t, at_best.shape)[:, 0] for t in cut_of(problems, machine, "streams", at_best))
-    )
-    equation = np.full(len(useful), 5)
+    at_best = np.array([[times.best] for times in found], np.float64)
+    terms = cut_of(problems, machine, "streams", at_best)
+    cut = Cut(*(np.broadcast_to(term, at_best.shape)[:, 0] for term in terms))
+    equation = np.full(len(found), 5)
     if machine.category == "implicit-synchronization":
         equation = np.where(eq1(cut) >= eq2(cut), 1, 2)
     elif machine.category == "one-copy-engine":
         equation = np.where(eq3(cut) >= eq4(cut), 3, 4)
     formulas = {e: best_streams(e, cut) for e in set(equation.tolist())}
-    return [
-        StreamRange(
-            few,
-            many,
-            e,
-            float(formulas[e][n]) if times.by != "timeline" and np.isfinite(formulas[e][n]) else None,
-        )
-        for n, ((few, many), e, times) in enumerate(zip(useful, equation.tolist(), found, strict=True))
-    ]
+    ranges = []
+    for n, (e, times) in enumerate(zip(equation.tolist(), found, strict=True)):
+        follows = times.by != "timeline" and np.isfinite(formulas[e][n])
+        ranges.append(StreamRange(*times.useful, e, float(formulas[e][n]) if follows else None))
+    return ranges

@@ -19,15 +19,13 @@ from busfare.plan.offload.rank import (
     Ranked,
     best_first,
     break_even,
-    copy_seconds,
     link_share,
     ranged,
     residents_of,
     schedules,
-    seconds_of,
     share_hidden,
 )
-from busfare.plan.offload.schedule import MEMORIES, Schedule
+from busfare.plan.offload.schedule import MEMORIES, Schedule, copy_seconds, seconds_of
 from busfare.report.plans import NO_NODE
 from busfare.results import Predicted
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from busfare.advise.amounts import rate, several, size, time
+from busfare.plan.equations import Roofline
 from busfare.plan.machine import Basis
 from busfare.plan.offload.kv import Layout
-from busfare.plan.roofline import Roofline
 from busfare.plan.sweep import Sweep
 from busfare.report.blocks import change, predicted_lines, ranges, ranking_bars
 from busfare.report.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words

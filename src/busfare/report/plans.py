@@ -10,15 +10,15 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType, convert
 
 from busfare.advise import amounts
+from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, read_plan_file, with_options
+from busfare.plan.equations import Roofline, roofline_of
 from busfare.plan.machine import Basis
-from busfare.plan.prediction import range_beside
 from busfare.plan.rank import Bounds, break_even
 from busfare.plan.recorded import Recorded, as_recorded, recorded_problem
-from busfare.plan.roofline import Roofline, roofline_of
 from busfare.plan.streams import StreamRange
 from busfare.plan.sweep import Sweep, sweep
 from busfare.results import Predicted

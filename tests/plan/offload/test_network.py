@@ -10,8 +10,8 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan.machine import machine_of
 from busfare.plan.offload.network import Network, network_of
-from busfare.plan.offload.rank import break_even, seconds_of
-from busfare.plan.offload.schedule import Schedule
+from busfare.plan.offload.rank import break_even
+from busfare.plan.offload.schedule import Schedule, seconds_of
 from busfare.report.offload import answer_offload
 
 NODE = load_node("rtx-4090")

@@ -9,8 +9,8 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.node import load_node
-from busfare.plan.offload.compute import cpu_seconds, gpu_seconds
-from busfare.plan.offload.experts import experts_touched, hit_rate_of, streamed_bytes
+from busfare.plan.offload.compute import cpu_seconds, experts_touched, gpu_seconds
+from busfare.plan.offload.network import hit_rate_of, streamed_bytes
 from busfare.plan.offload.shapes import read_model, weight_bytes
 
 H100 = load_node("h100-sxm")

@@ -10,7 +10,6 @@ import pytest
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import machine_of
-from busfare.plan.offload.layers import Layers
 from busfare.plan.offload.rank import (
     best_first,
     break_even,
@@ -19,7 +18,15 @@ from busfare.plan.offload.rank import (
     schedules,
     share_hidden,
 )
-from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule, copy_curve, pass_seconds, program_of
+from busfare.plan.offload.schedule import (
+    MEMORIES,
+    Layers,
+    Memory,
+    Schedule,
+    copy_curve,
+    pass_seconds,
+    program_of,
+)
 
 NODES = ("h100-probed", "rtx-3090", "gh200", "k20")
 MIB = 1 << 20

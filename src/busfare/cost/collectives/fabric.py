@@ -40,7 +40,6 @@ class Fabric:
     reductions in the switch at which rate, None where they are off.
     """
 
-    node: str
     ranks: int
     hosts: int
     generation: int
@@ -82,7 +81,6 @@ class Fabric:
         switch = links.switch
         wanted = bool(switch and switch.multicast) if nvls is None else nvls
         return cls(
-            node=node.name,
             ranks=ranks,
             hosts=hosts,
             generation=max([n for n, (least, _) in enumerate(GENERATIONS) if capability >= least], default=0),

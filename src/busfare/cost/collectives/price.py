@@ -1,8 +1,10 @@
-"""Collectives priced: by what was measured on the node, else by NCCL's own model of its links; with earned ranges."""
+"""Collectives priced: by what was measured on the node, else by NCCL's own model of its links, with earned ranges; and by a
+line through times that were seen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +15,21 @@ from busfare.cost.collectives.model import KINDS, Option, bus_factor, options
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
+from busfare.node.curve import Pieces
+from busfare.node.fit import NEAR, fit
 
-__all__ = ["KINDS", "CollectivePrices", "bus_factor", "price_collectives"]
+__all__ = ["KINDS", "CollectivePrices", "bus_factor", "fit_collectives", "held_with", "price_collectives"]
 
 #: Bytes at which ranges change, as those of copies do [validation/ranges.py].
 BANDS = (64 * 1024.0, 4 * 1024 * 1024.0)
+#: Seconds over bytes.
+Line = Callable[[FloatArray], FloatArray]
+#: Sizes of less than this ratio do not tell latency from bandwidth.
+LEAST_SPAN = 4.0
+#: More distinct sizes are joined to so many, even in their logarithms.
+MOST_POINTS = 96
+#: Times so many typical errors off the line are of waiting, not of the transfer: they weigh less from there on.
+FAR, PASSES = 1.5, 4
 
 
 @dataclass(frozen=True)
@@ -52,14 +64,12 @@ def price_collectives(
         raise InputError(f"collective {unknown[0]!r}: not known; one of {', '.join(KINDS)}")
     if sizes.shape != (len(kinds),) or not np.all(np.isfinite(sizes) & (sizes >= 0)):
         raise InputError("collectives: give one size in bytes, 0 or more, for each")
-    place = {kind: n for n, kind in enumerate(named)}
-    of = np.fromiter((place[kind] for kind in kinds), np.intp, len(kinds))
-    seconds, bus = np.empty(len(sizes)), np.empty(len(sizes))
-    low, high = np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
-    texts: NDArray[np.object_] = np.full((2, len(sizes)), None, object)
+    of = np.array(kinds, object)
+    seconds, bus, low, high = np.full((4, len(sizes)), np.nan)
+    algorithm, protocol = np.full((2, len(sizes)), None, object)
     rungs: dict[str, str] = {}
     for kind in named:
-        rows = np.flatnonzero(of == place[kind])
+        rows = np.flatnonzero(of == kind)
         own = sizes[rows]
         curve = next((c for c in fabric.curves if c.kind == kind), None) if measured else None
         rungs[kind] = "probed" if curve else fabric.rung
@@ -68,13 +78,12 @@ def price_collectives(
         else:
             listed = options(fabric, kind)
             seconds[rows], which = _modelled(listed, own)
-            texts[0, rows] = np.array([o.algorithm for o in listed], object)[which]
-            texts[1, rows] = np.array([o.protocol for o in listed], object)[which]
-        for end, held in enumerate((low, high)):
-            held[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own, end)
+            algorithm[rows] = np.array([o.algorithm for o in listed], object)[which]
+            protocol[rows] = np.array([o.protocol for o in listed], object)[which]
+        low[rows], high[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own)
         bus[rows] = bus_factor(kind, fabric.ranks) * own / seconds[rows]
     rung = max(rungs.values(), key=("probed", "datasheet", "typical").index, default=fabric.rung)
-    return CollectivePrices(seconds, low, high, bus, texts[0].tolist(), texts[1].tolist(), rung, rungs)
+    return CollectivePrices(seconds, low, high, bus, algorithm.tolist(), protocol.tolist(), rung, rungs)
 
 
 def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
@@ -97,16 +106,59 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
     return seconds, which
 
 
-def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray, end: int) -> FloatArray:
-    """Lows or highs over the price, by size; NaN where nothing is known."""
+def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray) -> FloatArray:
+    """Lows and highs over the price, by size; NaN where nothing is known. Shape (2, collectives)."""
     what = "collective" if probed else held_with(fabric, kind)
     model, figures = ("fitted", "probed") if probed else ("nccl", "datasheet")
-    found = [range_of(what, model, figures, size) for size in (0.0, *BANDS)]
-    values = np.array([np.nan if one is None else one[end] for one in found])
-    return values[np.searchsorted(BANDS, sizes, side="right")]
+    found = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0.0, *BANDS)]
+    return np.array(found).T[:, np.searchsorted(BANDS, sizes, side="right")]
 
 
 def held_with(fabric: Fabric, kind: str) -> str:
     """What shares a range in `ranges.toml`: everything between hosts; sends within one; the others."""
     sends = kind in ("all_to_all", "send_receive")
     return "collective-network" if fabric.hosts > 1 else "collective-send" if sends else "collective"
+
+
+def fit_collectives(sizes: FloatArray, seconds: FloatArray, model: Line | None = None) -> Line:
+    """The line through times of collectives of one kind on one fabric; at most three pieces where one will not do.
+
+    Robust: medians of each size, and sizes far off the line weigh less. `model`: seconds over sizes that is scaled to the
+    times where the sizes are within a factor of 4, and so do not tell latency from bandwidth.
+
+    Raises ValueError for no times above 0, or sizes that tell nothing and no `model`.
+    """
+    sizes, seconds = np.asarray(sizes, np.float64), np.asarray(seconds, np.float64)
+    good = np.isfinite(sizes) & np.isfinite(seconds) & (sizes > 0) & (seconds > 0)
+    sizes, seconds = sizes[good], seconds[good]
+    if not len(sizes):
+        raise ValueError("nothing to fit")
+    if sizes.max() >= LEAST_SPAN * sizes.min():
+        return _robust(*_medians(sizes, seconds)).seconds
+    if model is None:
+        raise ValueError("sizes within a factor of 4 do not tell latency from bandwidth: give a model")
+    scale = float(np.median(seconds / model(sizes)))
+    return lambda wanted: scale * model(np.asarray(wanted, np.float64))
+
+
+def _medians(sizes: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The median time of each size, or of each of so many classes of sizes; and how many times it is of."""
+    if len(np.unique(sizes)) > MOST_POINTS:
+        steps = np.log(sizes / sizes.min()) / np.log(sizes.max() / sizes.min())
+        of = np.minimum((steps * MOST_POINTS).astype(np.intp), MOST_POINTS - 1)
+    else:
+        of = np.unique(sizes, return_inverse=True)[1]
+    classes = [np.flatnonzero(of == one) for one in np.unique(of)]
+    middle = [rows[np.argsort(seconds[rows] / sizes[rows])[len(rows) // 2]] for rows in classes]
+    return sizes[middle], seconds[middle], np.array([len(rows) for rows in classes], np.float64)
+
+
+def _robust(sizes: FloatArray, seconds: FloatArray, counts: FloatArray) -> Pieces:
+    doubt = NEAR * np.sqrt(counts.max() / counts)
+    found = Pieces(**fit(sizes, seconds, doubt).pieces)
+    for _ in range(PASSES):
+        off = np.abs(found.seconds(sizes) / seconds - 1)
+        typical = max(float(np.median(off)), 1e-6)
+        # Huber's weights: a point's doubt grows with the root of how far it is off.
+        found = Pieces(**fit(sizes, seconds, doubt * np.sqrt(np.maximum(1.0, off / (FAR * typical)))).pieces)
+    return found

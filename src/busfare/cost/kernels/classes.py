@@ -1,13 +1,18 @@
-"""What a kernel does and in which numbers, by its name and the operator that launched it."""
+"""What a kernel is: its class and numbers by its name and the operator that launched it, and what that computes and moves by
+the shapes and types of its inputs as a framework's trace has them.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import tomllib
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-__all__ = ["CLASSES", "MEMORY", "class_named", "class_of", "type_named", "type_of"]
+__all__ = ["CLASSES", "MEMORY", "Work", "class_named", "class_of", "type_named", "type_of", "work_of"]
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset({"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer"})
@@ -17,67 +22,136 @@ CLASSES = (
 
 #: Of a name; those of templates may be megabytes.
 MOST_CHARACTERS = 4096
-#: Types as traces and people spell them.
-_SPELLED = {
-    "half": "fp16", "c10::half": "fp16", "float16": "fp16", "f16": "fp16", "fp16": "fp16", "bfloat16": "bf16",
-    "c10::bfloat16": "bf16", "bf16": "bf16", "float": "fp32", "float32": "fp32", "f32": "fp32", "fp32": "fp32",
-    "single": "fp32", "double": "fp64", "float64": "fp64", "f64": "fp64", "fp64": "fp64", "tf32": "tf32",
-    "signed char": "int8", "char": "int8", "int8": "int8", "i8": "int8", "unsigned char": "int8",
-    "c10::float8_e4m3fn": "fp8", "c10::float8_e5m2": "fp8", "fp8": "fp8", "f8": "fp8", "e4m3": "fp8", "e5m2": "fp8",
+#: Operators that are one product: where the left and the right matrix are among the inputs.
+_PRODUCTS = {
+    "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "linear": (0, 1),
+    "_scaled_mm": (0, 1), "mv": (0, 1), "addmv": (1, 2), "dot": (0, 1), "_addmm_activation": (1, 2), "_int_mm": (0, 1),
 }  # fmt: skip
-_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-_ALIASES = {
-    "matmul": "gemm", "linear": "gemm", "bmm": "gemm", "mm": "gemm", "conv": "convolution", "layernorm": "norm",
-    "rmsnorm": "norm", "layer_norm": "norm", "batchnorm": "norm", "activation": "elementwise", "pointwise": "elementwise",
-    "add": "elementwise", "mul": "elementwise", "relu": "elementwise", "gelu": "elementwise", "memory": "elementwise",
-    "rope": "elementwise", "stream": "elementwise", "reduce": "reduction", "embedding": "gather", "index": "gather",
-    "transpose": "copy", "memcpy": "copy", "copy-like": "copy", "flash": "attention", "flashattention": "attention",
-    "nccl": "communication", "unknown": "other", "hand-written": "other", "scan": "reduction", "pool": "pooling",
-}  # fmt: skip
+#: Beyond any tensor in any memory.
+MOST = 1 << 48
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @cache
 def _patterns() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     """The lists of `classes.toml`: what each is of, and any of its patterns."""
-    lists = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    flags = {"kernel": re.IGNORECASE}
     return {
-        name: [(row["is"], re.compile("|".join(row["matches"]), flags.get(name, 0))) for row in rows]
-        for name, rows in lists.items()
+        name: [(row["is"], re.compile("|".join(row["matches"]), flags)) for row in _table()[name]]
+        for name, flags in (("kernel", re.IGNORECASE), ("operator", 0), ("pipeline", 0))
     }
+
+
+@lru_cache(maxsize=65536)
+def _first(what: str, text: str) -> str | None:
+    """What the first list with a match in `text` is of."""
+    return next((kind for kind, pattern in _patterns()[what] if pattern.search(text)), None)
 
 
 def class_named(word: str) -> str | None:
     """The class that people call `word`; None where nobody does."""
     word = word.strip().lower()
-    return word if word in CLASSES else _ALIASES.get(word)
+    if word in CLASSES:
+        return word
+    return next((kind for kind, words in _table()["called"].items() if word in words), None)
 
 
-@lru_cache(maxsize=65536)
 def class_of(name: str, operator: str | None = None) -> str:
     """The class of a kernel by its name, else by its operator; `other` where neither says anything."""
-    for what, text in (("kernel", name[:MOST_CHARACTERS]), ("operator", operator or "")):
-        kind = next((kind for kind, pattern in _patterns()[what] if pattern.search(text)), None)
-        if kind is not None:
-            return kind
-    return "other"
+    return _first("kernel", name[:MOST_CHARACTERS]) or _first("operator", operator or "") or "other"
 
 
-@lru_cache(maxsize=65536)
 def type_of(name: str) -> str | None:
     """The pipeline that a kernel's name speaks of, as the keys of peaks: `fp16_tensor`; None where it says nothing."""
-    return next(
-        (kind for kind, pattern in _patterns()["pipeline"] if pattern.search(name[:MOST_CHARACTERS])), None
-    )
+    return _first("pipeline", name[:MOST_CHARACTERS])
 
 
-def type_named(word: str, kind: str, tensor: bool = True) -> tuple[str, int] | None:
+@cache
+def _spelled() -> dict[str, tuple[str, int]]:
+    """The numbers that a word is for, and their bytes."""
+    return {
+        word: (kind, row["bytes"]) for kind, row in _table()["numbers"].items() for word in row["spelled"]
+    }
+
+
+def type_named(word: str, kind: str) -> tuple[str, int] | None:
     """The pipeline and the bytes of an element for numbers that a trace, or people, call `word` in a kernel of class
     `kind`; None where nobody does. Products of matrices in fp16 and below run on tensor pipelines.
     """
-    plain = _SPELLED.get(word.strip().lower())
-    if plain is None:
+    found = _spelled().get(word.strip().lower())
+    if found is None:
         return None
+    plain, width = found
     matrix = kind in ("gemm", "convolution", "attention")
-    on_tensor = tensor and matrix and plain not in ("fp32", "fp64")
-    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), _BYTES[plain]
+    on_tensor = matrix and plain not in ("fp32", "fp64")
+    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), width
+
+
+class Work(NamedTuple):
+    """Of one kernel; NaN where not known. Bytes are those that have to be moved once."""
+
+    flops: float = math.nan
+    bytes: float = math.nan
+    batch: float = math.nan
+    m: float = math.nan
+    n: float = math.nan
+    k: float = math.nan
+    element_bytes: float = math.nan
+    pipeline: str | None = None
+
+
+@lru_cache(maxsize=65536)
+def work_of(kind: str, operator: str | None, shapes: str | None, types: str | None) -> Work:
+    """The work of a kernel of class `kind` that `operator` launched; nothing where its inputs are not known."""
+    sizes = [_size(size) for size in _listed(shapes)]
+    words = [word for word in _listed(types) if isinstance(word, str)]
+    typed = next((found for word in words if (found := type_named(word, kind))), None)
+    if not operator or not sizes or typed is None:
+        return Work()
+    name, (pipeline, width) = operator.rpartition("::")[2], typed
+    name = name if name.endswith("_mm") else name.rstrip("_")
+    if kind == "gemm" and name in _PRODUCTS:
+        left, right = (sizes[at] if at < len(sizes) else [] for at in _PRODUCTS[name])
+        return _product(left, right, name == "linear", pipeline, float(width))
+    if kind in MEMORY and kind != "optimizer":
+        elements = [math.prod(size) for size in sizes if size]
+        if not elements:
+            return Work()
+        # What is read, and a result as large as the largest of it; a reduction's result is small.
+        written = 0 if kind == "reduction" else max(elements)
+        return Work(bytes=float(width * (sum(elements) + written)), pipeline=pipeline, element_bytes=width)
+    return Work(pipeline=pipeline, element_bytes=width)
+
+
+def _product(left: list[int], right: list[int], transposed: bool, pipeline: str, width: float) -> Work:
+    if not left or not right:
+        return Work()
+    k = left[-1]
+    n = right[0 if transposed else -1] if len(right) > 1 else 1
+    m = left[-2] if len(left) > 1 else 1
+    batch = math.prod(left[:-2])
+    if transposed or len(right) == 2:
+        m, batch = m * batch, 1
+    b, m_, n_, k_ = sides = [float(side) for side in (batch, m, n, k)]
+    if min(sides) < 1 or math.prod(sides) > MOST * 64:
+        return Work()
+    moved = b * (m_ * n_ + m_ * k_ + n_ * k_) * width
+    return Work(2 * b * m_ * n_ * k_, moved, b, m_, n_, k_, width, pipeline)
+
+
+def _listed(text: str | None) -> list[Any]:
+    """The list that a trace has as JSON; empty where it has none."""
+    try:
+        value = json.loads(text) if text else []
+    except ValueError:
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _size(value: Any) -> list[int]:
+    """The sides of a tensor; none where no tensor has such."""
+    whole = isinstance(value, list) and all(type(side) is int and 0 < side <= MOST for side in value)
+    return value if whole and math.prod(value) <= MOST else []

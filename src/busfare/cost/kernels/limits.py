@@ -34,7 +34,6 @@ class Limits:
     `launch_s`: of an empty kernel; None where nobody measured it. `products`: of square matrices, measured.
     """
 
-    name: str
     rung: str
     vendor: str
     generation: str
@@ -127,7 +126,6 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
             fastest = max(one.flops / one.seconds for one in probed.gemm if one.type == kind)
             peaks[pipeline_of(kind)] = fastest / LARGEST_TILE_SHARE
     return Limits(
-        name=node.name,
         rung="probed" if probed is not None else "class",
         vendor="amd" if capability.startswith("gfx") else "nvidia",
         generation=capability,

@@ -5,8 +5,8 @@ A time is split into the floor that no kernel escapes, latency, and work at a li
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +73,7 @@ class Evidence:
         return np.full(len(self.kinds), np.nan) if column is None else column
 
 
-@dataclass
-class Moved:
+class Moved(NamedTuple):
     """Seconds there of each kernel, NaN where not predicted, and the place in BOUNDS of what it went by: shape (rows,)."""
 
     seconds: FloatArray
@@ -84,79 +83,56 @@ class Moved:
 def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there: Limits) -> Moved:
     """Kernels that took `seconds` `here`, there; `of`: the row of `evidence` of each. Shape (rows,) both."""
     kinds = np.array(evidence.kinds, dtype=object)
-    memory = np.isin(kinds, list(MEMORY))
     own, other = _products(evidence, here, there)
-    product = np.isfinite(own) & np.isfinite(other)
-    ratio = np.where(
+    peaks = np.where(
         np.isin(kinds, ["gemm", "convolution", "attention"]), _peaks(evidence, here, there), np.nan
     )
-    counted = np.isfinite(evidence["dram_bytes"])
+    derived = {"own": own, "other": other, "peaks": peaks}
     bound = np.select(
-        [kinds == "communication", counted, memory, product | np.isfinite(ratio)],
+        [
+            kinds == "communication",
+            np.isfinite(evidence["dram_bytes"]),
+            np.isin(kinds, list(MEMORY)),
+            np.isfinite(own + other) | np.isfinite(peaks),
+        ],
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
         BOUNDS.index("between"),
     ).astype(np.int8)[of]
     result = np.full(len(seconds), np.nan)
-    grid = Grid(*(evidence[name][of] for name in ("blocks", "threads", "registers", "shared_bytes")))
-    prices: tuple[tuple[str, Callable[[Rows], FloatArray]], ...] = (
-        ("between", lambda r: _unknown(seconds[r], grid.rows(r), here, there)),
-        ("memory", lambda r: _streamed(seconds[r], evidence["bytes"][of[r]], grid.rows(r), here, there)),
-        (
-            "counted",
-            lambda r: _counted(
-                seconds[r],
-                evidence["dram_bytes"][of[r]],
-                evidence["l2_bytes"][of[r]],
-                grid.rows(r),
-                here,
-                there,
-            ),
-        ),
-    )
-    for name, price in prices:
+    prices = {"between": _unknown, "memory": _streamed, "compute": _computed, "counted": _counted}
+    for name, price in prices.items():
         rows = np.flatnonzero(bound == BOUNDS.index(name))
         if len(rows):
-            result[rows] = price(rows)
-    compute = bound == BOUNDS.index("compute")
-    rows = np.flatnonzero(compute & product[of])
-    if len(rows):
-        result[rows] = _as_product(seconds[rows], own[of[rows]], other[of[rows]], here, there)
-    rows = np.flatnonzero(compute & ~product[of])
-    faster = ratio[of[rows]] ** (1 - DENSE_SHARE) * (here.memory / there.memory) ** DENSE_SHARE
-    work, floor = parted(seconds[rows], here, there)
-    result[rows] = floor + work * faster
+            at = Launches({**evidence.columns, **derived}, of[rows])
+            result[rows] = price(seconds[rows], at, here, there)
     return Moved(result, bound)
 
 
-@dataclass
-class Grid:
-    """Of each launch: blocks, threads of a block, registers of a thread, shared memory of a block; NaN where not known."""
+class Launches(NamedTuple):
+    """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`."""
 
-    blocks: FloatArray
-    threads: FloatArray
-    registers: FloatArray
-    shared_bytes: FloatArray
+    columns: dict[str, FloatArray]
+    of: Rows
 
-    def rows(self, rows: Rows) -> Grid:
-        """Those of some kernels."""
-        return Grid(self.blocks[rows], self.threads[rows], self.registers[rows], self.shared_bytes[rows])
+    def __call__(self, name: str) -> FloatArray:
+        """A column; NaN where it is not known."""
+        return self.columns[name][self.of] if name in self.columns else np.full(len(self.of), np.nan)
 
     def filled(self, limits: Limits) -> FloatArray:
         """The share of the memory's rate that so many threads can ask for at once; 1 where their number is not known."""
+        blocks, threads = self("blocks"), self("threads")
         with np.errstate(divide="ignore"):
-            by_registers = REGISTERS / self.registers
-            by_shared = np.floor(limits.shared_bytes / self.shared_bytes) * self.threads
+            by_registers = REGISTERS / self("registers")
+            by_shared = np.floor(limits.shared_bytes / self("shared_bytes")) * threads
         room = np.fmin(np.fmin(by_registers, by_shared), limits.threads)
-        in_flight = np.minimum(self.blocks * self.threads / limits.multiprocessors, room)
-        share = np.minimum(self.blocks / limits.multiprocessors, 1) * np.minimum(
-            in_flight / THREADS_NEEDED, 1
-        )
+        in_flight = np.minimum(blocks * threads / limits.multiprocessors, room)
+        share = np.minimum(blocks / limits.multiprocessors, 1) * np.minimum(in_flight / THREADS_NEEDED, 1)
         return np.where(np.isnan(share), 1.0, share)
 
     def busy(self, work: FloatArray, limits: Limits) -> FloatArray:
         """The share of `work` seconds in which multiprocessors do nothing but begin and end threads; 0 where not known."""
-        took = self.blocks * self.threads / (limits.multiprocessors * limits.clock_hz * THREADS_A_CYCLE)
-        return np.nan_to_num(np.clip(took / work, 0, 1))
+        a_second = limits.multiprocessors * limits.clock_hz * THREADS_A_CYCLE
+        return np.nan_to_num(np.clip(self("blocks") * self("threads") / a_second / work, 0, 1))
 
 
 def memory_seconds(moved: FloatArray, limits: Limits, l2_bytes: float | None = None) -> FloatArray:
@@ -165,7 +141,7 @@ def memory_seconds(moved: FloatArray, limits: Limits, l2_bytes: float | None = N
     return np.asarray(moved * ((1 - missed) / max(limits.l2, limits.memory) + missed / limits.memory))
 
 
-def moved_in(seconds: FloatArray, limits: Limits) -> FloatArray:
+def _moved_in(seconds: FloatArray, limits: Limits) -> FloatArray:
     """The most bytes that can be moved in so many seconds: what `memory_seconds` takes them for."""
     moved = seconds * limits.memory
     for _ in range(8):
@@ -180,43 +156,50 @@ def parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArray
     return work, (seconds - work) * (1 + FLOOR_SHOWN * ((there.launch_s or own) / own - 1))
 
 
-def _overlapped(share: FloatArray, faster: FloatArray | float, units: float, norm: float) -> FloatArray:
-    """What of a time is left where `share` of it is the memory's and goes by `faster`, and the rest by `units`."""
-    rest = (1 - share**norm) ** (1 / norm) * units
-    return np.asarray(((share * faster) ** norm + rest**norm) ** (1 / norm))
-
-
-def _streamed(seconds: FloatArray, moved: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
+def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels that move each byte once: at the memory's rate as far as they reach it, else by the threads in flight."""
     work, floor = parted(seconds, here, there)
-    known = np.fmin(memory_seconds(moved, here), work)
+    known = np.fmin(memory_seconds(at("bytes"), here), work)
     latency = np.where(np.isnan(known), 0.0, np.clip(work - known, 0, LATENCY_S))
     took = work - latency
     share = np.where(np.isnan(known), 1.0, known / np.maximum(took, 1e-15))
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
-    share = np.minimum(share, grid.filled(here)) * (1 - grid.busy(work, here) ** 2)
-    share = np.clip(share, 0, 1)
-    moved = moved_in(np.where(np.isnan(known), took, known), here)
+    share = np.clip(np.minimum(share, at.filled(here)) * (1 - at.busy(work, here) ** 2), 0, 1)
+    moved = _moved_in(np.where(np.isnan(known), took, known), here)
     # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
     smaller = min(here.l2_bytes, there.l2_bytes)
     faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here), 1e-15)
-    return (
-        floor
-        + latency * here.clock_hz / there.clock_hz
-        + took * _overlapped(share, faster, here.units / there.units, OVERLAP)
-    )
+    # Of the rest as much is left as `units` say, and both overlap.
+    rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * (here.units / there.units)
+    left = ((share * faster) ** OVERLAP + rest**OVERLAP) ** (1 / OVERLAP)
+    return np.asarray(floor + latency * here.clock_hz / there.clock_hz + took * left)
 
 
-def _unknown(seconds: FloatArray, grid: Grid, here: Limits, there: Limits) -> FloatArray:
+def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels of which nothing but times and launches is known: they may be streams where they move few bytes a thread."""
     work, floor = parted(seconds, here, there)
-    each = work * here.memory / (grid.blocks * grid.threads)
+    each = work * here.memory / (at("blocks") * at("threads"))
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
     missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
-    as_stream = STREAM_SHARE * grid.filled(here) * (1 - grid.busy(work, here) ** 2) * missed
+    as_stream = STREAM_SHARE * at.filled(here) * (1 - at.busy(work, here) ** 2) * missed
     share = np.where(streams, np.maximum(as_stream, UNKNOWN_SHARE), UNKNOWN_SHARE)
     memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
     return np.asarray(floor + work * np.exp(share * memory + (1 - share) * units))
+
+
+def _computed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
+    """Products of matrices whose sides are known by what both GPUs take for them; else by the peaks of the pipeline."""
+    work, floor = parted(seconds, here, there)
+    faster = at("peaks") ** (1 - DENSE_SHARE) * (here.memory / there.memory) ** DENSE_SHARE
+    own, other = at("own"), at("other")
+    carried = 1.0 if here.generation == there.generation else CARRIED_ELSEWHERE
+    latency = np.clip(seconds - own, 0, LATENCY_S)
+    residual = (seconds - latency) / own
+    # What is further off than any library is no product of this shape, and says nothing of another generation's libraries.
+    library = np.clip(residual, 1 / MOST_RESIDUAL, MOST_RESIDUAL)
+    moved = other * library**carried * (residual / library)
+    as_product = latency * here.clock_hz / there.clock_hz + moved
+    return np.where(np.isfinite(own + other), as_product, floor + work * faster)
 
 
 def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
@@ -234,18 +217,6 @@ def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArr
     return result[0], result[1]
 
 
-def _as_product(
-    seconds: FloatArray, own: FloatArray, other: FloatArray, here: Limits, there: Limits
-) -> FloatArray:
-    carried = 1.0 if here.generation == there.generation else CARRIED_ELSEWHERE
-    latency = np.clip(seconds - own, 0, LATENCY_S)
-    residual = (seconds - latency) / own
-    # What is further off than any library is no product of this shape, and says nothing of another generation's libraries.
-    library = np.clip(residual, 1 / MOST_RESIDUAL, MOST_RESIDUAL)
-    moved = other * library**carried * (residual / library)
-    return np.asarray(latency * here.clock_hz / there.clock_hz + moved)
-
-
 def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
     """The ratio of the peaks of each kernel's pipeline; NaN where one is not known."""
     ratios = {}
@@ -255,14 +226,12 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
     return np.array([ratios[pipeline] for pipeline in evidence.pipelines], np.float64)
 
 
-def _counted(
-    seconds: FloatArray, moved: FloatArray, looked_up: FloatArray, grid: Grid, here: Limits, there: Limits
-) -> FloatArray:
+def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """A roofline by the shares of the memory's and of L2's rate that were counted (docs/kernels.md)."""
     work, floor = parted(seconds, here, there)
-    busy = grid.busy(work, here) ** OVERLAP
-    memory = np.minimum((moved / (work * here.memory)) ** OVERLAP, 1 - busy)
-    l2 = np.nan_to_num(looked_up / (work * here.l2 * L2_REACHED)) ** OVERLAP
+    busy = at.busy(work, here) ** OVERLAP
+    memory = np.minimum((at("dram_bytes") / (work * here.memory)) ** OVERLAP, 1 - busy)
+    l2 = np.nan_to_num(at("l2_bytes") / (work * here.l2 * L2_REACHED)) ** OVERLAP
     l2 = np.minimum(l2, 1 - busy - memory)
     parts = (
         (memory, here.memory / there.memory),

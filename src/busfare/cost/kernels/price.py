@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isfinite, sqrt
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_named, type_of
+from busfare.cost.kernels.classes import CLASSES, Work, class_named, class_of, type_named, type_of, work_of
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
-from busfare.cost.kernels.work import Work, work_of
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
 from busfare.node import Node
@@ -56,7 +53,8 @@ class KernelPrices:
         return {"counted": "counters", "none": None}.get(BOUNDS[bound], self.rung)
 
 
-class KernelPrice(NamedTuple):
+@dataclass(frozen=True)
+class KernelPrice:
     """One kernel on a rung: seconds, None where not predicted."""
 
     rung: str
@@ -82,13 +80,11 @@ def price_kernels(
     columns = ["name", *(["launch"] if "launch" in operations.columns else [])]
     kernels = operations[rows].select(*columns, recorded=(pl.col("end_ns") - pl.col("start_ns")) * 1e-9)
     distinct = kernels.select(columns).unique(maintain_order=True).with_row_index("of")
-    of = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")[
-        "of"
-    ].to_numpy()
-    known = _known(distinct, launches, counters)
-    evidence, kinds = _evidence(known)
-    recorded = kernels["recorded"].to_numpy()
-    moved = move(evidence, of.astype(np.intp), recorded, here, there)
+    placed = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")
+    of, recorded = placed["of"].to_numpy().astype(np.intp), kernels["recorded"].to_numpy()
+    evidence = _evidence(_known(distinct, launches, counters))
+    kinds = np.array([CLASSES.index(kind) for kind in evidence.kinds], np.int8)
+    moved = move(evidence, of, recorded, here, there)
     low, high = ranges(moved.seconds, recorded, moved.bounds, here, there)
     rung = "probed" if here.rung == there.rung == "probed" else "class"
     return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, rung)
@@ -126,49 +122,34 @@ def price_kernel(
     pipeline, width = typed
     if known == "gemm" and shape is None and flops and bytes_:
         shape = _square_shape(flops, bytes_ / width)
-    sides = dict(zip("mnk", shape or (), strict=False))
     given = {
-        "bytes": bytes_, "flops": flops, "batch": 1.0 if shape else None, "element_bytes": width, **sides,
+        "bytes": bytes_, "flops": flops, "batch": 1.0 if shape else None, "element_bytes": width,
+        **dict(zip("mnk", shape or (), strict=False)),
         "blocks": blocks, "threads": threads, "registers": registers, "shared_bytes": shared_bytes,
         # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
         "dram_bytes": bytes_ if known in _UNSTREAMED else None,
     }  # fmt: skip
-    columns = {
-        name: np.array([np.nan if value is None else value], np.float64) for name, value in given.items()
-    }
-    evidence = Evidence([known], [pipeline], columns)
+    columns = {name: np.array([np.nan if value is None else value], float) for name, value in given.items()}
+    evidence, took = Evidence([known], [pipeline], columns), np.array([seconds])
+    pairs = [(limits_of(recorded_on, measured), limits_of(to, measured)) for measured in (True, False)]
     prices: list[KernelPrice] = []
-    pairs = {"class": [limits_of(node, measured=False) for node in (recorded_on, to)]}
-    measured = [limits_of(node) for node in (recorded_on, to)]
-    if all(limits.rung == "probed" for limits in measured):
-        pairs["probed"] = measured
-    for rung, (here, there) in pairs.items():
-        took = np.array([seconds])
+    for here, there in pairs if all(limits.rung == "probed" for limits in pairs[0]) else pairs[1:]:
         moved = move(evidence, np.zeros(1, np.intp), took, here, there)
-        low, high = ranges(moved.seconds, took, moved.bounds, here, there)
-        name = "counters" if BOUNDS[moved.bounds[0]] == "counted" else rung
-        numbers = [float(value[0]) if np.isfinite(value[0]) else None for value in (moved.seconds, low, high)]
-        prices.append(KernelPrice(name, *numbers))
-    return prices[-1:] + prices[:-1]
+        numbers = [moved.seconds, *ranges(moved.seconds, took, moved.bounds, here, there)]
+        rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else here.rung
+        prices.append(KernelPrice(rung, *(float(n[0]) if np.isfinite(n[0]) else None for n in numbers)))
+    return prices
 
 
 def _square_shape(flops: float, elements: float) -> tuple[int, int, int] | None:
     """The m of an m × k by k × k product of so many operations that reads and writes so many elements."""
-    # 2·m·k² = flops and 2·m·k + k² = elements: k from the root of k³ − elements·k + flops = 0 that is nearest to the square.
-    side = sqrt(elements / 3)
-    for _ in range(100):
-        slope = 3 * side * side - elements
-        if abs(slope) < 1e-9 * elements:
-            side *= 1.05
-            continue
-        step = (side**3 - elements * side + flops) / slope
-        side -= step
-        if not isfinite(side) or side <= 0:
-            return None
-        if abs(step) < 1e-6 * side:
-            break
-    m = flops / (2 * side * side)
-    return (max(1, round(m)), max(1, round(side)), max(1, round(side)))
+    # 2·m·k² = flops and 2·m·k + k² = elements: k is a root of k³ - elements·k + flops = 0, of a square a double one.
+    roots = np.roots([1.0, 0.0, -elements, flops])
+    sides = roots.real[(np.abs(roots.imag) < 1e-4 * np.abs(roots)) & (roots.real > 0)]
+    if not len(sides):
+        return None
+    k = float(sides.max())
+    return max(1, round(flops / (2 * k * k))), max(1, round(k)), max(1, round(k))
 
 
 def _known(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFrame | None) -> pl.DataFrame:
@@ -184,16 +165,11 @@ def _known(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFram
     sizes = [name for name in SIDES if name in distinct.columns]
     counted = counters.with_columns(pl.col("name").cast(pl.String)).unique(["name", *sizes], keep="first")
     found = [name for name in COUNTED if name in counted.columns]
-    return distinct.join(
-        counted.select("name", *sizes, *found),
-        on=["name", *sizes],
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    counted, on = counted.select("name", *sizes, *found), ["name", *sizes]
+    return distinct.join(counted, on=on, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _evidence(known: pl.DataFrame) -> tuple[Evidence, NDArray[np.int8]]:
+def _evidence(known: pl.DataFrame) -> Evidence:
     texts = [
         known[name].to_list() if name in known.columns else [None] * known.height
         for name in ("name", "operator", "shapes", "types")
@@ -201,9 +177,8 @@ def _evidence(known: pl.DataFrame) -> tuple[Evidence, NDArray[np.int8]]:
     kinds, pipelines, works = [], [], []
     for name, operator, shapes, types in zip(*texts, strict=True):
         kind = "communication" if name and _CARRIES.search(name) else class_of(name or "", operator)
-        work = (
-            Work() if kind == "gemm" and "reduce" in name.lower() else work_of(kind, operator, shapes, types)
-        )
+        part = kind == "gemm" and "reduce" in name.lower()
+        work = Work() if part else work_of(kind, operator, shapes, types)
         kinds.append(kind)
         # The kernel's name knows better than its inputs whether a product of fp32 ran as tf32, and nothing else better.
         plain = work.pipeline in (None, "fp32")
@@ -223,7 +198,7 @@ def _evidence(known: pl.DataFrame) -> tuple[Evidence, NDArray[np.int8]]:
         read, written, looked_up = (known[name].fill_null(np.nan).to_numpy() for name in COUNTED)
         # L2 looks up what fills it, too.
         columns |= {"dram_bytes": read + written, "l2_bytes": np.maximum(looked_up - read, 0)}
-    return Evidence(kinds, pipelines, columns), np.array([CLASSES.index(kind) for kind in kinds], np.int8)
+    return Evidence(kinds, pipelines, columns)
 
 
 def ranges(
@@ -239,10 +214,9 @@ def ranges(
     high = np.maximum(floor + work * max(ends) * BEYOND, seconds)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
-    for place, bound in enumerate(BOUNDS):
-        rows = bounds == place
-        ranged = None if here.vendor != there.vendor else range_of(what, bound, rung)
-        if bound in ("between", "none") or not rows.any() or ranged is None:
-            continue
-        low[rows], high[rows] = seconds[rows] * ranged.low, seconds[rows] * ranged.high
+    held = ("memory", "compute", "counted") if here.vendor == there.vendor else ()
+    for bound in held:
+        rows, ranged = bounds == BOUNDS.index(bound), range_of(what, bound, rung)
+        if ranged is not None:
+            low[rows], high[rows] = seconds[rows] * ranged.low, seconds[rows] * ranged.high
     return low, high

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, structs
 
-from busfare.cost.ranges import seconds_between
+from busfare.cost.ranges import range_beside, seconds_between
 from busfare.measure.bench.methods import ACCESSES, ELEMENTS, SWEEP_METHODS, Case, Measured, Methods
 from busfare.measure.bench.run import Run
 from busfare.measure.results import (
@@ -24,7 +24,6 @@ from busfare.measure.results import (
 from busfare.measure.summary import median, overlapping
 from busfare.node import Node
 from busfare.plan import Machine, Problem, plan
-from busfare.plan.prediction import range_beside
 
 #: GT 740, PCIe 2.0 x16 [S16 §4]: seconds over those of zero-copy, mean of its five sizes, in situation 1 (one access
 #: an element); in situation 2 (fifty) it names the best and the worst. `kernel_ratio`: the kernel's range in situation

@@ -19,9 +19,8 @@ from busfare.measure.offload_results import (
 )
 from busfare.measure.summary import fastest_part, interval
 from busfare.plan.machine import Machine
-from busfare.plan.offload.layers import Layers
-from busfare.plan.offload.rank import break_even, ranged, seconds_of, share_hidden
-from busfare.plan.offload.schedule import Schedule
+from busfare.plan.offload.rank import break_even, ranged, share_hidden
+from busfare.plan.offload.schedule import Layers, Schedule, seconds_of
 
 
 def offload_result(run: Run[OffloadDevice], measured: Measured) -> OffloadResult:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Literal
 
+from busfare.cost.ranges import range_beside
 from busfare.measure.bench import program as programs
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
@@ -30,7 +31,6 @@ from busfare.measure.results import (
 )
 from busfare.measure.run import Progress
 from busfare.measure.summary import fastest_part, interval, median, overlapping
-from busfare.plan.prediction import range_beside
 
 KIB, MIB = 1 << 10, 1 << 20
 #: A cell that would start after so many seconds is left out, and named; of what is left each one takes its share for

@@ -20,8 +20,7 @@ from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray
 from busfare.plan import machine_of
 from busfare.plan.offload.kv import Blocks, Layout, fetch, host_of
-from busfare.plan.offload.layers import Layers
-from busfare.plan.offload.schedule import Schedule, program_of
+from busfare.plan.offload.schedule import Layers, Schedule, program_of
 from busfare.timeline import program as timeline
 
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.schedule import Layers
 from busfare.timeline import timeline
 from busfare.timeline.layers import StreamedLayers, streamed_layers
 from busfare.trace import Trace

@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 
 from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
+from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
-from busfare.node import Curve, Flow
+from busfare.node import Curve, Flow, Node
 from busfare.plan.machine import Basis, Kind, Machine
-from busfare.plan.prediction import range_beside
 from busfare.timeline.program import GpuRules, Mapped, Program
 
 __all__ = [
@@ -36,9 +36,7 @@ __all__ = [
     "worth_fetching",
 ]
 
-Layout = Literal[
-    "contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"
-]  # fmt: skip
+Layout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
 #: Of those that take as long, the one with less to write comes first; `contiguous`, the bound, needs a cache of one piece.
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Limit = Literal["link", "submission", "copy engine", "host gather"]
@@ -150,40 +148,50 @@ def host_of(
     """The host's part: as given (`pack_rate` in bytes/s), else by what was measured of it alone (`train_s` a copy in a train
     of short ones, `core_rate` bytes/s that a core copies), else as the node says, else as typical; `basis` says which.
     """
-    node, basis = machine.node, []
+    basis = []
 
-    def known(of: str, value: float, kind: Kind, source: str, unit: str = "s") -> float:
-        basis.append(Basis(of, value, unit, kind, source))
-        return value
+    def known(one: Basis) -> float:
+        basis.append(one)
+        return float(one.value)
 
-    def call(name: str, of: str, typical: float, share: float = 1.0) -> float:
-        cost = node.call_cost(name)
-        times = f"{share:g} × " if share != 1.0 else ""
-        if cost is not None and cost.call_s > 0:
-            kind: Kind = "estimated" if times else "measured"
-            return known(of, share * cost.call_s, kind, f"{times}cost {name} of {node.name}")
-        return known(of, share * typical, "estimated", f"{times}typical of H100s and H200s")
+    def given(of: str, value: float, unit: str = "s") -> float:
+        return known(Basis(of, value, unit, "assumed", "as given"))
 
-    if train_s is not None:
-        train = known("host, each copy", train_s, "measured", "a train of short copies, by itself")
+    if train_s is None:
+        train = known(_call(machine.node, "copy", "host, each copy", CALL_S, IN_A_TRAIN))
     else:
-        train = call("copy", "host, each copy", CALL_S, IN_A_TRAIN)
-    copy = train if copy_s is None else known("host, each copy", copy_s, "assumed", "as given")
-    launch = call("launch", "host, a launch", LAUNCH_S)
-    wait = call("synchronise", "host, a wait", WAIT_S)
-    piece = BATCH_PIECE * train
+        train = known(
+            Basis("host, each copy", train_s, "s", "measured", "a train of short copies, by itself")
+        )
+    copy = train if copy_s is None else given("host, each copy", copy_s)
+    launch = known(_call(machine.node, "launch", "host, a launch", LAUNCH_S))
+    wait = known(_call(machine.node, "synchronise", "host, a wait", WAIT_S))
+    piece = "host, a piece of a batch"
     if batch_piece_s is None:
-        known("host, a piece of a batch", piece, "estimated", f"{BATCH_PIECE:g} × a copy of a train")
+        known(Basis(piece, BATCH_PIECE * train, "s", "estimated", f"{BATCH_PIECE:g} × a copy of a train"))
     else:
-        piece = known("host, a piece of a batch", batch_piece_s, "assumed", "as given")
-    core = _core(machine, core_rate)
-    basis.append(core)
-    pack = float(core.value)
-    if pack_rate is not None:
-        pack = known("host, packing", 1 / pack_rate, "assumed", "as given", "s/B")
+        given(piece, batch_piece_s)
+    core = known(_core(machine, core_rate))
     return Host(
-        copy, launch, wait, BATCH * train, piece, pack, WRITTEN * train, float(core.value), tuple(basis)
+        copy_s=copy,
+        launch_s=launch,
+        wait_s=wait,
+        batch_s=BATCH * train,
+        batch_piece_s=BATCH_PIECE * train if batch_piece_s is None else batch_piece_s,
+        pack_s_per_byte=core if pack_rate is None else given("host, packing", 1 / pack_rate, "s/B"),
+        written_s=WRITTEN * train,
+        written_s_per_byte=core,
+        basis=tuple(basis),
     )
+
+
+def _call(node: Node, name: str, of: str, typical: float, share: float = 1.0) -> Basis:
+    """What a call takes on the host, `share` of what the node's file or else a typical one has of it."""
+    cost, times = node.call_cost(name), f"{share:g} × " if share != 1.0 else ""
+    if cost is None or cost.call_s <= 0:
+        return Basis(of, share * typical, "s", "estimated", f"{times}typical of H100s and H200s")
+    kind: Kind = "estimated" if times else "measured"
+    return Basis(of, share * cost.call_s, "s", kind, f"{times}cost {name} of {node.name}")
 
 
 def _core(machine: Machine, rate: float | None) -> Basis:
@@ -206,43 +214,37 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
     program = Program(GpuRules(machine.contention, 1 if machine.category != "two-copy-engines" else 2))
     (into, pieces), (out, left) = blocks.moved("h2d"), blocks.moved("d2h")
     if layout == "gather-kernel":
-        flows: tuple[tuple[Flow, float, Curve], ...] = (
-            ("read", into, machine.h2d.mapped),
-            ("write", out, machine.d2h.mapped),
-        )
-        reads, writes = (
-            Mapped(size * machine.access_cost(flow, blocks.piece_bytes), curve) if size else None
-            for flow, size, curve in flows
-        )
+
+        def touched(size: float, flow: Flow, curve: Curve) -> Mapped | None:
+            return Mapped(size * machine.access_cost(flow, blocks.piece_bytes), curve) if size else None
+
+        reads, writes = touched(into, "read", machine.h2d.mapped), touched(out, "write", machine.d2h.mapped)
         program.kernel(0.0, 0, into=reads, out=writes, host_s=host.launch_s)
         return program
     if layout == "per-block":
         # By turns, so that both directions go on beside each other.
-        curves = {"h2d": _handed_over(machine.h2d.copy, host), "d2h": _handed_over(machine.d2h.copy, host)}
+        curves = [_handed_over(one.copy, host) for one in (machine.h2d, machine.d2h)]
         for n in range(max(pieces, left)):
             if n < pieces:
-                program.copy("h2d", blocks.piece_bytes, curves["h2d"], 0, host_s=host.copy_s)
+                program.copy("h2d", blocks.piece_bytes, curves[0], 0, host_s=host.copy_s)
             if n < left:
-                program.copy("d2h", blocks.piece_bytes, curves["d2h"], 1, host_s=host.copy_s)
+                program.copy("d2h", blocks.piece_bytes, curves[1], 1, host_s=host.copy_s)
         return program
-    before = {"h2d": host.copy_s, "d2h": host.copy_s}
-    curves = {"h2d": machine.h2d.copy, "d2h": machine.d2h.copy}
+    before_in = before_out = host.copy_s
+    in_curve, out_curve = machine.h2d.copy, machine.d2h.copy
     parts = 2 if layout == "gather-host-halves" else 1
     if layout == "batched":
-        before = {
-            "h2d": host.batch_s + pieces * host.batch_piece_s,
-            "d2h": host.batch_s + left * host.batch_piece_s,
-        }
-        curves = {direction: _batch(curve, blocks.piece_bytes) for direction, curve in curves.items()}
+        before_in, before_out = (host.batch_s + n * host.batch_piece_s for n in (pieces, left))
+        in_curve, out_curve = (_batch(curve, blocks.piece_bytes) for curve in (in_curve, out_curve))
         if _written(blocks, host):
-            before["h2d"] = host.batch_s + pieces * host.written_s + into * host.written_s_per_byte
+            before_in = host.batch_s + pieces * host.written_s + into * host.written_s_per_byte
             into = blocks.piece_bytes  # the others have come while the last one was written
     elif layout != "contiguous":
-        before["h2d"] += into * host.pack_s_per_byte / parts
+        before_in += into * host.pack_s_per_byte / parts
     if out:
-        program.copy("d2h", out, curves["d2h"], 1, host_s=before["d2h"])
+        program.copy("d2h", out, out_curve, 1, host_s=before_out)
     for _ in range(parts):
-        program.copy("h2d", into / parts, curves["h2d"], 0, host_s=before["h2d"])
+        program.copy("h2d", into / parts, in_curve, 0, host_s=before_in)
     return program
 
 
@@ -306,15 +308,13 @@ def _many(blocks: Blocks, machine: Machine, host: Host) -> float:
 
 
 def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limit:
-    direction = "h2d" if blocks.count else "d2h"
-    curve, piece = machine.curves(direction).copy, blocks.piece_bytes
-    moving = float(curve.gap_per_byte(piece)) * piece
-    if layout.startswith("gather-host") and host.pack_s_per_byte > curve.long_gap_per_byte_s:
+    curve, piece = machine.curves("h2d" if blocks.count else "d2h").copy, blocks.piece_bytes
+    moving, long = float(curve.gap_per_byte(piece)) * piece, curve.long_gap_per_byte_s
+    if layout.startswith("gather-host") and host.pack_s_per_byte > long:
         return "host gather"
-    if layout == "batched" and _written(blocks, host) and blocks.count:
-        return "submission"
-    if layout == "batched" and host.batch_piece_s > curve.long_gap_per_byte_s * piece:
-        return "submission"
+    if layout == "batched":
+        submitted = (_written(blocks, host) and blocks.count) or host.batch_piece_s > long * piece
+        return "submission" if submitted else "link"
     if layout == "per-block":
         interval = float(_handed_over(curve, host).issue_interval(1))
         if host.copy_s >= interval + moving:

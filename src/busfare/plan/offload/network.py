@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from busfare.errors import InputError
 from busfare.node import Node
-from busfare.plan.offload.compute import LayerSeconds, cpu_seconds, gpu_seconds
-from busfare.plan.offload.experts import hit_rate_of, streamed_bytes
-from busfare.plan.offload.layers import Layers
+from busfare.plan.offload.compute import LayerSeconds, cpu_seconds, experts_touched, gpu_seconds
+from busfare.plan.offload.schedule import Layers
 from busfare.plan.offload.shapes import (
     Layer,
     Model,
@@ -25,7 +23,7 @@ from busfare.plan.offload.shapes import (
 )
 from busfare.quantities import parse_bytes, parse_count
 
-__all__ = ["OF_NETWORK", "Network", "network_of"]
+__all__ = ["OF_NETWORK", "Network", "hit_rate_of", "network_of", "streamed_bytes", "whole_of"]
 
 #: Options that say nothing without a network.
 OF_NETWORK = (
@@ -39,7 +37,35 @@ OF_NETWORK = (
     "cpu_flops",
 )
 #: Longer caches and more sequences than any GPU serves.
-MOST_CONTEXT, MOST_BATCH = 1 << 24, 1 << 20
+MOST_CONTEXT, MOST_BATCH, MOST_CACHED = 1 << 24, 1 << 20, 1 << 24
+
+
+def hit_rate_of(layer: Layer, cached: int, given: float | None = None) -> float:
+    """The chance that an expert that is touched lies in GPU memory: `given`, else `cached` of all, as uniform routing has.
+
+    Raises InputError for a rate that is none, and for more cached experts than there are.
+    """
+    if given is not None:
+        if not 0.0 <= given <= 1.0:
+            raise InputError(f"--hit-rate {given:g}: give a share from 0 to 1")
+        return given
+    if not 0 <= cached <= layer.experts:
+        raise InputError(
+            f"--cached-experts {cached}: the model has {layer.experts} a layer; give 0 to that many"
+        )
+    return cached / layer.experts if layer.experts else 1.0
+
+
+def streamed_bytes(
+    layer: Layer, type_: str, tokens: float, cached: int = 0, hit_rate: float | None = None
+) -> float:
+    """Expected bytes of a layer's experts that a pass of `tokens` brings to the GPU: those touched that are not there.
+
+    What is not an expert's (attention, router, shared experts) is not among them. Raises InputError as `hit_rate_of`.
+    """
+    missing = 1.0 - hit_rate_of(layer, cached, hit_rate)
+    touched = experts_touched(layer.experts, layer.experts_used, tokens)
+    return missing * touched * layer.expert_weights * number_type(type_).bytes_each
 
 
 @dataclass(frozen=True)
@@ -82,9 +108,8 @@ class Network:
         if not self.only_experts:
             return self.whole_bytes
         found = self.model.by_layer(lambda one: experts(one) if one.experts else None)
-        return tuple(
-            whole if one is None else one for one, whole in zip(found, self.whole_bytes, strict=True)
-        )
+        both = zip(found, self.whole_bytes, strict=True)
+        return tuple(whole if one is None else one for one, whole in both)
 
     def always_bytes(self, tokens: float) -> float:
         """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
@@ -110,33 +135,31 @@ class Network:
 
     def computed(self, tokens: float) -> LayerSeconds:
         """Seconds of each layer on the GPU, its weights there, with ranges and rung; shape (layers,)."""
-        known = self._computed
-        if tokens not in known:
-            known[tokens] = gpu_seconds(self.model, self.node, tokens, self.context, self.batch, self.type)
-        return known[tokens]
+        if tokens not in self._computed:
+            self._computed[tokens] = self._on_gpu(self.model, tokens)
+        return self._computed[tokens]
 
     @cached_property
     def _computed(self) -> dict[float, LayerSeconds]:
         return {}
+
+    def _on_gpu(self, model: Model, tokens: float) -> LayerSeconds:
+        return gpu_seconds(model, self.node, tokens, self.context, self.batch, self.type)
 
     def cpu_seconds(self, tokens: float) -> tuple[float, ...]:
         """Seconds of each layer on the processor; with `only_experts` of its experts there, and of the rest on the GPU.
 
         Raises InputError where the processor's rates are not known.
         """
-        seconds = cpu_seconds(
-            self.model, tokens, self.context, self.batch, self.type, self.cpu_bandwidth, self.cpu_flops, self.node,
-            self.only_experts,
-        )  # fmt: skip
+        rates = self.cpu_bandwidth, self.cpu_flops
+        asked = self.context, self.batch, self.type
+        seconds = cpu_seconds(self.model, tokens, *asked, *rates, self.node, self.only_experts)
         if self.only_experts:
-            mixed = np.array([layer.experts > 0 for layer in self.model.layers])
             bare = self.model.by_layer(
                 lambda one: replace(one, expert=(), experts=0) if one.experts else None
             )
-            rest = tuple(one for one in bare if one is not None)
-            dense = replace(self.model, layers=rest)
-            on_gpu = gpu_seconds(dense, self.node, tokens, self.context, self.batch, self.type)
-            seconds[mixed] += on_gpu.seconds
+            dense = replace(self.model, layers=tuple(one for one in bare if one is not None))
+            seconds[[one is not None for one in bare]] += self._on_gpu(dense, tokens).seconds
         return tuple(seconds.tolist())
 
 
@@ -148,7 +171,7 @@ def network_of(said: Mapping[str, Any], node: Node) -> Network:
     number_type(type_)
     mixture = next((layer for layer in model.layers if layer.experts), None)
     only = bool(said.get("only_experts"))
-    cached = int(_count(said, "cached_experts", 0, 1 << 24, 0))
+    cached = whole_of(said, "cached_experts", 0, MOST_CACHED) or 0
     rate = float(parse_count(said["hit_rate"])) if said.get("hit_rate") else None
     if mixture is None and (only or cached or rate is not None):
         raise InputError(f"--model {model.name}: has no experts; leave the options of experts out")
@@ -157,20 +180,25 @@ def network_of(said: Mapping[str, Any], node: Node) -> Network:
     if mixture is not None:
         hit_rate_of(mixture, cached, rate)
     return Network(
-        model, type_, node,
-        context=_count(said, "context", 0, MOST_CONTEXT, 0),
-        batch=_count(said, "batch", 1, MOST_BATCH, 1),
-        only_experts=only, cached=cached, hit_rate=rate,
+        model,
+        type_,
+        node,
+        context=whole_of(said, "context", 0, MOST_CONTEXT) or 0,
+        batch=whole_of(said, "batch", 1, MOST_BATCH) or 1,
+        only_experts=only,
+        cached=cached,
+        hit_rate=rate,
         cpu_bandwidth=float(parse_bytes(said["cpu_bandwidth"])) if said.get("cpu_bandwidth") else None,
         cpu_flops=parse_count(said["cpu_flops"]) if said.get("cpu_flops") else None,
-    )  # fmt: skip
+    )
 
 
-def _count(said: Mapping[str, Any], key: str, least: int, most: int, default: int) -> float:
+def whole_of(said: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
+    """The whole number of an option; None where it was not given. Raises InputError that names the option."""
     if said.get(key) is None:
-        return default
+        return None
     number = parse_count(str(said[key]))
     if number != int(number) or not least <= number <= most:
         option = key.replace("_", "-")
         raise InputError(f"--{option} {str(said[key])[:40]}: no whole number from {least} to {most}")
-    return number
+    return int(number)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.plan.offload.layers import MOST_LAYERS, Layers
-from busfare.plan.offload.network import Network
-from busfare.plan.offload.schedule import MEMORIES, Memory
+from busfare.plan.offload.network import Network, whole_of
+from busfare.plan.offload.schedule import MEMORIES, MOST_LAYERS, Layers, Memory
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
 __all__ = ["MOST_DEPTH", "Question", "question_of"]
 
 MOST_DEPTH, MOST_TOKENS, MOST_GPUS = 64, 1 << 24, 64
+#: What says the layers, where a trace does not, and what a network says of them too.
+OF_LAYERS = ("layers", "bytes_per_layer", "seconds_per_layer", "back_bytes_per_layer")
+OF_BOTH = OF_LAYERS[:2]
 #: Seconds by tokens.
 ByTokens = Callable[[float], Sequence[float]]
 
@@ -25,24 +27,24 @@ ByTokens = Callable[[float], Sequence[float]]
 class Question:
     """`bytes`, `back_bytes` by layer; `seconds(tokens)` by layer, and `cpu_seconds(tokens)` of a layer on the processor.
 
-    What nobody said is None. `budget`: bytes of GPU memory for the layers. `gpus` stream at once. `network`: whose layers
-    they are; it says what they hold at any number of tokens.
+    What nobody said is None. `varies`: whether seconds do, with tokens. `budget`: bytes of GPU memory for the layers. `gpus`
+    stream at once. `network`: whose layers they are; it says what they hold at any number of tokens. `predicted`: whether
+    `seconds` are predicted too, and have a range of their own.
     """
 
     bytes: tuple[float, ...]
     back_bytes: tuple[float, ...]
     seconds: ByTokens
     tokens: float
-    cpu_seconds: ByTokens | None = None
-    resident: int | None = None
-    depth: int | None = None
-    memory: Memory | None = None
-    budget: float | None = None
-    gpus: int = 1
-    varies: bool = False
-    network: Network | None = None
-    #: Whether `seconds` are predicted too, and have a range of their own.
-    predicted: bool = False
+    cpu_seconds: ByTokens | None
+    resident: int | None
+    depth: int | None
+    memory: Memory | None
+    budget: float | None
+    gpus: int
+    varies: bool
+    network: Network | None
+    predicted: bool
 
     def layers(self, tokens: float | None = None) -> Layers:
         """The layers at so many tokens, or at those that were asked for."""
@@ -53,103 +55,71 @@ class Question:
         return Layers(self.bytes, seconds, self.back_bytes)
 
 
-#: What says the layers, where a trace does not.
-OF_LAYERS = ("layers", "bytes_per_layer", "seconds_per_layer", "back_bytes_per_layer")
-
-
 def question_of(
     said: Mapping[str, Any], recorded: Layers | None = None, network: Network | None = None
 ) -> Question:
-    """The question of the options by name, about layers that were `recorded`, of a `network`, or that they say; those not
-    given are None. Raises InputError that names the option.
+    """The question of the options by name, about layers that were `recorded`, of a `network` (whose times go behind those
+    that were measured), or that the options say; those not given are None. Raises InputError that names the option.
     """
-    if network is not None:
-        return _of_network(said, network)
-    if recorded is not None:
-        if twice := [key for key in OF_LAYERS if said.get(key) is not None]:
+    source, taken = ("--model", OF_BOTH) if network else ("--from-trace", OF_LAYERS if recorded else ())
+    if twice := [key for key in taken if said.get(key) is not None]:
+        raise InputError(f"--{twice[0].replace('_', '-')}: {source} says it already; give one of them")
+    tokens, memory = whole_of(said, "tokens", 1, MOST_TOKENS), said.get("memory")
+    count = len(network.model.layers) if network else len(recorded) if recorded else _layers_said(said)
+    given, varies = _by_tokens(said, "seconds_per_layer", count)
+    back = _sizes(said, "back_bytes_per_layer", count)
+    seconds: ByTokens
+    if network:
+        sizes = network.bytes(tokens or 1)
+        seconds, varies = (given, varies) if given else (lambda n: network.computed(n).seconds.tolist(), True)
+    elif recorded:
+        sizes, back, seconds = recorded.bytes, recorded.back_bytes, lambda tokens: recorded.seconds
+    else:
+        sizes = _sizes(said, "bytes_per_layer", count)
+        if not sizes:
             raise InputError(
-                f"--{twice[0].replace('_', '-')}: --from-trace says it already; give one of them"
+                "--bytes-per-layer: how large a layer is, is not said, as in --bytes-per-layer 436MB"
             )
-        sizes, back, times = recorded.bytes, recorded.back_bytes, recorded.seconds
-        return _asked_of(said, len(recorded), sizes, back, (lambda tokens: times, False))
-    count = _whole(said, "layers", 1, MOST_LAYERS)
-    if count is None:
-        raise InputError("--layers: how many layers there are is not said, as in --layers 32")
-    sizes = _sizes(said, "bytes_per_layer", count)
-    if not sizes:
-        raise InputError(
-            "--bytes-per-layer: how large a layer is, is not said, as in --bytes-per-layer 436MB"
-        )
-    by_tokens = _by_tokens(said, "seconds_per_layer", count)
-    if by_tokens[0] is None:
-        raise InputError(
-            "--seconds-per-layer: what a layer takes on the GPU, its weights there, is not said, as in "
-            "--seconds-per-layer 1.2ms, or by tokens, 1=0.2ms,2048=4ms"
-        )
-    return _asked_of(said, count, sizes, _sizes(said, "back_bytes_per_layer", count), by_tokens)
-
-
-def _asked_of(
-    said: Mapping[str, Any],
-    count: int,
-    sizes: tuple[float, ...],
-    back: tuple[float, ...],
-    by_tokens: tuple[ByTokens | None, bool],
-) -> Question:
-    """What is asked of `count` layers of these sizes, and seconds by tokens."""
-    seconds, varies = by_tokens
-    assert seconds is not None
-    memory = said.get("memory")
+        if given is None:
+            raise InputError(
+                "--seconds-per-layer: what a layer takes on the GPU, its weights there, is not said, as in "
+                "--seconds-per-layer 1.2ms, or by tokens, 1=0.2ms,2048=4ms"
+            )
+        seconds = given
     if memory not in (None, *MEMORIES):
         raise InputError(f"--memory {str(memory)[:40]!r}: not known; one of {', '.join(MEMORIES)}")
-    tokens = _whole(said, "tokens", 1, MOST_TOKENS)
     if varies and tokens is None:
         raise InputError(
             "--tokens: the times are given by tokens; say how many a pass works on, as in --tokens 1"
         )
-    budget = parse_bytes(said["budget"]) if said.get("budget") else None
+    on_cpu, _ = _by_tokens(said, "cpu_seconds_per_layer", count)
+    if on_cpu is None and network and (network.cpu_bandwidth or network.cpu_flops):
+        network.cpu_seconds(tokens or 1)  # which says what is missing
+        on_cpu = network.cpu_seconds
     question = Question(
         bytes=sizes,
         back_bytes=back,
         seconds=seconds,
         tokens=tokens or 1,
-        cpu_seconds=_by_tokens(said, "cpu_seconds_per_layer", count)[0],
-        resident=_whole(said, "resident", 0, count),
-        depth=_whole(said, "depth", 0, MOST_DEPTH),
+        cpu_seconds=on_cpu,
+        resident=whole_of(said, "resident", 0, count),
+        depth=whole_of(said, "depth", 0, MOST_DEPTH),
         memory=memory,
-        budget=budget,
-        gpus=_whole(said, "gpus", 1, MOST_GPUS) or 1,
+        budget=parse_bytes(said["budget"]) if said.get("budget") else None,
+        gpus=whole_of(said, "gpus", 1, MOST_GPUS) or 1,
         varies=varies,
+        network=network,
+        predicted=network is not None and given is None,
     )
     question.layers()
     return question
 
 
-def _of_network(said: Mapping[str, Any], network: Network) -> Question:
-    """About the layers of a network; times that were measured go before those predicted."""
-    if twice := [key for key in OF_LAYERS[:2] if said.get(key) is not None]:
-        raise InputError(f"--{twice[0].replace('_', '-')}: --model says it already; give one of them")
-    count = len(network.model.layers)
-    given, varies = _by_tokens(said, "seconds_per_layer", count)
-    predicted = (lambda tokens: network.computed(tokens).seconds.tolist(), True)
-    back, by_tokens = _sizes(said, "back_bytes_per_layer", count), (given, varies) if given else predicted
-    tokens = _whole(said, "tokens", 1, MOST_TOKENS) or 1
-    question = _asked_of(said, count, network.bytes(tokens), back, by_tokens)
-    on_cpu = question.cpu_seconds
-    if on_cpu is None and (network.cpu_bandwidth or network.cpu_flops):
-        network.cpu_seconds(tokens)
-        on_cpu = network.cpu_seconds
-    return replace(question, network=network, cpu_seconds=on_cpu, predicted=given is None)
-
-
-def _whole(said: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
-    if said.get(key) is None:
-        return None
-    number = parse_count(str(said[key]))
-    if number != int(number) or not least <= number <= most:
-        option = key.replace("_", "-")
-        raise InputError(f"--{option} {str(said[key])[:40]}: no whole number from {least} to {most}")
-    return int(number)
+def _layers_said(said: Mapping[str, Any]) -> int:
+    count = whole_of(said, "layers", 1, MOST_LAYERS)
+    if count is None:
+        raise InputError("--layers: how many layers there are is not said, as in --layers 32")
+    return count
 
 
 def _sizes(said: Mapping[str, Any], key: str, count: int) -> tuple[float, ...]:

@@ -6,24 +6,30 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
+from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.plan.machine import Machine
-from busfare.plan.offload.layers import Layers
-from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule, copy_curve, pass_seconds, program_of
-from busfare.plan.prediction import range_beside
+from busfare.plan.offload.schedule import (
+    MEMORIES,
+    Layers,
+    Memory,
+    Schedule,
+    copy_seconds,
+    device_bytes,
+    pass_seconds,
+    seconds_of,
+)
 
 __all__ = [
     "DEPTHS",
     "Ranked",
     "best_first",
     "break_even",
-    "copy_seconds",
     "link_share",
     "ranged",
     "residents_of",
     "schedules",
-    "seconds_of",
     "share_hidden",
 ]
 
@@ -45,13 +51,6 @@ class Ranked(NamedTuple):
     device_bytes: float
 
 
-def seconds_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
-    """Seconds of a pass: played where data goes back, by the recurrence otherwise."""
-    if layers.back_bytes or schedule.memory == "managed":
-        return program_of(layers, schedule, machine, share=share).play().seconds
-    return pass_seconds(layers, schedule, machine, share)
-
-
 def schedules(
     layers: Layers,
     budget: float | None,
@@ -69,11 +68,8 @@ def schedules(
 
 def residents_of(layers: Layers, budget: float | None, depth: int, memory: Memory) -> list[int]:
     """Numbers of resident layers worth looking at in a budget (bytes): the most that fit, and some below it."""
-    fit = [
-        n
-        for n in range(len(layers) + 1)
-        if budget is None or Schedule(n, depth, memory).device_bytes(layers) <= budget
-    ]
+    sizes = device_bytes(layers, depth, memory)
+    fit = [n for n, size in enumerate(sizes) if budget is None or size <= budget]
     if not fit:
         return []
     if layers.back_bytes or memory == "managed":  # each is played, and fewer are never faster
@@ -126,17 +122,11 @@ def ranged(
     if ends is None or keys["low_seconds"] is None:
         return keys
     low, middle, high = (pass_seconds(layers, schedule, machine, share) for layers in ends)
-    keys |= {
+    return {
         "low_seconds": keys["low_seconds"] * low / middle,
         "high_seconds": keys["high_seconds"] * high / middle,
+        "rung": keys["rung"] if rung == "probed" else "datasheet",
     }
-    return keys | {"rung": keys["rung"] if rung == "probed" else "datasheet"}
-
-
-def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
-    """Seconds for which the streamed layers' copies in hold the link, one behind another."""
-    curve = copy_curve(machine, "h2d", schedule.memory).scaled(1 / share)
-    return sum(size * float(curve.gap_per_byte(size)) for size in layers.bytes[schedule.resident :])
 
 
 def share_hidden(

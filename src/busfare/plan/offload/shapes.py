@@ -15,7 +15,7 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
 from busfare.node.toml import read_text
-from busfare.plan.offload.layers import MOST_LAYERS
+from busfare.plan.offload.schedule import MOST_LAYERS
 from busfare.printable import printable
 
 __all__ = [
