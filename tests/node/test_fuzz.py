@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.node import Node, catalogue, catalogue_names
-from busfare.node.file import decode
+from busfare.node import Node, catalogue_names
+from busfare.node.file import catalogue_text, decode
 
-SEEDS = [catalogue.text_of(name) for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky")]
+SEEDS = [catalogue_text(name) for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky")]
 WORDS = [
     "nan",
     "inf",
@@ -96,5 +96,5 @@ def test_any_value_under_a_known_key(value: object) -> None:
 
 def test_every_seed_is_good_before_it_is_mutated() -> None:
     for name in catalogue_names():
-        outcome(catalogue.text_of(name))
-        assert decode(catalogue.text_of(name), name).name == name
+        outcome(catalogue_text(name))
+        assert decode(catalogue_text(name), name).name == name

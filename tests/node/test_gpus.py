@@ -46,7 +46,7 @@ UNKNOWN = [
 def test_names_are_unique_and_more_than_150() -> None:
     from busfare.node.gpus import _file
 
-    assert len(gpus()) == sum(len(group.gpus) for group in _file().group)
+    assert len(gpus()) == sum(len(group["gpus"]) for group in _file().group)
     assert len(gpu_names()) >= 290
 
 

@@ -12,22 +12,15 @@ import msgspec
 from busfare.errors import InputError
 from busfare.node.component import Cpu, Memory
 from busfare.node.component import Gpu as GpuComponent
+from busfare.node.file import catalogue_names
 from busfare.node.graph import Node
-from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink
-from busfare.node.short import node_of_short
+from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink, link_in_short
 from busfare.node.source import Source
 
 __all__ = [
-    "Gpu",
-    "Recorded",
-    "clock_by_peak",
-    "gpu_names",
-    "gpu_of_device_name",
-    "gpus",
-    "l2_rate",
-    "node_of_gpu",
+    "Gpu", "Recorded", "bare_node", "clock_by_peak", "gpu_names", "gpu_of_device_name", "gpus", "l2_rate", "node_of_gpu",
     "reached_share",
-]
+]  # fmt: skip
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
 _IDLE = re.compile(
@@ -36,6 +29,10 @@ _IDLE = re.compile(
 )
 _MIG = re.compile(r"^(.+?)[ -]mig[ -](\d)g\.(\d+)gb(?:\+\S+)?$", re.IGNORECASE)
 _GFX = re.compile(r"^gfx(\d{1,2})([0-9a-f])[0-9a-f]$")
+#: Of a data sheet what a node's GPU says, under the same keys.
+_OF_COMPONENT = (
+    "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "clock_hz", "compute_capability", "copy_engines",
+)  # fmt: skip
 #: What a driver leaves of the memory: a T4 with error correction shows 14.6 of its 16 GiB.
 _LEAST_MEMORY = 7 / 8
 
@@ -79,7 +76,9 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability: str | None = None
 
 
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
+class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A GPU of the file, with the facts of its group."""
+
     name: str
     gib: float | None = None
     gb_per_s: float | None = None
@@ -90,12 +89,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     fp32: float | None = None
     peaks: str | None = None
     node: str | None = None
-
-
-class _Group(msgspec.Struct, forbid_unknown_fields=True):
     source: str
     compute_capability: str
-    gpus: list[_Row]
     link: str | None = None
     link_source: str | None = None
     bandwidth_source: str | None = None
@@ -105,24 +100,22 @@ class _Group(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Reached(msgspec.Struct, forbid_unknown_fields=True):
-    share: float
-    source: str
+    """Of memory's data sheet rate, or of L2, and where that was measured."""
 
-
-class _L2(msgspec.Struct, forbid_unknown_fields=True):
-    gb_per_s: float
     source: str
+    share: float = 1.0
+    gb_per_s: float = 0.0
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[str, Source]
     reached: dict[str, _Reached]
-    l2: dict[str, _L2]
+    l2: dict[str, _Reached]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     lanes: dict[str, int]
     tensor: dict[str, int]
-    group: list[_Group]
+    group: list[dict[str, Any]]
 
 
 @cache
@@ -134,60 +127,67 @@ def _file() -> _File:
 @cache
 def gpus() -> dict[str, Gpu]:
     """Every GPU of the table by its name as a node, `rtx-3060-laptop`, in the order of the file."""
-    found = [_gpu(row, group, _file()) for group in _file().group for row in group.gpus]
-    return {gpu.name: gpu for gpu in found}
+    found: dict[str, Gpu] = {}
+    for group in _file().group:
+        shared = {key: value for key, value in group.items() if key != "gpus"}
+        for row in group["gpus"]:
+            gpu = _gpu(msgspec.convert(shared | row, _Row))
+            found[gpu.name] = gpu
+    return found
 
 
-def _gpu(row: _Row, group: _Group, file: _File) -> Gpu:
-    from busfare.node import catalogue
-
-    name, own = _plain(row.name), group.source
-    vendor = "gfx" if group.compute_capability.startswith("gfx") else "cuda-gpus"
-    peaks = dict(file.peaks[row.peaks]) if row.peaks else {"fp32": row.fp32} if row.fp32 else {}
-    lanes = file.lanes.get(group.compute_capability)
-    derived = not peaks and None not in (lanes, row.multiprocessors, row.mhz)
-    if lanes and row.multiprocessors and row.mhz and derived:
-        peaks = {"fp32": 2e-6 * lanes * row.multiprocessors * row.mhz}
-    cores = {} if row.peaks else _tensor_peaks(row, group, file)
-    peaks |= cores
+def _gpu(row: _Row) -> Gpu:
+    name, file = _plain(row.name), _file()
+    vendor = "gfx" if row.compute_capability.startswith("gfx") else "cuda-gpus"
+    lanes = file.lanes.get(row.compute_capability, 0)
+    derived = 2e-6 * lanes * (row.multiprocessors or 0) * (row.mhz or 0)
+    peaks, tensor = file.peaks[row.peaks] if row.peaks else {}, {}
+    if not row.peaks:
+        fp32 = row.fp32 or derived
+        peaks, tensor = {"fp32": fp32} if fp32 else {}, _tensor_peaks(row)
     return Gpu(
         name=name,
         title=row.name,
         called=row.called,
-        link=group.link,
-        unified_memory=group.unified_memory,
-        compute_capability=group.compute_capability,
+        link=row.link,
+        unified_memory=row.unified_memory,
+        compute_capability=row.compute_capability,
         memory_bytes=_scaled(row.gib, 1 << 30),
         memory_bandwidth_bytes_per_s=None if row.gb_per_s is None else row.gb_per_s * 1e9,
         multiprocessors=row.multiprocessors,
         clock_hz=None if row.mhz is None else row.mhz * 1e6,
         l2_bytes=_scaled(row.l2_mib, 1 << 20),
-        copy_engines=group.copy_engines,
-        peaks={kind: rate * 1e12 for kind, rate in peaks.items()},
-        node=row.node or (name if name in catalogue.names() else None),
-        sources=dict.fromkeys(("memory_bytes", "clock_hz"), own)
-        | {
-            "multiprocessors": group.units_source or own,
-            "link": group.link_source or own,
-            "memory_bandwidth_bytes_per_s": group.bandwidth_source or own,
+        copy_engines=row.copy_engines,
+        peaks={kind: rate * 1e12 for kind, rate in (peaks | tensor).items()},
+        node=row.node or (name if name in catalogue_names() else None),
+        sources={
+            "memory_bytes": row.source,
+            "clock_hz": row.source,
+            "multiprocessors": row.units_source or row.source,
+            "link": row.link_source or row.source,
+            "memory_bandwidth_bytes_per_s": row.bandwidth_source or row.source,
             "compute_capability": vendor,
             "l2_bytes": "gfx" if vendor == "gfx" else "l2",
             "copy_engines": "engines",
-            "peaks": "tensor-cores" if cores else "cuda-guide" if derived else own,
+            "peaks": "tensor-cores"
+            if tensor
+            else "cuda-guide"
+            if derived and not (row.peaks or row.fp32)
+            else row.source,
         },
     )
 
 
-def _tensor_peaks(row: _Row, group: _Group, file: _File) -> dict[str, float]:
+def _tensor_peaks(row: _Row) -> dict[str, float]:
     """1e12 operations a second of tensor cores with sums in fp32, where the board has them."""
-    rate = file.tensor.get(group.compute_capability, 0) * (row.multiprocessors or 0) * (row.mhz or 0) * 1e-6
-    if not rate or "GTX" in row.name or group.source == "quadro-t":
+    rate = _file().tensor.get(row.compute_capability, 0) * (row.multiprocessors or 0) * (row.mhz or 0) * 1e-6
+    if not rate or "GTX" in row.name or row.source == "quadro-t":
         return {}
     half = rate / 2 if row.name.startswith("GeForce") else rate
     peaks = {"fp16_tensor": half}
-    if float(group.compute_capability) >= 8.0:
+    if float(row.compute_capability) >= 8.0:
         peaks |= {"bf16_tensor": half, "tf32_tensor": half / 2}
-    if float(group.compute_capability) >= 8.9:
+    if float(row.compute_capability) >= 8.9:
         peaks["fp8_tensor"] = 2 * half
     return peaks
 
@@ -313,19 +313,19 @@ def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
     )
 
 
-def _joined(gpu: Gpu) -> Link:
-    """The link between the processor and `gpu`."""
-    if gpu.link is not None:
-        return msgspec.structs.replace(node_of_short(gpu.link).links[-1], source=gpu.sources["link"])
-    if gpu.memory_bandwidth_bytes_per_s is None:
-        raise InputError(
-            f"node {gpu.name!r}: modules of several rates have that name; name one: busfare nodes {gpu.name}"
-        )
-    return SocketLink(
-        between=("cpu0", "gpu0"),
-        title="one memory",
-        bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
-        source=gpu.sources["link"],
+def bare_node(link: Link) -> Node:
+    """A host of which nothing is known, and a GPU on `link`: a link in short as a node."""
+    protocol = "the protocol itself: line rate and packet sizes of the generation"
+    kind, sizes = (
+        link.__struct_config__.tag,
+        [getattr(link, key, None) for key in ("generation", "lanes", "links")],
+    )
+    return Node(
+        name=f"{kind}:" + "x".join(str(size) for size in sizes if size is not None),
+        title=f"one GPU on {link.label}",
+        components=(Memory(name="memory0"), Cpu(name="cpu0"), GpuComponent(name="gpu0")),
+        links=(MemoryLink(between=("memory0", "cpu0")), msgspec.structs.replace(link, source="protocol")),
+        sources={"protocol": Source("data-sheet", protocol)},
     )
 
 
@@ -335,42 +335,40 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
 
     Raises InputError for a name that stands for several GPUs whose memories differ.
     """
-    link = _joined(gpu)
-    if isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):
-        link = msgspec.structs.replace(link, generation=generation, lanes=lanes, source="recorded")
-    own = {
-        key: value
-        for key in (
-            "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "clock_hz", "compute_capability",
-            "copy_engines",
-        )
-        if (value := getattr(gpu, key)) is not None
-    }  # fmt: skip
-    if "fp32" in gpu.peaks:
-        own["flops_per_s"] = gpu.peaks["fp32"]
+    bandwidth, link_source = gpu.memory_bandwidth_bytes_per_s, gpu.sources["link"]
+    link: Link | None = link_in_short(gpu.link) if gpu.link else None
+    if link is None:
+        if bandwidth is None:
+            raise InputError(
+                f"node {gpu.name!r}: modules of several rates have that name; name one: busfare nodes {gpu.name}"
+            )
+        link = SocketLink(between=("cpu0", "gpu0"), title="one memory", bandwidth_bytes_per_s=bandwidth)
+    elif isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):
+        link = msgspec.structs.replace(link, generation=generation, lanes=lanes)
+        link_source = "recorded"
+    own = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
+    own = {key: value for key, value in own.items() if value is not None}
     source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in own}
-    rate = gpu.memory_bandwidth_bytes_per_s if gpu.unified_memory else None
-    tags, wire = {*source_of.values(), link.source}, _file().sources[gpu.sources["link"]]
-    recorded = {"recorded": Source("measured", "the PCIe link that the trace names")}
-    components: tuple[Any, ...] = (
-        Memory(
-            name="memory0", bandwidth_bytes_per_s=rate, source=gpu.sources["memory_bandwidth_bytes_per_s"]
-        ),
-        Cpu(name="cpu0"),
-        GpuComponent(
-            name="gpu0",
-            title=gpu.title,
-            coherent=gpu.unified_memory or gpu.link == "c2c:1",
-            unified_memory=gpu.unified_memory,
-            source_of=source_of,
-            **own,
-        ),
+    sources = _file().sources | {"recorded": Source("measured", "the PCIe link that the trace names")}
+    used = {*source_of.values(), link_source}
+    memory = Memory(
+        name="memory0",
+        bandwidth_bytes_per_s=bandwidth if gpu.unified_memory else None,
+        source=gpu.sources["memory_bandwidth_bytes_per_s"],
+    )
+    component = GpuComponent(
+        name="gpu0",
+        title=gpu.title,
+        coherent=gpu.unified_memory or gpu.link == "c2c:1",
+        unified_memory=gpu.unified_memory,
+        source_of=source_of,
+        **own,
     )
     return Node(
         name=gpu.name,
         title=f"{gpu.title} on {link.label}, from its data sheet",
-        description=wire.cite if wire.kind == "estimated" and link.source != "recorded" else "",
-        components=components,
-        links=(MemoryLink(between=("memory0", "cpu0")), link),
-        sources={tag: s for tag, s in (_file().sources | recorded).items() if tag in tags},
+        description=sources[link_source].cite if sources[link_source].kind == "estimated" else "",
+        components=(memory, Cpu(name="cpu0"), component),
+        links=(MemoryLink(between=("memory0", "cpu0")), msgspec.structs.replace(link, source=link_source)),
+        sources={tag: source for tag, source in sources.items() if tag in used},
     )
