@@ -13,47 +13,26 @@ from busfare.node.file import catalogue_text, decode
 
 SEEDS = [catalogue_text(name) for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky")]
 WORDS = [
-    "nan",
-    "inf",
-    "-1",
-    "1e999",
-    "0",
-    "''",
-    "[]",
-    "{}",
-    "[[component]]",
-    "[x",
-    '"gpu[0-99]"',
-    "true",
-    "\n",
-    "=",
+    "nan", "inf", "-1", "1e999", "0", "''", "[]", "{}", "[[component]]", "[x", '"gpu[0-99]"', "true", "\n", "=",
     "99999999999999999999",
-]
+]  # fmt: skip
 
 
 def mutated(text: str, dice: random.Random) -> str:
     for _ in range(dice.randint(1, 6)):
         at = dice.randrange(len(text) or 1)
-        kind = dice.randrange(5)
-        if kind == 0:
-            text = text[:at]
-        elif kind == 1:
-            text = (
-                text[:at]
-                + chr(dice.choice([0, 10, 34, 91, 93, 123, 0xFFFD, dice.randrange(32, 127)]))
-                + text[at + 1 :]
-            )
-        elif kind == 2:
-            text = text[:at] + dice.choice(WORDS) + text[at:]
-        elif kind == 3:
-            lines = text.splitlines()
-            if lines:
-                del lines[dice.randrange(len(lines))]
-            text = "\n".join(lines)
-        else:
-            left, _, right = text[at:].partition("= ")
-            _, _, rest = right.partition("\n")
-            text = text[:at] + left + "= " + dice.choice(WORDS) + "\n" + rest
+        line_end = text.find("\n", at) % (len(text) + 1)
+        value = text.find("= ", at) % (len(text) + 1)
+        byte = chr(dice.choice([0, 10, 34, 91, 93, 123, 0xFFFD, dice.randrange(32, 127)]))
+        text = dice.choice(
+            [
+                text[:at],
+                text[:at] + byte + text[at + 1 :],
+                text[:at] + dice.choice(WORDS) + text[at:],
+                text[: text.rfind("\n", 0, at) + 1] + text[line_end:],
+                text[:value] + "= " + dice.choice(WORDS) + "\n" + text[value:].partition("\n")[2],
+            ]
+        )
     return text
 
 

@@ -33,11 +33,18 @@ _GFX = re.compile(r"^gfx(\d{1,2})([0-9a-f])[0-9a-f]$")
 _OF_COMPONENT = (
     "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "clock_hz", "compute_capability", "copy_engines",
 )  # fmt: skip
+#: Units of the file: the key of a data sheet, and what brings figures to its unit.
+_UNITS = {
+    "gib": ("memory_bytes", 1 << 30),
+    "gb_per_s": ("memory_bandwidth_bytes_per_s", 10**9),
+    "mhz": ("clock_hz", 10**6),
+    "l2_mib": ("l2_bytes", 1 << 20),
+}
 #: What a driver leaves of the memory: a T4 with error correction shows 14.6 of its 16 GiB.
 _LEAST_MEMORY = 7 / 8
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A GPU's data sheet: bytes, bytes and operations a second, cycles a second; None where no document says.
 
     `peaks` are dense rates by type (`fp64`, `fp16_tensor`, …). `link` is a link in short, None where the GPU shares
@@ -47,9 +54,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    called: tuple[str, ...]
-    link: str | None
-    unified_memory: bool
+    called: tuple[str, ...] = ()
+    link: str | None = None
+    unified_memory: bool = False
     compute_capability: str
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
@@ -74,29 +81,6 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     clock_hz: float | None = None
     compute_capability: str | None = None
-
-
-class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A GPU of the file, with the facts of its group."""
-
-    name: str
-    gib: float | None = None
-    gb_per_s: float | None = None
-    multiprocessors: int | None = None
-    mhz: float | None = None
-    l2_mib: float | None = None
-    called: tuple[str, ...] = ()
-    fp32: float | None = None
-    peaks: str | None = None
-    node: str | None = None
-    source: str
-    compute_capability: str
-    link: str | None = None
-    link_source: str | None = None
-    bandwidth_source: str | None = None
-    units_source: str | None = None
-    unified_memory: bool = False
-    copy_engines: int | None = None
 
 
 class _Reached(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,73 +111,56 @@ def _file() -> _File:
 @cache
 def gpus() -> dict[str, Gpu]:
     """Every GPU of the table by its name as a node, `rtx-3060-laptop`, in the order of the file."""
-    found: dict[str, Gpu] = {}
-    for group in _file().group:
-        shared = {key: value for key, value in group.items() if key != "gpus"}
-        for row in group["gpus"]:
-            gpu = _gpu(msgspec.convert(shared | row, _Row))
-            found[gpu.name] = gpu
-    return found
+    rows = (group | row for group in _file().group for row in group["gpus"])
+    return {gpu.name: gpu for gpu in map(_gpu, rows)}
 
 
-def _gpu(row: _Row) -> Gpu:
-    name, file = _plain(row.name), _file()
-    vendor = "gfx" if row.compute_capability.startswith("gfx") else "cuda-gpus"
-    lanes = file.lanes.get(row.compute_capability, 0)
-    derived = 2e-6 * lanes * (row.multiprocessors or 0) * (row.mhz or 0)
-    peaks, tensor = file.peaks[row.peaks] if row.peaks else {}, {}
-    if not row.peaks:
-        fp32 = row.fp32 or derived
-        peaks, tensor = {"fp32": fp32} if fp32 else {}, _tensor_peaks(row)
-    return Gpu(
-        name=name,
-        title=row.name,
-        called=row.called,
-        link=row.link,
-        unified_memory=row.unified_memory,
-        compute_capability=row.compute_capability,
-        memory_bytes=_scaled(row.gib, 1 << 30),
-        memory_bandwidth_bytes_per_s=None if row.gb_per_s is None else row.gb_per_s * 1e9,
-        multiprocessors=row.multiprocessors,
-        clock_hz=None if row.mhz is None else row.mhz * 1e6,
-        l2_bytes=_scaled(row.l2_mib, 1 << 20),
-        copy_engines=row.copy_engines,
-        peaks={kind: rate * 1e12 for kind, rate in (peaks | tensor).items()},
-        node=row.node or (name if name in catalogue_names() else None),
-        sources={
-            "memory_bytes": row.source,
-            "clock_hz": row.source,
-            "multiprocessors": row.units_source or row.source,
-            "link": row.link_source or row.source,
-            "memory_bandwidth_bytes_per_s": row.bandwidth_source or row.source,
-            "compute_capability": vendor,
-            "l2_bytes": "gfx" if vendor == "gfx" else "l2",
-            "copy_engines": "engines",
-            "peaks": "tensor-cores"
-            if tensor
-            else "cuda-guide"
-            if derived and not (row.peaks or row.fp32)
-            else row.source,
-        },
+def _gpu(row: dict[str, Any]) -> Gpu:
+    """The data sheet of a GPU of the file, whose `row` holds the facts of its group, too."""
+    del row["gpus"]
+    title, source = row.pop("name"), row.pop("source")
+    name, vendor = _plain(title), "gfx" if row["compute_capability"].startswith("gfx") else "cuda-gpus"
+    peaks, source_of_peaks = _peaks(row, title, source)
+    for unit, (key, scale) in _UNITS.items():
+        if unit in row:
+            row[key] = round(row.pop(unit) * scale)
+    if name in catalogue_names():
+        row.setdefault("node", name)
+    sources = dict.fromkeys(
+        ("memory_bytes", "clock_hz", "multiprocessors", "link", "memory_bandwidth_bytes_per_s"), source
     )
+    sources |= {
+        "compute_capability": vendor,
+        "l2_bytes": "gfx" if vendor == "gfx" else "l2",
+        "copy_engines": "engines",
+    }
+    sources |= {"peaks": source_of_peaks} | row.pop("sources", {})
+    peaks = {kind: rate * 1e12 for kind, rate in peaks.items()}
+    return msgspec.convert({"name": name, "title": title, "peaks": peaks, **row, "sources": sources}, Gpu)
 
 
-def _tensor_peaks(row: _Row) -> dict[str, float]:
-    """1e12 operations a second of tensor cores with sums in fp32, where the board has them."""
-    rate = _file().tensor.get(row.compute_capability, 0) * (row.multiprocessors or 0) * (row.mhz or 0) * 1e-6
-    if not rate or "GTX" in row.name or row.source == "quadro-t":
-        return {}
-    half = rate / 2 if row.name.startswith("GeForce") else rate
-    peaks = {"fp16_tensor": half}
-    if float(row.compute_capability) >= 8.0:
+def _peaks(row: dict[str, Any], title: str, source: str) -> tuple[dict[str, float], str]:
+    """1e12 operations a second by type, of tensor cores with sums in fp32 where the board has them, and their source."""
+    named, fp32, file, capability = (
+        row.pop("peaks", None),
+        row.pop("fp32", 0),
+        _file(),
+        row["compute_capability"],
+    )
+    if named:
+        return file.peaks[named], source
+    cycles = 1e-6 * row.get("multiprocessors", 0) * row.get("mhz", 0)
+    derived = 2 * file.lanes.get(capability, 0) * cycles
+    peaks = {"fp32": fp32 or derived} if fp32 or derived else {}
+    half = file.tensor.get(capability, 0) * cycles / (2 if title.startswith("GeForce") else 1)
+    if not half or "GTX" in title or source == "quadro-t":
+        return peaks, "cuda-guide" if derived and not fp32 else source
+    peaks["fp16_tensor"] = half
+    if float(capability) >= 8.0:
         peaks |= {"bf16_tensor": half, "tf32_tensor": half / 2}
-    if float(row.compute_capability) >= 8.9:
+    if float(capability) >= 8.9:
         peaks["fp8_tensor"] = 2 * half
-    return peaks
-
-
-def _scaled(count: float | None, unit: int) -> int | None:
-    return None if count is None else round(count * unit)
+    return peaks, "tensor-cores"
 
 
 def _plain(name: str) -> str:
@@ -287,29 +254,23 @@ def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
     if whole is None or whole.memory_bytes is None:
         return None
     units_of = _file().mig.get(re.split(r"[- ]", whole.title)[0], {})
-    eighths = round(8 * gigabytes * 2**30 / whole.memory_bytes)
-    if units not in units_of or not 1 <= eighths <= 8:
+    share = round(8 * gigabytes * 2**30 / whole.memory_bytes) / 8
+    if units not in units_of or not 0 < share <= 1:
         return None
     multiprocessors, copy_engines, usual = units_of[units]
-    share = eighths / 8
     # With more memory than usual come more multiprocessors, too; the guide does not say how many.
-    known = multiprocessors if eighths == usual else 0
+    known = multiprocessors if 8 * share == usual else 0
+    figures = {
+        "memory_bytes": round(whole.memory_bytes * share),
+        "memory_bandwidth_bytes_per_s": (whole.memory_bandwidth_bytes_per_s or 0) * share or None,
+        "multiprocessors": recorded.multiprocessors or known or None,
+        "copy_engines": copy_engines,
+        "l2_bytes": None if whole.l2_bytes is None else round(whole.l2_bytes * share),
+    }
+    sources = whole.sources | dict.fromkeys(figures, "mig")
+    name, title = f"{whole.name}-mig-{units}g.{found[3]}gb", f"{whole.title} MIG {units}g.{found[3]}gb"
     return msgspec.structs.replace(
-        whole,
-        name=f"{whole.name}-mig-{found[2]}g.{found[3]}gb",
-        title=f"{whole.title} MIG {found[2]}g.{found[3]}gb",
-        multiprocessors=recorded.multiprocessors or known or None,
-        memory_bytes=round(whole.memory_bytes * share),
-        memory_bandwidth_bytes_per_s=(whole.memory_bandwidth_bytes_per_s or 0) * share or None,
-        copy_engines=copy_engines,
-        l2_bytes=None if whole.l2_bytes is None else round(whole.l2_bytes * share),
-        peaks={},
-        node=None,
-        sources=whole.sources
-        | dict.fromkeys(
-            ("memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "copy_engines", "l2_bytes"),
-            "mig",
-        ),
+        whole, name=name, title=title, peaks={}, node=None, sources=sources, **figures
     )
 
 

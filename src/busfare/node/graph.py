@@ -160,9 +160,7 @@ class Node:
                 raise InputError(
                     f"node {self.name}: no host memory reaches {gpu.name}; add a [[link]] that joins them"
                 )
-            nearest = min(len(path.links) for path in found)
-            near = [path for path in found if len(path.links) == nearest]
-            paths.append(max(near, key=lambda path: path.bandwidth("read")) if len(near) > 1 else near[0])
+            paths.append(min(found, key=lambda path: (len(path.links), -path.bandwidth("read"))))
         return tuple(paths)
 
     def host_path(self, ordinal: int) -> Path:
