@@ -179,8 +179,8 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
     Beyond the traces that there are, their partials come again under other ranks and hosts.
     """
     with keeping(kept, None) as already:
-        done = [(shown(part.path), already.partial_of(part)) for part in find_parts([folder]).parts]
-    real = [(path, partial) for path, partial in done if partial is not None]
+        done = [(shown(part.path), already.outcome_of(part)) for part in find_parts([folder]).parts]
+    real = [(path, outcome.partial) for path, outcome in done if outcome and outcome.partial]
     rows = []
     print(f"\n{'traces':>10}{'reducer holds':>16}{'peak of the process':>22}")
     for count in MEMORY_AT:

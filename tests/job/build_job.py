@@ -11,9 +11,9 @@ import msgspec
 import polars as pl
 
 from busfare.job.links import LinkRate, LinkTraffic
-from busfare.job.partial import Moved, Partial
+from busfare.job.partial import SUMS, Moved, Partial
 from busfare.job.ranks import MOMENTS, ROWS, TraceRank, packed
-from busfare.job.reduce import FIGURES, WORK, Job
+from busfare.job.reduce import Job
 from busfare.job.run import Progress
 from busfare.results import RangedFinding
 from busfare.trace import Omission
@@ -88,8 +88,7 @@ def random_partial(chance: random.Random) -> Partial:
         node=chance.choice([None, "h100-sxm"]),
         node_guessed=chance.random() < 0.5,
         gpus=[GPU] if chance.random() < 0.8 else [],
-        sums={name: number() for name in (*FIGURES, *WORK, "graph_ns", "set_ns", "unrouted_bytes")}
-        | {"makespan_ns": chance.choice([0, 7, number()])},
+        sums={name: number() for name in SUMS} | {"makespan_ns": chance.choice([0, 7, number()])},
         by_path=[Moved((chance.choice([None, "h2d"]), "pinned", "device"), 3, number(), number())],
         sizes=[Moved((chance.choice([0, 10]), chance.choice([10, 100])), 2, 0, number())],
         findings=[finding() for _ in range(chance.randrange(3))],

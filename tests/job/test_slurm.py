@@ -118,7 +118,7 @@ def test_options_become_arguments() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("queu=gpu", "did you mean queue"),
+        ("queu=gpu", "did you mean 'queue'"),
         ("zzz=4", "known: queue"),
         ("queue", "queue=VALUE"),
         ("queue=", "queue=VALUE"),

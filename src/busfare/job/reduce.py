@@ -13,7 +13,7 @@ from msgspec.structs import asdict, astuple
 from busfare.job import results
 from busfare.job.communication import communication
 from busfare.job.links import SOUND, LinkRate, LinkTraffic, peers, slow_links
-from busfare.job.partial import PATH, SIZES, Moved, Partial
+from busfare.job.partial import COUNTED, PATH, SIZES, Moved, Partial
 from busfare.job.ranks import TraceRank, numbered, unpacked
 from busfare.job.results import Carried, Communication, JobFinding, JobReport, Left, Named, Ranked
 from busfare.job.spread import spread, strip
@@ -24,14 +24,14 @@ NS = 1e-9
 #: What is spread over ranks: names of a partial's sums, and in the result, with the unit there.
 FIGURES = {
     "makespan_ns": ("makespan_seconds", NS),
-    "kernel_ns": ("kernel_seconds", NS),
+    "kernels_ns": ("kernel_seconds", NS),
     "communication_ns": ("communication_seconds", NS),
     "transfers_ns": ("transfer_seconds", NS),
     "transfers_exposed_ns": ("exposed_seconds", NS),
     "transfers_bytes": ("transfer_bytes", 1),
 }
 #: What a process did with a GPU; one that did none of it, and that nobody called a rank, is a launcher.
-WORK = ("transfers_count", "kernels", "communication", "graph_work", "sets")
+WORK = tuple(f"{name}_count" for name in ("transfers", *COUNTED))
 FAILURES_LISTED = 100
 LINKS = pl.Schema(
     {"path": pl.String, "rank": pl.Int64, "host": pl.String, "gpu": pl.String, "identity": pl.String}
@@ -150,7 +150,7 @@ class Job:
         It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
         """
         sums, every = self._sums, self._working + self._idle
-        gpu_time = sum(sums[name] for name in ("transfers_ns", "kernel_ns", "communication_ns", "graph_ns"))
+        gpu_time = sum(sums[f"{name}_ns"] for name in ("transfers", "kernels", "communication", "graph_work"))
         ranked = [(rank.rank, figures) for rank, figures in self._working if rank.rank is not None]
         ranks = {rank for rank, _ in ranked}
         # Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace.
@@ -183,10 +183,7 @@ class Job:
                 exposed_seconds=sums["transfers_exposed_ns"] * NS,
                 share_of_gpu_time=sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
             ),
-            kernels=Counted(sums["kernels"], sums["kernel_ns"] * NS),
-            communication=Counted(sums["communication"], sums["communication_ns"] * NS),
-            graph_work=Counted(sums["graph_work"], sums["graph_ns"] * NS),
-            sets=Counted(sums["sets"], sums["set_ns"] * NS),
+            **{name: Counted(sums[f"{name}_count"], sums[f"{name}_ns"] * NS) for name in COUNTED},
             makespan_seconds=results.Makespans(sums["makespan_ns"] * NS, slowest.value),
             slowest=results.Slowest(
                 path=slowest.path, rank=slowest.rank, host=slowest.host, makespan_seconds=slowest.value
