@@ -56,9 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{name}, {what}: {start:.3f} {unit} + {slope * 1e6:.4f} {unit} a million rows, no point further off "
                 f"than {worst:.0%}{argued}"
             )
-    if options.json:
-        raw = {"report": {str(rows): times.raw() for rows, times in found.items()}}
-        write(options.json, f"linear --runs {options.runs} --most {options.most}", raw)
+    write(options, "linear", {"report": {str(rows): times.raw() for rows, times in found.items()}})
     if options.svg:
         options.svg.write_text(_drawn(found), encoding="utf-8")
     return 0
