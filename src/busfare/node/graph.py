@@ -160,7 +160,9 @@ class Node:
                 raise InputError(
                     f"node {self.name}: no host memory reaches {gpu.name}; add a [[link]] that joins them"
                 )
-            paths.append(min(found, key=lambda path: (len(path.links), -path.bandwidth("read"))))
+            nearest = min(len(path.links) for path in found)
+            near = [path for path in found if len(path.links) == nearest]
+            paths.append(max(near, key=lambda path: path.bandwidth("read")) if len(near) > 1 else near[0])
         return tuple(paths)
 
     def host_path(self, ordinal: int) -> Path:

@@ -179,7 +179,17 @@ class NvlinkLink(_Wire, frozen=True, kw_only=True, tag="nvlink"):
         return _packed(sizes, self.payload_bytes, flits * NVLINK_FLIT_BYTES)
 
 
-class C2cLink(_Wire, frozen=True, kw_only=True, tag="c2c"):
+class _Rated(_Wire, frozen=True, kw_only=True):
+    """A link whose rate is given."""
+
+    bandwidth_bytes_per_s: Rate
+
+    @property
+    def line_rate(self) -> float:
+        return self.bandwidth_bytes_per_s
+
+
+class C2cLink(_Rated, frozen=True, kw_only=True, tag="c2c"):
     """NVLink-C2C between a Grace processor and a GPU, counted as NVLink; `bandwidth_bytes_per_s` where the port is shared
     or narrower.
     """
@@ -190,10 +200,6 @@ class C2cLink(_Wire, frozen=True, kw_only=True, tag="c2c"):
     overhead_flits: Flits = 2.0
 
     @property
-    def line_rate(self) -> float:
-        return self.bandwidth_bytes_per_s
-
-    @property
     def label(self) -> str:
         return "NVLink-C2C"
 
@@ -201,17 +207,12 @@ class C2cLink(_Wire, frozen=True, kw_only=True, tag="c2c"):
         return _packed(sizes, self.payload_bytes, self.overhead_flits * NVLINK_FLIT_BYTES)
 
 
-class FabricLink(_Wire, frozen=True, kw_only=True, tag="infinity-fabric"):
+class FabricLink(_Rated, frozen=True, kw_only=True, tag="infinity-fabric"):
     """AMD Infinity Fabric (xGMI): lines of 64 bytes, each with what the fabric adds to it."""
 
-    bandwidth_bytes_per_s: Rate
     payload_bytes: Payload = 64
     read_overhead_bytes: Overhead = 16
     write_overhead_bytes: Overhead = 24
-
-    @property
-    def line_rate(self) -> float:
-        return self.bandwidth_bytes_per_s
 
     @property
     def label(self) -> str:
@@ -222,10 +223,9 @@ class FabricLink(_Wire, frozen=True, kw_only=True, tag="infinity-fabric"):
         return _packed(sizes, self.payload_bytes, overhead)
 
 
-class SocketLink(_Wire, frozen=True, kw_only=True, tag="socket"):
+class SocketLink(_Rated, frozen=True, kw_only=True, tag="socket"):
     """The link between two processors (QPI, UPI, X-bus, HyperTransport); `efficiency` is the share that copies reach."""
 
-    bandwidth_bytes_per_s: Rate
     efficiency: Factor = 1.0
 
     @property
