@@ -64,14 +64,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{'':28}{'busfare report':>26}{'HTA 0.5.0 loads':>26}{'ratio':>8}")
     for what, a, b in (("the work alone", ours, theirs), ("the whole command", whole_ours, whole_theirs)):
         print(f"{what:28}{spread(a):>26}{spread(b):>26}{statistics.median(b) / statistics.median(a):7.1f}×")
-    if options.json:
-        raw = {
-            "trace": options.trace.name,
-            "rival": RIVAL,
-            "work_seconds": {"busfare": ours, "rival": theirs},
-            "command_seconds": {"busfare": whole_ours, "rival": whole_theirs},
-        }
-        write(options.json, f"kineto_report --runs {options.runs}", raw)
+    raw = {
+        "trace": options.trace.name,
+        "rival": RIVAL,
+        "work_seconds": {"busfare": ours, "rival": theirs},
+        "command_seconds": {"busfare": whole_ours, "rival": whole_theirs},
+    }
+    write(options, "kineto_report", raw)
     return 0
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import statistics
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.runs import options_of, write
 from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
+from busfare.report.svg import Line, Lines
 from busfare.trace.bounds import REPLAYED_ROWS
 
 ARGUED = 100_000_000
@@ -56,9 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{name}, {what}: {start:.3f} {unit} + {slope * 1e6:.4f} {unit} a million rows, no point further off "
                 f"than {worst:.0%}{argued}"
             )
-    if options.json:
-        raw = {"report": {str(rows): times.raw() for rows, times in found.items()}}
-        write(options.json, f"linear --runs {options.runs} --most {options.most}", raw)
+    write(options, "linear", {"report": {str(rows): times.raw() for rows, times in found.items()}})
     if options.svg:
         options.svg.write_text(_drawn(found), encoding="utf-8")
     return 0
@@ -84,55 +84,23 @@ def _middle(values: list[float] | list[int]) -> float:
     return float(statistics.median(values))
 
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 360, 70, 50
-
-
 def _drawn(found: dict[int, Times]) -> str:
-    """Both against rows, with their lines; all axes logarithmic."""
-    panels = (
+    """Both against rows, with their lines, in the style of report pages; longer traces than the mark are not replayed."""
+    lines = []
+    for name, value_of, colour in (
         ("processor seconds", lambda t: _middle(t.processor), "#1f6fb2"),
         ("peak memory, GB", lambda t: _middle(t.memory) / 1e9, "#b2501f"),
+    ):
+        lines.append(Line(name, colour, [*found], [value_of(times) for times in found.values()], apart=True))
+        for group, part in _groups(found).items():
+            start, slope, _ = fitted([*part], [value_of(times) for times in part.values()])
+            ends = np.geomspace(min(part), ARGUED if min(part) > REPLAYED_ROWS else REPLAYED_ROWS, 20)
+            lines.append(Line(f"fitted, {group}", colour, [*ends], [*(start + slope * ends)], predicted=True))
+    picture = Lines(lines, "rows of the trace", "", y_unit="", marks=[REPLAYED_ROWS]).svg()
+    style = files("busfare.report").joinpath("page.css").read_text(encoding="utf-8")
+    return picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
+        ">", f"><style>{style}</style>", 1
     )
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-    ]
-
-    def x(value: float) -> float:
-        return LEFT + (np.log10(value) - 4) / 4 * (WIDTH - LEFT - 20)
-
-    def y(value: float) -> float:
-        return HEIGHT - BOTTOM - (np.log10(value) + 2) / 4 * (HEIGHT - BOTTOM - 20)
-
-    for power in range(4, 9):
-        parts.append(f'<text x="{x(10**power):.0f}" y="{HEIGHT - 30}" text-anchor="middle">10^{power}</text>')
-        parts.append(f'<path d="M{x(10**power):.0f} 20V{HEIGHT - BOTTOM}" stroke="#ddd"/>')
-    for value in (0.01, 0.1, 1, 10, 100):
-        parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.0f}" text-anchor="end">{value}</text>')
-        parts.append(f'<path d="M{LEFT} {y(value):.0f}H{WIDTH - 20}" stroke="#ddd"/>')
-    for number, (label, value_of, colour) in enumerate(panels):
-        for part in _groups(found).values():
-            start, slope, _ = fitted(list(part), [value_of(times) for times in part.values()])
-            last = ARGUED if min(part) > REPLAYED_ROWS else REPLAYED_ROWS
-            line = " ".join(
-                f"{x(r):.1f},{y(start + slope * r):.1f}" for r in np.geomspace(min(part), last, 60)
-            )
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-dasharray="4 3"/>')
-        parts += [
-            f'<circle cx="{x(r):.1f}" cy="{y(value_of(times)):.1f}" r="4" fill="{colour}"/>'
-            for r, times in found.items()
-        ]
-        parts.append(
-            f'<text x="{LEFT + 15}" y="{40 + 18 * number}" fill="{colour}">{label}: points, and lines fitted</text>'
-        )
-    parts.append(f'<path d="M{x(REPLAYED_ROWS):.0f} 20V{HEIGHT - BOTTOM}" stroke="#888"/>')
-    parts.append(
-        f'<text x="{x(REPLAYED_ROWS) + 5:.0f}" y="{HEIGHT - BOTTOM - 8}" fill="#555">longer: not replayed</text>'
-    )
-    parts.append(
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle">rows of the trace</text></svg>'
-    )
-    return "\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

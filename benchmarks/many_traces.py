@@ -1,6 +1,6 @@
 """Many traces on a local Dask cluster: two workers over one, the reducer's memory, and workers killed in the middle.
 
-    python -m benchmarks.many_traces [--traces N] [--rounds N] [--kills N] [--json FILE]
+    python -m benchmarks.many_traces [--traces N] [--runs N] [--kills N] [--json FILE]
 
 The job is generated (benchmarks/generated_job.py): three of four traces hold the events of a real example trace. Each
 worker is one process of one thread, held to a core of its own as Slurm holds a job of one core: reading PyTorch traces
@@ -15,7 +15,6 @@ byte, whenever a worker is killed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -35,7 +34,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.generated_job import write_job
-from benchmarks.runs import write
+from benchmarks.runs import options_of, write
 from busfare.job import How
 from busfare.job.parts import find_parts, shown
 from busfare.job.reduce import Job
@@ -48,13 +47,9 @@ MEMORY_AT = (100, 1_000, 10_000, 100_000)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = options_of(__doc__, 3)
     parser.add_argument("--traces", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the raw results here")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "job"
@@ -71,14 +66,12 @@ def main(arguments: list[str] | None = None) -> int:
         assert found["traces"]["failed"] == len(planted.damaged)
         print("the slow rank, the link at half its rate and the damaged files are found")
 
-        turns = [_turn(folder, expected) for _ in range(options.rounds)]
+        turns = [_turn(folder, expected) for _ in range(options.runs)]
         _show(turns)
         memory = _memory(folder, kept)
         kills = _kills(folder, expected, options.kills)
-    if options.json:
-        flags = f"--traces {options.traces} --rounds {options.rounds} --kills {options.kills}"
-        raw = {"traces": options.traces, "bytes": size, "turns": turns, "memory": memory, "kills": kills}
-        write(options.json, f"many_traces {flags}", raw)
+    raw = {"traces": options.traces, "bytes": size, "turns": turns, "memory": memory, "kills": kills}
+    write(options, "many_traces", raw)
     return 0
 
 
@@ -179,8 +172,8 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
     Beyond the traces that there are, their partials come again under other ranks and hosts.
     """
     with keeping(kept, None) as already:
-        done = [(shown(part.path), already.partial_of(part)) for part in find_parts([folder]).parts]
-    real = [(path, partial) for path, partial in done if partial is not None]
+        done = [(shown(part.path), already.outcome_of(part)) for part in find_parts([folder]).parts]
+    real = [(path, outcome.partial) for path, outcome in done if outcome and outcome.partial]
     rows = []
     print(f"\n{'traces':>10}{'reducer holds':>16}{'peak of the process':>22}")
     for count in MEMORY_AT:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,33 +28,37 @@ KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
-PLACE = ["start", "end", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"]
-COLUMNS = {
-    KERNELS: [
-        *[*PLACE, "demangledName", "shortName", "mangledName", "launchType", "cacheConfig"],
-        *["registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"],
-        *["staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread", "localMemoryTotal", "gridId"],
-        *["sharedMemoryExecuted", "graphNodeId", "sharedMemoryLimitConfig", "qmdBulkReleaseDone"],
-        *["qmdPreexitDone", "qmdLastCtaDone", "graphId", "clusterX", "clusterY", "clusterZ"],
-        *["clusterSchedulingPolicy", "maxPotentialClusterSize", "maxActiveClusters"],
-        *["sharedMemoryRequestedPercentage", "tensorSizeMinusOneElements"],
-    ],
-    COPIES: [
-        *[
-            *PLACE,
-            "bytes",
-            "copyKind",
-            "deprecatedSrcId",
-            "srcKind",
-            "dstKind",
-            "srcDeviceId",
-            "srcContextId",
-        ],
-        *["dstDeviceId", "dstContextId", "migrationCause", "graphNodeId", "virtualAddress", "copyCount"],
-    ],
-    CALLS: [
-        *["start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue", "callchainId"],
-    ],
+#: Columns of each table, and what stands in those that are alike in all rows. What an operation has:
+PLACE: dict[str, Any] = dict.fromkeys(
+    ("start", "end", "deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"), 0
+)
+COLUMNS: dict[str, dict[str, Any]] = {
+    KERNELS: PLACE
+    | dict.fromkeys(("demangledName", "shortName", "mangledName", "launchType", "cacheConfig"), 1)
+    | dict.fromkeys(("registersPerThread", "gridX", "gridY", "gridZ"), 1)
+    | {"blockX": 128, "blockY": 1, "blockZ": 1, "staticSharedMemory": 0, "dynamicSharedMemory": 0}
+    | {"localMemoryPerThread": 0, "localMemoryTotal": 250871808, "gridId": 0, "sharedMemoryExecuted": 32768}
+    | {"graphNodeId": None, "sharedMemoryLimitConfig": 0, "qmdBulkReleaseDone": None}
+    | {
+        "qmdPreexitDone": None,
+        "qmdLastCtaDone": None,
+        "graphId": None,
+        "clusterX": 0,
+        "clusterY": 0,
+        "clusterZ": 0,
+    }
+    | {"clusterSchedulingPolicy": 1, "maxPotentialClusterSize": 0, "maxActiveClusters": 0}
+    | {"sharedMemoryRequestedPercentage": None, "tensorSizeMinusOneElements": "[]"},
+    COPIES: PLACE
+    | dict.fromkeys(
+        ("bytes", "copyKind", "deprecatedSrcId", "srcKind", "dstKind", "srcDeviceId", "srcContextId")
+    )
+    | dict.fromkeys(("dstDeviceId", "dstContextId", "migrationCause", "graphNodeId", "virtualAddress"))
+    | {"copyCount": 1},
+    CALLS: dict.fromkeys(
+        ("start", "end", "eventClass", "globalTid", "correlationId", "nameId", "returnValue"), 0
+    )
+    | {"callchainId": None},
 }
 #: Called beside launches and copies, with how often, in thousandths.
 OTHER_CALLS = {
@@ -66,7 +71,7 @@ OTHER_CALLS = {
     "cudaDeviceSynchronize_v3020": 5,
 }
 LAUNCHES = ("cudaLaunchKernel_v7000", "cuLaunchKernelEx", "cudaLaunchKernelExC_v11060")
-#: copyKind, srcKind, dstKind, in thousandths, GB/s, call.
+COPIED_AS = ("copyKind", "srcKind", "dstKind", "thousandths", "GB/s", "call")
 COPIED = (
     (1, 1, 2, 270, 52, "cudaMemcpyAsync_v3020"),
     (1, 0, 2, 90, 9, "cudaMemcpyAsync_v3020"),
@@ -161,15 +166,20 @@ def _chunks(rows: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _insert(database: sqlite3.Connection, table: str, chunk: tuple[int, int], shape: str) -> None:
-    marks = ", ".join("?" * len(COLUMNS[table]))
-    rows = _rows(table, *chunk, shape)
+    columns = COLUMNS[table] | _columns(table, *chunk, shape)
+    count = len(columns["start"])
+    rows = [
+        *zip(
+            *(v.tolist() if isinstance(v, np.ndarray) else [v] * count for v in columns.values()), strict=True
+        )
+    ]
     if shape == "unsorted":
-        rows = iter(random.Random(chunk[0]).sample(shuffled := list(rows), len(shuffled)))
-    database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        rows = random.Random(chunk[0]).sample(rows, len(rows))
+    database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)
 
 
-def _rows(table: str, first: int, count: int, shape: str) -> Iterator[tuple[object, ...]]:
-    """Calls `first` to `first + count`, or the operations that they submit."""
+def _columns(table: str, first: int, count: int, shape: str) -> dict[str, Numbers]:
+    """Calls `first` to `first + count`, or the operations that they submit: what differs from row to row."""
     dice = np.random.default_rng([7, first])
     number = np.arange(first, first + count, dtype=np.int64)
     # 8 launches, 4 copies and 3 others in every 15, shuffled the same way everywhere.
@@ -180,105 +190,66 @@ def _rows(table: str, first: int, count: int, shape: str) -> Iterator[tuple[obje
     correlation = FIRST_CORRELATION + number // PROCESSES.get(shape, 2)
     if shape == "unmatched":
         correlation = correlation * 1_000_003 + (number % 4 == 0) * (table != CALLS)
-    kind = dice.choice(len(COPIED), count, p=np.array([row[3] for row in COPIED]) / 1000)
+    copied = {
+        name: np.array(column) for name, column in zip(COPIED_AS, zip(*COPIED, strict=True), strict=True)
+    }
+    kind = dice.choice(len(COPIED), count, p=copied["thousandths"] / 1000)
     if table == CALLS:
-        for row in _calls(dice, start, side, correlation, launch, copy, kind):
-            if shape != "orphans" or row[4] % 3:  # type: ignore[operator]
-                yield row
-        return
+        calls = _calls(dice, launch, copy, copied["call"][kind])
+        calls |= {"start": start, "end": start + calls["end"], "correlationId": correlation}
+        calls["globalTid"] = FIRST_PROCESS + NEXT_PROCESS * side + 144
+        there = correlation % 3 != 0 if shape == "orphans" else np.full(count, True)
+        return {name: column[there] for name, column in calls.items()}
     begun = start + 5_000 + dice.integers(0, 2_500, count)
     chosen = np.flatnonzero(launch if table == KERNELS else copy)
-    place = (begun[chosen], side[chosen], correlation[chosen])
-    yield from (_kernels(dice, *place, shape) if table == KERNELS else _copies(dice, *place, kind[chosen]))
+    start, side, correlation, kind = begun[chosen], side[chosen], correlation[chosen], kind[chosen]
+    place = {"start": start, "deviceId": side % 8, "contextId": 1 + side, "streamId": 7 + side}
+    place |= {"correlationId": correlation, "globalPid": FIRST_PROCESS + NEXT_PROCESS * side}
+    if table == KERNELS:
+        return place | _kernels(dice, start, side, correlation, shape)
+    weights = np.array(SIZE_WEIGHTS) / sum(SIZE_WEIGHTS)
+    size = np.array(SIZES)[dice.choice(len(SIZES), len(start), p=weights)]
+    moving = (size / copied["GB/s"][kind]).astype(np.int64)
+    ends = {"end": start + 1_200 + moving + dice.integers(0, 300, len(start)), "bytes": size}
+    return place | ends | {name: copied[name][kind] for name in ("copyKind", "srcKind", "dstKind")}
 
 
 def _calls(
     dice: np.random.Generator,
-    start: Numbers,
-    side: Numbers,
-    correlation: Numbers,
     launch: npt.NDArray[np.bool_],
     copy: npt.NDArray[np.bool_],
-    kind: Numbers,
-) -> Iterator[tuple[object, ...]]:
-    count = len(start)
-    ids = {name: 1_364_000 + i for i, name in enumerate(sorted(_call_names()))}
-    launches = np.array([ids[name] for name in LAUNCHES])[dice.choice(3, count, p=[0.85, 0.1, 0.05])]
-    copies = np.array([ids[row[5]] for row in COPIED])[kind]
+    copies: npt.NDArray[np.str_],
+) -> dict[str, Numbers]:
+    """Names, and in `end` how long they take."""
+    count, ids = len(launch), {name: 1_364_000 + i for i, name in enumerate(sorted(_call_names()))}
+    launches = np.array(LAUNCHES)[dice.choice(3, count, p=[0.85, 0.1, 0.05])]
     weights = np.array([*OTHER_CALLS.values()]) / sum(OTHER_CALLS.values())
-    others = np.array([ids[name] for name in OTHER_CALLS])[dice.choice(len(weights), count, p=weights)]
+    others = np.array([*OTHER_CALLS])[dice.choice(len(weights), count, p=weights)]
     name = np.where(launch, launches, np.where(copy, copies, others))
-    length = dice.lognormal(8.0, 0.5, count).astype(np.int64).clip(300, 3_900)
-    thread = FIRST_PROCESS + NEXT_PROCESS * side + 144
-    nothing = [None] * count
-    yield from zip(
-        *[start.tolist(), (start + length).tolist(), (name == ids["cuLaunchKernelEx"]).astype(int).tolist()],
-        *[thread.tolist(), correlation.tolist(), name.tolist(), [0] * count, nothing],
-        strict=True,
-    )
+    names, which = np.unique(name, return_inverse=True)
+    return {
+        "end": dice.lognormal(8.0, 0.5, count).astype(np.int64).clip(300, 3_900),
+        "eventClass": (name == "cuLaunchKernelEx").astype(np.int64),
+        "nameId": np.array([ids[str(one)] for one in names])[which],
+    }
 
 
 def _kernels(
     dice: np.random.Generator, start: Numbers, side: Numbers, correlation: Numbers, shape: str
-) -> Iterator[tuple[object, ...]]:
+) -> dict[str, Numbers]:
     count = len(start)
-    name = 3 * (NAMES.get(shape, FEW_NAMES) * dice.random(count) ** 3).astype(
-        np.int64
-    )  # few kernels make most launches
+    # Few kernels make most launches.
+    name = 1_365_000 + 3 * (NAMES.get(shape, FEW_NAMES) * dice.random(count) ** 3).astype(np.int64)
     length = dice.lognormal(8.2, 0.8, count).astype(np.int64).clip(900, 400_000)
     stream = np.where(dice.random(count) < 0.8, 7, 36) + side
     grid = dice.integers(1, 94_000, count)
     shared = np.array([0, 1024, 16384, 49152, 200_704])[dice.integers(0, 5, count)]
-
-    def same(value: object) -> list[object]:
-        return [value] * count
-
-    yield from zip(
-        *[start.tolist(), (start + length).tolist(), (side % 8).tolist(), (1 + side).tolist(), same(0)],
-        *[stream.tolist(), correlation.tolist(), (FIRST_PROCESS + NEXT_PROCESS * side).tolist()],
-        *[(1_365_000 + name).tolist(), (1_365_001 + name).tolist(), (1_365_002 + name).tolist()],
-        *[same(1), same(1), dice.choice([18, 32, 40, 168], count).tolist(), grid.tolist(), same(1), same(1)],
-        *[same(128), same(1), same(1), same(0), shared.tolist(), same(0), same(250871808)],
-        *[(correlation - 2_400_000).tolist(), same(32768), same(None), same(0), same(None), same(None)],
-        *[
-            same(None),
-            same(None),
-            same(0),
-            same(0),
-            same(0),
-            same(1),
-            same(0),
-            same(0),
-            same(None),
-            same("[]"),
-        ],
-        strict=True,
-    )
-
-
-def _copies(
-    dice: np.random.Generator, start: Numbers, side: Numbers, correlation: Numbers, kind: Numbers
-) -> Iterator[tuple[object, ...]]:
-    count = len(start)
-    weights = np.array(SIZE_WEIGHTS) / sum(SIZE_WEIGHTS)
-    size = np.array(SIZES)[dice.choice(len(SIZES), count, p=weights)]
-    rate = np.array([row[4] for row in COPIED])[kind]
-    length = 1_200 + (size / rate).astype(np.int64) + dice.integers(0, 300, count)
-    nothing = [None] * count
-    yield from zip(
-        *[start.tolist(), (start + length).tolist(), (side % 8).tolist(), (1 + side).tolist(), [0] * count],
-        *[
-            (7 + side).tolist(),
-            correlation.tolist(),
-            (FIRST_PROCESS + NEXT_PROCESS * side).tolist(),
-            size.tolist(),
-        ],
-        *[np.array([row[0] for row in COPIED])[kind].tolist(), nothing],
-        *[np.array([row[column] for row in COPIED])[kind].tolist() for column in (1, 2)],
-        *[nothing] * 7,
-        [1] * count,
-        strict=True,
-    )
+    named = {"demangledName": name, "shortName": name + 1, "mangledName": name + 2, "gridX": grid}
+    named |= {"end": start + length, "streamId": stream, "dynamicSharedMemory": shared}
+    return named | {
+        "registersPerThread": dice.choice([18, 32, 40, 168], count),
+        "gridId": correlation - 2_400_000,
+    }
 
 
 def main() -> int:

@@ -13,13 +13,11 @@ import random
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.runs import options_of, write
+from benchmarks.runs import options_of, timed, write
 from busfare.report.plans import answer_plan
 
 ONE = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
@@ -41,27 +39,18 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{'':36}{'median wall':>12}{'fastest':>10}{'processor':>11}{'goal':>9}   goal / median")
     times = {}
     for name, said in QUESTIONS.items():
-        times[name] = _timed(lambda said=said: answer_plan(said), options.runs)
+        times[name] = timed(lambda said=said: msgspec.json.encode(answer_plan(said)), options.runs)
         _show(name, times[name], ONE_GOAL)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.toml"
         file.write_text(_kernels(options.kernels), encoding="utf-8")
         name = f"a file of {options.kernels:,} kernels"
-        times[name] = _timed(lambda: answer_plan({"file": file}), max(3, options.runs // 3))
+        times[name] = timed(
+            lambda: msgspec.json.encode(answer_plan({"file": file})), max(3, options.runs // 3)
+        )
         _show(name, times[name], FILE_GOAL)
-    if options.json:
-        write(options.json, f"plan --runs {options.runs}", {"wall_and_processor_seconds": times})
+    write(options, "plan", {"wall_and_processor_seconds": times})
     return 0
-
-
-def _timed(answer: Callable[[], object], runs: int) -> list[tuple[float, float]]:
-    """Wall and processor seconds of each run after one that warms up."""
-    times = []
-    for _ in range(runs + 1):
-        wall, processor = time.perf_counter(), time.process_time()
-        msgspec.json.encode(answer())
-        times.append((time.perf_counter() - wall, time.process_time() - processor))
-    return times[1:]
 
 
 def _show(name: str, times: list[tuple[float, float]], goal: float) -> None:

@@ -20,13 +20,12 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.runs import large_trace, lines_of, options_of, rival_python, spread, write
+from benchmarks.runs import large_trace, lines_of, options_of, rival_python, spread, timed, write
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, at_rest
 
@@ -175,31 +174,22 @@ def main(arguments: list[str] | None = None) -> int:
             f"{what:34}{spread([run[0] for run in a], 4):>30}{spread([run[0] for run in b], 4):>30}"
             f"{wall:8.1f}×{processor:13.1f}×"
         )
-    if options.json:
-        raw = {
-            "load_average_before_and_after": load,
-            "rivals": RIVAL_PACKAGES,
-            "trace": options.trace.name,
-            "path_steps_and_rival_graph_nodes": [mine[0][4], hta[0][4]],
-            "play_wall_and_processor_seconds": alone,
-            "wall_and_processor_seconds": {
-                what: {"busfare": a, "rival": b} for what, (a, b) in compared.items()
-            },
-        }
-        write(options.json, f"replay --runs {options.runs}", raw)
+    raw = {
+        "load_average_before_and_after": load,
+        "rivals": RIVAL_PACKAGES,
+        "trace": options.trace.name,
+        "path_steps_and_rival_graph_nodes": [mine[0][4], hta[0][4]],
+        "play_wall_and_processor_seconds": alone,
+        "wall_and_processor_seconds": {what: {"busfare": a, "rival": b} for what, (a, b) in compared.items()},
+    }
+    write(options, "replay", raw)
     return 0
 
 
 def _plays(count: int, runs: int) -> tuple[list[tuple[float, float]], int]:
     """Wall and processor seconds of each play after one that warms up, and the makespan in nanoseconds."""
-    columns, times, makespan = _columns(count), [], 0
-    for _ in range(runs + 1):
-        wall, processor = time.perf_counter(), time.process_time()
-        found = _core.play(columns)
-        times.append((time.perf_counter() - wall, time.process_time() - processor))
-        makespan = int(found["makespan"])
-        del found
-    return times[1:], makespan
+    columns = _columns(count)
+    return timed(lambda: _core.play(columns), runs), int(_core.play(columns)["makespan"])
 
 
 def _columns(count: int) -> dict[str, np.ndarray[Any, Any]]:

@@ -9,7 +9,9 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 import venv
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,13 +29,37 @@ def options_of(description: str | None, runs: int) -> argparse.ArgumentParser:
     return parser
 
 
-def write(file: Path, benchmark: str, raw: dict[str, object]) -> None:
-    """`raw` as JSON, behind the command, its date and the machine. `benchmark`: its name and arguments."""
+def timed(work: Callable[[], object], runs: int) -> list[tuple[float, float]]:
+    """Wall and processor seconds of each run after one that warms up."""
+    times = []
+    for _ in range(runs + 1):
+        wall, processor = time.perf_counter(), time.process_time()
+        work()
+        times.append((time.perf_counter() - wall, time.process_time() - processor))
+    return times[1:]
+
+
+def write(options: argparse.Namespace, benchmark: str, raw: dict[str, object]) -> None:
+    """`raw` as JSON where it is asked for, behind the command, its date and the machine."""
+    if options.json is None:
+        return
+    given = {
+        name: value for name, value in vars(options).items() if not isinstance(value, (Path, type(None)))
+    }
+    flags = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in given.items()
+        if value is not False
+    ]
     machine = {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()}
-    head = {"command": f"python -m benchmarks.{benchmark}", "date": datetime.now(UTC).date().isoformat()}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    record = head | {"machine": machine, "load_average": os.getloadavg()} | raw
-    file.write_text(json.dumps(record, indent=1) + "\n")
+    record = {
+        "command": " ".join([f"python -m benchmarks.{benchmark}", *flags]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine,
+        "load_average": os.getloadavg(),
+    }
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(record | raw, indent=1) + "\n")
 
 
 def _processor() -> str:

@@ -19,7 +19,6 @@ Beside the wall time stands the processor's, which a busy machine stretches less
 
 from __future__ import annotations
 
-import argparse
 import compileall
 import json
 import os
@@ -156,8 +155,13 @@ def main(arguments: list[str] | None = None) -> int:
         )
     memory = statistics.median(sides["busfare report, command"].memory) / size
     print(f"peak memory of the report over its columns' size: {memory:.2f}")
-    if options.json:
-        _write(options, file, rows, size, sides)
+    raw = {
+        "rows": rows,
+        "columns_bytes": size,
+        "file_bytes": file.stat().st_size,
+        "sides": {name: times.raw() for name, times in sides.items()},
+    }
+    write(options, "sqlite_columns", raw)
     return 0
 
 
@@ -260,18 +264,6 @@ def _run(command: list[str], inside: bool) -> tuple[float, float, int]:
     elif inside:  # a line a query
         wall = sum(float(line.split()[0]) for line in said.splitlines())
     return wall, processor, used.ru_maxrss * 1024
-
-
-def _write(options: argparse.Namespace, file: Path, rows: int, size: int, sides: dict[str, Times]) -> None:
-    flags = f"--rows {options.rows} --runs {options.runs} --shape {options.shape}"
-    flags += " --interleaved" * options.interleaved + " --as-found" * options.as_found
-    raw = {
-        "rows": rows,
-        "columns_bytes": size,
-        "file_bytes": file.stat().st_size,
-        "sides": {name: times.raw() for name, times in sides.items()},
-    }
-    write(options.json, f"sqlite_columns {flags}", raw)
 
 
 if __name__ == "__main__":

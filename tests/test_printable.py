@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from busfare.node import catalogue
+from busfare.node.file import catalogue_text
 from busfare.output import print_json
 from busfare.printable import printable
 from busfare.trace import read
@@ -76,7 +76,7 @@ def test_a_path_that_cannot_be_read_is_shown_as_it_is_spelt(run_here: Run) -> No
 @pytest.mark.parametrize("nasty", ["\\u001B[31m", "\\u202E", "\\u0000", "\\u0085"])
 def test_a_node_file_holds_plain_text(run_here: Run, nasty: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    text = catalogue.text_of("k20")
+    text = catalogue_text("k20")
     file.write_text(text.replace('title = "', f'title = "{nasty}', 1), encoding="utf-8")
     assert file.read_text(encoding="utf-8") != text
     done = run_here("nodes", "check", str(file))

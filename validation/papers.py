@@ -15,7 +15,7 @@ from busfare.cost import model
 from busfare.cost.copies import effective_bytes
 from busfare.cost.price import one_copy
 from busfare.node import Flow, Node, load_node
-from busfare.node import link as wire
+from busfare.node.link import PCIE
 
 MB = 1 << 20
 FLOWS: dict[str, Flow] = {"h2d": "read", "d2h": "write"}
@@ -72,9 +72,10 @@ def _w14() -> Iterator[Line]:
 
 def _a19() -> Iterator[Line]:
     for generation, published in A19_LANES.items():
-        rate = wire.pcie_line_rate(generation, 1) / 1e9
+        own = PCIE[generation]
+        rate = own.bits_per_s / 8 * own.encoding / 1e9
         yield f"lane bandwidth, PCIe {generation}", rate, published, "GB/s", 2.0
-    yield "encoding efficiency, generations 3 and 4", wire.pcie_encoding(3) * 100, 98.4, "%", 0.2
+    yield "encoding efficiency, generations 3 and 4", PCIE[3].encoding * 100, 98.4, "%", 0.2
     summit, titan = (load_node(name).host_path(0) for name in ("summit", "titan"))
     size = np.array([512.0 * MB])
     efficiency = 100 * float((size / effective_bytes(size, summit.links[-1], "h2d"))[0])

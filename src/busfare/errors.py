@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class BusfareError(Exception):
     """Base of every error that busfare raises on purpose; `exit_status` is what the command returns."""
@@ -29,3 +31,12 @@ class StoppedError(BusfareError):
     """The user stopped the work (Ctrl-C); the message says what is left of it."""
 
     exit_status = 130
+
+
+def instead_of(word: str, known: Iterable[str]) -> str:
+    """The mend for a word that is none of those `known`: the nearest of them, or all."""
+    import difflib
+
+    words = list(known)
+    near = difflib.get_close_matches(word, words, 1)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(words)}"

@@ -17,7 +17,6 @@ from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.kernels.price import price_kernel, price_kernels
 from busfare.errors import InputError
 from busfare.node import Gemm, load_node
-from busfare.node.short import node_of_short
 from busfare.report.nodes import kernel_price
 from busfare.trace import read
 from tests.traces import EXAMPLES
@@ -95,7 +94,7 @@ def test_limits_are_from_the_node_or_the_table_of_gpus() -> None:
     ).peak("fp32")
     assert limits_of(load_node("mi25")).peak("tf32_tensor") is None
     with pytest.raises(InputError, match="multiprocessors and clock_hz are not known"):
-        limits_of(node_of_short("pcie:4x16"))
+        limits_of(load_node("pcie:4x16"))
 
 
 def everything() -> Evidence:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from busfare.node import catalogue
+from busfare.node.file import catalogue_text
 from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocpd, build_rpd
 from tests.trace.build_directory import export_directory
 
@@ -140,7 +140,7 @@ def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
         files.append(folder / f"{name}.toml")
-        files[-1].write_text(catalogue.text_of(name), encoding="utf-8")
+        files[-1].write_text(catalogue_text(name), encoding="utf-8")
     return files
 
 

@@ -11,9 +11,9 @@ import msgspec
 import polars as pl
 
 from busfare.job.links import LinkRate, LinkTraffic
-from busfare.job.partial import Moved, Partial
+from busfare.job.partial import SUMS, Moved, Partial
 from busfare.job.ranks import MOMENTS, ROWS, TraceRank, packed
-from busfare.job.reduce import FIGURES, WORK, Job
+from busfare.job.reduce import Job
 from busfare.job.run import Progress
 from busfare.results import RangedFinding
 from busfare.trace import Omission
@@ -49,82 +49,67 @@ def write_job(folder: Path, ranks: int = 8) -> Path:
 
 def random_partial(chance: random.Random) -> Partial:
     """A partial with something of everything, of few kinds, so that partials meet."""
+    pick = chance.choice
 
     def number() -> int:
         return chance.randrange(1 << 50)
 
     def rate() -> LinkRate:
-        return LinkRate(
-            gpu=chance.choice([None, GPU, "NVIDIA H200"]),
-            identity=chance.choice([None, f"GPU-{chance.randrange(9)}"]),
-            device=chance.randrange(8),
-            peer_device=None,
-            direction=chance.choice(["h2d", "d2h"]),
-            bytes_per_second=chance.uniform(1e9, 60e9),
-            data_sheet_bytes_per_second=chance.choice([None, 56e9]),
-        )
+        gpu, identity = pick([None, GPU, "NVIDIA H200"]), pick([None, f"GPU-{chance.randrange(9)}"])
+        reached, sheet = chance.uniform(1e9, 60e9), pick([None, 56e9])
+        return LinkRate(gpu, identity, chance.randrange(8), None, pick(["h2d", "d2h"]), reached, sheet)
 
     def finding() -> RangedFinding:
         by_replay = chance.random() < 0.5
         return RangedFinding(
-            id=chance.choice(["slow-link", "small-copies"]),
+            id=pick(["slow-link", "small-copies"]),
             title="title",
             evidence=f"seen {chance.randrange(99)}",
             change="change",
-            predicted_gain_seconds=chance.choice([0, chance.randrange(1000)]) * 1e-9,
+            predicted_gain_seconds=pick([0, chance.randrange(1000)]) * 1e-9,
             gain_is="replay" if by_replay else "upper bound",
             by_replay=by_replay,
             bound_seconds=None,
             rests_on=[],
-            what_if=chance.choice([[], ["--pin"]]),
+            what_if=pick([[], ["--pin"]]),
             gain_with_loop_seconds=None,
             overlaps_with=[],
         )
 
+    ranks = [TraceRank(1, device, number(), 5, 6) for device in range(chance.randrange(3))]
     return Partial(
-        format=chance.choice(["kineto", "recorded"]),
-        rank=chance.choice([None, chance.randrange(2000)]),
-        host=chance.choice([None, f"node{chance.randrange(6)}"]),
-        node=chance.choice([None, "h100-sxm"]),
+        format=pick(["kineto", "recorded"]),
+        rank=pick([None, chance.randrange(2000)]),
+        host=pick([None, f"node{chance.randrange(6)}"]),
+        node=pick([None, "h100-sxm"]),
         node_guessed=chance.random() < 0.5,
         gpus=[GPU] if chance.random() < 0.8 else [],
-        sums={name: number() for name in (*FIGURES, *WORK, "graph_ns", "set_ns", "unrouted_bytes")}
-        | {"makespan_ns": chance.choice([0, 7, number()])},
-        by_path=[Moved((chance.choice([None, "h2d"]), "pinned", "device"), 3, number(), number())],
-        sizes=[Moved((chance.choice([0, 10]), chance.choice([10, 100])), 2, 0, number())],
+        sums={name: number() for name in SUMS} | {"makespan_ns": pick([0, 7, number()])},
+        by_path=[Moved((pick([None, "h2d"]), "pinned", "device"), 3, number(), number())],
+        sizes=[Moved((pick([0, 10]), pick([10, 100])), 2, 0, number())],
         findings=[finding() for _ in range(chance.randrange(3))],
         rates=[rate() for _ in range(chance.randrange(4))],
         traffic=[
             LinkTraffic(("h100-sxm", chance.randrange(3)), ("a", "b"), "PCIe", 63e9, 1, number(), 5, 6, 7)
         ],
-        ranks=(ranks := [TraceRank(1, device, number(), 5, 6) for device in range(chance.randrange(3))]),
+        ranks=ranks,
         communicating=packed(_communicating(chance, len(ranks))),
-        omissions=[
-            Omission(chance.choice(["cut", "torn"]), chance.randrange(5), f"what {chance.randrange(9)}")
-        ],
+        omissions=[Omission(pick(["cut", "torn"]), chance.randrange(5), f"what {chance.randrange(9)}")],
     )
 
 
 def _communicating(chance: random.Random, devices: int) -> pl.DataFrame:
-    kinds = [None, "all_reduce", "broadcast", "send"]
-    rows = [
-        {
-            "process": 1,
-            "device": device,
-            "stream": 7,
-            "start_ns": start,
-            "end_ns": start + chance.randrange(50),
-            "bytes": 8,
-        }
-        | {
-            "collective_kind": chance.choice(kinds),
-            "peer": chance.choice([None, 0, 1]),
-            "computing_ns": [0] * MOMENTS,
-        }
-        for device in range(devices)
-        for start in (chance.randrange(1000) for _ in range(chance.randrange(4)))
-    ]
-    return pl.DataFrame(rows, schema=ROWS) if rows else pl.DataFrame(schema=ROWS)
+    rows: list[dict[str, Any]] = []
+    for device in range(devices):
+        for start in (chance.randrange(1000) for _ in range(chance.randrange(4))):
+            row = {"process": 1, "device": device, "stream": 7, "bytes": 8, "computing_ns": [0] * MOMENTS}
+            row |= {
+                "start_ns": start,
+                "end_ns": start + chance.randrange(50),
+                "peer": chance.choice([None, 0, 1]),
+            }
+            rows.append(row | {"collective_kind": chance.choice([None, "all_reduce", "broadcast", "send"])})
+    return pl.DataFrame(rows, schema=ROWS)
 
 
 def encoded(job: Job) -> bytes:

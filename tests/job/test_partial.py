@@ -12,17 +12,11 @@ from busfare.job.links import best_rates, link_traffic
 from busfare.job.partial import Partial, partial, place_of
 from busfare.node import load_node
 from busfare.report.summary import summarise
-from busfare.trace import Trace, read, tables
+from busfare.trace import read, tables
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 
 MIB = 1 << 20
 H100 = "NVIDIA H100 80GB HBM3"
-
-
-def named(**host: str) -> Trace:
-    made = trace(kernel(0, 10))
-    made.host = host
-    return made
 
 
 @pytest.mark.parametrize("example", sorted(file.name for file in EXAMPLES.glob("*h100.json.gz")))
@@ -50,12 +44,7 @@ def test_a_partial_survives_being_sent() -> None:
 
 def test_a_trace_of_nothing_has_a_partial() -> None:
     part = partial(trace(), Path("empty.json"))
-    assert (part.sums["makespan_ns"], part.sums["transfers_count"], part.rates, part.traffic) == (
-        0,
-        0,
-        [],
-        [],
-    )
+    assert (set(part.sums.values()), part.rates, part.traffic) == ({0}, [], [])
 
 
 @pytest.mark.parametrize(
@@ -77,12 +66,11 @@ def test_a_trace_of_nothing_has_a_partial() -> None:
 def test_rank_and_host_come_from_the_trace_then_from_names(
     host: dict[str, str], path: str, place: tuple[int | None, str | None]
 ) -> None:
-    assert place_of(named(**host), Path(path)) == place
-
-
-def test_a_trace_of_several_processes_is_of_no_rank() -> None:
+    made = trace(kernel(0, 10))
+    made.host = host
+    assert place_of(made, Path(path)) == place
     made = trace(kernel(0, 10), kernel(20, 30, process=2))
-    made.host = {"rank": "0"}
+    made.host = {"rank": "0"}  # of several processes: no rank is said
     assert place_of(made, Path("x.json"))[0] is None
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,12 +12,9 @@ import pytest
 from busfare.errors import InputError
 from busfare.job import How
 from busfare.job.partial import Partial, partial
-from busfare.job.parts import Part
 from busfare.job.reduce import Job
 from busfare.job.run import run_job
-from busfare.job.work import Outcome, decoded, do_part
-from busfare.job.workers import Processes, read_by
-from busfare.node import Node
+from busfare.job.work import Outcome, decoded
 from busfare.trace import Trace
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import as_json, copy, kernel, trace
@@ -71,13 +66,6 @@ def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
     assert result["communication"] == {"count": 2, "seconds": pytest.approx(60e-6)}
     spread = {row["figure"]: row["most"] for row in result["spread"]}
     assert spread["communication_seconds"] == pytest.approx(30e-6)
-
-
-def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
-    write_job(tmp_path, 12)
-    progress = Noted()
-    assert encoded(run(tmp_path, jobs=3, progress=progress)) == encoded(run(tmp_path))
-    assert [done for done, _, _ in progress.seen] == list(range(1, 13))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -144,48 +132,6 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     job = run(tmp_path)
     assert (job.traces, len(job.failures)) == (1, 1)
     assert "cannot list the directory (Permission denied)" in job.failures[0][1]
-
-
-def test_killed_workers_change_no_result(tmp_path: Path) -> None:
-    """Five times a worker is killed while it works; each part that it had is read again."""
-    write_job(tmp_path, 24)
-    expected = encoded(run(tmp_path))
-    for round_ in range(5):
-        killed: list[int] = []
-
-        def kill(done: int, killed: list[int] = killed, round_: int = round_) -> None:
-            children = multiprocessing.active_children()
-            if children and done == 4 + 3 * round_:
-                os.kill(children[round_ % len(children)].pid or 0, signal.SIGKILL)
-                killed.append(done)
-
-        assert encoded(run(tmp_path, jobs=2, progress=Noted(kill))) == expected
-        assert killed
-
-
-def dies_of_killers(part: Part, node: Node | None) -> bytes:
-    if "killer" in part.path:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return do_part(part, node)
-
-
-def test_a_part_that_kills_its_workers_is_tried_alone_then_reported(tmp_path: Path) -> None:
-    write_job(tmp_path, 6)
-    write_rank(tmp_path / "killer.json")
-    parts = [Part(str(path), True) for path in sorted(tmp_path.iterdir())]
-    with Processes(2) as workers:
-        outcomes = dict(read_by(workers, iter(parts), None, dies_of_killers))
-    assert len(outcomes) == 7
-    (failure,) = [failure for made in outcomes.values() if (failure := decoded(made).failure)]
-    assert "killer.json: the workers that read it, and nothing else, died" in failure
-
-
-def test_no_process_is_left_behind(tmp_path: Path) -> None:
-    write_job(tmp_path, 8)
-    with pytest.raises(KeyboardInterrupt), Processes(2) as workers:
-        for _ in read_by(workers, (Part(str(path), True) for path in sorted(tmp_path.iterdir())), None):
-            raise KeyboardInterrupt
-    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(("made", "other"), [(Outcome("99"), "busfare 99"), ({}, "another busfare")])

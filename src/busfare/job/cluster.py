@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from busfare.errors import InputError
+from busfare.errors import InputError, instead_of
 from busfare.job.workers import LOOK_SECONDS, short
 from busfare.printable import printable
 
@@ -111,9 +110,7 @@ def slurm_options(text: str) -> dict[str, Any]:
         word, _, value = (part.strip() for part in piece.partition("="))
         word = word.replace("-", "_")
         if word not in KINDS:
-            near = difflib.get_close_matches(word, KINDS, 1)
-            remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(KINDS)}"
-            raise InputError(f"--slurm: {word[:60]!r} is no option; {remedy}")
+            raise InputError(f"--slurm: {word[:60]!r} is no option; {instead_of(word, KINDS)}")
         if not value:
             raise InputError(f"--slurm: {word} has no value; write {word}=VALUE")
         if KINDS[word] is int and not (value.isdecimal() and len(value) < 10 and int(value)):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from operator import itemgetter
+from statistics import median
 
 import msgspec
 import polars as pl
+from msgspec.structs import asdict
 
 from busfare.cost.batch import batches, flow_of, path_of, stays_on_device
 from busfare.errors import InputError
+from busfare.job.results import Group, LinkHealth, Ranked, Slow
 from busfare.node import Link, MemoryLink, Node, Path
 from busfare.trace import Trace
 
@@ -137,35 +142,43 @@ def _crossed(path: Path, node: Node, direction: str, device: int) -> Iterable[tu
         yield link, forward
 
 
-def peers(links: pl.DataFrame) -> pl.DataFrame:
-    """Rates of `links` (columns of `LinkRate`, and the trace's path, rank and host) by GPU model and direction."""
-    rate = pl.col("bytes_per_second")
-    return (
-        links.group_by("gpu", "direction")
-        .agg(
-            links=pl.len(),
-            least_bytes_per_second=rate.min(),
-            median_bytes_per_second=rate.median(),
-            most_bytes_per_second=rate.max(),
-            data_sheet_bytes_per_second=pl.col("data_sheet_bytes_per_second").max(),
+def link_health(seen: Iterable[tuple[LinkRate, Ranked]]) -> LinkHealth:
+    """The best rates of a job's links, each with the trace that saw it: by GPU model and direction; and those that are below
+    SOUND of their peers' median or of the data sheet, slowest first by share, at most LISTED.
+    """
+    models: dict[tuple[str, str], list[tuple[LinkRate, Ranked]]] = defaultdict(list)
+    for link, rank in seen:
+        models[link.gpu or "", link.direction].append((link, rank))
+    groups, slow = [], []
+    for (gpu, direction), links in sorted(models.items()):
+        rates = [link.bytes_per_second for link, _ in links]
+        sheets = [rate for link, _ in links if (rate := link.data_sheet_bytes_per_second)]
+        middle = median(rates)
+        groups.append(
+            Group(
+                gpu or None, direction, len(links), min(rates), middle, max(rates), max(sheets, default=None)
+            )
         )
-        .sort("gpu", "direction", nulls_last=False)
-    )
-
-
-def slow_links(links: pl.DataFrame) -> pl.DataFrame:
-    """Links below SOUND of their peers' median or of the data sheet, slowest first by share; at most LISTED."""
-    rate = pl.col("bytes_per_second")
-    model = ["gpu", "direction"]
-    comparable = pl.col("gpu").is_not_null() & (pl.col("peers") >= FEWEST_PEERS)
-    return (
-        links.with_columns(peers=pl.len().over(model) - 1, median=rate.median().over(model))
-        .with_columns(
-            share_of_peers=pl.when(comparable).then(rate / pl.col("median")),
-            share_of_data_sheet=rate / pl.col("data_sheet_bytes_per_second"),
-        )
-        .with_columns(share=pl.min_horizontal("share_of_peers", "share_of_data_sheet"))
-        .filter(pl.col("share") < SOUND)
-        .sort("share", "path", "device", "direction", "peer_device")
-        .head(LISTED)
+        comparable = gpu and len(links) > FEWEST_PEERS
+        for link, rank in links:
+            rate, sheet = link.bytes_per_second, link.data_sheet_bytes_per_second
+            shares = rate / middle if comparable else None, rate / sheet if sheet else None
+            share = min((share for share in shares if share is not None), default=SOUND)
+            if share < SOUND:
+                figures = {key: getattr(link, key) for key in ("gpu", "device", "peer_device", "direction")}
+                figures |= {
+                    "bytes_per_second": rate,
+                    "share_of_peers": shares[0],
+                    "share_of_data_sheet": shares[1],
+                }
+                place = (
+                    rank.path,
+                    link.device,
+                    direction,
+                    -1 if link.peer_device is None else link.peer_device,
+                )
+                slow.append((share, place, Slow(**asdict(rank), **figures, peers=len(links) - 1)))
+    slow.sort(key=itemgetter(0, 1))
+    return LinkHealth(
+        sum(group.links for group in groups), True, SOUND, groups, [one for *_, one in slow[:LISTED]]
     )

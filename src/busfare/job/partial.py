@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,13 @@ MOST_RANK = 1 << 31
 #: What tells rows of transfers apart.
 PATH, SIZES = ("direction", "source_memory", "destination_memory"), ("lower_bytes", "upper_bytes")
 
-#: Work that is counted, by its name in `account.Totals`, and what its time is called.
-COUNTED = {"kernels": "kernel", "communication": "communication", "graph_work": "graph", "sets": "set"}
+#: Work that is counted, by its name in `account.Totals` and in results.
+COUNTED = ("kernels", "communication", "graph_work", "sets")
+#: The names of a partial's sums.
+SUMS = (
+    "makespan_ns", "transfers_bytes", "transfers_exposed_ns", "unrouted_bytes",
+    *(f"{name}_{what}" for name in ("transfers", *COUNTED) for what in ("count", "ns")),
+)  # fmt: skip
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -43,8 +49,8 @@ class Moved(msgspec.Struct, frozen=True):
 class Partial(msgspec.Struct, frozen=True):
     """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked.
 
-    `sums` are the trace's totals in whole nanoseconds and bytes; and
-    `unrouted_bytes`, of copies whose path through the node is not known.
+    `sums`, by SUMS, are the trace's totals in whole nanoseconds and bytes; `unrouted_bytes` are of copies whose path
+    through the node is not known.
     """
 
     format: str
@@ -82,7 +88,7 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         node=node.name if node else None,
         node_guessed=guessed and node is not None,
         gpus=_gpus(trace),
-        sums=_sums(totals) | {"unrouted_bytes": unrouted},
+        sums=dict(zip(SUMS, _sums(totals, unrouted), strict=True)),
         by_path=_moved(account.by_path(trace), PATH),
         sizes=_moved(account.size_histogram(trace), SIZES),
         findings=[
@@ -97,15 +103,12 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
     )
 
 
-def _sums(totals: account.Totals) -> dict[str, int]:
-    """Every figure of the totals, those of `transfers` by `transfers_…`; seconds as nanoseconds."""
-    sums = {"makespan_ns": _ns(totals.makespan_seconds)}
-    for name, key in COUNTED.items():
-        counted = getattr(totals, name)
-        sums |= {name: counted.count, f"{key}_ns": _ns(counted.seconds)}
+def _sums(totals: account.Totals, unrouted_bytes: int) -> Iterator[int]:
+    """The values of SUMS."""
     moved = totals.transfers
-    sums |= {"transfers_count": moved.count, "transfers_bytes": moved.bytes}
-    return sums | {"transfers_ns": _ns(moved.seconds), "transfers_exposed_ns": _ns(moved.exposed_seconds)}
+    yield from (_ns(totals.makespan_seconds), moved.bytes, _ns(moved.exposed_seconds), unrouted_bytes)
+    for counted in (moved, *(getattr(totals, name) for name in COUNTED)):
+        yield from (counted.count, _ns(counted.seconds))
 
 
 def _moved(rows: pl.DataFrame, names: tuple[str, ...]) -> list[Moved]:

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Any, TypeVar
 
-import polars as pl
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict, astuple
 
 from busfare.job import results
 from busfare.job.communication import communication
-from busfare.job.links import SOUND, LinkRate, LinkTraffic, peers, slow_links
-from busfare.job.partial import PATH, SIZES, Moved, Partial
+from busfare.job.links import LinkRate, LinkTraffic, link_health
+from busfare.job.partial import COUNTED, PATH, SIZES, Moved, Partial
 from busfare.job.ranks import TraceRank, numbered, unpacked
 from busfare.job.results import Carried, Communication, JobFinding, JobReport, Left, Named, Ranked
 from busfare.job.spread import spread, strip
@@ -24,20 +23,15 @@ NS = 1e-9
 #: What is spread over ranks: names of a partial's sums, and in the result, with the unit there.
 FIGURES = {
     "makespan_ns": ("makespan_seconds", NS),
-    "kernel_ns": ("kernel_seconds", NS),
+    "kernels_ns": ("kernel_seconds", NS),
     "communication_ns": ("communication_seconds", NS),
     "transfers_ns": ("transfer_seconds", NS),
     "transfers_exposed_ns": ("exposed_seconds", NS),
     "transfers_bytes": ("transfer_bytes", 1),
 }
 #: What a process did with a GPU; one that did none of it, and that nobody called a rank, is a launcher.
-WORK = ("transfers_count", "kernels", "communication", "graph_work", "sets")
+WORK = tuple(f"{name}_count" for name in ("transfers", *COUNTED))
 FAILURES_LISTED = 100
-LINKS = pl.Schema(
-    {"path": pl.String, "rank": pl.Int64, "host": pl.String, "gpu": pl.String, "identity": pl.String}
-    | {"device": pl.Int64, "peer_device": pl.Int64, "direction": pl.String}
-    | {"bytes_per_second": pl.Float64, "data_sheet_bytes_per_second": pl.Float64}
-)
 #: What a report leaves out, beside what its traces do.
 LEFT_OUT = {
     "unreadable": "files could not be read and are in no figure here: see the failures",
@@ -53,18 +47,16 @@ LEFT_OUT = {
 
 
 class Best(Struct, frozen=True):
-    """A finding, or the best rate of a link, over all traces that have it; `value` and `rank` are the first by `order`."""
+    """A finding over all traces that have it; `value` and `rank` are the first by `order`."""
 
     traces: int
     replayed: int
-    value: RangedFinding | LinkRate
+    value: RangedFinding
     rank: Ranked
 
     @property
     def order(self) -> tuple[float, str]:
-        one = self.value
-        amount = one.bytes_per_second if isinstance(one, LinkRate) else one.predicted_gain_seconds
-        return -amount, self.rank.path
+        return -self.value.predicted_gain_seconds, self.rank.path
 
 
 class Omitted(Struct, frozen=True):
@@ -102,7 +94,7 @@ class Job:
         self._findings: dict[Hashable, Best] = {}
         self._omissions: dict[Hashable, Omitted] = {}
         self._traffic: dict[Hashable, LinkTraffic] = {}
-        self._links: dict[Hashable, Best] = {}
+        self._links: dict[Hashable, tuple[LinkRate, Ranked]] = {}
         self._working: list[tuple[Ranked, list[int]]] = []
         self._idle: list[tuple[Ranked, list[int]]] = []
         self._communicating: list[tuple[str, int | None, str | None, list[TraceRank], bytes]] = []
@@ -124,13 +116,14 @@ class Job:
             _join(self._paths, moved.of, moved)
         for sized in part.sizes:
             _join(self._sizes, sized.of, sized)
-        for traffic in part.traffic:
-            _join(self._traffic, traffic.link, traffic)
+        for crossed in part.traffic:
+            _join(self._traffic, crossed.link, crossed)
         for rate in part.rates:
             # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
             gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
-            best = Best(1, 0, rate, rank)
-            _join(self._links, (rank.host, gpu, rate.peer_device, rate.direction), best)
+            link = rank.host, gpu, rate.peer_device, rate.direction
+            seen = (rate, rank), self._links.get(link, (rate, rank))
+            self._links[link] = min(seen, key=lambda one: (-one[0].bytes_per_second, one[1].path))
         for finding in part.findings:
             best = Best(1, int(finding.by_replay), finding, rank)
             _join(self._findings, finding.id, best)
@@ -150,7 +143,7 @@ class Job:
         It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
         """
         sums, every = self._sums, self._working + self._idle
-        gpu_time = sum(sums[name] for name in ("transfers_ns", "kernel_ns", "communication_ns", "graph_ns"))
+        gpu_time = sum(sums[f"{name}_ns"] for name in ("transfers", "kernels", "communication", "graph_work"))
         ranked = [(rank.rank, figures) for rank, figures in self._working if rank.rank is not None]
         ranks = {rank for rank, _ in ranked}
         # Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace.
@@ -160,8 +153,6 @@ class Job:
         ]
         slowest = spreads[0].largest[0]
         together = self._together()
-        links = self._seen_links()
-        health = rows_of(results.Group, peers(links)), rows_of(results.Slow, slow_links(links))
         return JobReport(
             traces=results.Read(
                 self.traces,
@@ -183,10 +174,7 @@ class Job:
                 exposed_seconds=sums["transfers_exposed_ns"] * NS,
                 share_of_gpu_time=sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
             ),
-            kernels=Counted(sums["kernels"], sums["kernel_ns"] * NS),
-            communication=Counted(sums["communication"], sums["communication_ns"] * NS),
-            graph_work=Counted(sums["graph_work"], sums["graph_ns"] * NS),
-            sets=Counted(sums["sets"], sums["set_ns"] * NS),
+            **{name: Counted(sums[f"{name}_count"], sums[f"{name}_ns"] * NS) for name in COUNTED},
             makespan_seconds=results.Makespans(sums["makespan_ns"] * NS, slowest.value),
             slowest=results.Slowest(
                 path=slowest.path, rank=slowest.rank, host=slowest.host, makespan_seconds=slowest.value
@@ -196,7 +184,7 @@ class Job:
             strip=strip(dict(FIGURES.values()), ranked),
             by_path=rows_of(Path, map(_moved, sorted(self._paths.values(), key=_by_time))),
             size_histogram=rows_of(Sized, map(_moved, sorted(self._sizes.values(), key=lambda one: one.of))),
-            link_health=results.LinkHealth(links.height, True, SOUND, *health),
+            link_health=link_health(self._links.values()),
             links=[_traffic(link) for link in sorted(self._traffic.values(), key=lambda link: link.link)],
             unrouted_bytes=sums["unrouted_bytes"],
             collectives=together.collectives,
@@ -210,11 +198,6 @@ class Job:
         """What the ranks do together; each file has a clock."""
         files = sorted(self._communicating, key=lambda file: file[0])
         return communication([unpacked(file[-1]) for file in files], numbered([file[:-1] for file in files]))
-
-    def _seen_links(self) -> pl.DataFrame:
-        """The best rate of every link: columns of `LinkRate`, and path, rank and host of the trace that saw it."""
-        rows = [asdict(best.rank) | asdict(best.value) for best in self._links.values()]
-        return pl.from_dicts(rows, schema=LINKS) if rows else LINKS.to_frame()
 
     def _left_out(self, ranked: int, ranks: int) -> Iterator[Left]:
         """What the job's report does not tell, then what its traces do not."""
@@ -262,7 +245,6 @@ def _traffic(link: LinkTraffic) -> results.Traffic:
 
 
 def _by_gain(best: Best) -> tuple[float, int, str]:
-    assert isinstance(best.value, RangedFinding)
     return best.order[0], -best.traces, best.value.id
 
 

@@ -57,8 +57,8 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
 
         def remaining() -> Iterator[Part]:
             for part in named.parts:
-                if partial := kept.partial_of(part):
-                    took(part, Outcome("", partial=partial))
+                if outcome := kept.outcome_of(part):
+                    took(part, outcome)
                 else:
                     yield part
 
@@ -67,8 +67,7 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
                 for part, encoded in outcomes:
                     interrupted()
                     outcome = decoded(encoded)
-                    if outcome.partial is not None:
-                        kept.keep(part, outcome.stamp, outcome.partial)
+                    kept.keep(part, outcome)
                     took(part, outcome)
         except KeyboardInterrupt:
             later = "the same command goes on from there" if how.resume else "--resume FOLDER would keep them"

@@ -59,7 +59,8 @@ def do_part(part: Part, node: Node | None) -> bytes:
     """Reads a part and returns its Outcome as JSON. Never raises: a bad file is no reason to lose the others."""
     before, path = stamp_of(part.path), Path(part.path)
     try:
-        if not part.named and path.exists() and not path.is_dir() and not _may_be_trace(path):
+        other = path.exists() and not path.is_dir() and not (path.is_file() and may_be_trace(path))
+        if other and not part.named:  # a pipe, or a file of another kind
             return _encoded()
         made = partial(read(path), path, node)
         return _encoded(before if before == stamp_of(part.path) else None, made)
@@ -72,11 +73,6 @@ def do_part(part: Part, node: Node | None) -> bytes:
     except (Exception, pl.exceptions.PanicException) as error:
         reason = next(iter(str(error).splitlines()), "")
         return failed(part, f"could not be reported ({type(error).__name__}: {reason})")
-
-
-def _may_be_trace(path: Path) -> bool:
-    """Whether it is no pipe, and no file of another kind."""
-    return path.is_file() and may_be_trace(path)
 
 
 def failed(part: Part, why: str) -> bytes:
@@ -102,16 +98,15 @@ def decoded(outcome: bytes) -> Outcome:
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A part done. `question` is what partials depend on beside their files: busfare's version, and the node named."""
+    """A part done. `question` is what outcomes depend on beside their files: busfare's version, and the node named."""
 
     question: str
     path: str
-    stamp: Stamp
-    partial: msgspec.Raw
+    outcome: msgspec.Raw
 
 
 class Kept:
-    """The partials kept in a file: one line each, appended as they come, so that a killed run loses one at most.
+    """The outcomes kept in a file: one line each, appended as they come, so that a killed run loses one at most.
 
     With no file, nothing is kept.
     """
@@ -120,29 +115,29 @@ class Kept:
         asked = repr((__version__, node)).encode("utf-8", "backslashreplace")
         self._question = sha256(asked).hexdigest()[:24]
         self._file = file
-        self._lines: dict[str, Line] = {}
+        self._outcomes: dict[str, msgspec.Raw] = {}
         text = b"\n"
         for text in file or ():
             with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # damaged: it is read again
                 line = msgspec.json.decode(text, type=Line)
                 if line.question == self._question:
-                    self._lines[line.path] = line
+                    self._outcomes[line.path] = line.outcome
         if file and not text.endswith(b"\n"):  # torn, of a killed run
             file.write(b"\n")
 
-    def partial_of(self, part: Part) -> Partial | None:
-        """The kept partial; None where there is none, or the file has changed since."""
-        line = self._lines.get(_name(part))
-        if line and line.stamp == stamp_of(part.path):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                return msgspec.json.decode(line.partial, type=Partial)
+    def outcome_of(self, part: Part) -> Outcome | None:
+        """The kept outcome; None where there is none, or the file has changed since."""
+        with suppress(KeyError, msgspec.MsgspecError, UnicodeDecodeError):
+            outcome = msgspec.json.decode(self._outcomes[_name(part)], type=Outcome)
+            if outcome.stamp == stamp_of(part.path):
+                return outcome
         return None
 
-    def keep(self, part: Part, stamp: Stamp | None, made: Partial) -> None:
+    def keep(self, part: Part, outcome: Outcome) -> None:
         """Adds a part that was read, unless it changed meanwhile. Raises InputError if the disk is full."""
-        if not self._file or stamp is None:
+        if not self._file or outcome.stamp is None or outcome.partial is None:
             return
-        line = Line(self._question, _name(part), stamp, msgspec.Raw(msgspec.json.encode(made)))
+        line = Line(self._question, _name(part), msgspec.Raw(msgspec.json.encode(outcome)))
         try:
             self._file.write(msgspec.json.encode(line) + b"\n")
             self._file.flush()

@@ -12,8 +12,7 @@ from busfare.measure.cases import GIB, Case, powers
 from busfare.measure.raw import Measurement
 from busfare.measure.topology import SOURCE
 from busfare.node import CollectiveCurve
-from busfare.node.curve import Collective
-from busfare.node.fit import fit
+from busfare.node.curve import Collective, fit
 
 #: Before the name of the operation, in the mode of a case.
 PREFIX = "nccl-"
@@ -45,4 +44,4 @@ def collective_curves(measurements: Iterable[Measurement], ranks: int) -> Iterat
         points = sorted((m.bytes, m.undisturbed_s) for of, m in own if of == kind)
         if points:
             sizes, seconds = np.array(points, np.float64).T
-            yield CollectiveCurve(kind=kind, ranks=ranks, source=SOURCE, **fit(sizes, seconds).pieces)
+            yield CollectiveCurve(kind=kind, ranks=ranks, source=SOURCE, **fit(sizes, seconds).lines)

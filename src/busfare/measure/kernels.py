@@ -12,7 +12,7 @@ from busfare.measure.cases import MIB, Case
 from busfare.measure.raw import Measurement
 from busfare.measure.summary import median
 from busfare.node import Gemm, Kernels
-from busfare.node.kernels import Pipeline, Stream
+from busfare.node.component import Pipeline, Stream
 
 #: Seconds a GPU, and with `--quick`.
 KERNELS_S, QUICK_KERNELS_S = 9.0, 3.5

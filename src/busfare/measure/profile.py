@@ -18,8 +18,7 @@ from busfare.measure.topology import SOURCE, bare_node
 from busfare.node import Contention, Cost, Curve, Node, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.contention import START_BYTES
-from busfare.node.curve import Direction, MemoryKind
-from busfare.node.fit import LEAST_GAP, fit
+from busfare.node.curve import LEAST_GAP, Direction, MemoryKind, fit
 
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096
@@ -85,7 +84,7 @@ def _curves(own: Cases) -> Iterator[Curve]:
         points = _points(own, like)
         if not len(points[0]):
             continue
-        found: dict[str, Any] = fit(*points, most=most).pieces
+        found: dict[str, Any] = fit(*points, most=most).lines
         if like.memory == "pinned":
             found["issue_interval_s"] = _intervals(own, like, found["gap_per_byte_s"][-1])
             found["detail"] = _detail(own, like)
@@ -129,7 +128,7 @@ def _streams(own: Cases, one: Case, wanted: Sequence[int]) -> list[tuple[int, Ca
 def _detail(own: Cases, one: Case) -> tuple[Together, ...]:
     """Copies in several streams at once, as curves of their own."""
     together = _streams(own, one, DETAIL[one.direction])
-    return tuple(Together(streams=count, **fit(*_points(own, like)).pieces) for count, like in together)
+    return tuple(Together(streams=count, **fit(*_points(own, like)).lines) for count, like in together)
 
 
 def _intervals(own: Cases, one: Case, gap: float) -> dict[int, float]:

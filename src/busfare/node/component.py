@@ -1,23 +1,40 @@
-"""The things that links join: processors, memories, switches, GPUs, network cards; and what calls cost on them."""
+"""The things that links join: processors, memories, switches, GPUs, network cards; what calls and kernels take there."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct, field
 
 from busfare.node.source import Count, Factor, Name, Ordinal, Rate, Seconds, Size, Sourced, Text
 
-__all__ = ["Component", "Cost", "Cpu", "Gpu", "Memory", "Nic", "Switch"]
+__all__ = [
+    "Component",
+    "Cost",
+    "Cpu",
+    "Gemm",
+    "Gpu",
+    "Kernels",
+    "Memory",
+    "Nic",
+    "Pipeline",
+    "Stream",
+    "Switch",
+]
 
 ComputeCapability = Annotated[str, Meta(pattern=r"^(\d{1,2}\.\d|gfx[0-9a-f]{3,4})$")]
 
 
-class Cpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="cpu"):
-    """A processor. The copy rates are those of one core in `memcpy`, which bound pageable copies."""
+class _Part(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What all components share."""
 
     name: Name
     title: Text = ""
+
+
+class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
+    """A processor. The copy rates are those of one core in `memcpy`, which bound pageable copies."""
+
     cores: Count | None = None
     clock_hz: Rate | None = None
     cache_bytes: Size | None = None
@@ -25,26 +42,22 @@ class Cpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     cached_copy_bandwidth_bytes_per_s: Rate | None = None
 
 
-class Memory(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="memory"):
+class Memory(_Part, frozen=True, kw_only=True, tag="memory"):
     """Host memory. `read_efficiency` and `write_efficiency` are the shares of its peak that a GPU reaches."""
 
-    name: Name
-    title: Text = ""
     size_bytes: Size | None = None
     bandwidth_bytes_per_s: Rate | None = None
     read_efficiency: Factor | None = None
     write_efficiency: Factor | None = None
 
 
-class Switch(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="switch"):
+class Switch(_Part, frozen=True, kw_only=True, tag="switch"):
     """A PCIe or NVLink switch. `multicast`: it reduces and broadcasts itself (NVLink SHARP), and programs may use that."""
 
-    name: Name
-    title: Text = ""
     multicast: bool = False
 
 
-class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"):
+class Gpu(_Part, frozen=True, kw_only=True, tag="gpu"):
     """A GPU (or a die that programs see as one).
 
     `host_interface_bytes_per_s` is given where its own copy hardware is slower than its link. `coherent`: it
@@ -54,8 +67,6 @@ class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     `copy_bandwidth_bytes_per_s`: what they move there, where it is less than half of the memory's rate.
     """
 
-    name: Name
-    title: Text = ""
     memory_bytes: Size | None = None
     memory_bandwidth_bytes_per_s: Rate | None = None
     multiprocessors: Count | None = None
@@ -70,11 +81,9 @@ class Gpu(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     implicit_synchronization: bool = False
 
 
-class Nic(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="nic"):
+class Nic(_Part, frozen=True, kw_only=True, tag="nic"):
     """A network card."""
 
-    name: Name
-    title: Text = ""
     bandwidth_bytes_per_s: Rate | None = None
 
 
@@ -97,3 +106,44 @@ class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def seconds(self, bytes_: float = 0.0) -> float:
         """What the call takes on the host for `bytes_` bytes, s."""
         return self.call_s + bytes_ * (self.call_per_byte_s or 0.0)
+
+
+Stream = Literal["read", "write", "copy", "triad"]
+#: As the peaks of `gpus.toml` are called; those of tensor cores end in `_tensor`.
+Pipeline = Literal[
+    "fp64", "fp32", "fp16",
+    "fp64_tensor", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "int8_tensor",
+]  # fmt: skip
+Side = Annotated[int, Meta(ge=1, le=1 << 24)]
+
+
+class Gemm(Struct, frozen=True, forbid_unknown_fields=True):
+    """A library's matrix product, m × k by k × n in `type`: `seconds` from start to start of calls back to back."""
+
+    type: Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+    m: Side
+    n: Side
+    k: Side
+    seconds: Annotated[float, Meta(gt=0, le=1e6)]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two for each product and its sum."""
+        return 2 * self.m * self.n * self.k
+
+
+class Kernels(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was measured of one GPU's kernels (docs/probe.md), or of every GPU's where `gpu` is None.
+
+    `launch_s`: an empty kernel in a chain of them, the least that any takes; `launch_interval_s`: from one to the next where
+    a program launches them into a stream. `memory_bytes_per_s`: read and written by streams far larger than L2;
+    `l2_bytes_per_s`: read from L2. `flops_per_s`: dense rates of the pipelines that the GPU has (of int8, operations).
+    """
+
+    launch_s: Seconds | None = None
+    launch_interval_s: Seconds | None = None
+    memory_bytes_per_s: dict[Stream, Rate] = field(default_factory=dict)
+    l2_bytes_per_s: Rate | None = None
+    flops_per_s: dict[Pipeline, Rate] = field(default_factory=dict)
+    gemm: tuple[Gemm, ...] = ()
+    gpu: Ordinal | None = None

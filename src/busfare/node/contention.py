@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from busfare.node.arrays import FloatArray
 from busfare.node.component import Gpu
 from busfare.node.link import C2cLink, Link, NvlinkLink, SocketLink
-from busfare.node.source import Count, Factor, Ordinal, Seconds, Sourced, Text
+from busfare.node.source import Factor, Ordinal, Seconds, Sourced
 
-__all__ = ["Contention", "Rung", "Shares", "typical", "typical_sources"]
+__all__ = ["Contention", "Rung", "Shares", "typical"]
 
 Rung = Literal["probed", "typical"]
 
@@ -69,58 +69,29 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return np.asarray(self.mapped_both_start_s * share, np.float64)
 
 
-class _Typical(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Typical(Contention, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A row of contention.toml: what holds for GPUs whose compute capability begins with one of `capabilities`."""
 
     link: str
-    generation: str
-    machines: Count
-    sources: Text
-    both: Shares
-    mapped_both: Shares
-    copy_beside_mapped: Shares
-    mapped_beside_copy: Shares
-    mapped: Shares
     capabilities: tuple[str, ...] = ()
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    typical: tuple[_Typical, ...]
+    rung: Rung = "typical"
 
 
 @cache
 def _table() -> tuple[_Typical, ...]:
     text = files("busfare.node").joinpath("contention.toml").read_text(encoding="utf-8")
-    return msgspec.toml.decode(text, type=_File).typical
+    return msgspec.toml.decode(text, type=dict[str, tuple[_Typical, ...]])["typical"]
 
 
-def _row(gpu: Gpu, links: tuple[Link, ...]) -> _Typical:
-    """The row of the GPU's generation on its link; the link's own, the last one, where its generation has none."""
+def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
+    """What machines of the generation of `gpu` keep, on the kind of `links` that lead to its host memory; what those of the
+    link do, the last row, where its generation has none.
+    """
     kind = "pcie"
     if gpu.unified_memory or any(isinstance(one, SocketLink) and gpu.name in one.between for one in links):
         kind = "integrated"
     elif any(isinstance(one, (C2cLink, NvlinkLink)) for one in links):
         kind = "c2c" if any(isinstance(one, C2cLink) for one in links) else "nvlink"
     rows = [row for row in _table() if row.link == kind]
-    version = gpu.compute_capability or ""
-    own = (row for row in rows if row.capabilities and version.startswith(row.capabilities))
+    own = (row for row in rows if (gpu.compute_capability or "").startswith(row.capabilities))
     return next(own, rows[-1])
-
-
-def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
-    """What machines of the generation of `gpu` keep, on the kind of `links` that lead to its host memory."""
-    row = _row(gpu, links)
-    return Contention(
-        both=row.both,
-        mapped_both=row.mapped_both,
-        copy_beside_mapped=row.copy_beside_mapped,
-        mapped_beside_copy=row.mapped_beside_copy,
-        mapped=row.mapped,
-        rung="typical",
-    )
-
-
-def typical_sources(gpu: Gpu, links: tuple[Link, ...]) -> str:
-    """In words, what `typical` rests on."""
-    row = _row(gpu, links)
-    return f"{row.generation}, {row.machines} machine{'s' if row.machines > 1 else ''}: {row.sources}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
+from textwrap import wrap
 
 from busfare.node.component import Component, Cpu, Gpu, Memory, Nic
 from busfare.node.graph import Node
@@ -15,72 +17,43 @@ WIDTH = 100
 
 
 def draw(node: Node) -> str:
-    """The graph of `node` in at most 100 columns: processors with what hangs below them, then the links
-    across.
-    """
-    lines = [_cut(f"{node.name}  {node.title}".rstrip())]
-    seen: set[str] = set()
-    used: set[int] = set()
+    """The graph of `node` in at most 100 columns: processors with what hangs below them, then the links across."""
     roots = [c.name for c in node.components if isinstance(c, Cpu)] or [node.components[0].name]
-    seen.update(roots)
+    drawn: dict[str, Link | None] = dict.fromkeys(roots)
+    lines = [f"{node.name}  {node.title}"]
     for root in roots:
-        lines += ["", _cut(f"{root}  {_facts(node.component(root))}".rstrip())]
-        lines += _below(node, root, "", seen, used)
-    lines += _across(node, used)
-    return "\n".join(lines)
+        lines += ["", f"{root}  {_facts(node.component(root))}", *_below(node, root, "", drawn)]
+    used = {id(link) for link in drawn.values()}
+    across = sorted((link for link in node.links if id(link) not in used), key=_speed)
+    lines += ["", "across"] if across else []
+    for label, group in groupby(across, key=_speed):
+        pairs = ["–".join(link.between) for link in group]
+        lines += wrap(" ".join(pairs), WIDTH, initial_indent=f"  {label}: ", subsequent_indent=" " * 20)
+    return "\n".join(map(_cut, lines))
 
 
-def _below(node: Node, name: str, indent: str, seen: set[str], used: set[int]) -> list[str]:
-    """The components first reached from `name`, each with its link, drawn as branches."""
+def _below(node: Node, name: str, indent: str, drawn: dict[str, Link | None]) -> Iterator[str]:
+    """The components first reached from `name`, each by the link that goes to `drawn`, as branches of a tree."""
     branches = []
-    for number, link in enumerate(node.links):
-        other = _other(link, name)
-        if other is not None and other not in seen and not _is_peer(node, name, other):
-            branches.append((number, other, link))
-            seen.add(other)
-    lines = []
-    for position, (number, other, link) in enumerate(branches):
-        used.add(number)
-        last = position == len(branches) - 1
+    for link in node.links:
+        other = link.between[link.between[0] == name]
+        if (
+            name in link.between
+            and other not in drawn
+            and not _are_peers(node.component(name), node.component(other))
+        ):
+            branches.append((other, link))
+            drawn[other] = link
+    for other, link in branches:
+        last = other == branches[-1][0]
         wire = "" if isinstance(link, MemoryLink) else f"{_speed(link)} ── "
-        lines.append(
-            _cut(f"{indent}{'└' if last else '├'}── {wire}{other}  {_facts(node.component(other))}".rstrip())
-        )
-        lines += _below(node, other, indent + ("    " if last else "│   "), seen, used)
-    return lines
+        yield f"{indent}{'└' if last else '├'}── {wire}{other}  {_facts(node.component(other))}"
+        yield from _below(node, other, indent + ("    " if last else "│   "), drawn)
 
 
-def _is_peer(node: Node, a: str, b: str) -> bool:
+def _are_peers(one: Component, two: Component) -> bool:
     """GPUs do not hang below GPUs, nor processors below processors: those links go across."""
-    one, two = node.component(a), node.component(b)
     return isinstance(one, Gpu) or (isinstance(one, Cpu) and isinstance(two, Cpu))
-
-
-def _across(node: Node, used: set[int]) -> list[str]:
-    """The links that the trees do not show, those of one kind counted together."""
-    rest = [link for number, link in enumerate(node.links) if number not in used]
-    if not rest:
-        return []
-    lines = ["", "across"]
-    for label, group in groupby(sorted(rest, key=_speed), key=_speed):
-        pairs = [f"{a}–{b}" for a, b in (link.between for link in group)]
-        lines += _wrapped(f"  {label}: ", pairs)
-    return lines
-
-
-def _wrapped(head: str, words: list[str]) -> list[str]:
-    lines, line = [], head
-    for word in words:
-        if len(line) + len(word) > WIDTH and line.strip():
-            lines.append(line.rstrip())
-            line = " " * min(len(head), 20)
-        line += word + " "
-    return [*lines, _cut(line.rstrip())]
-
-
-def _other(link: Link, name: str) -> str | None:
-    a, b = link.between
-    return b if a == name else a if b == name else None
 
 
 def _speed(link: Link) -> str:
@@ -93,12 +66,11 @@ def _speed(link: Link) -> str:
 
 def _facts(component: Component) -> str:
     """What is worth knowing of a component in a few words."""
-    if isinstance(component, Memory):
-        size, rate = component.size_bytes, component.bandwidth_bytes_per_s
-    elif isinstance(component, Gpu):
+    if isinstance(component, Gpu):
         size, rate = component.memory_bytes, component.memory_bandwidth_bytes_per_s
     else:
-        size, rate = None, component.bandwidth_bytes_per_s if isinstance(component, Nic) else None
+        size = component.size_bytes if isinstance(component, Memory) else None
+        rate = component.bandwidth_bytes_per_s if isinstance(component, (Memory, Nic)) else None
     facts = [component.title]
     if size is not None:
         facts.append(f"{size / 2**30:.0f} GiB")
@@ -110,4 +82,5 @@ def _facts(component: Component) -> str:
 
 
 def _cut(line: str) -> str:
+    line = line.rstrip()
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"

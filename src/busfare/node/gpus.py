@@ -12,22 +12,15 @@ import msgspec
 from busfare.errors import InputError
 from busfare.node.component import Cpu, Memory
 from busfare.node.component import Gpu as GpuComponent
+from busfare.node.file import catalogue_names
 from busfare.node.graph import Node
-from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink
-from busfare.node.short import node_of_short
+from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink, link_in_short
 from busfare.node.source import Source
 
 __all__ = [
-    "Gpu",
-    "Recorded",
-    "clock_by_peak",
-    "gpu_names",
-    "gpu_of_device_name",
-    "gpus",
-    "l2_rate",
-    "node_of_gpu",
+    "Gpu", "Recorded", "bare_node", "clock_by_peak", "gpu_names", "gpu_of_device_name", "gpus", "l2_rate", "node_of_gpu",
     "reached_share",
-]
+]  # fmt: skip
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
 _IDLE = re.compile(
@@ -36,11 +29,22 @@ _IDLE = re.compile(
 )
 _MIG = re.compile(r"^(.+?)[ -]mig[ -](\d)g\.(\d+)gb(?:\+\S+)?$", re.IGNORECASE)
 _GFX = re.compile(r"^gfx(\d{1,2})([0-9a-f])[0-9a-f]$")
+#: Of a data sheet what a node's GPU says, under the same keys.
+_OF_COMPONENT = (
+    "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "clock_hz", "compute_capability", "copy_engines",
+)  # fmt: skip
+#: Units of the file: the key of a data sheet, and what brings figures to its unit.
+_UNITS = {
+    "gib": ("memory_bytes", 1 << 30),
+    "gb_per_s": ("memory_bandwidth_bytes_per_s", 10**9),
+    "mhz": ("clock_hz", 10**6),
+    "l2_mib": ("l2_bytes", 1 << 20),
+}
 #: What a driver leaves of the memory: a T4 with error correction shows 14.6 of its 16 GiB.
 _LEAST_MEMORY = 7 / 8
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A GPU's data sheet: bytes, bytes and operations a second, cycles a second; None where no document says.
 
     `peaks` are dense rates by type (`fp64`, `fp16_tensor`, …). `link` is a link in short, None where the GPU shares
@@ -50,9 +54,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    called: tuple[str, ...]
-    link: str | None
-    unified_memory: bool
+    called: tuple[str, ...] = ()
+    link: str | None = None
+    unified_memory: bool = False
     compute_capability: str
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: float | None = None
@@ -79,50 +83,23 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability: str | None = None
 
 
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    gib: float | None = None
-    gb_per_s: float | None = None
-    multiprocessors: int | None = None
-    mhz: float | None = None
-    l2_mib: float | None = None
-    called: tuple[str, ...] = ()
-    fp32: float | None = None
-    peaks: str | None = None
-    node: str | None = None
-
-
-class _Group(msgspec.Struct, forbid_unknown_fields=True):
-    source: str
-    compute_capability: str
-    gpus: list[_Row]
-    link: str | None = None
-    link_source: str | None = None
-    bandwidth_source: str | None = None
-    units_source: str | None = None
-    unified_memory: bool = False
-    copy_engines: int | None = None
-
-
 class _Reached(msgspec.Struct, forbid_unknown_fields=True):
-    share: float
-    source: str
+    """Of memory's data sheet rate, or of L2, and where that was measured."""
 
-
-class _L2(msgspec.Struct, forbid_unknown_fields=True):
-    gb_per_s: float
     source: str
+    share: float = 1.0
+    gb_per_s: float = 0.0
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[str, Source]
     reached: dict[str, _Reached]
-    l2: dict[str, _L2]
+    l2: dict[str, _Reached]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     lanes: dict[str, int]
     tensor: dict[str, int]
-    group: list[_Group]
+    group: list[dict[str, Any]]
 
 
 @cache
@@ -134,66 +111,56 @@ def _file() -> _File:
 @cache
 def gpus() -> dict[str, Gpu]:
     """Every GPU of the table by its name as a node, `rtx-3060-laptop`, in the order of the file."""
-    found = [_gpu(row, group, _file()) for group in _file().group for row in group.gpus]
-    return {gpu.name: gpu for gpu in found}
+    rows = (group | row for group in _file().group for row in group["gpus"])
+    return {gpu.name: gpu for gpu in map(_gpu, rows)}
 
 
-def _gpu(row: _Row, group: _Group, file: _File) -> Gpu:
-    from busfare.node import catalogue
-
-    name, own = _plain(row.name), group.source
-    vendor = "gfx" if group.compute_capability.startswith("gfx") else "cuda-gpus"
-    peaks = dict(file.peaks[row.peaks]) if row.peaks else {"fp32": row.fp32} if row.fp32 else {}
-    lanes = file.lanes.get(group.compute_capability)
-    derived = not peaks and None not in (lanes, row.multiprocessors, row.mhz)
-    if lanes and row.multiprocessors and row.mhz and derived:
-        peaks = {"fp32": 2e-6 * lanes * row.multiprocessors * row.mhz}
-    cores = {} if row.peaks else _tensor_peaks(row, group, file)
-    peaks |= cores
-    return Gpu(
-        name=name,
-        title=row.name,
-        called=row.called,
-        link=group.link,
-        unified_memory=group.unified_memory,
-        compute_capability=group.compute_capability,
-        memory_bytes=_scaled(row.gib, 1 << 30),
-        memory_bandwidth_bytes_per_s=None if row.gb_per_s is None else row.gb_per_s * 1e9,
-        multiprocessors=row.multiprocessors,
-        clock_hz=None if row.mhz is None else row.mhz * 1e6,
-        l2_bytes=_scaled(row.l2_mib, 1 << 20),
-        copy_engines=group.copy_engines,
-        peaks={kind: rate * 1e12 for kind, rate in peaks.items()},
-        node=row.node or (name if name in catalogue.names() else None),
-        sources=dict.fromkeys(("memory_bytes", "clock_hz"), own)
-        | {
-            "multiprocessors": group.units_source or own,
-            "link": group.link_source or own,
-            "memory_bandwidth_bytes_per_s": group.bandwidth_source or own,
-            "compute_capability": vendor,
-            "l2_bytes": "gfx" if vendor == "gfx" else "l2",
-            "copy_engines": "engines",
-            "peaks": "tensor-cores" if cores else "cuda-guide" if derived else own,
-        },
+def _gpu(row: dict[str, Any]) -> Gpu:
+    """The data sheet of a GPU of the file, whose `row` holds the facts of its group, too."""
+    del row["gpus"]
+    title, source = row.pop("name"), row.pop("source")
+    name, vendor = _plain(title), "gfx" if row["compute_capability"].startswith("gfx") else "cuda-gpus"
+    peaks, source_of_peaks = _peaks(row, title, source)
+    for unit, (key, scale) in _UNITS.items():
+        if unit in row:
+            row[key] = round(row.pop(unit) * scale)
+    if name in catalogue_names():
+        row.setdefault("node", name)
+    sources = dict.fromkeys(
+        ("memory_bytes", "clock_hz", "multiprocessors", "link", "memory_bandwidth_bytes_per_s"), source
     )
+    sources |= {
+        "compute_capability": vendor,
+        "l2_bytes": "gfx" if vendor == "gfx" else "l2",
+        "copy_engines": "engines",
+    }
+    sources |= {"peaks": source_of_peaks} | row.pop("sources", {})
+    peaks = {kind: rate * 1e12 for kind, rate in peaks.items()}
+    return msgspec.convert({"name": name, "title": title, "peaks": peaks, **row, "sources": sources}, Gpu)
 
 
-def _tensor_peaks(row: _Row, group: _Group, file: _File) -> dict[str, float]:
-    """1e12 operations a second of tensor cores with sums in fp32, where the board has them."""
-    rate = file.tensor.get(group.compute_capability, 0) * (row.multiprocessors or 0) * (row.mhz or 0) * 1e-6
-    if not rate or "GTX" in row.name or group.source == "quadro-t":
-        return {}
-    half = rate / 2 if row.name.startswith("GeForce") else rate
-    peaks = {"fp16_tensor": half}
-    if float(group.compute_capability) >= 8.0:
+def _peaks(row: dict[str, Any], title: str, source: str) -> tuple[dict[str, float], str]:
+    """1e12 operations a second by type, of tensor cores with sums in fp32 where the board has them, and their source."""
+    named, fp32, file, capability = (
+        row.pop("peaks", None),
+        row.pop("fp32", 0),
+        _file(),
+        row["compute_capability"],
+    )
+    if named:
+        return file.peaks[named], source
+    cycles = 1e-6 * row.get("multiprocessors", 0) * row.get("mhz", 0)
+    derived = 2 * file.lanes.get(capability, 0) * cycles
+    peaks = {"fp32": fp32 or derived} if fp32 or derived else {}
+    half = file.tensor.get(capability, 0) * cycles / (2 if title.startswith("GeForce") else 1)
+    if not half or "GTX" in title or source == "quadro-t":
+        return peaks, "cuda-guide" if derived and not fp32 else source
+    peaks["fp16_tensor"] = half
+    if float(capability) >= 8.0:
         peaks |= {"bf16_tensor": half, "tf32_tensor": half / 2}
-    if float(group.compute_capability) >= 8.9:
+    if float(capability) >= 8.9:
         peaks["fp8_tensor"] = 2 * half
-    return peaks
-
-
-def _scaled(count: float | None, unit: int) -> int | None:
-    return None if count is None else round(count * unit)
+    return peaks, "tensor-cores"
 
 
 def _plain(name: str) -> str:
@@ -287,45 +254,39 @@ def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
     if whole is None or whole.memory_bytes is None:
         return None
     units_of = _file().mig.get(re.split(r"[- ]", whole.title)[0], {})
-    eighths = round(8 * gigabytes * 2**30 / whole.memory_bytes)
-    if units not in units_of or not 1 <= eighths <= 8:
+    share = round(8 * gigabytes * 2**30 / whole.memory_bytes) / 8
+    if units not in units_of or not 0 < share <= 1:
         return None
     multiprocessors, copy_engines, usual = units_of[units]
-    share = eighths / 8
     # With more memory than usual come more multiprocessors, too; the guide does not say how many.
-    known = multiprocessors if eighths == usual else 0
+    known = multiprocessors if 8 * share == usual else 0
+    figures = {
+        "memory_bytes": round(whole.memory_bytes * share),
+        "memory_bandwidth_bytes_per_s": (whole.memory_bandwidth_bytes_per_s or 0) * share or None,
+        "multiprocessors": recorded.multiprocessors or known or None,
+        "copy_engines": copy_engines,
+        "l2_bytes": None if whole.l2_bytes is None else round(whole.l2_bytes * share),
+    }
+    sources = whole.sources | dict.fromkeys(figures, "mig")
+    name, title = f"{whole.name}-mig-{units}g.{found[3]}gb", f"{whole.title} MIG {units}g.{found[3]}gb"
     return msgspec.structs.replace(
-        whole,
-        name=f"{whole.name}-mig-{found[2]}g.{found[3]}gb",
-        title=f"{whole.title} MIG {found[2]}g.{found[3]}gb",
-        multiprocessors=recorded.multiprocessors or known or None,
-        memory_bytes=round(whole.memory_bytes * share),
-        memory_bandwidth_bytes_per_s=(whole.memory_bandwidth_bytes_per_s or 0) * share or None,
-        copy_engines=copy_engines,
-        l2_bytes=None if whole.l2_bytes is None else round(whole.l2_bytes * share),
-        peaks={},
-        node=None,
-        sources=whole.sources
-        | dict.fromkeys(
-            ("memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "copy_engines", "l2_bytes"),
-            "mig",
-        ),
+        whole, name=name, title=title, peaks={}, node=None, sources=sources, **figures
     )
 
 
-def _joined(gpu: Gpu) -> Link:
-    """The link between the processor and `gpu`."""
-    if gpu.link is not None:
-        return msgspec.structs.replace(node_of_short(gpu.link).links[-1], source=gpu.sources["link"])
-    if gpu.memory_bandwidth_bytes_per_s is None:
-        raise InputError(
-            f"node {gpu.name!r}: modules of several rates have that name; name one: busfare nodes {gpu.name}"
-        )
-    return SocketLink(
-        between=("cpu0", "gpu0"),
-        title="one memory",
-        bandwidth_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
-        source=gpu.sources["link"],
+def bare_node(link: Link) -> Node:
+    """A host of which nothing is known, and a GPU on `link`: a link in short as a node."""
+    protocol = "the protocol itself: line rate and packet sizes of the generation"
+    kind, sizes = (
+        link.__struct_config__.tag,
+        [getattr(link, key, None) for key in ("generation", "lanes", "links")],
+    )
+    return Node(
+        name=f"{kind}:" + "x".join(str(size) for size in sizes if size is not None),
+        title=f"one GPU on {link.label}",
+        components=(Memory(name="memory0"), Cpu(name="cpu0"), GpuComponent(name="gpu0")),
+        links=(MemoryLink(between=("memory0", "cpu0")), msgspec.structs.replace(link, source="protocol")),
+        sources={"protocol": Source("data-sheet", protocol)},
     )
 
 
@@ -335,42 +296,40 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
 
     Raises InputError for a name that stands for several GPUs whose memories differ.
     """
-    link = _joined(gpu)
-    if isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):
-        link = msgspec.structs.replace(link, generation=generation, lanes=lanes, source="recorded")
-    own = {
-        key: value
-        for key in (
-            "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "clock_hz", "compute_capability",
-            "copy_engines",
-        )
-        if (value := getattr(gpu, key)) is not None
-    }  # fmt: skip
-    if "fp32" in gpu.peaks:
-        own["flops_per_s"] = gpu.peaks["fp32"]
+    bandwidth, link_source = gpu.memory_bandwidth_bytes_per_s, gpu.sources["link"]
+    link: Link | None = link_in_short(gpu.link) if gpu.link else None
+    if link is None:
+        if bandwidth is None:
+            raise InputError(
+                f"node {gpu.name!r}: modules of several rates have that name; name one: busfare nodes {gpu.name}"
+            )
+        link = SocketLink(between=("cpu0", "gpu0"), title="one memory", bandwidth_bytes_per_s=bandwidth)
+    elif isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):
+        link = msgspec.structs.replace(link, generation=generation, lanes=lanes)
+        link_source = "recorded"
+    own = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
+    own = {key: value for key, value in own.items() if value is not None}
     source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in own}
-    rate = gpu.memory_bandwidth_bytes_per_s if gpu.unified_memory else None
-    tags, wire = {*source_of.values(), link.source}, _file().sources[gpu.sources["link"]]
-    recorded = {"recorded": Source("measured", "the PCIe link that the trace names")}
-    components: tuple[Any, ...] = (
-        Memory(
-            name="memory0", bandwidth_bytes_per_s=rate, source=gpu.sources["memory_bandwidth_bytes_per_s"]
-        ),
-        Cpu(name="cpu0"),
-        GpuComponent(
-            name="gpu0",
-            title=gpu.title,
-            coherent=gpu.unified_memory or gpu.link == "c2c:1",
-            unified_memory=gpu.unified_memory,
-            source_of=source_of,
-            **own,
-        ),
+    sources = _file().sources | {"recorded": Source("measured", "the PCIe link that the trace names")}
+    used = {*source_of.values(), link_source}
+    memory = Memory(
+        name="memory0",
+        bandwidth_bytes_per_s=bandwidth if gpu.unified_memory else None,
+        source=gpu.sources["memory_bandwidth_bytes_per_s"],
+    )
+    component = GpuComponent(
+        name="gpu0",
+        title=gpu.title,
+        coherent=gpu.unified_memory or gpu.link == "c2c:1",
+        unified_memory=gpu.unified_memory,
+        source_of=source_of,
+        **own,
     )
     return Node(
         name=gpu.name,
         title=f"{gpu.title} on {link.label}, from its data sheet",
-        description=wire.cite if wire.kind == "estimated" and link.source != "recorded" else "",
-        components=components,
-        links=(MemoryLink(between=("memory0", "cpu0")), link),
-        sources={tag: s for tag, s in (_file().sources | recorded).items() if tag in tags},
+        description=sources[link_source].cite if sources[link_source].kind == "estimated" else "",
+        components=(memory, Cpu(name="cpu0"), component),
+        links=(MemoryLink(between=("memory0", "cpu0")), msgspec.structs.replace(link, source=link_source)),
+        sources={tag: source for tag, source in sources.items() if tag in used},
     )

@@ -12,10 +12,9 @@ import numpy as np
 
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
-from busfare.node.component import Component, Cost, Cpu, Gpu, Memory, Switch
+from busfare.node.component import Component, Cost, Cpu, Gpu, Kernels, Memory, Switch
 from busfare.node.contention import Contention, typical
 from busfare.node.curve import CollectiveCurve, Curve
-from busfare.node.kernels import Kernels
 from busfare.node.link import Flow, Link
 from busfare.node.source import Source, Sourced
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 
 from busfare.errors import InputError
-from busfare.node import catalogue
-from busfare.node.file import MOST_BYTES, decode
-from busfare.node.gpus import gpu_names, gpu_of_device_name, node_of_gpu
+from busfare.node.file import MOST_BYTES, catalogue_names, catalogue_text, decode
+from busfare.node.gpus import bare_node, gpu_names, gpu_of_device_name, node_of_gpu
 from busfare.node.graph import Node
-from busfare.node.short import FORMS, is_short, node_of_short
+from busfare.node.link import FORMS, link_in_short
 from busfare.node.toml import read_text
 
-__all__ = ["ALIASES", "catalogue_names", "known_names", "load_node"]
+__all__ = ["ALIASES", "load_node"]
 
 #: What people call a GPU → the node that has it, in its usual form.
 ALIASES = {
@@ -41,34 +39,23 @@ ALIASES = {
 _AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
 
 
-def catalogue_names() -> list[str]:
-    """The names of the catalogue's nodes, sorted."""
-    return list(catalogue.names())
-
-
-@cache
-def known_names() -> Mapping[str, Callable[[], Node]]:
-    """Every name that stands for a node, and what makes that node. Tables beside the catalogue add theirs here."""
-    return {name: partial(_of_catalogue, name) for name in catalogue.names()}
-
-
 def load_node(text: str) -> Node:
-    """The node that `text` names: a known name or alias, a link in short (`pcie:4x16`), a TOML file at that path, or a GPU
-    (`rtx-3060-laptop`).
+    """The node that `text` names: a name of the catalogue or alias, a link in short (`pcie:4x16`), a TOML file at that path,
+    or a GPU (`rtx-3060-laptop`).
 
     Raises InputError with the nearest names, or with the file, line, key and mend.
     """
-    name, known = _canonical(text), known_names()
-    if name in known:
-        return known[name]()
-    if is_short(text.strip()):
-        return node_of_short(text.strip())
+    name = _canonical(text)
+    if name in catalogue_names():
+        return _of_catalogue(name)
+    if (link := link_in_short(text.strip())) is not None:
+        return bare_node(link)
     if text.endswith(".toml") or "/" in text:
-        return _of_file(text)
+        return decode(read_text(text, "node file", MOST_BYTES), text)
     if (gpu := gpu_of_device_name(text)) is not None:
         return _of_catalogue(gpu.node) if gpu.node else node_of_gpu(gpu)
-    near = _suggestions(name, [*known, *gpu_names()])
-    mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue.names())}"
+    near = _suggestions(name)
+    mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue_names())}"
     raise InputError(
         f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {mend}"
     )
@@ -76,11 +63,7 @@ def load_node(text: str) -> Node:
 
 @lru_cache(maxsize=64)
 def _of_catalogue(name: str) -> Node:
-    return decode(catalogue.text_of(name), f"{name}.toml")
-
-
-def _of_file(text: str) -> Node:
-    return decode(read_text(text, "node file", MOST_BYTES), text)
+    return decode(catalogue_text(name), f"{name}.toml")
 
 
 def _canonical(text: str) -> str:
@@ -89,9 +72,9 @@ def _canonical(text: str) -> str:
     return ALIASES.get(name, name)
 
 
-def _suggestions(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The names of `known` that are nearest to an unknown one, those of the same maker first; empty where none is near."""
-    names = {alias: node for alias, node in ALIASES.items() if node in set(known)} | {n: n for n in known}
+def _suggestions(name: str, most: int = 3) -> list[str]:
+    """The names that are nearest to an unknown one, those of the same maker first; empty where none is near."""
+    names = ALIASES | {known: known for known in (*catalogue_names(), *gpu_names())}
     near = difflib.get_close_matches(name, names, 3 * most, 0.5)
     near.sort(key=lambda one: bool(_AMD.match(names[one])) != bool(_AMD.match(name)))
     return list(dict.fromkeys(names[one] for one in near))[:most]

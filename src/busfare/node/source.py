@@ -58,8 +58,3 @@ class Sourced(msgspec.Struct, frozen=True, kw_only=True):
     def tag_of(self, key: str) -> str | None:
         """The tag of the source of the figure under `key`; None where the file names none."""
         return self.source_of.get(key, self.source)
-
-    def figures(self) -> dict[str, object]:
-        """The numbers and flags that the file gives, by key; sources and names left out."""
-        own = {f: getattr(self, f) for f in self.__struct_fields__}
-        return {k: v for k, v in own.items() if isinstance(v, (bool, int, float)) and k not in ("gpu",)}

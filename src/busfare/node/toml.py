@@ -6,21 +6,31 @@ import math
 import re
 import threading
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.inspect import (
+    DictType,
+    ListType,
+    LiteralType,
+    Metadata,
+    NoneType,
+    StructType,
+    UnionType,
+    VarTupleType,
+    type_info,
+)
 
-from busfare.errors import InputError
+from busfare.errors import InputError, instead_of
 from busfare.printable import printable
 
-__all__ = ["Explain", "WrongError", "decoded", "read_text", "unknown_key"]
+__all__ = ["WrongError", "decoded", "read_text"]
 
 File = TypeVar("File")
 Built = TypeVar("Built")
-#: A msgspec message and the raw table → (what and the mend, path), or None for the common explanation.
-Explain = Callable[[str, str, dict[str, Any]], tuple[str, str] | None]
 #: What stands in quotes, and comments; and what stands between keys.
 _TEXTS = re.compile(
     r'''"""(?:[^\\]|\\.)*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*'?|#[^\n]*''',
@@ -59,23 +69,14 @@ def read_text(text: str, kind: str, most_bytes: int) -> str:
 
 
 def decoded(
-    text: str,
-    origin: str,
-    file: type[File],
-    build: Callable[[File], Built],
-    explain: Explain,
-    most_bytes: int,
-    kind: str = "node file",
-    renewed: Callable[[dict[str, Any]], None] | None = None,
+    text: str, origin: str, file: type[File], build: Callable[[File], Built], most_bytes: int, kind: str
 ) -> Built:
-    """`build` of the `file` that TOML `text` holds, brought up to date by `renewed` where it is of an older form; `origin`
-    names it in messages. Raises InputError, and nothing else.
+    """`build` of the `file` that TOML `text` holds; `origin` and `kind` name it in messages. Raises InputError, and nothing
+    else.
     """
     if len(text) > most_bytes:
         raise InputError(
-            f"{origin}: over {most_bytes} bytes; a node file is a page or two, so this is another file"
-            if kind == "node file"
-            else f"{origin}: over {most_bytes} bytes; split this {kind}"
+            f"{origin}: over {most_bytes} bytes, more than a {kind} holds; name another file, or split it"
         )
     try:
         _short_keys(text)
@@ -83,47 +84,30 @@ def decoded(
     except WrongError as wrong:
         raise InputError(f"{origin}: {wrong}") from None
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{origin}{_place(str(error))}: not TOML: {error}; correct this line") from None
+        line = re.search(r"line (\d+)", str(error))
+        place = f":{line[1]}" if line else ""
+        raise InputError(f"{origin}{place}: not TOML: {error}; correct this line") from None
     except (ValueError, RecursionError):
         raise InputError(
             f"{origin}: not TOML that can be read: a number or nesting out of all bounds"
         ) from None
     try:
         _finite(raw, "$", 0)
-        if renewed is not None:
-            renewed(raw)
         with _one_thread:
             converted = msgspec.convert(raw, file, str_keys=True)
         return build(converted)
-    except WrongError as wrong:
-        raise InputError(f"{origin}:{_line_of(text, wrong.path)}: {_key(wrong.path)}{wrong}") from None
-    except msgspec.ValidationError as error:
-        what, path = _explained(str(error), raw, explain)
-        raise InputError(f"{origin}:{_line_of(text, path)}: {_key(path)}{what}") from None
+    except (WrongError, msgspec.ValidationError) as error:
+        what, path = (
+            (str(error), error.path) if isinstance(error, WrongError) else _explained(str(error), raw, file)
+        )
+        key = "" if path == "$" else f"{path.removeprefix('$.')}: "
+        raise InputError(f"{origin}:{_line_of(text, path)}: {key}{what}") from None
     except InputError as error:
         raise InputError(f"{origin}: {error}") from None
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(
             f"{origin}: a value out of all bounds ({type(error).__name__}); see docs/nodes.md"
         ) from None
-
-
-def unknown_key(key: str, known: list[str]) -> str:
-    """The mend for a key that is none of `known`."""
-    import difflib
-
-    near = difflib.get_close_matches(key, known, 1)
-    mend = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
-    return f"unknown key; {mend}"
-
-
-def _place(message: str) -> str:
-    found = re.search(r"line (\d+)", message)
-    return f":{found[1]}" if found else ""
-
-
-def _key(path: str) -> str:
-    return "" if path == "$" else f"{path.removeprefix('$.')}: "
 
 
 def _short_keys(text: str) -> None:
@@ -155,62 +139,83 @@ def _finite(value: Any, path: str, depth: int) -> None:
             _finite(inner, f"{path}[{n}]", depth + 1)
 
 
-def _explained(message: str, raw: dict[str, Any], explain: Explain) -> tuple[str, str]:
-    """msgspec's message as (what and the mend, path)."""
-    what, _, path = message.partition(" - at `")
-    path = path.rstrip("`").removeprefix("key` in `") or "$"
-    if special := explain(what, path, raw):
-        return special
-    missing = re.search(r"missing required field `(.*)`", what)
-    if missing:
-        return f"the key {missing[1]!r} is missing; add it", path
-    return f"{what[:1].lower()}{what[1:]}", path
-
-
-#: The steps of a path as msgspec writes it.
+#: A step of a path as msgspec writes it.
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
+def _explained(message: str, raw: Any, file: type) -> tuple[str, str]:
+    """msgspec's message as (what and the mend, path)."""
+    what, _, path = message.partition(" - at `")
+    path = path.rstrip("`").removeprefix("key` in `") or "$"
+    if missing := re.search(r"missing required field `(.*)`", what):
+        return f"the key {missing[1]!r} is missing; add it", path
+    if wrong := re.search(r"(unknown field|Invalid enum value|Invalid value) [`']?(.*?)[`']?$", what):
+        known = _known(type_info(file), path, raw)
+        mend = instead_of(wrong[2], known)
+        if "field" in wrong[1]:
+            return f"unknown key; {mend}", f"{path}.{wrong[2]}"
+        return f"{wrong[2]!r} is not known; {mend}", path
+    return f"{what[:1].lower()}{what[1:]}", path
+
+
+def _known(kind: Any, path: str, raw: Any) -> list[str]:
+    """The words that may stand at `path` of a file of the type `kind`: keys of a table, or values of a key."""
+    for step in _STEP.finditer(path):
+        kind = _of_tag(kind, raw)
+        if isinstance(kind, UnionType):  # of tables, and the step is the tag that tells them apart
+            return [str(one.tag) for one in kind.types if isinstance(one, StructType)]
+        if isinstance(kind, StructType):
+            kind = next(field.type for field in kind.fields if field.encode_name == step[1])
+            raw = raw.get(step[1]) if isinstance(raw, dict) else None
+        elif isinstance(kind, DictType):
+            kind, raw = kind.value_type, None
+        elif isinstance(kind, (ListType, VarTupleType)):
+            kind, raw = kind.item_type, raw[int(step[2])] if raw and step[2] else None
+    kind = _of_tag(kind, raw)
+    if isinstance(kind, DictType):
+        kind = kind.key_type
+    if isinstance(kind, LiteralType):
+        return [str(value) for value in kind.values]
+    if not isinstance(kind, StructType):
+        return []
+    return [*([kind.tag_field] if kind.tag_field else []), *(field.encode_name for field in kind.fields)]
+
+
+def _of_tag(kind: Any, raw: Any) -> Any:
+    """`kind`; of a union, the table that has the tag of `raw`, or what is no table; a union of tables where none has it."""
+    if isinstance(kind, Metadata):
+        kind = kind.type
+    if not isinstance(kind, UnionType):
+        return kind
+    tagged = raw if isinstance(raw, dict) else {}
+    fitting = [one for one in kind.types if not isinstance(one, NoneType)]
+    fitting = [
+        one
+        for one in fitting
+        if getattr(one, "tag", None) in (None, tagged.get(getattr(one, "tag_field", None)))
+    ]
+    return fitting[0] if fitting else kind
+
+
 def _line_of(text: str, path: str) -> int:
-    """The line, from 1, where `path` (as msgspec writes it: `$.link[2].lanes`) stands; 1 where it cannot be
-    found.
-
-    A key that is missing gives the line of the table that lacks it.
-    """
-    steps = [m[1] or int(m[2] or 0) for m in _STEP.finditer(path)]
-    lines = text.splitlines()
-    here = 0
-    while steps:
-        step = steps.pop(0)
-        if isinstance(step, int):
-            continue
-        index = steps[0] if steps and isinstance(steps[0], int) else None
-        found = _header(lines, step, index, here)
-        if found is None:
-            found = _assignment(lines, step, here)
-        if found is None:
-            return here + 1
-        here = found
-    return here + 1
-
-
-def _header(lines: list[str], name: str, index: int | None, start: int) -> int | None:
-    """The header of table `name`, or of its `index`-th array element, from line `start` on."""
-    double = re.compile(rf"^\s*\[\[\s*(?:[\w.-]+\.)?[\"']?{re.escape(name)}[\"']?\s*\]\]")
-    single = re.compile(rf"^\s*\[\s*(?:[\w.-]+\.)?[\"']?{re.escape(name)}[\"']?\s*[\].]")
-    arrays = [n for n in range(start, len(lines)) if double.match(lines[n])]
-    if arrays:
-        wanted = index or 0
-        return arrays[wanted] if wanted < len(arrays) else None
-    return next((n for n in range(start, len(lines)) if single.match(lines[n])), None)
-
-
-def _assignment(lines: list[str], name: str, start: int) -> int | None:
-    """The line `name = …` of the table that begins on line `start`, before the next header."""
-    key = re.compile(rf"(?:^|[\s{{,.])[\"']?{re.escape(name)}[\"']?\s*[=.]")
-    for n in range(start, len(lines)):
-        if n > start and lines[n].lstrip().startswith("["):
-            return None
-        if key.search(lines[n]):
-            return n
-    return None
+    """The line, from 1, where `path` (as msgspec writes it: `$.link[2].lanes`) stands, or the table that should hold it."""
+    here, listed = "$", ""
+    found: dict[str, int] = {}
+    rows: Counter[str] = Counter()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
+            names, here, listed = header[2].split("."), "$", ""
+            for n, name in enumerate(names, 1):
+                here += "." + name.strip().strip("\"'")
+                rows[here] += n == len(names) and header[1] == "[["
+                here += f"[{rows[here] - 1}]" if rows[here] else ""
+                found.setdefault(here, number)
+        elif key := re.match(r"\s*([\w.\"'-]+)\s*=", line):
+            listed = f"{here}.{key[1]}"
+            found.setdefault(listed, number)
+        elif line.lstrip().startswith("{"):  # a row of the list that the key began
+            found[f"{listed}[{rows[listed]}]"] = number
+            rows[listed] += 1
+    while path and path not in found:
+        path = path[: max(path.rfind("."), path.rfind("["))]
+    return found.get(path, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 
 from busfare.errors import InputError
-from busfare.node.toml import WrongError, decoded, read_text, unknown_key
+from busfare.node.toml import WrongError, decoded, read_text
 from busfare.plan.problem import ACCESSES, Problem, Step
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
@@ -181,9 +180,7 @@ class PlanFile(msgspec.Struct, frozen=True):
 
 def read_plan_file(path: str) -> PlanFile:
     """The problems of the TOML file at `path`. Raises InputError with file, line, key and mend."""
-    return decoded(
-        read_text(path, "plan file", MOST_BYTES), path, _File, _build, _explain, MOST_BYTES, "plan file"
-    )
+    return decoded(read_text(path, "plan file", MOST_BYTES), path, _File, _build, MOST_BYTES, "plan file")
 
 
 def _build(file: _File) -> PlanFile:
@@ -201,11 +198,3 @@ def _build(file: _File) -> PlanFile:
 
 def _given(table: msgspec.Struct) -> dict[str, Any]:
     return {key: value for key, value in msgspec.structs.asdict(table).items() if value is not None}
-
-
-def _explain(what: str, path: str, raw: dict[str, Any]) -> tuple[str, str] | None:
-    unknown = re.search(r"unknown field `(.*)`", what)
-    if not unknown:
-        return None
-    owner = _Step if ".step" in path else _Kernel if ".kernel" in path else _File
-    return unknown_key(unknown[1], list(owner.__struct_fields__)), f"{path}.{unknown[1]}"

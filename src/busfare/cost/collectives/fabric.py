@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from busfare.errors import InputError
 from busfare.node import CollectiveCurve, Cpu, Gpu, Memory, Nic, Node, NvlinkLink, PcieLink, Switch
-from busfare.node.link import PCIE_TRANSFERS_PER_S, FabricLink, Link
+from busfare.node.link import PCIE, FabricLink, Link
 
 __all__ = ["Fabric", "nccl"]
 
@@ -140,7 +140,7 @@ class _Links:
             known = [key for key in rates if key <= self.capability]
             return float(link.links * rates[max(known, default=min(rates))] * 1e9)
         if isinstance(link, PcieLink):
-            return float(figures["pcie_share"] * link.lanes * PCIE_TRANSFERS_PER_S[link.generation] / 8)
+            return float(figures["pcie_share"] * link.lanes * PCIE[link.generation].bits_per_s / 8)
         if isinstance(link, FabricLink):
             raise InputError(f"node {self.node.name}: {link.label} joins its GPUs; NCCL has no figures of it")
         return link.line_rate

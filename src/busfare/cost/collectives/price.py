@@ -15,8 +15,7 @@ from busfare.cost.collectives.model import KINDS, Option, bus_factor, options
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
-from busfare.node.curve import Pieces
-from busfare.node.fit import NEAR, fit
+from busfare.node.curve import NEAR, Pieces, fit
 
 __all__ = ["KINDS", "CollectivePrices", "bus_factor", "fit_collectives", "held_with", "price_collectives"]
 
@@ -155,10 +154,10 @@ def _medians(sizes: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatA
 
 def _robust(sizes: FloatArray, seconds: FloatArray, counts: FloatArray) -> Pieces:
     doubt = NEAR * np.sqrt(counts.max() / counts)
-    found = Pieces(**fit(sizes, seconds, doubt).pieces)
+    found = fit(sizes, seconds, doubt)
     for _ in range(PASSES):
         off = np.abs(found.seconds(sizes) / seconds - 1)
         typical = max(float(np.median(off)), 1e-6)
         # Huber's weights: a point's doubt grows with the root of how far it is off.
-        found = Pieces(**fit(sizes, seconds, doubt * np.sqrt(np.maximum(1.0, off / (FAR * typical)))).pieces)
+        found = fit(sizes, seconds, doubt * np.sqrt(np.maximum(1.0, off / (FAR * typical))))
     return found

@@ -1,16 +1,17 @@
-"""A job on a Dask cluster of this machine: the same result, whatever becomes of its workers."""
+"""A job by processes of this machine and on a Dask cluster: the same result, whatever becomes of the workers."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 import pytest
@@ -22,12 +23,20 @@ from busfare.job.cluster import DaskWorkers, connected
 from busfare.job.parts import Part
 from busfare.job.run import run_job
 from busfare.job.work import decoded, do_part
-from busfare.job.workers import TOGETHER_BYTES, read_by, small_ones_together
+from busfare.job.workers import TOGETHER_BYTES, Processes, Workers, read_by, small_ones_together
 from busfare.node import Node
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import EXAMPLES
 
 SLOW_TO_READ = "generate-text-h100.json.gz"
+
+
+class Place(NamedTuple):
+    """Where parts are read: as the user asks for it, the processes that do it, and the workers themselves."""
+
+    how: How
+    pids: Callable[[], list[int]]
+    workers: Callable[[], AbstractContextManager[Workers]]
 
 
 def local_cluster(**settings: Any) -> LocalCluster:
@@ -39,48 +48,64 @@ def local_cluster(**settings: Any) -> LocalCluster:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Any]:
-    """One for each test: Dask may fail to start a killed worker again, and the next test would wait for it."""
+def on_dask() -> Iterator[Place]:
+    """A cluster for each test: Dask may fail to start a killed worker again, and the next test would wait for it."""
     settings = {
         "distributed.scheduler.allowed-failures": 0,
         "distributed.worker.preload": [],
         "distributed.comm.timeouts.connect": "10s",
     }
-    with dask.config.set(settings), local_cluster(n_workers=2) as started:
-        yield started
+    with dask.config.set(settings), local_cluster(n_workers=2) as cluster:
+
+        def pids() -> list[int]:
+            with Client(cluster, set_as_default=False) as client:
+                return sorted(client.run(os.getpid).values())
+
+        @contextmanager
+        def workers() -> Iterator[DaskWorkers]:
+            with connected(cluster.scheduler_address) as client:
+                client.run(sys.path.insert, 0, str(Path(__file__).parents[2]))
+                yield DaskWorkers(client, Noted().warn)
+
+        yield Place(How(scheduler=cluster.scheduler_address), pids, workers)
 
 
-def pids(cluster: Any) -> list[int]:
-    with Client(cluster, set_as_default=False) as client:
-        return sorted(client.run(os.getpid).values())
+@pytest.fixture(params=["processes", "dask"])
+def place(request: pytest.FixtureRequest) -> Place:
+    if request.param == "dask":
+        found: Place = request.getfixturevalue("on_dask")
+        return found
+    return Place(
+        How(jobs=2),
+        lambda: [child.pid or 0 for child in multiprocessing.active_children()],
+        lambda: Processes(2),
+    )
 
 
-def test_dask_gives_the_same_as_this_process(tmp_path: Path, cluster: Any) -> None:
+def test_workers_give_the_same_as_this_process(tmp_path: Path, place: Place) -> None:
     write_job(tmp_path, 20)
     (tmp_path / "bad.json").write_text("{")
     progress = Noted()
-    job = run_job([tmp_path], None, How(scheduler=cluster.scheduler_address), progress)
+    job = run_job([tmp_path], None, place.how, progress)
     assert encoded(job) == encoded(run_job([tmp_path], None, How(), Noted()))
+    assert [done for done, _, _ in progress.seen] == list(range(1, 22))
     assert progress.seen[-1] == (21, 21, 1)
 
 
-def test_killed_workers_change_no_result(tmp_path: Path, cluster: Any) -> None:
-    """Five times out of five, a worker killed in the middle of its work; Dask starts it again."""
+def test_killed_workers_change_no_result(tmp_path: Path, place: Place) -> None:
+    """Five times a worker is killed in the middle of its work, and each part that it had is read again."""
     write_job(tmp_path, 60)
     expected = encoded(run_job([tmp_path], None, How(), Noted()))
     for round_ in range(5):
-        victims = pids(cluster)
-        killed = []
+        known, killed = place.pids(), list[int]()  # processes of this machine start with the job
 
-        def kill(
-            done: int, victims: list[int] = victims, killed: list[int] = killed, n: int = round_
-        ) -> None:
-            if done == 10 + 5 * n:
+        def kill(done: int, known: list[int] = known, killed: list[int] = killed, n: int = round_) -> None:
+            victims = (known or place.pids()) if done == 10 + 5 * n else []
+            if victims:
                 os.kill(victims[n % len(victims)], signal.SIGKILL)
                 killed.append(done)
 
-        how = How(scheduler=cluster.scheduler_address)
-        assert encoded(run_job([tmp_path], None, how, Noted(kill))) == expected
+        assert encoded(run_job([tmp_path], None, place.how, Noted(kill))) == expected
         assert killed
 
 
@@ -90,30 +115,38 @@ def dies_of_killers(part: Part, node: Node | None) -> bytes:
     return do_part(part, node)
 
 
-def test_a_part_that_kills_its_workers_is_reported(tmp_path: Path, cluster: Any) -> None:
-    write_job(tmp_path, 4)
+def test_a_part_that_kills_its_workers_is_tried_alone_then_reported(tmp_path: Path, place: Place) -> None:
+    write_job(tmp_path, 6)
     write_rank(tmp_path / "killer.json")
     parts = [Part(str(path), True) for path in sorted(tmp_path.iterdir())]
-    with connected(cluster.scheduler_address) as client:
-        client.run(sys.path.insert, 0, str(Path(__file__).parents[2]))
-        outcomes = {
-            Path(part.path).name: decoded(made).failure
-            for part, made in read_by(DaskWorkers(client, Noted().warn), iter(parts), None, dies_of_killers)
-        }
-    assert len(outcomes) == 5
-    assert "the workers that read it, and nothing else, died" in (outcomes.pop("killer.json") or "")
+    with place.workers() as workers:
+        read = read_by(workers, iter(parts), None, dies_of_killers)
+        outcomes = {Path(part.path).name: decoded(made).failure for part, made in read}
+    assert len(outcomes) == 7
+    assert "killer.json: the workers that read it, and nothing else, died" in (
+        outcomes.pop("killer.json") or ""
+    )
     assert set(outcomes.values()) == {None}
+
+
+def test_no_process_is_left_behind(tmp_path: Path) -> None:
+    write_job(tmp_path, 8)
+    with pytest.raises(KeyboardInterrupt), Processes(2) as workers:
+        for _ in read_by(workers, (Part(str(path), True) for path in sorted(tmp_path.iterdir())), None):
+            raise KeyboardInterrupt
+    assert multiprocessing.active_children() == []
 
 
 def cannot_be_run(part: Part, node: Node | None) -> bytes:
     raise ModuleNotFoundError("No module named 'busfare'")
 
 
-def test_workers_that_lack_busfare_are_named(tmp_path: Path, cluster: Any) -> None:
-    with connected(cluster.scheduler_address) as client:
-        outcomes = read_by(DaskWorkers(client, Noted().warn), iter([Part("x", True)]), None, cannot_be_run)
-        with pytest.raises(InputError, match=r"cannot do the work .ModuleNotFoundError"):
-            list(outcomes)
+def test_workers_that_lack_busfare_are_named(place: Place) -> None:
+    with (
+        place.workers() as workers,
+        pytest.raises(InputError, match=r"cannot do the work .ModuleNotFoundError"),
+    ):
+        list(read_by(workers, iter([Part("x", True)]), None, cannot_be_run))
 
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -124,24 +157,24 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch,
             run_job([tmp_path], None, How(scheduler=address), Noted())
 
 
-def test_the_absence_of_dask_is_said_with_its_extra(tmp_path: Path) -> None:
-    trace = write_rank(tmp_path / "a.json")
-    code = "import sys; sys.modules['distributed'] = None; from busfare.cli import main; main()"
-    for options in (("--scheduler", "tcp://127.0.0.1:9"), ("--slurm", "queue=gpu")):
-        command = [sys.executable, "-c", code, "report", str(trace), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 2
-        assert "pip install 'busfare[jobs]'" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-
-
-def test_one_process_and_several_need_no_dask(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (("--scheduler", "tcp://127.0.0.1:9"), 2),
+        (("--slurm", "queue=gpu"), 2),
+        (("--jobs", "1"), 0),
+        (("--jobs", "2"), 0),
+    ],
+)
+def test_only_clusters_need_dask_and_its_absence_is_said_with_its_extra(
+    tmp_path: Path, options: tuple[str, ...], status: int
+) -> None:
     write_job(tmp_path, 2)
     code = "import sys; sys.modules['distributed'] = sys.modules['dask'] = None; from busfare.cli import main; main()"
-    for jobs in ("1", "2"):
-        command = [sys.executable, "-c", code, "report", str(tmp_path), "--jobs", jobs, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert (done.returncode, done.stderr) == (0, "")
+    command = [sys.executable, "-c", code, "report", str(tmp_path), *options, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (status, bool(status))
+    assert ("pip install 'busfare[jobs]'" in done.stderr) == bool(status)
 
 
 def busfare(*arguments: str) -> subprocess.Popen[str]:
