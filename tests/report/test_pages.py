@@ -12,8 +12,8 @@ import pytest
 
 from busfare.job import How
 from busfare.job.run import run_job
+from busfare.measure.bench.results import MethodsResult, StrategiesResult, read_result
 from busfare.measure.probe import again as fitted
-from busfare.measure.results import MethodsResult, StrategiesResult, read_result
 from busfare.node import load_node
 from busfare.project import project, projected
 from busfare.report.document import Document, Table, words

@@ -6,20 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from busfare.advise.amounts import between, rate, several, size, time
-from busfare.measure.results import (
+from busfare.measure.bench.results import (
     Benched,
     Beside,
     Crossover,
     Fastest,
     MethodsCell,
     MethodsResult,
-    ProbedCase,
-    ProbeResult,
-    ResidualCase,
     StrategiesResult,
     StrategyCell,
     Version,
 )
+from busfare.measure.results import ProbedCase, ProbeResult, ResidualCase
 from busfare.node import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.report.blocks import machine
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words

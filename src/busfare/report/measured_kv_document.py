@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from busfare.advise.amounts import size, time
-from busfare.measure.kv_results import KvBenchResult, KvCell, KvMeasured
+from busfare.measure.bench.results import KvBenchResult, KvCell, KvMeasured
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.measured_documents import benched, due, error_of
 from busfare.report.svg import COLOURS, Line, Lines

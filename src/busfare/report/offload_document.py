@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from busfare.advise.amounts import between, several, size, time
-from busfare.measure.offload_results import OffloadCell, OffloadResult
+from busfare.measure.bench.results import OffloadCell, OffloadResult
 from busfare.report.blocks import machine, percent, ranges
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.offload import PlanOffloadResult

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from busfare.measure.bench.methods_result import crossover, wrong_pairs
+from busfare.measure.bench.methods import crossover
+from busfare.measure.bench.run import ranked
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -125,8 +126,8 @@ def test_the_crossover_lies_on_the_line_between_two_accesses() -> None:
 
 def test_a_ranking_is_wrong_where_measurements_that_lie_apart_were_predicted_the_other_way_round() -> None:
     samples = {"pinned": [1.0, 1.1, 1.2], "zero-copy": [1.15, 1.3, 1.4], "managed": [5.0, 5.1, 5.2]}
-    assert wrong_pairs(samples, {"pinned": 2.0, "zero-copy": 1.0, "managed": 3.0}) == []
-    assert wrong_pairs(samples, {"pinned": 2.0, "zero-copy": 3.5, "managed": 3.0}) == [
+    assert ranked(samples, {"pinned": 2.0, "zero-copy": 1.0, "managed": 3.0}).wrong == []
+    assert ranked(samples, {"pinned": 2.0, "zero-copy": 3.5, "managed": 3.0}).wrong == [
         ["zero-copy", "managed"]
     ]
-    assert wrong_pairs(samples, {"pinned": 3.0, "managed": 3.0}) == []
+    assert ranked(samples, {"pinned": 3.0, "managed": 3.0}).wrong == []

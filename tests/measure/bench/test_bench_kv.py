@@ -14,11 +14,12 @@ from cuda.bindings import driver
 
 from busfare.cli.bench import bench_app
 from busfare.errors import BusfareError
-from busfare.measure.bench import commands, kv
-from busfare.measure.cuda import facts
+from busfare.measure.bench import kv
+from busfare.measure.bench.results import KvBenchResult
+from busfare.measure.bench.run import bench
+from busfare.measure.cuda import board, facts
 from busfare.measure.cuda import kv as cuda_kv
 from busfare.measure.cuda.driver import checked
-from busfare.measure.kv_results import KvBenchResult
 from busfare.node import load_node
 from busfare.plan import machine_of
 from busfare.plan.offload.kv import LAYOUTS
@@ -46,7 +47,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 
 
 def measured() -> KvBenchResult:
-    return commands.kv("h100-probed", True, None, None, lambda line: None)
+    found = bench("kv", "h100-probed", True, None, None, lambda line: None)
+    assert isinstance(found, KvBenchResult)
+    return found
 
 
 def test_every_layout_brings_every_word_to_its_place(stand_in: StandIn) -> None:
@@ -127,11 +130,11 @@ def test_what_the_driver_refuses_is_left_out(stand_in: StandIn, monkeypatch: pyt
 def test_with_little_memory_the_larger_cases_are_left_out(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "roomy_bytes", lambda: 117_000)  # 280,800 bytes may be taken
+    monkeypatch.setattr(board, "roomy_bytes", lambda: 87_750)  # 280,800 bytes may be taken
     found = measured()
     assert {cell.fetched_bytes for cell in found.cells} == {4096, 1 << 13}
     assert {row.case for row in found.left_out} == {"512 pieces of 0.0625 KiB", "32 pieces of 1 KiB"}
-    monkeypatch.setattr(facts, "roomy_bytes", lambda: 1 << 10)
+    monkeypatch.setattr(board, "roomy_bytes", lambda: 1 << 10)
     with pytest.raises(BusfareError, match="nothing could be measured"):
         measured()
 

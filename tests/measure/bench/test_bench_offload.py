@@ -10,10 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from busfare.cli import app
-from busfare.measure.bench.offload import ADDEND, MULTIPLIER, Network, expected_sums
-from busfare.measure.bench.offload_result import beside_predictions, measured_of
-from busfare.measure.offload_results import OffloadResult
-from busfare.measure.results import read_result
+from busfare.measure.bench.offload import (
+    ADDEND,
+    MULTIPLIER,
+    Network,
+    beside_predictions,
+    expected_sums,
+    measured_of,
+)
+from busfare.measure.bench.results import OffloadResult, read_result
 from busfare.node import load_node
 from busfare.plan import machine_of
 

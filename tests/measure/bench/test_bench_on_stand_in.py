@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from busfare.errors import InputError, NoGpuError
-from busfare.measure.bench import commands, methods, strategies
+from busfare.measure.bench import methods, strategies
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.program import Work
+from busfare.measure.bench.results import MethodsResult, StrategiesResult
+from busfare.measure.bench.run import bench
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.report.measured_documents import methods_document, strategies_document
@@ -60,7 +62,8 @@ def test_strategies(
         Work(KERNELS["scale"], 8, 1 << 16),
     )
     monkeypatch.setattr(strategies, "QUICK_CELLS", small)
-    made = commands.strategies("h100-probed", True, None, None, silent)
+    made = bench("strategies", "h100-probed", True, None, None, silent)
+    assert isinstance(made, StrategiesResult)
     result = encoded(made)
     assert result["virtual"] is False and result["gpu"] == "stand-in"
     assert result["left_out"] == []
@@ -81,7 +84,8 @@ def test_methods(
 ) -> None:
     monkeypatch.setattr(methods, "QUICK_ELEMENTS", (3000, 5000))
     monkeypatch.setattr(methods, "SWEPT", 5000)
-    made = commands.methods("h100-probed", True, "1048576", None, None, silent)
+    made = bench("methods", "h100-probed", True, None, None, silent, largest="1048576")
+    assert isinstance(made, MethodsResult)
     result = encoded(made)
     assert result["left_out"] == []
     assert {(c["elements"], c["accesses"]) for c in result["cells"]} == {
@@ -103,14 +107,14 @@ def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(
     path = tmp_path / "mine.cu"
     path.write_text('extern "C" __global__ void mine(const double* a, double* b) { b[0] = missing; }')
     with pytest.raises(InputError, match=r"mine.*NVRTC refused it.*missing.*undefined"):
-        commands.strategies("h100-probed", True, None, None, silent, path, levels=4, level=64)
+        bench("strategies", "h100-probed", True, None, None, silent, kernel=path, levels=4, level=64)
 
 
 def test_a_driver_without_a_device_is_no_gpu(stand_in: StandIn) -> None:
     stand_in.gpus = 0
     for command in (
-        lambda: commands.strategies("h100-probed", True, None, None, silent),
-        lambda: commands.methods("h100-probed", True, "1048576", None, None, silent),
+        lambda: bench("strategies", "h100-probed", True, None, None, silent),
+        lambda: bench("methods", "h100-probed", True, None, None, silent, largest="1048576"),
     ):
         with pytest.raises(NoGpuError, match="shows no device"):
             command()

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,22 +16,24 @@ from cuda.bindings import driver
 
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.kernel import KERNELS, Kernel, source_text, user_kernel
+from busfare.measure.bench.kernel import KERNELS, RELATIVE, Kernel, expected, fill, slacks, user_kernel
 from busfare.measure.bench.methods import METHODS
+from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import Program, Work
-from busfare.measure.bench.reference import RELATIVE, expected, fill, slacks
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
 from busfare.measure.cases import Case, full
 from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice
-from busfare.measure.cuda.driver import compiled
+from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.cuda.methods import CudaMethods, expected_value
+from busfare.measure.cuda.offload import CudaOffload
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import WrongDataError
 from busfare.node import load_node
 from busfare.plan import machine_of
+from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule
 from tests.measure.bench.stand_in_driver import StandIn
 
 ARCHITECTURES = [(7, 5), (9, 0), (12, 0)]
@@ -57,7 +60,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 @pytest.mark.parametrize("capability", ARCHITECTURES)
 def test_every_kernel_compiles(capability: tuple[int, int]) -> None:
     for kernel in KERNELS.values():
-        code = compiled(source_text(kernel), "kernels.cu", capability, (f"-DWORK={kernel.work}",))
+        code = compiled(source_of("bench.cu"), "bench.cu", capability, (f"-DWORK={kernel.work}",))
         assert code[:4] == b"\x7fELF"
         assert kernel.function.encode() in code
 
@@ -79,7 +82,7 @@ def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
     path.write_text(MINE)
     kernel = user_kernel(path, 2, 1)
     assert (kernel.function, kernel.inputs, kernel.outputs, kernel.reference) == ("mine", 2, 1, None)
-    assert b"mine" in compiled(source_text(kernel), path.name, (9, 0))
+    assert b"mine" in compiled(kernel.source, path.name, (9, 0))
 
 
 @pytest.mark.parametrize(
@@ -239,6 +242,34 @@ def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     run = Run(device, machine, quick=True)
     assert not run_cells(run, [own])
     assert "mine 6×96 mapped 1" in {row.case for row in run.left_out}
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_every_schedule_computes_every_layer_in_every_order(memory: Memory, stand_in: StandIn) -> None:
+    device, machine, network = CudaOffload(1), machine_of(load_node("h100-probed")), Network(5, 256)
+    device.load(network, memory)
+    assert len(device.layer_seconds(3, 2, machine)) == 2
+    for resident, depth in product((0, 2, 5), (0, 1, 3)):
+        assert len(device.passes(Schedule(resident, depth, memory), 3, 3, machine)) == 3
+    # A layer that is not brought is found out.
+    if memory in ("pinned", "pageable"):
+        stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
+        with pytest.raises(WrongDataError, match="3 of 5 layers computed something else; the first is 2"):
+            device.passes(Schedule(2, 1, memory), 3, 1, machine)
+    device.close()
+    assert not stand_in.blocks and not stand_in.streams
+
+
+def test_without_its_events_a_schedule_is_wrong_in_some_order(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, machine = CudaOffload(1), machine_of(load_node("h100-probed"))
+    device.load(Network(6, 256), "pinned")
+    steps = device._steps
+    monkeypatch.setattr(device, "_steps", lambda *asked: [step._replace(after=()) for step in steps(*asked)])
+    with pytest.raises(WrongDataError):
+        device.passes(Schedule(0, 1), 3, 5, machine)
+    device.close()
 
 
 @pytest.mark.parametrize("method", METHODS)
