@@ -13,7 +13,7 @@ from busfare.cost.collectives import Fabric, price_collectives
 from busfare.errors import NoGpuError
 from busfare.measure import probe
 from busfare.measure.cases import Case
-from busfare.measure.collectives import collective_cases
+from busfare.measure.kernels import collective_cases
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice
 from busfare.measure.cuda.nccl import Communicators
@@ -111,8 +111,9 @@ def test_what_nccl_refuses_is_said(device: CudaDevice, nccl: ctypes.CDLL) -> Non
     nccl.fail(3)
     with pytest.raises(UnavailableError, match="ncclGroupStart failed: stood in the way"):
         device.run(Case("none", "device", "nccl-all_gather", 64), 1)
+    assert device._nccl is not None
     with pytest.raises(UnavailableError, match="ncclCommInitAll failed"):
-        Communicators(device._communicators().boards, nccl)
+        Communicators(device._nccl.boards, nccl)
 
 
 def test_one_gpu_is_told_before_anything_is_measured() -> None:

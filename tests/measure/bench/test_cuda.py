@@ -22,7 +22,7 @@ from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
-from busfare.measure.cases import Case, full
+from busfare.measure.cases import Case, copies
 from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice
@@ -310,7 +310,7 @@ SMALL = {
     (c.direction, c.memory, c.mode, min(c.count, 4)): replace(
         c, bytes=min(c.bytes, 4093 if c.mode in ("copies", "streams") else 4096), count=min(c.count, 4)
     )
-    for c in full(0, [1]).cases
+    for c in copies(0, [1], False)
 }
 
 

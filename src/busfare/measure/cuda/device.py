@@ -5,13 +5,13 @@ a mode. Copies have ends: a source and a target; calls, and managed memory on it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from busfare.measure.cases import Case, Direction, Samples
-from busfare.measure.collectives import kind_of
 from busfare.measure.cuda.board import MOST_BYTES, Board
 from busfare.measure.cuda.driver import (
     allocate,
@@ -31,8 +31,9 @@ from busfare.measure.cuda.driver import (
 from busfare.measure.cuda.facts import CudaHost, roomy_bytes
 from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.cuda.rates import RATES
-from busfare.measure.cuda.timing import LEAD_IN_BYTES, captured, sampled
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, captured, sampled
 from busfare.measure.device import UnavailableError
+from busfare.measure.kernels import kind_of
 
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
@@ -91,48 +92,33 @@ class Ends:
         return issue
 
 
+def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True) -> Samples:
+    """Samples of copies in their mode. Raises UnavailableError where this GPU or its driver has none of it."""
+    if case.memory == "pageable":
+        return _by_the_host(case, board, ends, repeats)
+    streams = {"streams": case.count, "event-kernel": 2}.get(case.mode, 1)
+    more: dict[str, Any] = {"led": case.mode == "event-kernel", "held": held}
+    if case.mode in _LED_IN:
+        more["lead_in"] = ends.lead_in
+    if case.mode in ("both", "kernel-beside-copies"):
+        more["beside"] = _other_way(case, board)
+    if case.mode == "graph":
+        with captured(board.streams(1), ends.train) as launch:
+            return sampled(board, launch, repeats, **more)
+    issue = _ISSUES.get(case.mode, lambda case, board, ends: ends.train)(case, board, ends)
+    if case.mode != "beside-mapped":
+        return sampled(board, issue, repeats, streams, **more)
+    samples = Samples((), ())
+    for _ in range(repeats):
+        with _traffic(case, board):
+            samples += sampled(board, issue, 1, **more)
+    return samples
+
+
 def _opposite(case: Case) -> Case:
     """The same in the other direction."""
     direction: Direction = "d2h" if case.direction == "h2d" else "h2d"
     return replace(case, direction=direction)
-
-
-def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True) -> Samples:
-    """Copies one after the other."""
-    if case.memory == "pageable":
-        return _by_the_host(case, board, ends, repeats)
-    return sampled(board, ends.train, repeats, held=held, lead_in=ends.lead_in)
-
-
-def _after_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
-    """Copies right behind the blocking kernel."""
-    return sampled(board, ends.train, repeats)
-
-
-def _there_and_back(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
-    """A copy in, an empty kernel and a copy out of as many bytes in one stream."""
-    into, out = ends.one, Ends(_opposite(case), board).one
-
-    def issue(streams: Any) -> None:
-        into(0, streams[0])
-        board.kernels.launch("nothing", streams[0])
-        out(0, streams[0])
-
-    return sampled(board, issue, repeats, lead_in=ends.lead_in)
-
-
-def _event_kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
-    """A copy, and an empty kernel of another stream that waits for it."""
-    # The first four time the two streams.
-    copy, copied = ends.one, board.events(5)[-1]
-
-    def issue(streams: Any) -> None:
-        copy(0, streams[0])
-        record(copied, streams[0])
-        wait(streams[1], copied)
-        board.kernels.launch("nothing", streams[1])
-
-    return sampled(board, issue, repeats, 2, led=True, lead_in=ends.lead_in)
 
 
 def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
@@ -153,31 +139,76 @@ def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     return Samples(tuple(device_s[fills:]), tuple(api_s[fills:]))
 
 
-def _streams(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+def _other_way(case: Case, board: Board) -> Callable[[Any], None]:
+    """Pinned copies of the same size in the other direction: twice as many as the case's, and two more."""
+    copy = Ends(replace(_opposite(case), memory="pinned"), board).one
+
+    def issue(stream: Any) -> None:
+        for n in range(2 * case.count + 2):
+            copy(n % case.count, stream)
+
+    return issue
+
+
+@contextmanager
+def _traffic(case: Case, board: Board) -> Iterator[None]:
+    """A kernel reads or writes mapped memory the other way meanwhile, as in hybrid strategies [W14]."""
+    reads = case.direction == "d2h"
+    mapped = board.buffer("pinned", "source" if reads else "target", case.total_bytes)
+    span, aside = min(board.most("pinned"), _TRAFFIC_BYTES), board.streams(2)[1]
+    board.flags.start_traffic(aside, mapped, span, reads, board.multiprocessors)
+    time.sleep(_TRAFFIC_START_S)
+    try:
+        yield
+    finally:
+        board.flags.stop_traffic()
+        synchronise(aside)
+
+
+def _there_and_back(case: Case, board: Board, ends: Ends) -> Issue:
+    """A copy in, an empty kernel and a copy out of as many bytes in one stream."""
+    out = Ends(_opposite(case), board).one
+
+    def issue(streams: Sequence[Any]) -> None:
+        ends.one(0, streams[0])
+        board.kernels.launch("nothing", streams[0])
+        out(0, streams[0])
+
+    return issue
+
+
+def _event_kernel(case: Case, board: Board, ends: Ends) -> Issue:
+    """A copy, and an empty kernel of another stream that waits for it."""
+    # The first four time the two streams.
+    copied = board.events(5)[-1]
+
+    def issue(streams: Sequence[Any]) -> None:
+        ends.one(0, streams[0])
+        record(copied, streams[0])
+        wait(streams[1], copied)
+        board.kernels.launch("nothing", streams[1])
+
+    return issue
+
+
+def _streams(case: Case, board: Board, ends: Ends) -> Issue:
     """A copy a stream."""
-    copy = ends.one
 
-    def issue(streams: Any) -> None:
+    def issue(streams: Sequence[Any]) -> None:
         for i, stream in enumerate(streams):
-            copy(i, stream)
+            ends.one(i, stream)
 
-    return sampled(board, issue, repeats, case.count)
+    return issue
 
 
-def _batch(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+def _batch(case: Case, board: Board, ends: Ends) -> Issue:
     """All copies in one call."""
     starts = [i * ends.pitch for i in range(case.count)]
     issue = batched([(ends.target + at, ends.source + at) for at in starts], [case.bytes] * case.count)
-    return sampled(board, lambda s: issue(s[0]), repeats, lead_in=ends.lead_in)
+    return lambda streams: issue(streams[0])
 
 
-def _graph(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
-    """All copies captured into a graph, whose launch is timed."""
-    with captured(board.streams(1), ends.train) as launch:
-        return sampled(board, launch, repeats, lead_in=ends.lead_in)
-
-
-def _strided(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+def _strided(case: Case, board: Board, ends: Ends) -> Issue:
     """One 2D or 3D copy of `count` rows with gaps between them; a block has as many rows a plane as planes."""
     flat = case.mode == "plane"
     rows = case.count if flat else round(case.count**0.5)
@@ -193,80 +224,30 @@ def _strided(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
         setattr(shape, f"{side}MemoryType", kinds[host])
         setattr(shape, f"{side}{'Host' if host else 'Device'}", address)
     copy = driver.cuMemcpy2DAsync if flat else driver.cuMemcpy3DAsync
-
-    def issue(streams: Any) -> None:
-        checked(copy(shape, streams[0]), copy.__name__)
-
-    return sampled(board, issue, repeats, lead_in=ends.lead_in)
+    return lambda streams: checked(copy(shape, streams[0]), f"copy of a {case.mode}")
 
 
-def _other_way(case: Case, board: Board) -> Callable[[Any], None]:
-    """Pinned copies of the same size in the other direction: twice as many as the case's, and two more."""
-    copy = Ends(replace(_opposite(case), memory="pinned"), board).one
-
-    def issue(stream: Any) -> None:
-        for n in range(2 * case.count + 2):
-            copy(n % case.count, stream)
-
-    return issue
-
-
-def _both(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
-    """Copies while more of the same size run the other way until past their end."""
-    return sampled(board, ends.train, repeats, beside=_other_way(case, board))
-
-
-def _beside_mapped(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
-    """Copies while a kernel reads or writes mapped memory the other way, as hybrid strategies do [W14]."""
-    reads = case.direction == "d2h"
-    mapped = board.buffer("pinned", "source" if reads else "target", case.total_bytes)
-    span = min(board.most("pinned"), _TRAFFIC_BYTES)
-    aside = board.streams(2)[1]
-    samples = Samples((), ())
-    for _ in range(repeats):
-        board.flags.start_traffic(aside, mapped, span, reads, board.multiprocessors)
-        time.sleep(_TRAFFIC_START_S)
-        try:
-            samples += sampled(board, ends.train, 1, lead_in=ends.lead_in)
-        finally:
-            board.flags.stop_traffic()
-            synchronise(aside)
-    return samples
-
-
-def _kernel(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+def _kernel(case: Case, board: Board, ends: Ends) -> Issue:
     """A kernel that reads mapped memory (h2d), writes it (d2h), or does both at once (kernel-both); by itself, or while
     copies run the other way until past its end.
     """
     if case.bytes % 16:
         raise UnavailableError("mapped memory is read sixteen bytes at a time")
     name = "read16" if case.direction == "h2d" and case.mode != "kernel-both" else "copy16"
-    arguments = (ends.source, ends.target, case.bytes // 16)
-
-    def issue(streams: Any) -> None:
-        board.launch_wide(name, streams[0], *arguments)
-
-    beside = _other_way(case, board) if case.mode == "kernel-beside-copies" else None
-    return sampled(board, issue, repeats, beside=beside)
+    return lambda streams: board.launch_wide(name, streams[0], ends.source, ends.target, case.bytes // 16)
 
 
-#: What measures each mode of a case whose data have ends: the case, its GPU, its ends, and how many samples.
-COPIES: dict[str, Callable[[Case, Board, Ends, int], Samples]] = {
-    "copies": copies,
-    "after-kernel": _after_kernel,
+#: What issues each mode of a case whose data have ends; other modes a train of copies.
+_ISSUES: dict[str, Callable[[Case, Board, Ends], Issue]] = {
     "there-and-back": _there_and_back,
     "event-kernel": _event_kernel,
     "streams": _streams,
     "batch": _batch,
-    "graph": _graph,
-    "plane": _strided,
-    "block": _strided,
-    "both": _both,
-    "beside-mapped": _beside_mapped,
-    "kernel": _kernel,
-    "kernel-both": _kernel,
-    "kernel-beside-copies": _kernel,
+    **dict.fromkeys(("plane", "block"), _strided),
+    **dict.fromkeys(("kernel", "kernel-both", "kernel-beside-copies"), _kernel),
 }
+#: Modes with a lead-in. `after-kernel` is right behind the blocking kernel; the others begin with no copy, or with several.
+_LED_IN = {"copies", "there-and-back", "event-kernel", "batch", "graph", "plane", "block", "beside-mapped"}
 
 
 def _managed(case: Case, board: Board, repeats: int) -> Samples:
@@ -389,11 +370,8 @@ class CudaDevice(CudaHost):
             ends.board.enter()
             ends.board.poison(*target)
             board.enter()
-        if peer is not None and not self._reaches(board, peer):
-            # The host stages them, and may wait for a stream that a blocking kernel holds.
-            samples = copies(case, board, ends, repeats, held=False)
-        else:
-            samples = COPIES[case.mode](case, board, ends, repeats)
+        # The host stages what cannot reach the other GPU, and may wait for a stream that a blocking kernel holds.
+        samples = copies(case, board, ends, repeats, held=peer is None or self._reaches(board, peer))
         if written:
             ends.board.enter()
             ends.board.check(*target)

@@ -53,42 +53,28 @@ def _all_bytes(work: Work) -> int:
     return (work.kernel.inputs + work.kernel.outputs) * _spaced(work)
 
 
-class _Gpu:
-    """One GPU's part: the arrays of a work, in an arena that is kept for the next work, and its kernel."""
+class _Part:
+    """One GPU's part of a work: its arrays, from one address on, and its kernel."""
 
-    def __init__(self, ordinal: int) -> None:
-        self.board = Board(ordinal)
-        self.arena: Buffer | None = None
-        self._module: Module | None = None
-
-    def load(self, work: Work) -> None:
-        """Loads the kernel and makes room for all arrays, all bits set: NaN. Raises UnavailableError and InputError."""
-        self.board.enter()
-        if self.arena is None or self.arena.size < _all_bytes(work):
-            self._free()
-            require_room(0, _all_bytes(work))
-            self.arena = allocate("device", _all_bytes(work))
-        self._unload()
-        kernel, self.work = work.kernel, work
+    def __init__(self, board: Board, work: Work) -> None:
+        """Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile."""
+        self.board, self.work, kernel = board, work, work.kernel
+        board.enter()
+        require_room(0, _all_bytes(work))
         arrays = kernel.inputs + kernel.outputs
         text, kinds = kernel.source or source_of("bench.cu"), (*(POINTER,) * arrays, LONG, LONG, LONG)
-        self._module = Module(
-            text,
-            f"{kernel.name}.cu",
-            self.board.capability,
-            {kernel.function: kinds},
-            (f"-DWORK={kernel.work}",),
-        )
+        options = (f"-DWORK={kernel.work}",)
+        self._module = Module(text, f"{kernel.name}.cu", board.capability, {kernel.function: kinds}, options)
+        self.arena = allocate("device", _all_bytes(work))
         # Launched once on nothing: what is loaded late would wait for the blocking kernel, which waits for it.
-        self._launcher([self.arena.address] * arrays, 0, 0, 1)(self.board.streams(1)[0])
+        self._launcher([self.arena.address] * arrays, 0, 0, 1)(board.streams(1)[0])
         finish()
         self.clear()
 
     def clear(self) -> None:
         """All bits set: NaN as doubles."""
-        assert self.arena is not None
         self.board.enter()
-        checked(driver.cuMemsetD8(self.arena.address, 0xFF, _all_bytes(self.work)), "cuMemsetD8")
+        checked(driver.cuMemsetD8(self.arena.address, 0xFF, self.arena.size), "cuMemsetD8")
         finish()
 
     @contextmanager
@@ -110,7 +96,6 @@ class _Gpu:
 
     def _work_of(self, op: Operation, program: Program, host: int) -> Callable[[Any], None]:
         """What puts an operation into a stream."""
-        assert self.arena is not None
         kernel, size = self.work.kernel, op.part.count * ELEMENT_BYTES
         if op.kind == "kernel":
             into = host if program.mapped_in else self.arena.address
@@ -123,7 +108,6 @@ class _Gpu:
 
     def _launcher(self, pointers: Sequence[int], first: int, count: int, level: int) -> Callable[[Any], None]:
         """What launches the kernel on `count` elements from `first` on."""
-        assert self._module is not None
         values = (*pointers, first, count, level)
         return self._module.launcher(self.work.kernel.function, values, count, _THREADS)
 
@@ -132,26 +116,14 @@ class _Gpu:
 
     def _ends(self, op: Operation, array: int, host: int) -> tuple[int, int]:
         """Target and source of a copy of one array."""
-        assert self.arena is not None
         place = array if op.kind == "h2d" else self.work.kernel.inputs + array
         here, there = (self._place(base, place, op.part.first) for base in (host, self.arena.address))
         return (there, here) if op.kind == "h2d" else (here, there)
 
-    def _unload(self) -> None:
-        if self._module is not None:
-            self._module.unload()
-            self._module = None
-
-    def _free(self) -> None:
-        if self.arena is not None:
-            self.arena.free()
-            self.arena = None
-
-    def close(self) -> None:
+    def free(self) -> None:
         self.board.enter()
-        self._unload()
-        self._free()
-        self.board.close()
+        self._module.unload()
+        self.arena.free()
 
 
 def _forked(steps: Sequence[Step]) -> list[Step]:
@@ -170,79 +142,81 @@ class CudaStrategies(CudaHost):
 
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
-        self._opened: dict[int, _Gpu] = {}
-        self._loaded: set[int] = set()
-        self._arena: Buffer | None = None
-        self._work: Work | None = None
-        self._reference: _Reference | None = None
+        self._boards: dict[int, Board] = {}
+        self._parts: dict[int, _Part] = {}
+        #: Pinned memory of all arrays; and in the first GPU's memory what is found, and each array as it should be.
+        self._host: Buffer | None = None
+        self._wanted: list[Buffer] = []
+        self._allowed: tuple[float, Sequence[float]] = (0.0, ())
         #: Operations in all and in one stream, of programs that did not fit the launch queues while they were held.
         self._too_many: list[tuple[int, int]] = []
 
     def load(self, work: Work) -> None:
-        self._work = None
-        self._loaded.clear()
         self._forget()
-        self._gpu(0, work)
-        if self._arena is None or self._arena.size < _all_bytes(work):
-            self._free_arena()
-            require_room(_all_bytes(work), 0)
-            self._arena = allocate("pinned", _all_bytes(work))
         self._work = work
+        self._part(0)
+        require_room(_all_bytes(work), 0)
+        self._host = allocate("pinned", _all_bytes(work))
 
-    def _gpu(self, ordinal: int, work: Work) -> _Gpu:
-        """A GPU with the kernel of `work` and room for its arrays."""
-        if ordinal not in self._opened:
-            self._opened[ordinal] = _Gpu(ordinal)
-        if ordinal not in self._loaded:
-            self._opened[ordinal].load(work)
-            self._loaded.add(ordinal)
-        return self._opened[ordinal]
+    def _part(self, ordinal: int) -> _Part:
+        """What a GPU has of the work."""
+        if ordinal not in self._boards:
+            self._boards[ordinal] = Board(ordinal)
+        if ordinal not in self._parts:
+            self._parts[ordinal] = _Part(self._boards[ordinal], self._work)
+        return self._parts[ordinal]
 
     def _arrays(self, first: int, count: int) -> list[FloatArray]:
-        assert self._arena is not None
-        places = (self._arena.address + n * _spaced(self._of()) for n in range(first, first + count))
-        return [view(place, self._of().elements, ctypes.c_double) for place in places]
+        assert self._host is not None, "no work was loaded"
+        places = (self._host.address + n * _spaced(self._work) for n in range(first, first + count))
+        return [view(place, self._work.elements, ctypes.c_double) for place in places]
 
     def inputs(self) -> list[FloatArray]:
-        return self._arrays(0, self._of().kernel.inputs)
+        return self._arrays(0, self._work.kernel.inputs)
 
     def outputs(self) -> list[FloatArray]:
-        return self._arrays(self._of().kernel.inputs, self._of().kernel.outputs)
-
-    def _of(self) -> Work:
-        assert self._work is not None, "no work was loaded"
-        return self._work
+        return self._arrays(self._work.kernel.inputs, self._work.kernel.outputs)
 
     def clear(self) -> None:
-        for ordinal in self._loaded:
-            self._opened[ordinal].clear()
+        for part in self._parts.values():
+            part.clear()
         # The host's outputs get theirs over the link, which is faster than the processor writes.
-        work, gpu = self._of(), self._gpu(0, self._of())
-        assert gpu.arena is not None
-        gpu.board.enter()
-        for n, array in enumerate(self.outputs(), work.kernel.inputs):
-            source = gpu.arena.address + n * _spaced(work)
-            copier("d2h", int(array.ctypes.data), source, array.nbytes)(gpu.board.streams(1)[0])
+        first = self._part(0)
+        first.board.enter()
+        for n, array in enumerate(self.outputs(), self._work.kernel.inputs):
+            source = first.arena.address + n * _spaced(self._work)
+            copier("d2h", int(array.ctypes.data), source, array.nbytes)(first.board.streams(1)[0])
         finish()
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
-        self._forget()
-        self._reference = _Reference(self._gpu(0, self._of()).board, arrays, relative, slacks)
+        """What the results should be is kept by a GPU, which compares: at the link's rate, where the processor would take a
+        second for what was measured in milliseconds.
+        """
+        self._part(0).board.enter()
+        self._allowed = relative, tuple(slacks)
+        self._wanted.append(allocate("device", 24))
+        for array in arrays:
+            self._wanted.append(allocate("device", array.nbytes))
+            upload(self._wanted[-1].address, array)
 
     def compare(self) -> Compared:
-        assert self._reference is not None, "nothing is expected"
-        return self._reference.compare(self.outputs())
-
-    def _forget(self) -> None:
-        if self._reference is not None:
-            self._reference.free()
-            self._reference = None
+        board, (relative, slacks) = self._part(0).board, self._allowed
+        board.enter()
+        found, *wanted = (buffer.address for buffer in self._wanted)
+        wrong, worst, first = 0, 0.0, None
+        for array, want, slack in zip(self.outputs(), wanted, slacks, strict=True):
+            upload(found, np.array([0, 0, _NONE], np.uint64))
+            board.to_its_end("differ", int(array.ctypes.data), want, array.size, relative, slack, found)
+            count, largest, place = struct.unpack("<QdQ", download(found, 24))
+            wrong, worst = wrong + count, max(worst, largest)
+            first = place if count and first is None else first
+        return Compared(wrong, worst, first)
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        assert self._arena is not None
+        assert self._host is not None, "no work was loaded"
         with ExitStack() as made:
             timed = [
-                made.enter_context(self._gpu(ordinal, self._of()).prepared(program, self._arena.address))
+                made.enter_context(self._part(ordinal).prepared(program, self._host.address))
                 for ordinal, program in enumerate(programs)
             ]
             return self._timing(programs, timed, repeats, by_host)
@@ -263,19 +237,23 @@ class CudaStrategies(CudaHost):
         few = held and len(timed) == 1 and programs[0].streams <= _FEW_STREAMS
         return Timing(tuple(max(one) for one in ends), host_s, held, tuple(ends) if few else ())
 
-    def _free_arena(self) -> None:
-        if self._arena is not None:
-            self._opened[0].board.enter()
-            self._arena.free()
-            self._arena = None
+    def _forget(self) -> None:
+        """Gives back what the work took."""
+        for board in list(self._boards.values())[:1]:
+            board.enter()
+            for buffer in (*self._wanted, *((self._host,) if self._host else ())):
+                buffer.free()
+        for part in self._parts.values():
+            part.free()
+        self._wanted.clear()
+        self._parts.clear()
+        self._host = None
 
     def close(self) -> None:
-        self._work = None
         self._forget()
-        self._free_arena()
-        for gpu in self._opened.values():
-            gpu.close()
-        self._opened.clear()
+        for board in self._boards.values():
+            board.close()
+        self._boards.clear()
 
 
 def _in_one_stream(program: Program) -> int:
@@ -292,46 +270,3 @@ def _called(timed: list[Timed]) -> float:
     for one in timed:
         one.synchronise()
     return time.perf_counter() - began
-
-
-class _Reference:
-    """What the results should be, in the memory of a GPU, which compares: at the link's rate, where the processor would take
-    a second for what was measured in milliseconds.
-    """
-
-    def __init__(
-        self, board: Board, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]
-    ) -> None:
-        """Raises UnavailableError where the GPU has no room for them."""
-        self._board, self._relative, self._slacks = board, relative, tuple(slacks)
-        self._buffers: list[Buffer] = []
-        board.enter()
-        try:
-            self._buffers.append(allocate("device", 24))
-            for array in arrays:
-                self._buffers.append(allocate("device", array.nbytes))
-                upload(self._buffers[-1].address, array)
-        except BaseException:
-            self.free()
-            raise
-
-    def compare(self, outputs: Sequence[FloatArray]) -> Compared:
-        """All elements of pinned `outputs`, array by array."""
-        self._board.enter()
-        found, *wanted = (buffer.address for buffer in self._buffers)
-        wrong, worst, first = 0, 0.0, None
-        for array, want, slack in zip(outputs, wanted, self._slacks, strict=True):
-            upload(found, np.array([0, 0, _NONE], np.uint64))
-            here = int(array.ctypes.data)
-            self._board.to_its_end("differ", here, want, array.size, self._relative, slack, found)
-            count, largest, place = struct.unpack("<QdQ", download(found, 24))
-            wrong, worst = wrong + count, max(worst, largest)
-            first = place if count and first is None else first
-        return Compared(wrong, worst, first)
-
-    def free(self) -> None:
-        """Gives the memory back."""
-        self._board.enter()
-        for buffer in self._buffers:
-            buffer.free()
-        self._buffers.clear()
