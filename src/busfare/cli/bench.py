@@ -56,14 +56,14 @@ def _command(name: str, result: str, document: str, said: str, *options: Any) ->
 
 
 _command(
-    "methods", "MethodsResult", "measured_documents:methods_document",
+    "methods", "MethodsResult", "bench_documents:methods_document",
     "Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
     click.option(
         "--largest", metavar="N", default="268435456", help="Ints of the longest vector, 1048576 to 268435456."
     ),
 )  # fmt: skip
 _command(
-    "strategies", "StrategiesResult", "measured_documents:strategies_document",
+    "strategies", "StrategiesResult", "bench_documents:strategies_document",
     "Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
     click.option("--kernel", metavar="FILE.cu", type=PATH, help="A kernel of your own; see docs/bench.md."),
     click.option("--in", "inputs", metavar="N", type=int, default=1, help="With --kernel: its input arrays."),
@@ -80,7 +80,7 @@ _command(
     "Layers whose weights live on the host: by residency, depth, tokens and memory kind.",
 )  # fmt: skip
 _command(
-    "kv", "KvBenchResult", "measured_kv_document:measured_kv_document",
+    "kv", "KvBenchResult", "bench_documents:kv_document",
     "Blocks of a KV cache fetched from the host in every layout, and with others leaving meanwhile.",
 )  # fmt: skip
 bench_app.add_command(

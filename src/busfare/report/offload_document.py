@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from busfare.advise.amounts import between, several, size, time
 from busfare.measure.bench.results import OffloadCell, OffloadResult
-from busfare.report.blocks import machine, percent, ranges
+from busfare.report.bench_documents import benched
+from busfare.report.blocks import percent, ranges
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.offload import PlanOffloadResult
 from busfare.report.plan_document import basis_table
@@ -116,16 +117,8 @@ def bench_offload_document(result: OffloadResult) -> Document:
         blocks.append(
             Text(f"Streaming is faster than this machine's processor from {tokens or even.reason} tokens on.")
         )
-    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
-    blocks += [Text(f"left out: {row.case}: {row.why}") for row in result.left_out]
-    blocks += [
-        Table(head, rows, "Schedules", most=MOST_ROWS),
-        *_measured(result.cells, seen),
-        machine(result.facts),
-    ]
-    played = "VIRTUAL: a node is played here; nothing was measured. " if result.virtual else ""
-    facts = f"{played}{result.gpu or 'GPU'}, predicted for {result.node.name} ({result.node.source})"
-    return Document("busfare bench offload", "Layers that live on the host", facts, blocks)
+    blocks += [Table(head, rows, "Schedules", most=MOST_ROWS), *_measured(result.cells, seen)]
+    return benched("Layers that live on the host", result, blocks)
 
 
 def _measured(cells: list[OffloadCell], seen: str) -> list[Block]:

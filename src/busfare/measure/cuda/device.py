@@ -77,17 +77,15 @@ class Ends:
     def _copier(self, size: int) -> Callable[[int, Any], None]:
         """What issues the copy of `size` bytes of chunk `i` into a stream."""
         pitch, source, target, direction = self.pitch, self.source, self.target, self._case.direction
-        if direction == "p2p":
-            there, here = self.board.context, self._here.context
-
-            def copy(to: int, at: int, size: int, stream: Any) -> Any:
-                return driver.cuMemcpyPeerAsync(to, there, at, here, size, stream)
-        else:
-            copy = copy_of(direction)
+        there, here = self.board.context, self._here.context
+        copy = copy_of(direction) if direction != "p2p" else None
 
         def issue(i: int, stream: Any) -> None:
-            at = i * pitch
-            checked(copy(target + at, source + at, size, stream), f"{direction} copy")
+            to, at = target + i * pitch, source + i * pitch
+            if copy is None:
+                checked(driver.cuMemcpyPeerAsync(to, there, at, here, size, stream), "cuMemcpyPeerAsync")
+            else:
+                checked(copy(to, at, size, stream), f"{direction} copy")
 
         return issue
 
@@ -105,7 +103,7 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
     if case.mode == "graph":
         with captured(board.streams(1), ends.train) as launch:
             return sampled(board, launch, repeats, **more)
-    issue = _ISSUES.get(case.mode, lambda case, board, ends: ends.train)(case, board, ends)
+    issue = _ISSUES[case.mode](case, board, ends) if case.mode in _ISSUES else ends.train
     if case.mode != "beside-mapped":
         return sampled(board, issue, repeats, streams, **more)
     samples = Samples((), ())
@@ -313,9 +311,8 @@ def _allocate(case: Case, board: Board, repeats: int) -> Samples:
 def _register(case: Case, board: Board, repeats: int) -> Samples:
     """Pinning pages that exist and are resident."""
     at = board.buffer("pageable", "target", case.bytes)
-    return _called(
-        lambda: register(at, case.bytes), repeats, lambda _: checked(driver.cuMemHostUnregister(at))
-    )
+    undo = partial(driver.cuMemHostUnregister, at)
+    return _called(lambda: register(at, case.bytes), repeats, lambda _: checked(undo()))
 
 
 #: What is measured of each mode of a case; of `empty`, what every device time holds besides its copy.

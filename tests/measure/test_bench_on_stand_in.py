@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +14,12 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.program import Work
 from busfare.measure.bench.results import MethodsResult, StrategiesResult
 from busfare.measure.bench.run import bench
-from busfare.measure.cuda import facts
-from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.report.measured_documents import methods_document, strategies_document
+from busfare.report.bench_documents import methods_document, strategies_document
 from busfare.report.terminal import show
-from tests.measure.bench.stand_in_driver import StandIn
-
-STATE = {
-    "sm_clock_hz": None, "sm_clock_most_hz": None, "throttle_reasons": 0x40, "link_replays": None, "other_processes": 0,
-}  # fmt: skip
+from tests.measure.stand_in_driver import StandIn
 
 
 def silent(line: str) -> None: ...
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    made = StandIn(seed=5, gpus=2)
-    made.install(monkeypatch)
-    gpus = [{"name": "stand-in"}] * 2
-    monkeypatch.setattr(facts, "of_machine", lambda count: {"gpus": gpus[:count], "driver": "none"})
-    monkeypatch.setattr(facts, "state", lambda gpu: dict(STATE))
-    real = CudaStrategies.load
-
-    def load(self: CudaStrategies, work: Work) -> None:
-        made.work = work
-        real(self, work)
-
-    monkeypatch.setattr(CudaStrategies, "load", load)
-    yield made
-    assert not made.blocks, "memory was not given back"
-    assert not made.streams, "streams were not destroyed"
 
 
 def encoded(result: msgspec.Struct) -> dict[str, Any]:
