@@ -13,9 +13,9 @@ import numpy as np
 
 from busfare.errors import NoGpuError
 from busfare.measure.cases import GIB, MIB, Case, powers
+from busfare.measure.node_file import SOURCE
 from busfare.measure.raw import Measurement
 from busfare.measure.summary import median
-from busfare.measure.topology import SOURCE
 from busfare.node import CollectiveCurve, Gemm, Kernels
 from busfare.node.curve import Collective
 from busfare.node.fit import fit

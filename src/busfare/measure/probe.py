@@ -25,6 +25,7 @@ from busfare.measure.kernels import (
     collective_cases,
     kernel_cases,
 )
+from busfare.measure.node_file import named
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Measurement, Record, read
 from busfare.measure.results import (
@@ -39,7 +40,6 @@ from busfare.measure.results import (
 from busfare.measure.run import Progress, locate, measure
 from busfare.measure.soundness import disturbances, health
 from busfare.measure.summary import interquartile_mean, interval
-from busfare.measure.topology import named
 from busfare.node import Node
 
 #: What may be measured by itself.
