@@ -21,8 +21,7 @@ from typing import Any
 from stored import probed_node, unpacked
 
 from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.methods import Case
-from busfare.measure.bench.methods_result import predicted_of
+from busfare.measure.bench.methods import Case, predicted_of
 from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
 from busfare.measure.bench.program import Work
 from busfare.measure.probe import again

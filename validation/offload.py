@@ -19,10 +19,8 @@ from stored import unpacked
 from truths import Truth
 
 from busfare.measure.bench.kv import beside_predictions as of_layouts
-from busfare.measure.bench.offload_result import beside_predictions, measured_of
-from busfare.measure.kv_results import KvBenchResult, KvCell
-from busfare.measure.offload_results import OffloadResult
-from busfare.measure.results import read_result
+from busfare.measure.bench.offload import beside_predictions, measured_of
+from busfare.measure.bench.results import KvBenchResult, KvCell, OffloadResult, read_result
 from busfare.node import load_node
 from busfare.plan import machine_of
 

@@ -69,7 +69,7 @@ def test_the_node_is_on_file_before_anything_is_shown(
     def broken(*_: object) -> None:
         raise RuntimeError("the terminal broke")
 
-    monkeypatch.setattr("busfare.report.measured_documents.probe_document", broken)
+    monkeypatch.setattr("busfare.report.probe_document.probe_document", broken)
     toml = tmp_path / "node.toml"
     done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick", "-o", str(toml)])
     assert "the terminal broke" in str(done.exception)
@@ -79,7 +79,7 @@ def test_the_node_is_on_file_before_anything_is_shown(
 def test_what_cannot_be_shown_fails_before_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(probing, "open_device", lambda *_, **__: opened.append("device"))
-    monkeypatch.setitem(sys.modules, "busfare.report.measured_documents", None)
+    monkeypatch.setitem(sys.modules, "busfare.report.probe_document", None)
     done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick"])
     assert isinstance(done.exception, ImportError)
     assert not opened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,14 @@ from busfare.cost.collectives import Fabric, price_collectives
 from busfare.errors import NoGpuError
 from busfare.measure import probe
 from busfare.measure.cases import Case
-from busfare.measure.collectives import collective_cases
-from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice
 from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.device import UnavailableError
+from busfare.measure.kernels import collective_cases
 from busfare.measure.node_file import encode
 from busfare.node import load_node
 from busfare.node.file import decode
-from tests.measure.bench.stand_in_driver import StandIn, Stream
+from tests.measure.stand_in_driver import StandIn, Stream
 
 SOURCE = r"""
 #include <cstdlib>
@@ -67,17 +67,16 @@ def nccl(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch, nccl: ctypes.CDLL) -> CudaDevice:
-    StandIn(gpus=2).install(monkeypatch)
+def device(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, nccl: ctypes.CDLL) -> Iterator[CudaDevice]:
     monkeypatch.setattr(Stream, "__int__", lambda stream: id(stream), raising=False)
-    monkeypatch.setattr(
-        facts, "of_machine", lambda gpus: {"gpus": [{"name": "stand-in"}] * gpus, "driver": None}
-    )
     monkeypatch.setattr("busfare.measure.cuda.nccl.library", lambda: nccl)
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")
     nccl.forget()
     nccl.fail(0)
-    return CudaDevice(2)
+    made = CudaDevice(2)
+    yield made
+    nccl.fail(0)
+    made.close()
 
 
 def told(nccl: ctypes.CDLL) -> list[str]:
@@ -111,8 +110,9 @@ def test_what_nccl_refuses_is_said(device: CudaDevice, nccl: ctypes.CDLL) -> Non
     nccl.fail(3)
     with pytest.raises(UnavailableError, match="ncclGroupStart failed: stood in the way"):
         device.run(Case("none", "device", "nccl-all_gather", 64), 1)
+    assert device._nccl is not None
     with pytest.raises(UnavailableError, match="ncclCommInitAll failed"):
-        Communicators(device._communicators().boards, nccl)
+        Communicators(device._nccl.boards, nccl)
 
 
 def test_one_gpu_is_told_before_anything_is_measured() -> None:

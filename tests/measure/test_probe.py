@@ -13,7 +13,7 @@ import pytest
 
 from busfare.errors import BusfareError, InputError
 from busfare.measure import probe as probing
-from busfare.measure.cases import Case, Samples, full, is_held_out, quick
+from busfare.measure.cases import Case, Samples, copies, is_held_out
 from busfare.measure.node_file import encode
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read, write
@@ -31,6 +31,10 @@ def record_of(device: VirtualDevice, seed: int = 0) -> Record:
 
 def probed_of(name: str, faults: Sequence[str] = (), **asked: Any) -> probing.Probed:
     return probing.evaluated(*probing.measured(probing.open_device(name, faults=faults), **asked))
+
+
+def fitted() -> list[Case]:
+    return [case for case in copies(0, [], False) if not is_held_out(case)]
 
 
 def random_node(seed: int) -> Node:
@@ -54,7 +58,7 @@ def random_node(seed: int) -> Node:
 
 @pytest.mark.parametrize("first", range(0, NODES, 10))
 def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> None:
-    cases = [c for c in full(0, []).fitted if c.memory == "pinned" and c.mode == "copies"]
+    cases = [c for c in fitted() if c.memory == "pinned" and c.mode == "copies"]
     for seed in range(first, first + 10):
         device = VirtualDevice(random_node(seed), seed)
         record = record_of(device, seed)
@@ -76,7 +80,9 @@ def whole() -> probing.Probed:
 def test_a_whole_virtual_probe_predicts_what_it_did_not_fit(whole: probing.Probed) -> None:
     result = whole.result
     assert result.virtual
-    assert result.residuals.count == sum(is_held_out(c) and c.memory == "pinned" for c in full(0, []).cases)
+    assert result.residuals.count == sum(
+        is_held_out(c) and c.memory == "pinned" for c in copies(0, [], False)
+    )
     assert (result.residuals.median_percent or 0) < 0.5
     assert (result.residuals.max_percent or 0) < 3
     assert not result.disturbances and not result.left_out
@@ -180,18 +186,19 @@ def test_a_jump_is_located_by_halving() -> None:
     device = VirtualDevice(dataclasses.replace(load_node("pcie:4x16"), curves=(curve,)))
     record = record_of(device)
     like = Case("h2d", "pinned", "copies", 1)
-    cases = [c for c in full(0, []).fitted if dataclasses.replace(c, bytes=1) == like]
+    cases = [c for c in fitted() if dataclasses.replace(c, bytes=1) == like]
     measure(device, cases, record, 2.0, clock=device.clock)
     (knee,) = locate(device, record, like, device.clock)
     assert 5000 - 5000 // 32 <= knee.after_bytes <= 5000
     assert jumps([1, 2, 4, 8], [1e-6, 1e-6, 1e-6, 1e-6]) == []
 
 
-def test_nothing_fitted_is_held_out() -> None:
-    for chosen in (full(0, [1]), quick(0, [1])):
-        assert not any(is_held_out(case) for case in chosen.fitted)
-        assert all(is_held_out(case) for case in chosen.held_out)
-        assert len(chosen.cases) == len(set(chosen.cases))
+@pytest.mark.parametrize("fast", [True, False])
+def test_both_memories_are_held_out_and_no_case_is_there_twice(fast: bool) -> None:
+    cases = copies(0, [1], fast)
+    assert len(cases) == len(set(cases))
+    assert {c.memory for c in cases if is_held_out(c)} == {"pinned", "pageable"}
+    assert {c.mode for c in cases if is_held_out(c)} == {"copies", "streams"}
 
 
 def test_with_nothing_measured_it_says_why() -> None:

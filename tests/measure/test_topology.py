@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from busfare.measure.node_file import bare_node
 from busfare.measure.raw import Record
-from busfare.measure.topology import bare_node
 from busfare.node.link import NvlinkLink
 
 #: As NVML numbers the far ends of links: another GPU, a switch, not told.

@@ -15,7 +15,8 @@ from busfare.errors import InputError
 from busfare.job import How
 from busfare.job.results import JobReport
 from busfare.job.run import run_job
-from busfare.measure.results import MethodsResult, ProbeResult, StrategiesResult
+from busfare.measure.bench.results import MethodsResult, StrategiesResult
+from busfare.measure.results import ProbeResult
 from busfare.node import load_node
 from busfare.project import compared, project, projected
 from busfare.project.results import Compared, Projected

@@ -12,18 +12,19 @@ import pytest
 
 from busfare.job import How
 from busfare.job.run import run_job
+from busfare.measure.bench.results import MethodsResult, StrategiesResult, read_result
 from busfare.measure.probe import again as fitted
-from busfare.measure.results import MethodsResult, StrategiesResult, read_result
 from busfare.node import load_node
 from busfare.project import project, projected
+from busfare.report.bench_documents import methods_document, strategies_document
 from busfare.report.document import Document, Table, words
 from busfare.report.html import page
 from busfare.report.job_document import job_document
 from busfare.report.lanes import BARS_A_LANE, lanes_of
-from busfare.report.measured_documents import methods_document, probe_document, strategies_document
 from busfare.report.plan_documents import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document, what_if_document
+from busfare.report.probe_document import probe_document
 from busfare.report.summary import summarise
 from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines
 from busfare.report.terminal import render

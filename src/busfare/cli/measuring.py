@@ -48,7 +48,7 @@ def probe(
     from busfare.measure.raw import write
 
     # What will show the result is loaded first: a broken installation says so before half a minute of measuring.
-    from busfare.report.measured_documents import probe_document
+    from busfare.report.probe_document import probe_document
     from busfare.report.progress import progress
 
     if from_:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
 #: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
@@ -59,14 +59,10 @@ HELD_OUT_BYTES = (
     3, 100, 777, 1500, 5_000, 10_001, 23_456, 45_678, 91_000, 150_000, 300_007, 700_000, 1_300_000,
     2_500_000, 5_500_000, 11_111_111, 27_000_000, 90_000_001, 300_000_000, 800_000_000,
 )  # fmt: skip
-#: Copies in several streams at once: sizes, and numbers of streams. Into the GPU the number makes no difference but for the
-#: first; out of it more than some 180 take longer each.
+#: Copies in several streams at once: sizes, and numbers of streams.
 CHUNKS = (1, 2 * KIB, 12 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, MIB, 4 * MIB)
-STREAMS = {"h2d": (2, 32, 256), "d2h": (2, 8, 32, 96, 256)}
 HELD_OUT_CHUNKS = (37, 1500, 10_000, 50_000, 100_000, 400_000, 2_500_000)
 HELD_OUT_STREAMS = (16, 100, 200)
-#: Copies behind a kernel, and those that a kernel of another stream waits for; both plans copy them alone, too.
-WAITING = (16 * KIB, 64 * KIB, 256 * KIB, MIB)
 #: Modes in which data move the other way, too, and the share of `Contention` that is left there.
 SHARES = {
     "both": "both",
@@ -74,22 +70,8 @@ SHARES = {
     "kernel-both": "mapped_both",
     "kernel-beside-copies": "mapped_beside_copy",
 }
-#: Copies behind each other in one stream.
-TRAINS = (16, 128)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Cases to fit, cases held out, and the cases that are reported as they are."""
-
-    fitted: tuple[Case, ...]
-    held_out: tuple[Case, ...]
-    shown: tuple[Case, ...] = ()
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        """Every case once."""
-        return tuple(dict.fromkeys((*self.fitted, *self.held_out, *self.shown)))
+#: Copies behind each other in one stream; strided ones: rows.
+TRAINS, ROWS = (16, 128), 1024
 
 
 def is_held_out(case: Case) -> bool:
@@ -107,103 +89,74 @@ def powers(first: int, last: int, factor: int = 2) -> list[int]:
     return sizes
 
 
-def fitted_bytes(most: int) -> list[int]:
-    """Powers of two, and between them where a copy's time stops being all latency and is not yet all bandwidth."""
-    between = (size * 3 // 2 for size in powers(4 * KIB, 16 * MIB))
-    return sorted(size for size in {*powers(1, most), *between} if size <= most)
+class Row(NamedTuple):
+    """Cases of every direction, memory, mode, size and count that it names, of at most `most` bytes in all."""
+
+    directions: str
+    memories: str
+    modes: str
+    sizes: Sequence[int]
+    counts: Sequence[int] = (1,)
+    most: int = GIB
+
+    def cases(self, gpu: int, peers: Sequence[int]) -> Iterator[Case]:
+        """Of one GPU; what goes to another one, to each of `peers`."""
+        words = (self.directions.split(), self.memories.split(), self.modes.split())
+        for direction, memory, mode, count, size in product(*words, self.counts, self.sizes):
+            if size * count <= self.most:
+                for peer in peers if direction == "p2p" else (None,):
+                    yield Case(direction, memory, mode, size, count, gpu, peer)  # type: ignore[arg-type]
 
 
-def full(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
-    """All that 30 seconds hold, of copies up to `most` bytes."""
-    wide = min(most, 256 * MIB)
-    fitted = (
-        *_copies(("pinned", "pageable"), fitted_bytes(most), gpu),
-        *(c for d in HOST_DIRECTIONS for c in _streams((d,), CHUNKS, STREAMS[d], gpu, most)),
-        *_others(gpu, peers, powers(1, most, 4), powers(64 * KIB, wide, 4), wide),
-    )
-    held_out = (
-        *_copies(("pinned", "pageable"), HELD_OUT_BYTES, gpu),
-        *_streams(HOST_DIRECTIONS, HELD_OUT_CHUNKS, HELD_OUT_STREAMS, gpu, most),
-    )
-    shown = (
-        *_trains((64, 4 * KIB, 64 * KIB, MIB), ("copies", "batch", "graph"), gpu),
-        *_strided((64, 512, 4 * KIB, 64 * KIB), gpu),
-        *_copies(("registered", "write-combined"), powers(64 * KIB, wide, 16), gpu),
-    )
-    return Plan(fitted, held_out, shown)
-
-
-def quick(gpu: int, peers: Sequence[int], most: int = GIB) -> Plan:
-    """What 10 seconds hold: the same paths on a coarser grid, and nothing that is shown alone."""
-    fitted = (
-        *_copies(("pinned",), powers(1, most, 4), gpu),
-        *_copies(("pageable",), powers(1, min(most, 256 * MIB), 4), gpu),
-        *_streams(HOST_DIRECTIONS, CHUNKS[::2], (2, 32, 256), gpu, min(most, 256 * MIB)),
-        *_others(gpu, peers, powers(1, 64 * MIB, 4), powers(64 * KIB, 64 * MIB, 16), 16 * MIB),
-    )
-    held_out = (
-        *_copies(("pinned",), HELD_OUT_BYTES[1::2], gpu),
-        *_copies(("pageable",), HELD_OUT_BYTES[1:-2:2], gpu),
-        *_streams(HOST_DIRECTIONS, HELD_OUT_CHUNKS[::2], (16,), gpu, 256 * MIB),
-    )
-    return Plan(fitted, held_out)
-
-
-def _copies(kinds: Sequence[Memory], sizes: Sequence[int], gpu: int) -> Iterator[Case]:
-    """Single copies."""
-    for memory, direction, size in product(kinds, HOST_DIRECTIONS, sizes):
-        yield Case(direction, memory, "copies", size, 1, gpu)
-
-
-def _streams(
-    directions: Iterable[Direction], chunks: Sequence[int], counts: Sequence[int], gpu: int, most: int
-) -> Iterator[Case]:
-    """A copy in each of several streams."""
-    for direction, chunk, count in product(directions, chunks, counts):
-        if chunk * count <= most:
-            yield Case(direction, "pinned", "streams", chunk, count, gpu)
-
-
-def _others(
-    gpu: int, peers: Sequence[int], inside: Sequence[int], reached: Sequence[int], allocated: int
-) -> Iterator[Case]:
+def _in_both(inside: Sequence[int], reached: Sequence[int], allocated: int) -> tuple[Row, ...]:
     """What both plans measure besides copies of the host's memory: copies inside the GPU and to others, memory that kernels,
     page faults or prefetches reach, data both ways at once, and calls.
     """
-    for size in inside:
-        yield Case("d2d", "device", "copies", size, 1, gpu)
-        for peer in peers:
-            yield Case("p2p", "device", "copies", size, 1, gpu, peer)
-    for direction, size in product(HOST_DIRECTIONS, reached):
-        yield Case(direction, "mapped", "kernel", size, 1, gpu)
-        yield Case(direction, "managed", "touch", size, 1, gpu)
-        yield Case(direction, "managed", "prefetch", size, 1, gpu)
-    for direction, size in product(HOST_DIRECTIONS, (16 * MIB, 64 * MIB)):
-        yield Case(direction, "pinned", "both", size, 4, gpu)
-        yield Case(direction, "mapped", "kernel-beside-copies", size, 1, gpu)
-    for size in (MIB, 16 * MIB, 64 * MIB):
-        yield Case("h2d", "mapped", "kernel-both", size, 1, gpu)
-    for direction in HOST_DIRECTIONS:
-        yield Case(direction, "pinned", "beside-mapped", 64 * MIB, 1, gpu)
-    for mode, size in product(("after-kernel", "there-and-back", "event-kernel"), WAITING):
-        yield Case("h2d", "pinned", mode, size, 1, gpu)
-    yield from _trains((64,), ("copies",), gpu)
-    for mode in ("empty", "launch", "synchronise"):
-        yield Case("none", "none", mode, 0, 1, gpu)
-    for size in powers(4 * KIB, allocated, 16):
-        yield Case("none", "pinned", "allocate", size, 1, gpu)
-        yield Case("none", "pageable", "register", size, 1, gpu)
+    allocations = powers(4 * KIB, allocated, 16)
+    return (
+        Row("d2d p2p", "device", "copies", inside),
+        Row("h2d d2h", "mapped", "kernel", reached),
+        Row("h2d d2h", "managed", "touch prefetch", reached),
+        Row("h2d d2h", "pinned", "both", (16 * MIB, 64 * MIB), (4,)),
+        Row("h2d d2h", "mapped", "kernel-beside-copies", (16 * MIB, 64 * MIB)),
+        Row("h2d", "mapped", "kernel-both", (MIB, 16 * MIB, 64 * MIB)),
+        Row("h2d d2h", "pinned", "beside-mapped", (64 * MIB,)),
+        Row(
+            "h2d", "pinned", "after-kernel there-and-back event-kernel", (16 * KIB, 64 * KIB, 256 * KIB, MIB)
+        ),
+        Row("h2d d2h", "pinned", "copies", (64,), TRAINS),
+        Row("none", "none", "empty launch synchronise", (0,)),
+        Row("none", "pinned", "allocate", allocations),
+        Row("none", "pageable", "register", allocations),
+    )
 
 
-def _trains(sizes: Sequence[int], modes: Sequence[str], gpu: int) -> Iterator[Case]:
-    """Copies behind each other in one stream, in one call, and as a graph."""
-    for direction, size, count, mode in product(HOST_DIRECTIONS, sizes, TRAINS, modes):
-        yield Case(direction, "pinned", mode, size, count, gpu)
+#: Powers of two, and between them where a copy's time stops being all latency and is not yet all bandwidth.
+_FITTED_BYTES = (*powers(1, GIB), *powers(6 * KIB, 24 * MIB))
+#: All that 30 seconds hold. Into the GPU the number of streams makes no difference but for the first; out of it more than
+#: some 180 take longer each. The last four are shown, and nothing is fitted to them.
+_FULL = (
+    Row("h2d d2h", "pinned pageable", "copies", (*_FITTED_BYTES, *HELD_OUT_BYTES)),
+    Row("h2d", "pinned", "streams", CHUNKS, (2, 32, 256)),
+    Row("d2h", "pinned", "streams", CHUNKS, (2, 8, 32, 96, 256)),
+    Row("h2d d2h", "pinned", "streams", HELD_OUT_CHUNKS, HELD_OUT_STREAMS),
+    *_in_both(powers(1, GIB, 4), powers(64 * KIB, 256 * MIB, 4), 256 * MIB),
+    Row("h2d d2h", "pinned", "copies batch graph", (64, 4 * KIB, 64 * KIB, MIB), TRAINS),
+    Row("h2d d2h", "pinned", "plane block", (64, 512, 4 * KIB, 64 * KIB), (ROWS,)),
+    Row("h2d d2h", "pinned", "copies", (64 * ROWS, 512 * ROWS, 4 * KIB * ROWS, 64 * KIB * ROWS)),
+    Row("h2d d2h", "registered write-combined", "copies", powers(64 * KIB, 256 * MIB, 16)),
+)
+#: What 10 seconds hold: the same paths on a coarser grid, and nothing that is shown alone.
+_QUICK = (
+    Row("h2d d2h", "pinned", "copies", (*powers(1, GIB, 4), *HELD_OUT_BYTES[1::2])),
+    Row("h2d d2h", "pageable", "copies", (*powers(1, 256 * MIB, 4), *HELD_OUT_BYTES[1:-2:2])),
+    Row("h2d d2h", "pinned", "streams", CHUNKS[::2], (2, 32, 256), 256 * MIB),
+    Row("h2d d2h", "pinned", "streams", HELD_OUT_CHUNKS[::2], (16,)),
+    *_in_both(powers(1, 64 * MIB, 4), powers(64 * KIB, 64 * MIB, 16), 16 * MIB),
+)
 
 
-def _strided(widths: Sequence[int], gpu: int) -> Iterator[Case]:
-    """1024 rows with gaps between them as one 2D and one 3D copy, and as many bytes without gaps."""
-    for direction, width in product(HOST_DIRECTIONS, widths):
-        yield Case(direction, "pinned", "plane", width, 1024, gpu)
-        yield Case(direction, "pinned", "block", width, 1024, gpu)
-        yield Case(direction, "pinned", "copies", width * 1024, 1, gpu)
+def copies(gpu: int, peers: Sequence[int], fast: bool) -> tuple[Case, ...]:
+    """Every case once of a GPU's copies: to fit, to hold the fit against (`is_held_out`), and to show."""
+    cases = (case for row in (_QUICK if fast else _FULL) for case in row.cases(gpu, peers))
+    return tuple(dict.fromkeys(cases))

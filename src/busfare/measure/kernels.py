@@ -1,18 +1,24 @@
-"""The kernel part of a probe: what is measured of a GPU's memories, pipelines and library GEMMs, and what it says."""
+"""What a probe measures besides copies, and what that says: of a GPU's kernels its memories, pipelines and library GEMMs;
+and NCCL's operations among all GPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, get_args
 
 import msgspec
+import numpy as np
 
-from busfare.measure.cases import MIB, Case
+from busfare.errors import NoGpuError
+from busfare.measure.cases import GIB, MIB, Case, powers
+from busfare.measure.node_file import SOURCE
 from busfare.measure.raw import Measurement
 from busfare.measure.summary import median
-from busfare.node import Gemm, Kernels
+from busfare.node import CollectiveCurve, Gemm, Kernels
 from busfare.node.component import Pipeline, Stream
+from busfare.node.curve import Collective, fit
 
 #: Seconds a GPU, and with `--quick`.
 KERNELS_S, QUICK_KERNELS_S = 9.0, 3.5
@@ -50,6 +56,13 @@ KEPT = {
     "tf32": (LARGEST, (1024, 1024, 1024), (128, 8192, 8192)),
     "fp32": (LARGEST, (1024, 1024, 1024)),
 }
+
+
+#: Before the name of the operation, in the mode of a case.
+PREFIX = "nccl-"
+KINDS: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive")
+COLLECTIVES_S, QUICK_COLLECTIVES_S = 30.0, 10.0
+LEAST_BYTES = 8
 
 
 def kernel_cases(facts: dict[str, Any], gpu: int, fast: bool) -> tuple[Case, ...]:
@@ -154,3 +167,29 @@ def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
     operations = next((each for kind, (each, _) in LOOPS.items() if kind == name), 0)
     work = multiprocessors * operations * case.count if what == "pipeline" else case.total_bytes
     return None if rate is None else work / rate
+
+
+def collective_cases(gpus: int, fast: bool) -> tuple[Case, ...]:
+    """Each operation at sizes as nccl-tests counts them; `fast`: every other. Raises NoGpuError where one GPU is alone."""
+    if gpus < 2:
+        raise NoGpuError(
+            "--collectives: one GPU is here, and nothing to exchange; run it where there are several"
+        )
+    sizes = powers(LEAST_BYTES, GIB, 4 if fast else 2)
+    return tuple(Case("none", "device", f"{PREFIX}{kind}", size) for kind in KINDS for size in sizes)
+
+
+def kind_of(case: Case) -> Collective | None:
+    """The operation that a case is of; None where it is of another thing."""
+    name = case.mode.removeprefix(PREFIX)
+    return next((k for k in get_args(Collective) if k == name and case.mode != name), None)
+
+
+def collective_curves(measurements: Iterable[Measurement], ranks: int) -> Iterator[CollectiveCurve]:
+    """A curve of every operation that was measured among `ranks` GPUs, of the quicker half of its visits."""
+    own = [(kind_of(m.case), m) for m in measurements if m.device_ns]
+    for kind in KINDS:
+        points = sorted((m.bytes, m.undisturbed_s) for of, m in own if of == kind)
+        if points:
+            sizes, seconds = np.array(points, np.float64).T
+            yield CollectiveCurve(kind=kind, ranks=ranks, source=SOURCE, **fit(sizes, seconds).lines)

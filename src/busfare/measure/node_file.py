@@ -1,15 +1,137 @@
-"""A node as the text of a node file: what `busfare.node` reads back, to the digits that were measured."""
+"""The node of a machine that was probed: its graph, as the system tells it; and any node as the text of a node file, which
+`busfare.node` reads back to the digits that were measured.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from busfare.node import Node
+from busfare.measure.raw import Record
+from busfare.node import Node, Source, load_node
+from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
+from busfare.node.link import Link, MemoryLink, NvlinkLink, PcieLink
+
+#: The tag under which a node file says that its figures are from this probe.
+SOURCE = "probe"
+#: Transfers per second and lane that the system's files name, by PCIe generation.
+_SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
+#: NVML's number of a remote end that is a switch; a virtual machine may not be told what is there.
+_SWITCH, _UNKNOWN = 2, (None, 255)
+_LANES = (1, 2, 4, 8, 12, 16, 32)
+
+
+def named(node: Node, record: Record) -> Node:
+    """The node of a record, with what it is called and where its parameters are from."""
+    what = "played, not measured: a virtual node" if record.virtual else "measured on this machine"
+    gpu = record.facts["gpus"][0]["name"]
+    short = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
+    cite = f"busfare probe, {record.date}, driver {record.facts.get('driver') or 'unknown'}: {what}"
+    kind: Any = "estimated" if record.virtual else "measured"
+    return replace(
+        node,
+        name=f"virtual-{record.facts['plays']}" if record.virtual else short,
+        title=f"{'virtual: ' if record.virtual else ''}{gpu}, probed {record.date[:10]}",
+        sources=node.sources | {SOURCE: Source(kind, cite)},
+    )
+
+
+def bare_node(record: Record) -> Node:
+    """The graph alone. A virtual node has that of the node it plays."""
+    if record.virtual:
+        played = load_node(record.facts["plays"])
+        # Without what others measured on it.
+        return Node(played.name, played.components, played.links, sources=played.sources)
+    gpus = record.facts["gpus"]
+    memory = Memory(name="memory0", size_bytes=record.facts.get("memory_bytes"), source=SOURCE)
+    cpu = Cpu(
+        name="cpu0", title=record.facts.get("cpu") or "", cores=record.facts.get("cores"), source=SOURCE
+    )
+    components: list[Component] = [memory, cpu]
+    links: list[Link] = [MemoryLink(between=("memory0", "cpu0"))]
+    for ordinal, gpu in enumerate(gpus):
+        components.append(_gpu(gpu, ordinal))
+        if (link := link_of(record, ordinal)) is not None:
+            links.append(link)
+    joined = _nvlinks(gpus)
+    if any("switch" in link.between[0] for link in joined):
+        components.append(Switch(name="nvswitch"))
+    return Node("probed", tuple(components), (*links, *joined))
+
+
+def _gpu(facts: dict[str, Any], ordinal: int) -> Gpu:
+    major, minor = facts["compute_capability"]
+    # Two transfers a clock of a memory bus that is so many bits wide.
+    rate = 2 * facts["memory_clock_hz"] * facts["memory_bus_bits"] / 8
+    return Gpu(
+        name=f"gpu{ordinal}",
+        title=facts["name"],
+        memory_bytes=facts["memory_bytes"],
+        memory_bandwidth_bytes_per_s=rate or None,
+        multiprocessors=facts["multiprocessors"],
+        clock_hz=facts["clock_hz"] or None,
+        compute_capability=f"{major}.{minor}",
+        copy_engines=facts["copy_engines"] or None,
+        coherent=facts["coherent"],
+        unified_memory=facts["integrated"],
+        source=SOURCE,
+    )
+
+
+def link_of(record: Record, ordinal: int, most: bool = False) -> PcieLink | None:
+    """The PCIe link of a GPU as it was under load, or at most; PCIe 3.0 x16 where nothing tells."""
+    states = [s for s in record.states if s["gpu"] == ordinal]
+    suffix = "_most" if most else ""
+    # Idle links rest at a lower generation: the highest seen is the one that the copies had.
+    generation = max((s[f"link_generation{suffix}"] or 0 for s in states), default=0)
+    width = max((s[f"link_width{suffix}"] or 0 for s in states), default=0)
+    facts = record.facts["gpus"][ordinal]
+    told = str(facts.get(f"link_speed{suffix}") or "").split(" ")[0]
+    generation = generation or _SPEEDS.get(told, 3)
+    width = width or facts.get(f"link_width{suffix}") or 16
+    if width not in _LANES or generation not in _SPEEDS.values():
+        return None
+    between = ("cpu0", f"gpu{ordinal}")
+    return msgspec.convert(
+        {"kind": "pcie", "between": between, "generation": generation, "lanes": width, "source": SOURCE},
+        PcieLink,
+    )
+
+
+def _nvlinks(gpus: list[dict[str, Any]]) -> list[NvlinkLink]:
+    """NVLinks to switches, and between each two GPUs."""
+    found = []
+    for ordinal, gpu in enumerate(gpus):
+        up = gpu["nvlinks"]
+        to_switch = [link for link in up if link["remote_type"] == _SWITCH]
+        if len(gpus) > 1 and all(link["remote_type"] in _UNKNOWN and not link["remote"] for link in up):
+            to_switch = (
+                up  # of several GPUs, whose links end nowhere that is named: only a switch joins them all
+            )
+        generation = _nvlink_generation(gpu["compute_capability"][0])
+        if to_switch:
+            found.append(_nvlink("nvswitch", ordinal, generation, len(to_switch)))
+        for other in range(ordinal + 1, len(gpus)):
+            far = gpus[other]["bus_id"]
+            count = sum(str(link["remote"] or "").lower().endswith(far[-10:]) for link in up)
+            if count:
+                found.append(_nvlink(f"gpu{other}", ordinal, generation, count))
+    return found
+
+
+def _nvlink_generation(major: int) -> int:
+    """Pascal has NVLink 1, Volta 2, Ampere 3, Hopper 4, Blackwell 5."""
+    return {6: 1, 7: 2, 8: 3, 9: 4}.get(major, 5)
+
+
+def _nvlink(end: str, ordinal: int, generation: Any, links: int) -> NvlinkLink:
+    return NvlinkLink(between=(end, f"gpu{ordinal}"), generation=generation, links=links, source=SOURCE)
+
 
 #: Two probes of one machine agree in three digits.
 DIGITS = 4

@@ -15,10 +15,17 @@ import msgspec
 import numpy as np
 
 from busfare.errors import BusfareError, InputError
-from busfare.measure.cases import HOST_DIRECTIONS, Case, full, quick
-from busfare.measure.collectives import COLLECTIVES_S, QUICK_COLLECTIVES_S, collective_cases
+from busfare.measure.cases import HOST_DIRECTIONS, Case, copies
 from busfare.measure.device import Device, command_line, gpu_count
-from busfare.measure.kernels import KERNELS_S, QUICK_KERNELS_S, kernel_cases
+from busfare.measure.kernels import (
+    COLLECTIVES_S,
+    KERNELS_S,
+    QUICK_COLLECTIVES_S,
+    QUICK_KERNELS_S,
+    collective_cases,
+    kernel_cases,
+)
+from busfare.measure.node_file import named
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Measurement, Record, read
 from busfare.measure.results import (
@@ -33,7 +40,6 @@ from busfare.measure.results import (
 from busfare.measure.run import Progress, locate, measure
 from busfare.measure.soundness import disturbances, health
 from busfare.measure.summary import interquartile_mean, interval
-from busfare.measure.topology import named
 from busfare.node import Node
 
 #: What may be measured by itself.
@@ -97,9 +103,9 @@ def measured(
     together = collective_cases(len(chosen), fast) if collectives or only == "collectives" else ()
     for gpu in chosen:
         if only in (None, "copies"):
-            plan = (quick if fast else full)(gpu, [other for other in chosen if other != gpu])
+            cases = copies(gpu, [other for other in chosen if other != gpu], fast)
             budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
-            measure(device, plan.cases, record, budget, progress, clock)
+            measure(device, cases, record, budget, progress, clock)
             for direction in HOST_DIRECTIONS:
                 knees += locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu), clock)
         # A node that nobody measured kernels on has none to play.

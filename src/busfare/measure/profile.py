@@ -10,11 +10,10 @@ import msgspec
 import numpy as np
 
 from busfare.measure.cases import HOST_DIRECTIONS, SHARES, Case, is_held_out
-from busfare.measure.collectives import collective_curves
-from busfare.measure.kernels import kernels_of
+from busfare.measure.kernels import collective_curves, kernels_of
+from busfare.measure.node_file import SOURCE, bare_node
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median
-from busfare.measure.topology import SOURCE, bare_node
 from busfare.node import Contention, Cost, Curve, Node, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.contention import START_BYTES

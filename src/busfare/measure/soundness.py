@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from busfare.measure.node_file import link_of
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.results import LinkState
-from busfare.measure.topology import link_of
 from busfare.node import Curve, Node, PcieLink
 from busfare.node.link import Flow
 

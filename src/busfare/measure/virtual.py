@@ -12,9 +12,8 @@ from typing import Any
 
 from busfare.errors import InputError
 from busfare.measure.cases import SHARES, Case, Samples
-from busfare.measure.collectives import kind_of
 from busfare.measure.device import StalledError, UnavailableError
-from busfare.measure.kernels import KERNEL_MODES, played
+from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.node import Curve, Flow, Node, PcieLink
 
 #: Faults that can be injected, and what they are.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from busfare.advise.amounts import several, size
-from busfare.measure.offload_results import OffloadCell, OffloadResult
-from busfare.report.blocks import machine
+from busfare.measure.bench.results import OffloadCell, OffloadResult
+from busfare.report.bench_documents import benched
 from busfare.report.document import Block, Document, Figure, Text, table
 from busfare.report.plan_documents import hidden
 from busfare.report.svg import COLOUR, COLOURS, Line, Lines
@@ -56,12 +56,8 @@ def bench_offload_document(result: OffloadResult) -> Document:
         blocks.append(
             Text(f"Streaming is faster than this machine's processor from {tokens or even.reason} tokens on.")
         )
-    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
-    blocks += [Text(f"left out: {row.case}: {row.why}") for row in result.left_out]
-    blocks += [schedules, *_measured(result.cells, seen), machine(result.facts)]
-    played = "VIRTUAL: a node is played here; nothing was measured. " if result.virtual else ""
-    facts = f"{played}{result.gpu or 'GPU'}, predicted for {result.node.name} ({result.node.source})"
-    return Document("busfare bench offload", "Layers that live on the host", facts, blocks)
+    blocks += [schedules, *_measured(result.cells, seen)]
+    return benched("Layers that live on the host", result, blocks)
 
 
 def _measured(cells: list[OffloadCell], seen: str) -> list[Block]:

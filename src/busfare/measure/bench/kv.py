@@ -11,12 +11,11 @@ from typing import Protocol
 
 import numpy as np
 
-from busfare.measure.bench.methods_result import wrong_pairs
-from busfare.measure.bench.run import Run
+from busfare.measure.bench.results import HostAlone, KvBenchResult, KvCell, KvErrors, KvMeasured
+from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.device import GpuHost, UnavailableError
-from busfare.measure.kv_results import HostAlone, KvBenchResult, KvCell, KvErrors, KvMeasured
-from busfare.measure.results import BestMethod, LeftOut, Ranking
-from busfare.measure.summary import median, overlapping
+from busfare.measure.results import LeftOut
+from busfare.measure.summary import median
 from busfare.plan import Machine
 from busfare.plan.offload.kv import LAYOUTS, Blocks, Host, Layout, fetch, host_of
 
@@ -81,13 +80,17 @@ def cases(quick: bool) -> list[Blocks]:
     return [*found[:at], *beside, *found[at:]]
 
 
-def run_kv(
-    run: Run[KvDevice], say: Callable[[str], None] = lambda line: None
-) -> tuple[list[KvCell], HostAlone | None]:
-    """Measures the host's own part, then every case, each layout of it by turns with the others."""
-    chosen, budget = cases(run.quick), QUICK_S if run.quick else BUDGET_S
-    chosen = _with_room(run, chosen)
-    say(f"{len(chosen)} cases of {len(LAYOUTS)} layouts")
+def asked(quick: bool, virtual: str | None) -> Callable[[Run[KvDevice]], KvBenchResult]:
+    """It has no options of its own."""
+    return kv_result
+
+
+def kv_result(run: Run[KvDevice]) -> KvBenchResult:
+    """Measures the host's own part, then every case, each layout of it by turns with the others; and how far the predictions
+    are off.
+    """
+    chosen, budget = _with_room(run, cases(run.quick)), QUICK_S if run.quick else BUDGET_S
+    run.say(f"{len(chosen)} cases of {len(LAYOUTS)} layouts")
     alone = None
     with run.attempt("the host's own part"):
         alone = run.device.host_alone() if chosen else None
@@ -96,8 +99,7 @@ def run_kv(
     for n, blocks in enumerate(chosen):
         name = _name(blocks)
         run.show(n / len(chosen), name)
-        if run.seconds > budget:
-            run.left_out.append(LeftOut(name, f"{budget:g} s had passed"))
+        if run.too_late(name, budget):
             continue
         timings: dict[Layout, KvTiming] = {}
         refused: set[Layout] = set()
@@ -112,7 +114,8 @@ def run_kv(
         kept = {layout: timing for layout, timing in timings.items() if layout not in refused}
         if kept:
             found.append(_cell(run.machine, host, blocks, kept, not run.device.virtual))
-    return found, alone
+    origin = run.origin("kv", found)
+    return KvBenchResult(cells=found, errors=errors_of(found), host=alone, **origin)
 
 
 def _host(machine: Machine, alone: HostAlone | None) -> Host:
@@ -154,15 +157,15 @@ def _cell(
     planned: dict[str, float] = {
         row.layout: row.predicted_seconds for row in rows if row.predicted_seconds is not None
     }
+    # What lies in one piece is no paged cache.
+    paged = {layout: own for layout, own in samples.items() if layout != "contiguous"} or samples
     return KvCell(
         piece_bytes=int(blocks.bytes),
         fetched_bytes=int(blocks.moved("h2d")[0]),
         evicted_bytes=int(blocks.moved("d2h")[0]),
         layouts=rows,
-        ranking=Ranking(
-            list(samples), sorted(planned, key=planned.__getitem__), wrong_pairs(samples, planned)
-        ),
-        best=_best(samples, planned),
+        ranking=ranked(samples, planned),
+        best=best(paged, {layout: planned[layout] for layout in paged}),
     )
 
 
@@ -183,21 +186,12 @@ def _measured(
         device_samples_seconds=timing.device_s,
         predicted_seconds=due.seconds,
         predicted_by=f"plan kv, bound by {due.limited_by}",
-        error_percent=100 * (due.seconds / seconds - 1),
+        error_percent=off_percent(due.seconds, seconds),
         predicted_device_seconds=alone,
-        device_error_percent=100 * (alone / device_s - 1) if alone and device_s else None,
+        device_error_percent=off_percent(alone, device_s),
         checked=checked,
         **due.beside(machine),
     )
-
-
-def _best(samples: dict[str, tuple[float, ...]], planned: dict[str, float]) -> BestMethod:
-    """The fastest layout of a paged cache, measured and predicted; picked where the two measured alike."""
-    own = {layout: times for layout, times in samples.items() if layout != "contiguous"} or samples
-    fastest = min(own, key=lambda layout: median(own[layout]))
-    taken = min(own, key=lambda layout: planned[layout])
-    cost = median(own[taken]) / median(own[fastest]) - 1
-    return BestMethod(fastest, taken, taken == fastest or overlapping(own[taken], own[fastest]), 100 * cost)
 
 
 def beside_predictions(result: KvBenchResult, machine: Machine) -> list[KvCell]:
@@ -214,11 +208,6 @@ def beside_predictions(result: KvBenchResult, machine: Machine) -> list[KvCell]:
         checked = all(row.checked for row in cell.layouts)
         cells.append(_cell(machine, host, Blocks(cell.piece_bytes, count, 1, left), timings, checked))
     return cells
-
-
-def kv_result(run: Run[KvDevice], cells: Sequence[KvCell], alone: HostAlone | None) -> KvBenchResult:
-    """All that was measured, and how far the predictions are off."""
-    return KvBenchResult(cells=list(cells), errors=errors_of(cells), host=alone, **run.origin("bench kv"))
 
 
 def errors_of(cells: Sequence[KvCell]) -> KvErrors:

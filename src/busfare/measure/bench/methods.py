@@ -1,13 +1,29 @@
-"""`bench methods`: S16's whole program run with every migration method, five ranges each."""
+"""`bench methods`: S16's whole program run with every migration method, five ranges each, beside what `plan` says, the
+rankings of both, and S16's own figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from busfare.measure.bench.run import RANGES, MethodDevice, MethodRun, Run
-from busfare.measure.results import LeftOut
+from busfare.cost.ranges import range_beside, seconds_between
+from busfare.errors import InputError
+from busfare.measure.bench.results import (
+    Crossover,
+    MethodMeasured,
+    MethodsCell,
+    MethodsResult,
+    Published,
+    Situations,
+)
+from busfare.measure.bench.run import Run, best, off_percent, ranked
+from busfare.measure.device import GpuHost
 from busfare.measure.summary import median
+from busfare.node import Node
+from busfare.plan import Machine, Problem, plan
+from busfare.quantities import parse_count
 
 #: S16's four, then managed memory as it is meant to be used, and two that S16 leaves out.
 METHODS = ("pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched")
@@ -28,6 +44,29 @@ RUNS = 5
 BATCH = 16
 #: Cases that start after so many seconds are left out, and named.
 BUDGET_S, QUICK_S = 90.0, 15.0
+LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
+#: The five ranges of a run, in their order [S16 §4.1], and those of the GPU.
+RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
+GPU_RANGES = RANGES[1:4]
+#: GT 740, PCIe 2.0 x16 [S16 §4]: seconds over those of zero-copy, mean of its five sizes, in situation 1 (one access
+#: an element); in situation 2 (fifty) it names the best and the worst. `kernel_ratio`: the kernel's range in situation
+#: 2 over that in 1: 'about 20 times' for copies, 'at least 40' for zero-copy.
+PUBLISHED = Published(
+    "S16: Santos, Eler, Garcia, ITNG 2016; GT 740, PCIe 2.0 x16",
+    situation_1={"pageable": 1.3724, "pinned": 1.1940, "managed": 3.5657, "zero-copy": 1.0},
+    situation_2={"best": "pinned", "worst": "zero-copy"},
+    kernel_ratio={"pageable": 20.0, "pinned": 20.0, "zero-copy": 40.0},
+    bytes_per_second={
+        "pageable": {"h2d": 3.69e9, "d2h": 3.87e9},
+        "pinned": {"h2d": 6.68e9, "d2h": 6.697e9},
+        "zero-copy": {"kernel": 5.88e9},
+    },
+)
+#: What `plan` calls each method.
+_STRATEGIES = {"pageable": "explicit-pageable", "pinned": "explicit", "registered": "explicit", "batched": "explicit",
+               "managed": "managed", "managed-prefetch": "managed-prefetch", "zero-copy": "mapped"}  # fmt: skip
+#: Methods whose copies are calls of their own, which the host sees end.
+_COPYING = ("pinned", "registered", "batched", "managed-prefetch")
 
 
 @dataclass(frozen=True, order=True)
@@ -36,6 +75,35 @@ class Case:
 
     elements: int
     accesses: int
+
+
+@dataclass(frozen=True)
+class MethodRun:
+    """One run of a method: seconds of each range by the host's clock, and by events on the GPU where it has some."""
+
+    ranges: Mapping[str, float]
+    device: Mapping[str, float] = field(default_factory=dict)
+
+
+class MethodDevice(GpuHost, Protocol):
+    """Runs S16's program with a migration method."""
+
+    def start(self, method: str, most_elements: int) -> float:
+        """Makes the buffers of a method for up to so many ints, in place of the former ones; the seconds that took.
+
+        Raises UnavailableError where memory does not suffice or the method does not exist here.
+        """
+
+    def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
+        """So many runs after one that is not counted. Raises WrongDataError where a result was wrong."""
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        """Seconds of `h2d`, `kernel` and `d2h` by events on the GPU, in so many runs that are submitted before they
+        begin; none for a method that the host takes part in. Raises WrongDataError where a result was wrong.
+        """
+
+    def kernel_seconds(self, elements: int, accesses: int) -> float:
+        """The kernel alone, its data in device memory, by events on the GPU."""
 
 
 @dataclass(frozen=True)
@@ -117,21 +185,28 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
     return dict.fromkeys((Case(swept, a) for a in sweep), SWEEP_METHODS) | grid
 
 
-def run_methods(
-    run: Run[MethodDevice], largest: int, say: Callable[[str], None] = lambda line: None
-) -> Methods:
+def asked(quick: bool, virtual: str | None, largest: str) -> Callable[[Run[MethodDevice]], MethodsResult]:
+    """What measures vectors of up to `largest` ints. Raises InputError."""
+    ints = parse_count(largest)
+    if not LEAST_INTS <= ints <= MOST_INTS:
+        raise InputError(f"--largest {largest[:40]!r}: from {LEAST_INTS} to {MOST_INTS} ints")
+    return lambda run: methods_result(run, run_methods(run, int(ints)))
+
+
+def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
     """Measures every case, method by method, so that each method's buffers are made once."""
     device, found = run.device, Methods()
     chosen = cases(run.quick, largest)
     budget = QUICK_S if run.quick else BUDGET_S
-    say(f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each")
+    run.say(
+        f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each"
+    )
     # All methods at one size before the next size: what a budget leaves out are then the largest cases.
     blocks = [(size, method) for size in sorted({c.elements for c in chosen}) for method in METHODS]
     for n, (size, method) in enumerate(blocks):
         what = f"{method}, {size} ints"
         run.show(n / len(blocks), what)
-        if run.seconds > budget:
-            run.left_out.append(LeftOut(what, f"{budget:g} s had passed"))
+        if run.too_late(what, budget):
             continue
         with run.attempt(what):
             found.allocation_s[method] = device.start(method, size)
@@ -143,3 +218,175 @@ def run_methods(
                 held = tuple(device.held(case.elements, case.accesses, RUNS))
                 found.measured.append(Measured(case, method, runs, held))
     return found
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Seconds of the GPU's part (both ways and the kernel) of one method, by `plan`; and what the host's calls for it take
+    besides, as `probe` measured them.
+    """
+
+    seconds: float
+    by: str
+    calls_s: float
+
+
+def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Predicted]:
+    """What `plan` says of each method in a case, with the kernel's seconds alone, its data in device memory."""
+    bytes_, often = 4.0 * case.elements, float(case.accesses)
+    problem = Problem("multiply", bytes_, bytes_, kernel_s, memory="pageable", streams=1)
+    accessed = replace(problem, accesses_in=often, accesses_out=often)
+    planned = {p.strategy: p for p in plan(problem, machine).ranking}
+    # Mapped memory pays for every access; what is copied or migrates, for one.
+    planned |= {p.strategy: p for p in plan(accessed, machine).ranking if p.strategy == "mapped"}
+    return {
+        method: Predicted(planned[strategy].seconds, planned[strategy].by, _calls_s(machine.node, method))
+        for method, strategy in _STRATEGIES.items()
+        if strategy in planned
+    }
+
+
+def _calls_s(node: Node, method: str) -> float:
+    """What the host takes to submit a method's copies and kernel, and to see each of them end; where it was measured."""
+    launch, copy, ended = (
+        cost.call_s if (cost := node.call_cost(call)) else 0.0 for call in ("launch", "copy", "synchronise")
+    )
+    return (2 if method in _COPYING else 0) * (copy + ended) + launch + ended
+
+
+def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
+    """All that was measured, beside what is predicted of it."""
+    cases = sorted({m.case for m in methods.measured})
+    predicted = {case: predicted_of(case, methods.kernel_s[case], run.machine) for case in cases}
+    return MethodsResult(
+        cells=[_cell(run, methods, case, predicted[case]) for case in cases],
+        crossover=_crossover(methods, predicted),
+        normalised=Situations(*(_normalised(methods, accesses) for accesses in ACCESSES)),
+        kernel_ratio=_kernel_ratio(methods),
+        published=PUBLISHED,
+        allocation_seconds=methods.allocation_s,
+        **run.origin("methods", cases),
+    )
+
+
+def _cell(
+    run: Run[MethodDevice], methods: Methods, case: Case, predicted: Mapping[str, Predicted]
+) -> MethodsCell:
+    host_s = methods.host_s(case)
+    rows = [
+        _method(run, m, methods.gpu_samples(m), predicted.get(m.method), host_s)
+        for m in sorted(methods.of(case), key=methods.gpu_s)
+    ]
+    gpu = {row.method: row.gpu_samples_seconds for row in rows}
+    planned = {row.method: s for row in rows if (s := row.predicted_gpu_seconds) is not None}
+    whole = {row.method: s for row in rows if (s := row.predicted_seconds) is not None}
+    return MethodsCell(
+        elements=case.elements,
+        accesses=case.accesses,
+        bytes=4 * case.elements,
+        measured_kernel_seconds=methods.kernel_s[case],
+        measured_host_seconds=host_s,
+        methods=rows,
+        ranking=ranked(gpu, planned),
+        best=best(gpu, planned),
+        best_whole=best({row.method: row.runs_seconds for row in rows}, whole),
+    )
+
+
+def _method(
+    run: Run[MethodDevice], m: Measured, gpu_samples: list[float], planned: Predicted | None, host_s: float
+) -> MethodMeasured:
+    ranges, totals, gpu_s = m.ranges, m.totals_s, median(gpu_samples)
+    devices = [one.device for one in m.runs if one.device]
+    due: dict[str, Any] = {"predicted_seconds": None, "predicted_by": None, "error_percent": None}
+    due |= seconds_between(None, None, None, "not predicted")
+    if planned is not None:
+        # The GPU's part and the calls are predicted, the processor's part is measured.
+        rest = planned.calls_s + host_s
+        due = range_beside("", planned.seconds, run.machine.node, m.method)
+        due |= {key: rest + due[key] for key in ("low_seconds", "high_seconds") if due[key] is not None}
+        due |= {
+            "predicted_seconds": planned.seconds + rest,
+            "predicted_calls_seconds": planned.calls_s,
+            "predicted_gpu_seconds": planned.seconds,
+            "predicted_by": planned.by,
+            "error_percent": off_percent(planned.seconds + rest, sum(ranges.values())),
+            "gpu_error_percent": off_percent(planned.seconds, gpu_s),
+        }
+    return MethodMeasured(
+        method=m.method,
+        measured_seconds=sum(ranges.values()),
+        measured_mean_seconds=sum(totals) / len(totals),
+        measured_ranges_seconds=ranges,
+        measured_device_seconds={
+            name: sum(d[name] for d in devices) / len(devices) for name in (devices[0] if devices else ())
+        },
+        runs_seconds=totals,
+        spread=(max(totals) - min(totals)) / median(totals),
+        measured_gpu_seconds=gpu_s,
+        gpu_samples_seconds=gpu_samples,
+        measured_held_seconds=[dict(one) for one in m.held],
+        checked=not run.device.virtual,
+        **due,
+    )
+
+
+def _crossover(methods: Methods, predicted: Mapping[Case, Mapping[str, Predicted]]) -> Crossover | None:
+    """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
+    both = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
+    if not both:
+        return None
+    sizes = [case.elements for case in both]
+    elements = max(sizes, key=lambda n: (sizes.count(n), n))
+    swept = sorted(case for case in both if case.elements == elements)
+    accesses = [case.accesses for case in swept]
+    # Both initialise and sum pinned memory: that part would only add its noise.
+    measured = {
+        name: [methods.gpu_s(m) for case in swept for m in methods.of(case) if m.method == name]
+        for name in SWEEP_METHODS
+    }
+    planned = {name: [predicted[case][name].seconds for case in swept] for name in SWEEP_METHODS}
+    here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, planned))
+    factor = max(here / there, there / here) if here and there else None
+    return Crossover(elements, [float(a) for a in accesses], measured, planned, here, there, factor)
+
+
+def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Sequence[float]) -> float | None:
+    """From how many accesses an element on pinned copies are faster: along a line between the accesses that were run.
+
+    `accesses` rise; the others are seconds. None where zero-copy is faster to the end; 1 where it never is.
+    """
+    before: tuple[float, float] | None = None
+    for number, one, other in zip(accesses, zero_copy, pinned, strict=True):
+        lead = one - other
+        if lead > 0:
+            if before is None:
+                return float(number)
+            return before[0] + (number - before[0]) * -before[1] / (lead - before[1])
+        before = (number, lead)
+    return None
+
+
+def _normalised(methods: Methods, accesses: int) -> dict[str, float]:
+    """Seconds over those of zero-copy, mean of S16's sizes that were run; means of the runs, as there; by method."""
+    found = [{m.method: m.mean_s for m in methods.of(Case(n, accesses))} for n in ELEMENTS]
+    return _ratios([(own, dict.fromkeys(own, own["zero-copy"])) for own in found if "zero-copy" in own])
+
+
+def _kernel_ratio(methods: Methods) -> dict[str, float]:
+    """The kernel's range with fifty accesses over that with one, mean of S16's sizes; by method."""
+    few, many = (
+        [{m.method: m.ranges["kernel"] for m in methods.of(Case(n, accesses))} for n in ELEMENTS]
+        for accesses in ACCESSES
+    )
+    return _ratios(list(zip(many, few, strict=True)))
+
+
+def _ratios(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> dict[str, float]:
+    """The mean of the first over the second of each pair, by method."""
+    shares: dict[str, list[float]] = {}
+    for over, under in pairs:
+        for method, seconds in over.items():
+            if under.get(method):
+                shares.setdefault(method, []).append(seconds / under[method])
+    return {method: sum(own) / len(own) for method, own in shares.items()}

@@ -1,5 +1,5 @@
-"""A kernel on a grid of levels, and a strategy as the operations that a program issues, in their order, with their streams
-and what they wait for.
+"""A kernel on a grid of levels; a strategy as the operations that a program issues, in their order, with their streams and
+what they wait for; and what runs such programs.
 
 The same program is run on a GPU, on a virtual node, and, in the tests, on plain arrays.
 """
@@ -10,9 +10,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Protocol
 
 from busfare.measure.bench.kernel import Kernel
+from busfare.measure.device import GpuHost
+from busfare.node.arrays import FloatArray
 
 ELEMENT_BYTES = 8
 #: Chunks within a level start at multiples of so many elements: 256 bytes, as allocators give.
@@ -240,3 +242,66 @@ def link_alone(work: Work, kind: Literal["h2d", "d2h"] | None = None) -> Program
     if kind is not None:
         return Program("link", 1, tuple(_copies(work, kind)))
     return Program("link", 2, (*_copies(work, "h2d"), *_copies(work, "d2h", 1)))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one program. `device_s`: from its first operation's start to its last one's end, by events on the
+    GPU; `held`: everything was submitted before it began. `host_s`: from the first call until everything is done, by
+    the host's clock, nothing held. `ends_s`: of each sample, when each stream ended, for one GPU's programs of a few.
+    """
+
+    device_s: tuple[float, ...] = ()
+    host_s: tuple[float, ...] = ()
+    held: bool = True
+    ends_s: tuple[tuple[float, ...], ...] = ()
+
+    def __add__(self, later: Timing) -> Timing:
+        held = self.held and later.held
+        return Timing(
+            self.device_s + later.device_s, self.host_s + later.host_s, held, self.ends_s + later.ends_s
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Results beside their reference: how many elements are wrong, the largest error over what is allowed among the
+    others, and the place of the first wrong one in its array.
+    """
+
+    wrong: int
+    worst: float
+    first: int | None = None
+
+
+class StrategyDevice(GpuHost, Protocol):
+    """Runs programs on one kernel's arrays at a time."""
+
+    def load(self, work: Work) -> None:
+        """Makes the arrays and the kernel of `work` in place of the former ones.
+
+        Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile.
+        """
+
+    def inputs(self) -> list[FloatArray]:
+        """The host's input arrays, to be filled; none where nothing is computed (a virtual node)."""
+
+    def outputs(self) -> list[FloatArray]:
+        """The host's output arrays; none where nothing is computed."""
+
+    def clear(self) -> None:
+        """Overwrites all device arrays and the host's outputs with NaN: what no version could have left."""
+
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        """From here on `compare` holds the host's outputs against `arrays`: an element may differ by `relative` of the
+        reference and by its array's slack. Raises UnavailableError where the device has no room for them.
+        """
+
+    def compare(self) -> Compared:
+        """The host's outputs beside what was expected."""
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        """Runs a program a GPU, all at once, so many times; then `by_host` times without holding it, for the host's clock.
+
+        Raises UnavailableError where it cannot be run here.
+        """

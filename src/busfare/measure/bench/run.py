@@ -1,121 +1,27 @@
-"""What a machine, real or virtual, must be able to do to be benchmarked; and one run of a benchmark on it: predicted for
-what, how long it may take, and what became of it.
-"""
+"""A benchmark from its options to its result: on this machine's GPUs or a virtual node, beside what is predicted of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from importlib import import_module
+from typing import Any, Generic, TypeVar
 
-from busfare.measure.bench.program import Program, Work
-from busfare.measure.device import GpuHost, UnavailableError, WrongDataError, command_line
-from busfare.measure.results import LeftOut, Target
+from busfare.errors import BusfareError
+from busfare.measure.bench.results import Benched, BestMethod, Ranking, Target
+from busfare.measure.device import GpuHost, UnavailableError, WrongDataError, command_line, gpu_count
+from busfare.measure.results import LeftOut
 from busfare.measure.run import LOG_EVERY_S, Progress
 from busfare.measure.soundness import disturbances
-from busfare.node.arrays import FloatArray
-from busfare.plan import Machine
-
-#: The five ranges of a run, in their order [S16 §4.1].
-RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of one program. `device_s`: from its first operation's start to its last one's end, by events on the
-    GPU; `held`: everything was submitted before it began. `host_s`: from the first call until everything is done, by
-    the host's clock, nothing held. `ends_s`: of each sample, when each stream ended, for one GPU's programs of a few.
-    """
-
-    device_s: tuple[float, ...] = ()
-    host_s: tuple[float, ...] = ()
-    held: bool = True
-    ends_s: tuple[tuple[float, ...], ...] = ()
-
-    def __add__(self, later: Timing) -> Timing:
-        held = self.held and later.held
-        return Timing(
-            self.device_s + later.device_s, self.host_s + later.host_s, held, self.ends_s + later.ends_s
-        )
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Results beside their reference: how many elements are wrong, the largest error over what is allowed among the
-    others, and the place of the first wrong one in its array.
-    """
-
-    wrong: int
-    worst: float
-    first: int | None = None
-
-
-@dataclass(frozen=True)
-class MethodRun:
-    """One run of a method: seconds of each range by the host's clock, and by events on the GPU where it has some."""
-
-    ranges: Mapping[str, float]
-    device: Mapping[str, float] = field(default_factory=dict)
-
-
-class StrategyDevice(GpuHost, Protocol):
-    """Runs programs on one kernel's arrays at a time."""
-
-    def load(self, work: Work) -> None:
-        """Makes the arrays and the kernel of `work` in place of the former ones.
-
-        Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile.
-        """
-
-    def inputs(self) -> list[FloatArray]:
-        """The host's input arrays, to be filled; none where nothing is computed (a virtual node)."""
-
-    def outputs(self) -> list[FloatArray]:
-        """The host's output arrays; none where nothing is computed."""
-
-    def clear(self) -> None:
-        """Overwrites all device arrays and the host's outputs with NaN: what no version could have left."""
-
-    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
-        """From here on `compare` holds the host's outputs against `arrays`: an element may differ by `relative` of the
-        reference and by its array's slack. Raises UnavailableError where the device has no room for them.
-        """
-
-    def compare(self) -> Compared:
-        """The host's outputs beside what was expected."""
-
-    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        """Runs a program a GPU, all at once, so many times; then `by_host` times without holding it, for the host's clock.
-
-        Raises UnavailableError where it cannot be run here.
-        """
-
-
-class MethodDevice(GpuHost, Protocol):
-    """Runs S16's program with a migration method."""
-
-    def start(self, method: str, most_elements: int) -> float:
-        """Makes the buffers of a method for up to so many ints, in place of the former ones; the seconds that took.
-
-        Raises UnavailableError where memory does not suffice or the method does not exist here.
-        """
-
-    def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
-        """So many runs after one that is not counted. Raises WrongDataError where a result was wrong."""
-
-    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
-        """Seconds of `h2d`, `kernel` and `d2h` by events on the GPU, in so many runs that are submitted before they
-        begin; none for a method that the host takes part in. Raises WrongDataError where a result was wrong.
-        """
-
-    def kernel_seconds(self, elements: int, accesses: int) -> float:
-        """The kernel alone, its data in device memory, by events on the GPU."""
-
+from busfare.measure.summary import median, overlapping
+from busfare.node import load_node
+from busfare.plan import Machine, machine_of
 
 Host = TypeVar("Host", bound=GpuHost)
+Say = Callable[[str], None]
 
 
 @dataclass
@@ -127,6 +33,7 @@ class Run(Generic[Host]):
     quick: bool = False
     source: str = ""
     progress: Progress | None = None
+    say: Say = lambda line: None
     left_out: list[LeftOut] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -161,14 +68,23 @@ class Run(Generic[Host]):
         except (UnavailableError, WrongDataError) as error:
             self.left_out.append(LeftOut(case, str(error)))
 
-    def origin(self, command: str) -> dict[str, Any]:
-        """What every benchmark says of itself, once it is done."""
+    def too_late(self, case: str, budget_s: float) -> bool:
+        """Whether the budget is spent: then the case is left out."""
+        if late := self.seconds > budget_s:
+            self.left_out.append(LeftOut(case, f"{budget_s:g} s had passed"))
+        return late
+
+    def origin(self, command: str, measured: Sequence[object]) -> dict[str, Any]:
+        """What every benchmark says of itself, once it is done. Raises BusfareError where nothing was `measured`."""
+        if not measured:
+            reasons = sorted({row.why for row in self.left_out})
+            raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
         seconds, facts, node = self.seconds, self.device.facts(), self.machine.node
         self._log()
         return {
             "virtual": self.device.virtual,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": command_line(command),
+            "command": command_line(f"bench {command}"),
             "quick": self.quick,
             "gpu": facts["gpus"][0]["name"],
             "driver": facts.get("driver"),
@@ -179,3 +95,75 @@ class Run(Generic[Host]):
             "seconds": seconds,
             "facts": facts,
         }
+
+
+def bench(
+    benchmark: str, node: str | None, quick: bool, virtual: str | None, progress: Progress | None, say: Say,
+    **options: Any,
+) -> Benched:  # fmt: skip
+    """The result of a benchmark by its name, with the options of its own. It is predicted for the node that is named, else
+    for what a quick probe of this machine finds. Raises InputError, and NoGpuError where there is no GPU.
+    """
+    # What runs it comes first: options are refused before a GPU is looked for.
+    measure = import_module(f"busfare.measure.bench.{benchmark}").asked(quick, virtual, **options)
+    with closing(_device(benchmark, virtual)) as device:
+        if node is not None:
+            machine, source = machine_of(load_node(node)), "given with --node"
+        else:
+            say("no --node: this machine is probed first (10 s a GPU)")
+            machine, source = _probed(virtual, progress), "probed just before (--quick)"
+        result: Benched = measure(Run(device, machine, quick, source, progress, say))
+        return result
+
+
+def _device(benchmark: str, virtual: str | None) -> Any:
+    """What runs it: this machine's GPUs, or a virtual node."""
+    if virtual is not None:
+        played = import_module("busfare.measure.bench.virtual")
+        return getattr(played, f"Virtual{benchmark.title()}")(load_node(virtual))
+    count = gpu_count(f"bench {benchmark}")
+    module = import_module(f"busfare.measure.cuda.{benchmark}")
+    return getattr(module, f"Cuda{benchmark.title()}")(count)
+
+
+def _probed(virtual: str | None, progress: Progress | None) -> Machine:
+    from busfare.measure import probe
+
+    with closing(probe.open_device(virtual)) as device:
+        # Only the first GPU is predicted for.
+        return machine_of(
+            probe.evaluated(*probe.measured(device, True, progress, gpus=(0,), only="copies")).node
+        )
+
+
+def off_percent(predicted: float | None, measured: float | None) -> float | None:
+    """How far a prediction is off, in percent of what was measured; None where either lacks."""
+    return 100 * (predicted / measured - 1) if predicted is not None and measured else None
+
+
+def ranked(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> Ranking:
+    """Ways to do one thing in the order that was measured (that of `samples`), and predicted.
+
+    `wrong`: pairs, the faster one first, that measured apart from each other and were predicted the other way round. Those
+    whose intervals overlap measured alike; pinned, registered and batched are predicted alike.
+    """
+    order = sorted((m for m in samples if m in planned), key=lambda m: median(samples[m]))
+    wrong = [
+        [one, other]
+        for n, one in enumerate(order)
+        for other in order[n + 1 :]
+        if planned[one] > planned[other] and not overlapping(samples[one], samples[other])
+    ]
+    return Ranking(list(samples), sorted(planned, key=planned.__getitem__), wrong)
+
+
+def best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> BestMethod:
+    """The fastest way, measured and predicted; picked where the two measured alike, or are predicted alike."""
+    seconds = {method: median(own) for method, own in samples.items()}
+    fastest = min(seconds, key=seconds.__getitem__)
+    if not planned:
+        return BestMethod(fastest, None, False, None)
+    # Of those that are predicted alike, the one that is the fastest stands for all.
+    taken = min(planned, key=lambda method: (planned[method], seconds[method]))
+    picked = taken == fastest or overlapping(samples[taken], samples[fastest])
+    return BestMethod(fastest, taken, picked, 100 * (seconds[taken] / seconds[fastest] - 1))

@@ -8,27 +8,28 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Literal
 
 from busfare.cost.ranges import range_beside
+from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.kernel import KERNELS
+from busfare.measure.bench.kernel import KERNELS, RELATIVE, expected, fill, slacks, user_kernel
 from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
-from busfare.measure.bench.program import Program, Work
-from busfare.measure.bench.reference import RELATIVE, expected, fill, slacks
-from busfare.measure.bench.run import Run, StrategyDevice, Timing
-from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.measure.raw import QUIETEST_ONE_IN
-from busfare.measure.results import (
+from busfare.measure.bench.program import Program, StrategyDevice, Timing, Work
+from busfare.measure.bench.results import (
     BestStrategy,
     BestStreams,
     ByChunks,
     Fastest,
-    LeftOut,
     LinkOrKernel,
+    StrategiesResult,
     StrategyCell,
     Version,
 )
+from busfare.measure.bench.run import Run, off_percent
+from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.raw import QUIETEST_ONE_IN
 from busfare.measure.run import Progress
 from busfare.measure.summary import fastest_part, interval, median, overlapping
 
@@ -67,8 +68,8 @@ QUICK_SWEEP = (1, 8, 42, 128)
 LEAST_MOMENTS, MOST_MOMENTS = 4, 8
 #: At each moment it runs about so long, so many times at least and at most; by the host's clock so often in all.
 MOMENT_S, LEAST_RUNS, MOST_RUNS, BY_HOST = 0.01, 5, 25, 3
-#: Pinned host memory that one cell may take.
-MOST_HOST_BYTES = 4 << 30
+#: Pinned host memory that one cell may take; levels, and elements of one, of a kernel of the user's own.
+MOST_HOST_BYTES, MOST_LEVELS, MOST_LEVEL = 4 << 30, 4096, 1 << 28
 #: What moves data both ways at once, for longer than this: such copies live on the host's memory, which other programs
 #: slow for most of a run, but not for every millisecond of it.
 _BOTH_WAYS = frozenset(("mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu"))
@@ -254,7 +255,7 @@ class Measuring:
             held=timing.held,
             predicted_seconds=due.seconds if due else None,
             predicted_by=due.by if due else None,
-            error_percent=100 * (due.seconds / seconds - 1) if due else None,
+            error_percent=off_percent(due.seconds if due else None, seconds),
             checked=timed.error_share is not None,
             error_share=timed.error_share,
             **range_beside(timed.strategy, known, self.run.machine.node),
@@ -272,7 +273,7 @@ class Measuring:
             return next((v for v in versions if (v.strategy, v.streams) == (strategy, streams)), None)
 
         def cost_percent(taken: Version | None, best: Version) -> float | None:
-            return 100 * (taken.measured_seconds / best.measured_seconds - 1) if taken else None
+            return off_percent(taken.measured_seconds if taken else None, best.measured_seconds)
 
         work, planned, number = self.work, predicted.best, predicted.best_number("streams")
         best, streams = fastest(STRATEGIES), fastest(("streams",))
@@ -321,19 +322,40 @@ class Measuring:
         )
 
 
-def run_cells(
-    run: Run[StrategyDevice], works: Sequence[Work], say: Callable[[str], None] = lambda line: None
-) -> list[StrategyCell]:
-    """Measures `works`, beside what is predicted of them; `say` is told what is about to be run."""
+def asked(
+    quick: bool, virtual: str | None, kernel: Path | None = None, inputs: int = 1, outputs: int = 1,
+    function: str | None = None, levels: int = 42, level: int = 1 << 20,
+) -> Callable[[Run[StrategyDevice]], StrategiesResult]:  # fmt: skip
+    """What runs all strategies on `kernel`, a file of the user's own with so many arrays of `levels` times `level` doubles,
+    or on ours. Raises InputError.
+    """
+    works = QUICK_CELLS if quick else CELLS
+    if kernel is not None:
+        works = (Work(user_kernel(kernel, inputs, outputs, function), levels, level),)
+        limits = (("--levels", levels, MOST_LEVELS), ("--level-elements", level, MOST_LEVEL))
+        for option, number, most in limits:
+            if not 1 <= number <= most:
+                raise InputError(f"{option} {number}: from 1 to {most}")
+        if virtual is not None:
+            raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
+
+    def measured(run: Run[StrategyDevice]) -> StrategiesResult:
+        found = run_cells(run, works)
+        return StrategiesResult(cells=found, **run.origin("strategies", found))
+
+    return measured
+
+
+def run_cells(run: Run[StrategyDevice], works: Sequence[Work]) -> list[StrategyCell]:
+    """Measures `works`, beside what is predicted of them."""
     cells: list[StrategyCell] = []
     order = random.Random(0)
     budget = QUICK_S if run.quick else BUDGET_S
     for n, work in enumerate(works):
         spent = run.seconds
-        if spent > budget:
-            run.left_out.append(LeftOut(work.name, f"{budget:g} s had passed; run it by itself"))
+        if run.too_late(work.name, budget):
             continue
-        say(f"{work.name}: {work.h2d_bytes / 1e6:,.1f} MB in, {work.d2h_bytes / 1e6:,.1f} MB out")
+        run.say(f"{work.name}: {work.h2d_bytes / 1e6:,.1f} MB in, {work.d2h_bytes / 1e6:,.1f} MB out")
 
         def shown(share: float, what: str, n: int = n, work: Work = work) -> None:
             run.show((n + share) / len(works), f"{work.name} {what}")

@@ -8,19 +8,18 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from busfare.measure.bench.kv import NO_HOST, PACKED, KvTiming
-from busfare.measure.bench.methods import HELD
+from busfare.measure.bench.methods import GPU_RANGES, HELD, MethodRun
 from busfare.measure.bench.offload import Network
-from busfare.measure.bench.program import ELEMENT_BYTES, Operation, Program, Work
-from busfare.measure.bench.run import Compared, MethodRun, Timing
+from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
+from busfare.measure.bench.results import HostAlone
 from busfare.measure.cases import HOST_DIRECTIONS
 from busfare.measure.device import UnavailableError
-from busfare.measure.kv_results import HostAlone
 from busfare.measure.virtual import VirtualDevice
 from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray
-from busfare.plan import machine_of
+from busfare.plan import Machine, machine_of
 from busfare.plan.offload.kv import Blocks, Layout, fetch, host_of
-from busfare.plan.offload.schedule import Layers, Schedule, program_of
+from busfare.plan.offload.schedule import Schedule, program_of
 from busfare.timeline import program as timeline
 
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
@@ -139,14 +138,14 @@ class VirtualMethods(_Played):
         made = []
         for _ in range(runs):
             ranges = {name: noisy(seconds) if seconds else 0.0 for name, seconds in true.items()}
-            made.append(MethodRun(ranges, {name: ranges[name] for name in ("h2d", "kernel", "d2h")}))
+            made.append(MethodRun(ranges, {name: ranges[name] for name in GPU_RANGES}))
         return made
 
     def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
         if self._method not in HELD:
             return []
         true, noisy = self._seconds(elements, accesses), self._device.noisy
-        return [{name: noisy(true[name]) for name in ("h2d", "kernel", "d2h")} for _ in range(runs)]
+        return [{name: noisy(true[name]) for name in GPU_RANGES} for _ in range(runs)]
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         # What follows the first access is served by the cache.
@@ -185,12 +184,11 @@ class VirtualOffload(_Played):
     def load(self, network: Network, memory: str) -> None:
         self._network = network
 
-    def layer_seconds(self, tokens: int, repeats: int) -> list[float]:
+    def layer_seconds(self, tokens: int, repeats: int, machine: Machine) -> list[float]:
         return [self._device.noisy(self._layer_s(tokens)) for _ in range(repeats)]
 
-    def passes(self, schedule: Schedule, tokens: int, repeats: int) -> list[float]:
-        network = self._network
-        layers = Layers.alike(network.layers, network.layer_bytes, self._layer_s(tokens))
+    def passes(self, schedule: Schedule, tokens: int, repeats: int, machine: Machine) -> list[float]:
+        layers = self._network.taking(self._layer_s(tokens))
         played = program_of(layers, schedule, self._machine).play().seconds
         return [self._device.noisy(played) for _ in range(repeats)]
 

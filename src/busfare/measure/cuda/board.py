@@ -1,16 +1,32 @@
-"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used."""
+"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used; and what every
+benchmark on the first one has.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from busfare.measure.cuda.driver import LONG, POINTER, Buffer, Module, allocate, checked, driver
+from busfare.measure.cuda.driver import (
+    LONG,
+    POINTER,
+    WORD,
+    Buffer,
+    Module,
+    allocate,
+    checked,
+    download,
+    driver,
+    finish,
+    source_of,
+    synchronise,
+    view,
+)
+from busfare.measure.cuda.facts import CudaHost, roomy_bytes
 from busfare.measure.cuda.timing import Flags
 from busfare.measure.device import UnavailableError, WrongDataError
 
@@ -24,10 +40,22 @@ _ENDS, _PAGE = 1 << 16, 1 << 12
 _LONG, _COMPARERS = 1 << 24, 8
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_KERNELS = ("block", "fill", "poison", "check", "differ", "read16", "copy16", "stream16", "nothing")
+#: Kernels by the ctypes of their arguments.
+_KERNELS = {
+    "block": (POINTER, POINTER, LONG),
+    **dict.fromkeys(("fill", "poison"), (POINTER, LONG, LONG, LONG)),
+    "check": (POINTER, LONG, LONG, LONG, POINTER),
+    "differ": (POINTER, POINTER, LONG, ctypes.c_double, ctypes.c_double, POINTER),
+    **dict.fromkeys(("read16", "copy16"), (POINTER, POINTER, LONG)),
+    "stream16": (POINTER, LONG, POINTER, LONG, WORD),
+    "nothing": (),
+}
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-_DEFAULT = driver.CUevent_flags.CU_EVENT_DEFAULT.value
+_TIMED = driver.CUevent_flags.CU_EVENT_DEFAULT.value
+_UNTIMED = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
 _ATTRIBUTE = driver.CUdevice_attribute
+#: Of the host's and the GPU's free memory a benchmark takes at most these shares.
+_OF_HOST, _OF_GPU = 0.4, 0.8
 
 
 class Board:
@@ -44,12 +72,11 @@ class Board:
             self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
         self.multiprocessors = self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_text("utf-8")
-        self.kernels = Module(source, "kernels.cu", self.capability, _KERNELS)
+        self.kernels = Module(source_of("kernels.cu"), "kernels.cu", self.capability, _KERNELS)
         self.flags = Flags(self.kernels)
         self._buffers: dict[tuple[str, str], Buffer] = {}
         self._streams: list[Any] = []
-        self._events: list[Any] = []
+        self._events: dict[int, list[Any]] = {_TIMED: [], _UNTIMED: []}
         self._wrong = allocate("device", 8)
 
     def enter(self) -> None:
@@ -65,19 +92,26 @@ class Board:
             self._streams.append(checked(driver.cuStreamCreate(_NON_BLOCKING), "cuStreamCreate"))
         return self._streams[:count]
 
-    def events(self, count: int) -> list[Any]:
+    def events(self, count: int, kind: int = _TIMED) -> list[Any]:
         """`count` events that hold a time."""
-        while len(self._events) < count:
-            self._events.append(checked(driver.cuEventCreate(_DEFAULT), "cuEventCreate"))
-        return self._events[:count]
+        made = self._events[kind]
+        while len(made) < count:
+            made.append(checked(driver.cuEventCreate(kind), "cuEventCreate"))
+        return made[:count]
 
-    def launch_wide(self, name: str, stream: Any, values: Sequence[Any], kinds: Sequence[Any]) -> None:
+    def marks(self, count: int) -> list[Any]:
+        """`count` events that hold none: what only orders work costs less so."""
+        return self.events(count, _UNTIMED)
+
+    def launch_wide(self, name: str, stream: Any, *values: Any) -> None:
         """Launches a kernel of ours on the whole GPU."""
-        self.kernels.launch(name, stream, values, kinds, 4 * self.multiprocessors, 256)
+        self.kernels.launch(name, stream, values, 4 * self.multiprocessors, 256)
 
-    def on_bytes(self, name: str, stream: Any, address: int, *sizes: int) -> None:
-        """The same of a kernel of (pointer, sizes …)."""
-        self.launch_wide(name, stream, (address, *sizes), (POINTER, *(LONG for _ in sizes)))
+    def to_its_end(self, name: str, *values: Any) -> None:
+        """The same, and waits."""
+        (stream,) = self.streams(1)
+        self.launch_wide(name, stream, *values)
+        synchronise(stream)
 
     def most(self, kind: str) -> int:
         """The largest buffer of a kind that is made here."""
@@ -104,18 +138,18 @@ class Board:
             filled = self.buffer("device", "source", made.size)
             checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
         else:
-            self._on_bytes("fill", made.address, made.size, made.size, made.size)
+            self.to_its_end("fill", made.address, made.size, made.size, made.size)
 
     def poison(self, kind: str, size: int, row: int, pitch: int) -> None:
         """Overwrites a target of rows of `row` bytes, `pitch` apart, with what no copy could have left."""
         at = self.buffer(kind, "target", size // row * pitch)
         if kind == "pageable":
-            target, pattern = _view(at, size), _view(self._pattern(), size)
+            target, pattern = view(at, size), view(self._pattern(), size)
             # A byte a page beyond the ends: inverting gigabytes before each visit would cost more than it shows.
             for part in (slice(0, _ENDS), slice(-_ENDS, None), slice(None, None, _PAGE)):
                 np.invert(pattern[part], out=target[part])
         else:
-            self._on_bytes("poison", at, size, row, pitch)
+            self.to_its_end("poison", at, size, row, pitch)
 
     def check(self, kind: str, size: int, row: int, pitch: int) -> None:
         """Raises WrongDataError where a target does not hold the pattern."""
@@ -123,21 +157,17 @@ class Board:
         if kind == "pageable":
             wrong = _differences(at, self._pattern(), size)
         else:
-            checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
-            self._on_bytes("check", at, size, row, pitch, self._wrong.address)
-            answer = bytearray(8)
-            checked(driver.cuMemcpyDtoH(answer, self._wrong.address, 8), "cuMemcpyDtoH")
-            wrong = int.from_bytes(answer, "little")
+            wrong = self.counted(lambda found: self.to_its_end("check", at, size, row, pitch, found))
         if wrong:
             raise WrongDataError(
                 f"data arrived changed in {kind} memory ({wrong} places of {size} bytes); the link is not sound"
             )
 
-    def _on_bytes(self, name: str, address: int, *sizes: int) -> None:
-        """Runs a kernel of (pointer, sizes …) to its end."""
-        stream = self.streams(1)[0]
-        self.on_bytes(name, stream, address, *sizes)
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+    def counted(self, count: Callable[[int], None]) -> int:
+        """The number that kernels add up, once they are done, at the address that `count` is given."""
+        checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
+        count(self._wrong.address)
+        return int.from_bytes(download(self._wrong.address, 8), "little")
 
     def _pattern(self) -> int:
         """A host copy of the pattern that a processor reads fast."""
@@ -151,7 +181,7 @@ class Board:
         self.flags.close()
         for stream in self._streams:
             checked(driver.cuStreamDestroy(stream), "cuStreamDestroy")
-        for event in self._events:
+        for event in (*self._events[_TIMED], *self._events[_UNTIMED]):
             checked(driver.cuEventDestroy(event), "cuEventDestroy")
         checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
 
@@ -170,5 +200,72 @@ def _differences(at: int, other: int, size: int) -> int:
         return sum(pool.map(compare, range(0, size, step)))
 
 
-def _view(address: int, size: int) -> np.ndarray:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+def require_room(on_host: float, on_gpu: float) -> None:
+    """Raises UnavailableError where so many bytes are too much of what the host or the current GPU has free."""
+    free, _ = checked(driver.cuMemGetInfo(), "cuMemGetInfo")
+    # `roomy_bytes` is an eighth of the memory that there is.
+    for what, bytes_, most in (
+        ("host", on_host, _OF_HOST * 8 * roomy_bytes()),
+        ("GPU", on_gpu, _OF_GPU * free),
+    ):
+        if bytes_ > most:
+            raise UnavailableError(
+                f"{bytes_:.0f} bytes are more than the {most:.0f} of the {what}'s memory to be had"
+            )
+
+
+class FirstGpu(CudaHost):
+    """What benchmarks on the first GPU have: its board and their own kernels, made when first used; and memory by name."""
+
+    #: Of bench.cu, by the ctypes of their arguments.
+    KERNELS: ClassVar[Mapping[str, Sequence[Any]]]
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__(gpus)
+        self._board: Board | None = None
+        self.buffers: dict[str, Buffer] = {}
+
+    @property
+    def board(self) -> Board:
+        """The GPU, its context current."""
+        if self._board is None:
+            board = Board(0)
+            self._module = Module(source_of("bench.cu"), "bench.cu", board.capability, self.KERNELS)
+            self._board = board
+            self.warm_up()
+            finish()
+        self._board.enter()
+        return self._board
+
+    def warm_up(self) -> None:
+        """Launches on nothing what is launched behind the blocking kernel: loaded late it would wait for that kernel, which
+        waits for it.
+        """
+
+    def take(self, **wanted: tuple[str, int]) -> None:
+        """Memory by name, of a kind and so many bytes, in place of the former. Raises UnavailableError."""
+        self.give()
+        try:
+            for name, (kind, size) in wanted.items():
+                self.buffers[name] = allocate(kind, size)
+        except BaseException:
+            self.give()
+            raise
+
+    def at(self, name: str) -> int:
+        """The address of a buffer."""
+        return self.buffers[name].address
+
+    def give(self) -> None:
+        """Gives the memory back."""
+        for buffer in self.buffers.values():
+            buffer.free()
+        self.buffers.clear()
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.enter()
+            self.give()
+            self._module.unload()
+            self._board.close()
+            self._board = None

@@ -1,36 +1,251 @@
-"""A machine with NVIDIA GPUs, measured through the driver API: copies as `copies` has them; and here what has no source and
-target, single calls and managed memory on its way to the other side.
+"""A machine with NVIDIA GPUs, measured through the driver API: how each mode of a case is issued and timed, a small function
+a mode. Copies have ends: a source and a target; calls, and managed memory on its way to the other side, have none.
 """
 
 from __future__ import annotations
 
-import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from busfare.measure.cases import Case, Samples
-from busfare.measure.collectives import kind_of
-from busfare.measure.cuda import facts
+from busfare.measure.cases import Case, Direction, Samples
 from busfare.measure.cuda.board import MOST_BYTES, Board
-from busfare.measure.cuda.copies import COPIES, Ends, copies
 from busfare.measure.cuda.driver import (
-    LONG,
-    POINTER,
-    CudaError,
     allocate,
+    batched,
     checked,
+    copy_of,
     driver,
     prefer_gpu,
     prefetch,
+    record,
     register,
+    seconds,
+    synchronise,
+    view,
+    wait,
 )
+from busfare.measure.cuda.facts import CudaHost, roomy_bytes
 from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.cuda.rates import RATES
-from busfare.measure.cuda.timing import record, sampled, seconds
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, captured, sampled
 from busfare.measure.device import UnavailableError
+from busfare.measure.kernels import kind_of
+
+#: Chunks start at multiples of this, as allocators give them, so that no two share a line.
+_STEP = 256
+#: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; of longer ones the first
+#: takes what the third does.
+_CACHE_FILLS, _CACHE_BYTES = 2, 1 << 26
+#: A pass of the kernel beside a copy: short enough to wait for its end, long enough to fill the link; and its start.
+_TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
+
+
+class Ends:
+    """Where a case's data come from and go to: addresses, the target's kind of memory and GPU, and the bytes from one
+    chunk or row to the next. And what issues their copies: `one` chunk, the `train` of all behind each other in the first
+    of the streams, and the `lead_in`, a short one of the same direction.
+    """
+
+    def __init__(self, case: Case, board: Board, peer: Board | None = None) -> None:
+        """Raises UnavailableError where memory does not suffice."""
+        self._case, self._here = case, board
+        if case.mode in ("plane", "block"):
+            self.pitch = 2 * case.bytes
+        else:
+            self.pitch = case.bytes if case.count == 1 else -(-case.bytes // _STEP) * _STEP
+        host = "pinned" if case.memory == "mapped" else case.memory
+        kinds = {"h2d": (host, "device"), "d2h": ("device", host)}
+        source, self.target_kind = kinds.get(case.direction, ("device", "device"))
+        if case.mode == "kernel-both":
+            source = self.target_kind = "pinned"
+        self.source = board.buffer(source, "source", case.count * self.pitch)
+        self.board = peer or board
+        self.board.enter()
+        self.target = self.board.buffer(self.target_kind, "target", case.count * self.pitch)
+        board.enter()
+        self.one = self._copier(case.bytes)
+        self.lead_in = partial(self._copier(min(case.bytes, LEAD_IN_BYTES)), 0)
+
+    def train(self, streams: Sequence[Any]) -> None:
+        for i in range(self._case.count):
+            self.one(i, streams[0])
+
+    def _copier(self, size: int) -> Callable[[int, Any], None]:
+        """What issues the copy of `size` bytes of chunk `i` into a stream."""
+        pitch, source, target, direction = self.pitch, self.source, self.target, self._case.direction
+        there, here = self.board.context, self._here.context
+        copy = copy_of(direction) if direction != "p2p" else None
+
+        def issue(i: int, stream: Any) -> None:
+            to, at = target + i * pitch, source + i * pitch
+            if copy is None:
+                checked(driver.cuMemcpyPeerAsync(to, there, at, here, size, stream), "cuMemcpyPeerAsync")
+            else:
+                checked(copy(to, at, size, stream), f"{direction} copy")
+
+        return issue
+
+
+def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True) -> Samples:
+    """Samples of copies in their mode. Raises UnavailableError where this GPU or its driver has none of it."""
+    if case.memory == "pageable":
+        return _by_the_host(case, board, ends, repeats)
+    streams = {"streams": case.count, "event-kernel": 2}.get(case.mode, 1)
+    more: dict[str, Any] = {"led": case.mode == "event-kernel", "held": held}
+    if case.mode in _LED_IN:
+        more["lead_in"] = ends.lead_in
+    if case.mode in ("both", "kernel-beside-copies"):
+        more["beside"] = _other_way(case, board)
+    if case.mode == "graph":
+        with captured(board.streams(1), ends.train) as launch:
+            return sampled(board, launch, repeats, **more)
+    issue = _ISSUES[case.mode](case, board, ends) if case.mode in _ISSUES else ends.train
+    if case.mode != "beside-mapped":
+        return sampled(board, issue, repeats, streams, **more)
+    samples = Samples((), ())
+    for _ in range(repeats):
+        with _traffic(case, board):
+            samples += sampled(board, issue, 1, **more)
+    return samples
+
+
+def _opposite(case: Case) -> Case:
+    """The same in the other direction."""
+    direction: Direction = "d2h" if case.direction == "h2d" else "h2d"
+    return replace(case, direction=direction)
+
+
+def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """Pageable copies, which the host moves: a blocking kernel would wait for them for ever, and the API time runs until
+    the data are there, for the call may return earlier.
+    """
+    streams, (start, end) = board.streams(1), board.events(2)
+    fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
+    device_s, api_s = [], []
+    for _ in range(fills + repeats):
+        record(start, streams[0])
+        before = time.perf_counter()
+        ends.train(streams)
+        record(end, streams[0])
+        synchronise(streams[0])
+        api_s.append(time.perf_counter() - before)
+        device_s.append(seconds(start, end))
+    return Samples(tuple(device_s[fills:]), tuple(api_s[fills:]))
+
+
+def _other_way(case: Case, board: Board) -> Callable[[Any], None]:
+    """Pinned copies of the same size in the other direction: twice as many as the case's, and two more."""
+    copy = Ends(replace(_opposite(case), memory="pinned"), board).one
+
+    def issue(stream: Any) -> None:
+        for n in range(2 * case.count + 2):
+            copy(n % case.count, stream)
+
+    return issue
+
+
+@contextmanager
+def _traffic(case: Case, board: Board) -> Iterator[None]:
+    """A kernel reads or writes mapped memory the other way meanwhile, as in hybrid strategies [W14]."""
+    reads = case.direction == "d2h"
+    mapped = board.buffer("pinned", "source" if reads else "target", case.total_bytes)
+    span, aside = min(board.most("pinned"), _TRAFFIC_BYTES), board.streams(2)[1]
+    board.flags.start_traffic(aside, mapped, span, reads, board.multiprocessors)
+    time.sleep(_TRAFFIC_START_S)
+    try:
+        yield
+    finally:
+        board.flags.stop_traffic()
+        synchronise(aside)
+
+
+def _there_and_back(case: Case, board: Board, ends: Ends) -> Issue:
+    """A copy in, an empty kernel and a copy out of as many bytes in one stream."""
+    out = Ends(_opposite(case), board).one
+
+    def issue(streams: Sequence[Any]) -> None:
+        ends.one(0, streams[0])
+        board.kernels.launch("nothing", streams[0])
+        out(0, streams[0])
+
+    return issue
+
+
+def _event_kernel(case: Case, board: Board, ends: Ends) -> Issue:
+    """A copy, and an empty kernel of another stream that waits for it."""
+    # The first four time the two streams.
+    copied = board.events(5)[-1]
+
+    def issue(streams: Sequence[Any]) -> None:
+        ends.one(0, streams[0])
+        record(copied, streams[0])
+        wait(streams[1], copied)
+        board.kernels.launch("nothing", streams[1])
+
+    return issue
+
+
+def _streams(case: Case, board: Board, ends: Ends) -> Issue:
+    """A copy a stream."""
+
+    def issue(streams: Sequence[Any]) -> None:
+        for i, stream in enumerate(streams):
+            ends.one(i, stream)
+
+    return issue
+
+
+def _batch(case: Case, board: Board, ends: Ends) -> Issue:
+    """All copies in one call."""
+    starts = [i * ends.pitch for i in range(case.count)]
+    issue = batched([(ends.target + at, ends.source + at) for at in starts], [case.bytes] * case.count)
+    return lambda streams: issue(streams[0])
+
+
+def _strided(case: Case, board: Board, ends: Ends) -> Issue:
+    """One 2D or 3D copy of `count` rows with gaps between them; a block has as many rows a plane as planes."""
+    flat = case.mode == "plane"
+    rows = case.count if flat else round(case.count**0.5)
+    shape: Any = driver.CUDA_MEMCPY2D() if flat else driver.CUDA_MEMCPY3D()
+    shape.WidthInBytes, shape.Height = case.bytes, rows
+    shape.srcPitch = shape.dstPitch = ends.pitch
+    if not flat:
+        shape.Depth = case.count // rows
+        shape.srcHeight = shape.dstHeight = rows
+    kinds = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE, driver.CUmemorytype.CU_MEMORYTYPE_HOST
+    sides = (("src", case.direction == "h2d", ends.source), ("dst", case.direction == "d2h", ends.target))
+    for side, host, address in sides:
+        setattr(shape, f"{side}MemoryType", kinds[host])
+        setattr(shape, f"{side}{'Host' if host else 'Device'}", address)
+    copy = driver.cuMemcpy2DAsync if flat else driver.cuMemcpy3DAsync
+    return lambda streams: checked(copy(shape, streams[0]), f"copy of a {case.mode}")
+
+
+def _kernel(case: Case, board: Board, ends: Ends) -> Issue:
+    """A kernel that reads mapped memory (h2d), writes it (d2h), or does both at once (kernel-both); by itself, or while
+    copies run the other way until past its end.
+    """
+    if case.bytes % 16:
+        raise UnavailableError("mapped memory is read sixteen bytes at a time")
+    name = "read16" if case.direction == "h2d" and case.mode != "kernel-both" else "copy16"
+    return lambda streams: board.launch_wide(name, streams[0], ends.source, ends.target, case.bytes // 16)
+
+
+#: What issues each mode of a case whose data have ends; other modes a train of copies.
+_ISSUES: dict[str, Callable[[Case, Board, Ends], Issue]] = {
+    "there-and-back": _there_and_back,
+    "event-kernel": _event_kernel,
+    "streams": _streams,
+    "batch": _batch,
+    **dict.fromkeys(("plane", "block"), _strided),
+    **dict.fromkeys(("kernel", "kernel-both", "kernel-beside-copies"), _kernel),
+}
+#: Modes with a lead-in. `after-kernel` is right behind the blocking kernel; the others begin with no copy, or with several.
+_LED_IN = {"copies", "there-and-back", "event-kernel", "batch", "graph", "plane", "block", "beside-mapped"}
 
 
 def _managed(case: Case, board: Board, repeats: int) -> Samples:
@@ -38,56 +253,42 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
     address, size = board.buffer("managed", "source", case.bytes), case.bytes
     (stream,), (start, end) = board.streams(1), board.events(2)
     to, away = (board.ordinal, None) if case.direction == "h2d" else (None, board.ordinal)
-    sink = board.buffer("device", "target", 16)
-    view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-    by_host = (case.mode, case.direction) == ("touch", "d2h")
-
-    def synchronise() -> None:
-        checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
-
+    sink, pages = board.buffer("device", "target", 16), view(address, size)
+    prefetched = case.mode == "prefetch"
     # Pages that were never on a side are made there first, untimed.
     prefetch(address, size, away, stream)
     prefetch(address, size, to, stream)
-    synchronise()
-    if case.mode == "prefetch":  # as `bench methods` has it; what is touched has no advice
+    synchronise(stream)
+    if prefetched:  # as `bench methods` has it; what is touched has no advice
         prefer_gpu(address, size, board.ordinal)
     device_s, api_s = [], []
     try:
         for _ in range(repeats):
-            if by_host:
+            if by_host := not prefetched and case.direction == "d2h":
                 # As in a program whose kernel writes it: what came by page faults goes back in smaller pieces than what
                 # was prefetched.
-                board.on_bytes("fill", stream, address, size, size, size)
+                board.launch_wide("fill", stream, address, size, size, size)
             else:
                 prefetch(address, size, away, stream)
-            synchronise()
+            synchronise(stream)
             before = time.perf_counter()
             if by_host:
-                view[::4096].sum()
+                pages[::4096].sum()
                 api_s.append(time.perf_counter() - before)
                 continue
             record(start, stream)
-            if case.mode == "prefetch":
+            if prefetched:
                 prefetch(address, size, to, stream)
             else:
-                board.launch_wide("read16", stream, (address, sink, size // 16), (POINTER, POINTER, LONG))
+                board.launch_wide("read16", stream, address, sink, size // 16)
             record(end, stream)
-            synchronise()
+            synchronise(stream)
             api_s.append(time.perf_counter() - before)
             device_s.append(seconds(start, end))
     finally:
-        if case.mode == "prefetch":
+        if prefetched:
             prefer_gpu(address, size, board.ordinal, prefer=False)
     return Samples(tuple(device_s), tuple(api_s))
-
-
-def _empty(case: Case, board: Board, repeats: int) -> Samples:
-    """Two events with nothing between them: what every device time holds besides its copy."""
-    return sampled(board, lambda streams: None, repeats)
-
-
-def _launch(case: Case, board: Board, repeats: int) -> Samples:
-    return sampled(board, lambda streams: board.kernels.launch("nothing", streams[0]), repeats)
 
 
 def _called(make: Callable[[], Any], repeats: int, undo: Callable[[Any], Any] = lambda made: None) -> Samples:
@@ -101,11 +302,6 @@ def _called(make: Callable[[], Any], repeats: int, undo: Callable[[Any], Any] = 
     return Samples((), tuple(api_s))
 
 
-def _synchronise(case: Case, board: Board, repeats: int) -> Samples:
-    stream = board.streams(1)[0]
-    return _called(lambda: driver.cuStreamSynchronize(stream), repeats)
-
-
 def _allocate(case: Case, board: Board, repeats: int) -> Samples:
     if case.bytes > board.most(case.memory):
         raise UnavailableError(f"{case.bytes} bytes are more than is left for {case.memory} memory")
@@ -115,26 +311,27 @@ def _allocate(case: Case, board: Board, repeats: int) -> Samples:
 def _register(case: Case, board: Board, repeats: int) -> Samples:
     """Pinning pages that exist and are resident."""
     at = board.buffer("pageable", "target", case.bytes)
-
-    def undo(_: object) -> None:
-        checked(driver.cuMemHostUnregister(at))
-
-    return _called(lambda: register(at, case.bytes), repeats, undo)
+    undo = partial(driver.cuMemHostUnregister, at)
+    return _called(lambda: register(at, case.bytes), repeats, lambda _: checked(undo()))
 
 
-#: What is measured of each mode of a case.
+#: What is measured of each mode of a case; of `empty`, what every device time holds besides its copy.
 CALLS: dict[str, Callable[[Case, Board, int], Samples]] = {
     "touch": _managed,
     "prefetch": _managed,
-    "empty": _empty,
-    "launch": _launch,
-    "synchronise": _synchronise,
+    "empty": lambda case, board, repeats: sampled(board, lambda streams: None, repeats),
+    "launch": lambda case, board, repeats: sampled(
+        board, lambda streams: board.kernels.launch("nothing", streams[0]), repeats
+    ),
+    "synchronise": lambda case, board, repeats: _called(
+        partial(driver.cuStreamSynchronize, board.streams(1)[0]), repeats
+    ),
     "allocate": _allocate,
     "register": _register,
 }
 
 
-class CudaDevice(facts.CudaHost):
+class CudaDevice(CudaHost):
     """Runs cases on real GPUs."""
 
     def __init__(self, gpus: int) -> None:
@@ -143,21 +340,20 @@ class CudaDevice(facts.CudaHost):
         self._nccl: Communicators | None = None
         #: Whether each ordered pair of GPUs that was asked for copies without the host's help.
         self._direct: dict[tuple[int, int], bool] = {}
-        self._most_bytes = min(MOST_BYTES, facts.roomy_bytes())
+        self._most_bytes = min(MOST_BYTES, roomy_bytes())
 
     def run(self, case: Case, repeats: int) -> Samples:
-        try:
-            if (kind := kind_of(case)) is not None:
-                return self._communicators().samples(kind, case, repeats)
-            board = self._board(case.gpu)
-            board.enter()
-            if case.mode in CALLS:
-                return CALLS[case.mode](case, board, repeats)
-            if (rate := RATES.get(case.mode.partition("-")[0])) is not None:
-                return rate(case, board, repeats)
-            return self._copied(case, board, repeats)
-        except CudaError as error:
-            raise UnavailableError(str(error)) from None
+        if (kind := kind_of(case)) is not None:
+            if self._nccl is None:
+                self._nccl = Communicators([self._board(ordinal) for ordinal in range(self.gpus)])
+            return self._nccl.samples(kind, case, repeats)
+        board = self._board(case.gpu)
+        board.enter()
+        if case.mode in CALLS:
+            return CALLS[case.mode](case, board, repeats)
+        if (rate := RATES.get(case.mode.partition("-")[0])) is not None:
+            return rate(case, board, repeats)
+        return self._copied(case, board, repeats)
 
     def _copied(self, case: Case, board: Board, repeats: int) -> Samples:
         """Samples of copies; their target is overwritten before, and compared afterwards."""
@@ -171,11 +367,8 @@ class CudaDevice(facts.CudaHost):
             ends.board.enter()
             ends.board.poison(*target)
             board.enter()
-        if peer is not None and not self._reaches(board, peer):
-            # The host stages them, and may wait for a stream that a blocking kernel holds.
-            samples = copies(case, board, ends, repeats, held=False)
-        else:
-            samples = COPIES[case.mode](case, board, ends, repeats)
+        # The host stages what cannot reach the other GPU, and may wait for a stream that a blocking kernel holds.
+        samples = copies(case, board, ends, repeats, held=peer is None or self._reaches(board, peer))
         if written:
             ends.board.enter()
             ends.board.check(*target)
@@ -188,11 +381,6 @@ class CudaDevice(facts.CudaHost):
         for board in self._boards.values():
             board.close()
         self._boards.clear()
-
-    def _communicators(self) -> Communicators:
-        if self._nccl is None:
-            self._nccl = Communicators([self._board(ordinal) for ordinal in range(self.gpus)])
-        return self._nccl
 
     def _board(self, ordinal: int) -> Board:
         if ordinal not in self._boards:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,21 @@ from cuda.bindings import nvrtc
 from busfare.errors import BusfareError, InputError
 from busfare.measure.device import UnavailableError
 
-POINTER, LONG, INT = ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int
+POINTER, LONG, INT, WORD = ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int, ctypes.c_uint
 _PORTABLE = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
 _REGISTER = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
-_REFUSED = {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OPERATING_SYSTEM", "CUDA_ERROR_NOT_PERMITTED"}
+_LOCKED = "memory could not be locked: see ulimit -l"
+_MEND = {"CUDA_ERROR_OPERATING_SYSTEM": _LOCKED, "CUDA_ERROR_NOT_PERMITTED": _LOCKED}
 #: A compiler that stumbles once tends to go on; what comes first says what is wrong.
 _MOST_LOG = 1500
 
 
-class CudaError(BusfareError):
-    """A CUDA call failed; `code` is the name of the driver's result."""
+class CudaError(UnavailableError, BusfareError):
+    """A CUDA call failed, and with it the case that it was made for."""
 
     def __init__(self, code: str, call: str) -> None:
-        super().__init__(f"CUDA call {call} failed with {code}; see the driver's log (dmesg)")
-        self.code = code
+        mend = _MEND.get(code, "see the driver's log (dmesg)")
+        super().__init__(f"CUDA call {call} failed with {code}; {mend}")
 
 
 def checked(answer: tuple[Any, ...], call: str = "") -> Any:
@@ -62,33 +64,22 @@ def allocate(kind: str, size: int) -> Buffer:
             return Buffer(address, size, lambda: None, pages)
         register(address, size)
         return Buffer(address, size, lambda: checked(driver.cuMemHostUnregister(address)), pages)
-    try:
-        if kind == "device":
-            at = int(checked(driver.cuMemAlloc(size), "cuMemAlloc"))
-            return Buffer(at, size, lambda: checked(driver.cuMemFree(at), "cuMemFree"))
-        if kind == "managed":
-            attach = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
-            at = int(checked(driver.cuMemAllocManaged(size, attach), "cuMemAllocManaged"))
-            return Buffer(at, size, lambda: checked(driver.cuMemFree(at), "cuMemFree"))
+    if kind == "device":
+        at, free = checked(driver.cuMemAlloc(size), f"cuMemAlloc({size})"), driver.cuMemFree
+    elif kind == "managed":
+        attach = driver.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
+        at = checked(driver.cuMemAllocManaged(size, attach), f"cuMemAllocManaged({size})")
+        free = driver.cuMemFree
+    else:
         flags = _PORTABLE | (driver.CU_MEMHOSTALLOC_WRITECOMBINED if kind == "write-combined" else 0)
-        host = int(checked(driver.cuMemHostAlloc(size, flags), "cuMemHostAlloc"))
-        return Buffer(host, size, lambda: checked(driver.cuMemFreeHost(host), "cuMemFreeHost"))
-    except CudaError as error:
-        if error.code in _REFUSED:
-            raise UnavailableError(f"{size} bytes of {kind} memory were refused ({error.code})") from None
-        raise
+        at = checked(driver.cuMemHostAlloc(size, flags), f"cuMemHostAlloc({size}, {kind})")
+        free = driver.cuMemFreeHost
+    return Buffer(int(at), size, lambda: checked(free(int(at)), f"freeing {kind} memory"))
 
 
 def register(address: int, size: int) -> None:
     """Pins pages that exist. Raises UnavailableError where locking memory is not allowed."""
-    try:
-        checked(driver.cuMemHostRegister(address, size, _REGISTER), "cuMemHostRegister")
-    except CudaError as error:
-        if error.code in _REFUSED:
-            raise UnavailableError(
-                f"{size} bytes could not be locked ({error.code}); see ulimit -l"
-            ) from None
-        raise
+    checked(driver.cuMemHostRegister(address, size, _REGISTER), f"cuMemHostRegister({size})")
 
 
 def _pages(size: int) -> tuple[Any, int]:
@@ -121,42 +112,123 @@ def _place(gpu: int | None) -> Any:
     return found
 
 
+def record(event: Any, stream: Any) -> None:
+    """An event where `stream` stands now."""
+    checked(driver.cuEventRecord(event, stream), "cuEventRecord")
+
+
+def wait(stream: Any, event: Any) -> None:
+    """What `stream` is given from now on waits for `event`."""
+    checked(driver.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent")
+
+
+def seconds(start: Any, end: Any) -> float:
+    """Between two events that have passed."""
+    return float(checked(driver.cuEventElapsedTime(start, end), "cuEventElapsedTime")) * 1e-3
+
+
+def synchronise(stream: Any) -> None:
+    """Waits for a stream."""
+    checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+
+
+def finish() -> None:
+    """Waits for all that the current GPU was given."""
+    checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+
+
+def copy_of(direction: str) -> Callable[..., Any]:
+    """The driver's call that copies in a direction: target, source, bytes and stream."""
+    calls: dict[str, Callable[..., Any]] = {
+        "h2d": driver.cuMemcpyHtoDAsync,
+        "d2h": driver.cuMemcpyDtoHAsync,
+        "d2d": driver.cuMemcpyDtoDAsync,
+    }
+    return calls[direction]
+
+
+def copier(direction: str, target: int, source: int, size: int) -> Callable[[Any], None]:
+    """What puts a copy into a stream."""
+    copy = copy_of(direction)
+    return lambda stream: checked(copy(target, source, size, stream), f"{direction} copy")
+
+
+def batched(pairs: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Callable[[Any], None]:
+    """What issues copies of (target, source) in one call. Raises UnavailableError where the driver has none."""
+    if not hasattr(driver, "cuMemcpyBatchAsync"):
+        raise UnavailableError("this driver has no cuMemcpyBatchAsync (CUDA 12.8 and newer have)")
+    targets, sources = ([driver.CUdeviceptr(pair[n]) for pair in pairs] for n in (0, 1))
+    attributes = driver.CUmemcpyAttributes()
+    attributes.srcAccessOrder = driver.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    count, own = len(pairs), list(sizes)
+
+    def issue(stream: Any) -> None:
+        answer = driver.cuMemcpyBatchAsync(targets, sources, own, count, [attributes], [0], 1, stream)
+        checked(answer, "cuMemcpyBatchAsync")
+
+    return issue
+
+
+def upload(address: int, array: np.ndarray) -> None:
+    """Copies an array to the device, and waits: a copy of pageable memory may return before the data are there, and our
+    streams do not wait for it.
+    """
+    if array.nbytes:
+        checked(driver.cuMemcpyHtoD(address, int(array.ctypes.data), array.nbytes), "cuMemcpyHtoD")
+        finish()
+
+
+def download(address: int, size: int) -> bytearray:
+    """Bytes of device memory, once they are here."""
+    found = bytearray(size)
+    checked(driver.cuMemcpyDtoH(found, address, size), "cuMemcpyDtoH")
+    return found
+
+
+def view(address: int, count: int, kind: Any = ctypes.c_uint8) -> np.ndarray:
+    """Host memory as an array of `count` numbers of a ctype."""
+    return np.ctypeslib.as_array((kind * count).from_address(address))
+
+
 class Module:
     """Kernels of one source, compiled and loaded in the current context."""
 
     def __init__(
-        self, source: str, file: str, capability: tuple[int, int], names: Sequence[str], options: Sequence[str] = ()
+        self, source: str, file: str, capability: tuple[int, int], kernels: Mapping[str, Sequence[Any]],
+        options: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Raises InputError where the source does not compile."""
+        """`kernels`: by name, the ctypes of their arguments. Raises InputError where the source does not compile."""
         code = compiled(source, file, capability, options)
         self._module = checked(driver.cuModuleLoadData(code), "cuModuleLoadData")
         # At once: what is loaded late would wait for the blocking kernel, which waits for it.
         self._functions = {
-            name: checked(
-                driver.cuModuleGetFunction(self._module, name.encode()), f"cuModuleGetFunction({name})"
-            )
-            for name in names
+            name: (checked(driver.cuModuleGetFunction(self._module, name.encode()), name), tuple(kinds))
+            for name, kinds in kernels.items()
         }
 
     def launch(
-        self, name: str, stream: Any, values: Sequence[Any] = (), kinds: Sequence[Any] = (),
-        blocks: int = 1, threads: int = 1,
-    ) -> None:  # fmt: skip
-        """Launches a kernel with its arguments and their ctypes."""
-        arguments = (tuple(values), tuple(kinds)) if values else 0
-        function = self._functions[name]
+        self, name: str, stream: Any, values: Sequence[Any] = (), blocks: int = 1, threads: int = 1
+    ) -> None:
+        """Launches a kernel with its arguments."""
+        function, kinds = self._functions[name]
+        arguments = (tuple(values), kinds) if values else 0
         answer = driver.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, 0)
         checked(answer, f"cuLaunchKernel({name})")
 
     def launcher(
-        self, name: str, values: Sequence[Any], kinds: Sequence[Any], elements: int, threads: int
+        self, name: str, values: Sequence[Any], elements: int, threads: int
     ) -> Callable[[Any], None]:
         """What launches a kernel, a thread an element, into a stream."""
-        blocks, values, kinds = max(1, math.ceil(elements / threads)), tuple(values), tuple(kinds)
-        return lambda stream: self.launch(name, stream, values, kinds, blocks, threads)
+        blocks, values = max(1, math.ceil(elements / threads)), tuple(values)
+        return lambda stream: self.launch(name, stream, values, blocks, threads)
 
     def unload(self) -> None:
         checked(driver.cuModuleUnload(self._module), "cuModuleUnload")
+
+
+def source_of(file: str) -> str:
+    """The text of a source beside this module."""
+    return resources.files("busfare.measure.cuda").joinpath(file).read_text("utf-8")
 
 
 def compiled(source: str, name: str, capability: tuple[int, int], options: Sequence[str] = ()) -> bytes:

@@ -12,8 +12,7 @@ from typing import Any
 
 from busfare.measure.cases import Case, Samples
 from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import checked, driver
-from busfare.measure.cuda.timing import record, seconds
+from busfare.measure.cuda.driver import record, seconds, synchronise
 from busfare.measure.device import UnavailableError
 
 NAME = "libnccl.so.2"
@@ -134,7 +133,7 @@ class Communicators:
     def _synchronise(self) -> None:
         for board in self.boards:
             board.enter()
-            checked(driver.cuStreamSynchronize(board.streams(1)[0]), "cuStreamSynchronize")
+            synchronise(board.streams(1)[0])
 
     def close(self) -> None:
         for made in self._made:

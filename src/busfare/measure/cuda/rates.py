@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from busfare.measure.cases import MIB, Case, Samples
 from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import LONG, POINTER, Module, checked, driver
+from busfare.measure.cuda.driver import LONG, POINTER, WORD, Module, source_of, synchronise
 from busfare.measure.cuda.timing import captured, sampled
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import LOOPS, TILE_BYTES, gemm_of
@@ -43,9 +42,12 @@ _FAST_ACCUMULATION = 25
 
 @cache
 def _kernels(board: Board) -> Module:
-    source = resources.files("busfare.measure.cuda").joinpath("rates.cu").read_text("utf-8")
-    own = [name for name in LOOPS if board.capability >= _FIRST.get(name, (0, 0))]
-    return Module(source, "rates.cu", board.capability, ("random_words", *_STREAMS, *own))
+    kinds: dict[str, tuple[Any, ...]] = {
+        "random_words": (POINTER, LONG, WORD, WORD),
+        **dict.fromkeys(_STREAMS, (POINTER, POINTER, POINTER, WORD, WORD)),
+        **{name: (POINTER, WORD) for name in LOOPS if board.capability >= _FIRST.get(name, (0, 0))},
+    }
+    return Module(source_of("rates.cu"), "rates.cu", board.capability, kinds)
 
 
 def _chain(case: Case, board: Board, repeats: int) -> Samples:
@@ -71,8 +73,7 @@ def _stream(case: Case, board: Board, repeats: int) -> Samples:
     values = (target, source, source + each, tiles, tiles * case.count)
     blocks = tiles if case.count == 1 else 8 * board.multiprocessors
     launch = _kernels(board).launch
-    kinds = (POINTER, POINTER, POINTER, ctypes.c_uint, ctypes.c_uint)
-    return sampled(board, lambda s: launch(name, s[0], values, kinds, blocks, 256), repeats)
+    return sampled(board, lambda s: launch(name, s[0], values, blocks, 256), repeats)
 
 
 def _pipeline(case: Case, board: Board, repeats: int) -> Samples:
@@ -83,9 +84,7 @@ def _pipeline(case: Case, board: Board, repeats: int) -> Samples:
         raise UnavailableError(f"compute capability {version[0]}.{version[1]} has no {name} pipeline")
     values, launch = (board.buffer("device", "target", 16), case.count), _kernels(board).launch
     blocks = 4 * board.multiprocessors
-    return sampled(
-        board, lambda s: launch(name, s[0], values, (POINTER, ctypes.c_uint), blocks, 256), repeats
-    )
+    return sampled(board, lambda s: launch(name, s[0], values, blocks, 256), repeats)
 
 
 @cache
@@ -124,8 +123,7 @@ def _gemm(case: Case, board: Board, repeats: int) -> Samples:
     operand, result, computation, size, mask, base = _TYPES[one.type]
     at, stream = board.buffer("device", "target", _ALL), board.streams(1)[0]
     words = (at, _TOKENS // 4, mask, base)
-    kinds = (POINTER, LONG, ctypes.c_uint, ctypes.c_uint)
-    _kernels(board).launch("random_words", stream, words, kinds, 8 * board.multiprocessors, 256)
+    _kernels(board).launch("random_words", stream, words, 8 * board.multiprocessors, 256)
     product = (_of_fp8 if one.type == "fp8" else _of_others)(
         board, (one.m, one.n, one.k), operand, result, computation
     )
@@ -138,7 +136,7 @@ def _gemm(case: Case, board: Board, repeats: int) -> Samples:
 
     # The library loads its kernels with the first call, which would wait for the blocking kernel for ever.
     issue(None)
-    checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+    synchronise(stream)
     return sampled(board, issue, repeats)
 
 

@@ -6,126 +6,220 @@ import ctypes
 import struct
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from busfare.measure.bench.program import Program, Work
-from busfare.measure.bench.run import Compared, Timing
-from busfare.measure.cuda import facts
-from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import LONG, POINTER, Buffer, CudaError, allocate, checked, driver
-from busfare.measure.cuda.issue import Gpu, prepared, spaced
-from busfare.measure.cuda.timing import Timed
-from busfare.measure.device import StalledError, UnavailableError
+from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
+from busfare.measure.cuda.board import Board, require_room
+from busfare.measure.cuda.driver import (
+    LONG,
+    POINTER,
+    Buffer,
+    Module,
+    allocate,
+    batched,
+    checked,
+    copier,
+    download,
+    driver,
+    finish,
+    source_of,
+    upload,
+    view,
+)
+from busfare.measure.cuda.facts import CudaHost
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, Step, Timed, captured, in_order, once
+from busfare.measure.device import StalledError
 from busfare.node.arrays import FloatArray
 
-#: Of the host's memory a benchmark takes at most this share.
-_HOST_SHARE = 0.4
 #: Programs of so few streams tell when each of them ended.
 _FEW_STREAMS = 3
-
+_THREADS = 256
+#: Arrays start at multiples of this, as allocators give.
+_PAGE = 4096
 _NONE = (1 << 64) - 1
-_KINDS = (POINTER, POINTER, LONG, ctypes.c_double, ctypes.c_double, POINTER)
 
 
-class CudaStrategies(facts.CudaHost):
+def _spaced(work: Work) -> int:
+    """Bytes from the start of one array to the next."""
+    return -(-work.array_bytes // _PAGE) * _PAGE
+
+
+def _all_bytes(work: Work) -> int:
+    """Bytes of all arrays with what lies between them."""
+    return (work.kernel.inputs + work.kernel.outputs) * _spaced(work)
+
+
+class _Part:
+    """One GPU's part of a work: its arrays, from one address on, and its kernel."""
+
+    def __init__(self, board: Board, work: Work) -> None:
+        """Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile."""
+        self.board, self.work, kernel = board, work, work.kernel
+        board.enter()
+        require_room(0, _all_bytes(work))
+        arrays = kernel.inputs + kernel.outputs
+        text, kinds = kernel.source or source_of("bench.cu"), (*(POINTER,) * arrays, LONG, LONG, LONG)
+        options = (f"-DWORK={kernel.work}",)
+        self._module = Module(text, f"{kernel.name}.cu", board.capability, {kernel.function: kinds}, options)
+        self.arena = allocate("device", _all_bytes(work))
+        # Launched once on nothing: what is loaded late would wait for the blocking kernel, which waits for it.
+        self._launcher([self.arena.address] * arrays, 0, 0, 1)(board.streams(1)[0])
+        finish()
+        self.clear()
+
+    def clear(self) -> None:
+        """All bits set: NaN as doubles."""
+        self.board.enter()
+        checked(driver.cuMemsetD8(self.arena.address, 0xFF, self.arena.size), "cuMemsetD8")
+        finish()
+
+    @contextmanager
+    def prepared(self, program: Program, host: int) -> Iterator[Timed]:
+        """A program ready to be submitted, its host arrays from the address `host` on."""
+        self.board.enter()
+        steps = [Step(op.stream, self._work_of(op, program, host), op.after) for op in program.operations]
+        if program.as_graph:
+            streams = self.board.streams(program.streams + 1)
+            with captured(streams, in_order(self.board, _forked(steps))) as launch:
+                yield Timed(self.board, launch)
+            return
+        op, lead_in = program.operations[0], None
+        if program.led and op.kind == "h2d":
+            size = min(op.part.count * ELEMENT_BYTES, LEAD_IN_BYTES)
+            lead_in = copier("h2d", *self._ends(op, op.arrays[0], host), size)
+        issue = in_order(self.board, steps)
+        yield Timed(self.board, issue, program.streams, led=program.led, lead_in=lead_in)
+
+    def _work_of(self, op: Operation, program: Program, host: int) -> Callable[[Any], None]:
+        """What puts an operation into a stream."""
+        kernel, size = self.work.kernel, op.part.count * ELEMENT_BYTES
+        if op.kind == "kernel":
+            into = host if program.mapped_in else self.arena.address
+            out = host if program.mapped_out else self.arena.address
+            pointers = [self._place(into, n) for n in range(kernel.inputs)]
+            pointers += [self._place(out, kernel.inputs + n) for n in range(kernel.outputs)]
+            return self._launcher(pointers, op.part.first, op.part.count, self.work.level)
+        pairs = [self._ends(op, array, host) for array in op.arrays]
+        return batched(pairs, [size] * len(pairs)) if len(pairs) > 1 else copier(op.kind, *pairs[0], size)
+
+    def _launcher(self, pointers: Sequence[int], first: int, count: int, level: int) -> Callable[[Any], None]:
+        """What launches the kernel on `count` elements from `first` on."""
+        values = (*pointers, first, count, level)
+        return self._module.launcher(self.work.kernel.function, values, count, _THREADS)
+
+    def _place(self, base: int, array: int, element: int = 0) -> int:
+        return base + array * _spaced(self.work) + element * ELEMENT_BYTES
+
+    def _ends(self, op: Operation, array: int, host: int) -> tuple[int, int]:
+        """Target and source of a copy of one array."""
+        place = array if op.kind == "h2d" else self.work.kernel.inputs + array
+        here, there = (self._place(base, place, op.part.first) for base in (host, self.arena.address))
+        return (there, here) if op.kind == "h2d" else (here, there)
+
+    def free(self) -> None:
+        self.board.enter()
+        self._module.unload()
+        self.arena.free()
+
+
+def _forked(steps: Sequence[Step]) -> list[Step]:
+    """The same behind a first step of one more stream, and before a last one: what is captured hangs on one stream."""
+    last: dict[int, int] = {}
+    forked = [Step(0, lambda stream: None)]
+    for number, step in enumerate(steps, 1):
+        after = [0] * (step.stream not in last) + [1 + other for other in step.after]
+        last[step.stream] = number
+        forked.append(Step(1 + step.stream, step.work, after))
+    return [*forked, Step(0, lambda stream: None, tuple(last.values()))]
+
+
+class CudaStrategies(CudaHost):
     """Runs programs on the machine's GPUs."""
 
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
-        self._opened: dict[int, Gpu] = {}
-        self._loaded: set[int] = set()
-        self._arena: Buffer | None = None
-        self._work: Work | None = None
-        self._reference: _Reference | None = None
+        self._boards: dict[int, Board] = {}
+        self._parts: dict[int, _Part] = {}
+        #: Pinned memory of all arrays; and in the first GPU's memory what is found, and each array as it should be.
+        self._host: Buffer | None = None
+        self._wanted: list[Buffer] = []
+        self._allowed: tuple[float, Sequence[float]] = (0.0, ())
         #: Operations in all and in one stream, of programs that did not fit the launch queues while they were held.
         self._too_many: list[tuple[int, int]] = []
 
     def load(self, work: Work) -> None:
-        self._work = None
-        self._loaded.clear()
         self._forget()
-        bytes_ = _all_bytes(work)
-        try:
-            self._gpu(0, work)
-            if self._arena is None or self._arena.size < bytes_:
-                self._free_arena()
-                # `roomy_bytes` is an eighth of the memory that there is.
-                if bytes_ > 8 * _HOST_SHARE * facts.roomy_bytes():
-                    raise UnavailableError(f"{bytes_} bytes of pinned memory are too much of this host's")
-                self._arena = allocate("pinned", bytes_)
-        except CudaError as error:
-            raise UnavailableError(str(error)) from None
         self._work = work
+        self._part(0)
+        require_room(_all_bytes(work), 0)
+        self._host = allocate("pinned", _all_bytes(work))
 
-    def _gpu(self, ordinal: int, work: Work) -> Gpu:
-        """A GPU with the kernel of `work` and room for its arrays."""
-        if ordinal not in self._opened:
-            self._opened[ordinal] = Gpu(ordinal)
-        gpu = self._opened[ordinal]
-        if ordinal not in self._loaded:
-            gpu.load(work.kernel, _all_bytes(work))
-            gpu.clear(_all_bytes(work))
-            self._loaded.add(ordinal)
-        return gpu
+    def _part(self, ordinal: int) -> _Part:
+        """What a GPU has of the work."""
+        if ordinal not in self._boards:
+            self._boards[ordinal] = Board(ordinal)
+        if ordinal not in self._parts:
+            self._parts[ordinal] = _Part(self._boards[ordinal], self._work)
+        return self._parts[ordinal]
 
     def _arrays(self, first: int, count: int) -> list[FloatArray]:
-        assert self._arena is not None
-        step, kind = spaced(self._of().array_bytes), ctypes.c_double * self._of().elements
-        places = (self._arena.address + n * step for n in range(first, first + count))
-        return [np.ctypeslib.as_array(kind.from_address(place)) for place in places]
+        assert self._host is not None, "no work was loaded"
+        places = (self._host.address + n * _spaced(self._work) for n in range(first, first + count))
+        return [view(place, self._work.elements, ctypes.c_double) for place in places]
 
     def inputs(self) -> list[FloatArray]:
-        return self._arrays(0, self._of().kernel.inputs)
+        return self._arrays(0, self._work.kernel.inputs)
 
     def outputs(self) -> list[FloatArray]:
-        return self._arrays(self._of().kernel.inputs, self._of().kernel.outputs)
-
-    def _of(self) -> Work:
-        assert self._work is not None, "no work was loaded"
-        return self._work
+        return self._arrays(self._work.kernel.inputs, self._work.kernel.outputs)
 
     def clear(self) -> None:
-        work = self._of()
-        for ordinal in self._loaded:
-            self._opened[ordinal].clear(_all_bytes(work))
+        for part in self._parts.values():
+            part.clear()
         # The host's outputs get theirs over the link, which is faster than the processor writes.
-        gpu, step = self._gpu(0, work), spaced(work.array_bytes)
-        gpu.board.enter()
-        stream, first = gpu.board.streams(1)[0], gpu.address + work.kernel.inputs * step
-        for n, array in enumerate(self.outputs()):
-            answer = driver.cuMemcpyDtoHAsync(int(array.ctypes.data), first + n * step, array.nbytes, stream)
-            checked(answer, "cuMemcpyDtoHAsync")
-        checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+        first = self._part(0)
+        first.board.enter()
+        for n, array in enumerate(self.outputs(), self._work.kernel.inputs):
+            source = first.arena.address + n * _spaced(self._work)
+            copier("d2h", int(array.ctypes.data), source, array.nbytes)(first.board.streams(1)[0])
+        finish()
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
-        self._forget()
-        self._reference = _Reference(self._gpu(0, self._of()).board, arrays, relative, slacks)
+        """What the results should be is kept by a GPU, which compares: at the link's rate, where the processor would take a
+        second for what was measured in milliseconds.
+        """
+        self._part(0).board.enter()
+        self._allowed = relative, tuple(slacks)
+        self._wanted.append(allocate("device", 24))
+        for array in arrays:
+            self._wanted.append(allocate("device", array.nbytes))
+            upload(self._wanted[-1].address, array)
 
     def compare(self) -> Compared:
-        assert self._reference is not None, "nothing is expected"
-        return self._reference.compare(self.outputs())
-
-    def _forget(self) -> None:
-        if self._reference is not None:
-            self._reference.free()
-            self._reference = None
+        board, (relative, slacks) = self._part(0).board, self._allowed
+        board.enter()
+        found, *wanted = (buffer.address for buffer in self._wanted)
+        wrong, worst, first = 0, 0.0, None
+        for array, want, slack in zip(self.outputs(), wanted, slacks, strict=True):
+            upload(found, np.array([0, 0, _NONE], np.uint64))
+            board.to_its_end("differ", int(array.ctypes.data), want, array.size, relative, slack, found)
+            count, largest, place = struct.unpack("<QdQ", download(found, 24))
+            wrong, worst = wrong + count, max(worst, largest)
+            first = place if count and first is None else first
+        return Compared(wrong, worst, first)
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        assert self._arena is not None
-        work, host = self._of(), self._arena.address
-        try:
-            with ExitStack() as made:
-                timed = [
-                    made.enter_context(prepared(self._gpu(ordinal, work), program, host, work))
-                    for ordinal, program in enumerate(programs)
-                ]
-                return self._timing(programs, timed, repeats, by_host)
-        except CudaError as error:
-            raise UnavailableError(str(error)) from None
+        assert self._host is not None, "no work was loaded"
+        with ExitStack() as made:
+            timed = [
+                made.enter_context(self._part(ordinal).prepared(program, self._host.address))
+                for ordinal, program in enumerate(programs)
+            ]
+            return self._timing(programs, timed, repeats, by_host)
 
     def _timing(self, programs: Sequence[Program], timed: list[Timed], repeats: int, by_host: int) -> Timing:
         longest = max(len(program.operations) for program in programs), max(map(_in_one_stream, programs))
@@ -133,7 +227,7 @@ class CudaStrategies(facts.CudaHost):
         ends: list[tuple[float, ...]] = []
         while len(ends) < repeats:
             try:
-                ends.append(_once(timed, held))
+                ends.append(once(timed, held)[0])
             except StalledError:
                 # It is longer than a launch queue: gaps between the host's calls are in all of its samples then.
                 self._too_many.append(longest)
@@ -143,45 +237,28 @@ class CudaStrategies(facts.CudaHost):
         few = held and len(timed) == 1 and programs[0].streams <= _FEW_STREAMS
         return Timing(tuple(max(one) for one in ends), host_s, held, tuple(ends) if few else ())
 
-    def _free_arena(self) -> None:
-        if self._arena is not None:
-            self._opened[0].board.enter()
-            self._arena.free()
-            self._arena = None
+    def _forget(self) -> None:
+        """Gives back what the work took."""
+        for board in list(self._boards.values())[:1]:
+            board.enter()
+            for buffer in (*self._wanted, *((self._host,) if self._host else ())):
+                buffer.free()
+        for part in self._parts.values():
+            part.free()
+        self._wanted.clear()
+        self._parts.clear()
+        self._host = None
 
     def close(self) -> None:
-        self._work = None
         self._forget()
-        self._free_arena()
-        for gpu in self._opened.values():
-            gpu.close()
-        self._opened.clear()
-
-
-def _all_bytes(work: Work) -> int:
-    """Bytes of all arrays with what lies between them."""
-    return (work.kernel.inputs + work.kernel.outputs) * spaced(work.array_bytes)
+        for board in self._boards.values():
+            board.close()
+        self._boards.clear()
 
 
 def _in_one_stream(program: Program) -> int:
     """The most operations that one of its streams holds."""
     return max(Counter(op.stream for op in program.operations).values())
-
-
-def _once(timed: list[Timed], held: bool) -> tuple[float, ...]:
-    """Seconds until each stream's end of all programs at once, each behind its GPU's blocking kernel where it is held."""
-    try:
-        for one in timed:
-            one.submit(held)
-    finally:
-        for one in timed:
-            one.board.flags.release()
-        for one in timed:
-            one.synchronise()
-    if held:
-        for one in timed:
-            one.board.flags.verify()
-    return tuple(end for one in timed for end in one.ends_s())
 
 
 def _called(timed: list[Timed]) -> float:
@@ -193,57 +270,3 @@ def _called(timed: list[Timed]) -> float:
     for one in timed:
         one.synchronise()
     return time.perf_counter() - began
-
-
-class _Reference:
-    """What the results should be, in the memory of a GPU, which compares: at the link's rate, where the processor would take
-    a second for what was measured in milliseconds.
-    """
-
-    def __init__(
-        self, board: Board, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]
-    ) -> None:
-        """Raises UnavailableError where the GPU has no room for them."""
-        self._board, self._relative, self._slacks = board, relative, tuple(slacks)
-        self._buffers: list[Buffer] = []
-        board.enter()
-        try:
-            self._buffers.append(allocate("device", 24))
-            for array in arrays:
-                self._buffers.append(allocate("device", array.nbytes))
-                _upload(self._buffers[-1].address, array)
-        except BaseException:
-            self.free()
-            raise
-
-    def compare(self, outputs: Sequence[FloatArray]) -> Compared:
-        """All elements of pinned `outputs`, array by array."""
-        self._board.enter()
-        stream, (found, *wanted) = self._board.streams(1)[0], [b.address for b in self._buffers]
-        wrong, worst, first = 0, 0.0, None
-        for array, want, slack in zip(outputs, wanted, self._slacks, strict=True):
-            _upload(found, np.array([0, 0, _NONE], np.uint64))
-            values = (int(array.ctypes.data), want, array.size, self._relative, slack, found)
-            self._board.launch_wide("differ", stream, values, _KINDS)
-            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
-            answer = bytearray(24)
-            checked(driver.cuMemcpyDtoH(answer, found, len(answer)), "cuMemcpyDtoH")
-            count, largest, place = struct.unpack("<QdQ", answer)
-            wrong, worst = wrong + count, max(worst, largest)
-            first = place if count and first is None else first
-        return Compared(wrong, worst, first)
-
-    def free(self) -> None:
-        """Gives the memory back."""
-        self._board.enter()
-        for buffer in self._buffers:
-            buffer.free()
-        self._buffers.clear()
-
-
-def _upload(address: int, array: FloatArray | npt.NDArray[np.uint64]) -> None:
-    """Copies an array to the device, and waits: a copy of pageable memory may return before the data are there, and our
-    streams do not wait for it.
-    """
-    checked(driver.cuMemcpyHtoD(address, int(array.ctypes.data), array.nbytes), "cuMemcpyHtoD")
-    checked(driver.cuCtxSynchronize(), "cuCtxSynchronize")

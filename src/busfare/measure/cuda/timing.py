@@ -14,10 +14,11 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from busfare.measure.cases import Samples
-from busfare.measure.cuda.driver import LONG, POINTER, Module, checked, driver
+from busfare.measure.cuda.driver import Module, checked, driver, record, seconds, synchronise, wait
 from busfare.measure.device import StalledError, UnavailableError
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ class Flags:
     def hold(self, stream: Any) -> None:
         """From here on `stream` waits for `release`: a blocking kernel, which gives up after LIMIT_S, aloud."""
         self._words[0] = self._words[1] = 0
-        arguments = (self.address, self.address + 4, _LIMIT_NS)
-        self._kernels.launch("block", stream, arguments, (POINTER, POINTER, LONG))
+        self._kernels.launch("block", stream, (self.address, self.address + 4, _LIMIT_NS))
 
     def release(self) -> None:
         """Lets the held stream go."""
@@ -70,8 +70,7 @@ class Flags:
         """
         self._words[2] = 0
         arguments = (mapped, size // 16, self.address + 8, _LIMIT_NS, int(reads))
-        kinds = (POINTER, LONG, POINTER, LONG, ctypes.c_uint)
-        self._kernels.launch("stream16", stream, arguments, kinds, blocks, _TRAFFIC_THREADS)
+        self._kernels.launch("stream16", stream, arguments, blocks, _TRAFFIC_THREADS)
 
     def stop_traffic(self) -> None:
         """Ends the traffic after its pass."""
@@ -81,19 +80,30 @@ class Flags:
         checked(driver.cuMemFreeHost(self.address), "cuMemFreeHost")
 
 
-def record(event: Any, stream: Any) -> None:
-    """An event where `stream` stands now. Raises CudaError."""
-    checked(driver.cuEventRecord(event, stream), "cuEventRecord")
+class Step(NamedTuple):
+    """What puts an operation into the stream of a number, behind the steps `after` of other streams."""
+
+    stream: int
+    work: Callable[[Any], object]
+    after: Sequence[int] = ()
 
 
-def wait(stream: Any, event: Any) -> None:
-    """What `stream` is given from now on waits for `event`. Raises CudaError."""
-    checked(driver.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent")
+def in_order(board: Board, steps: Sequence[Step]) -> Issue:
+    """Steps in their order, with events between them where others wait."""
+    awaited = sorted({other for step in steps for other in step.after})
+    marks = dict(zip(awaited, board.marks(len(awaited)), strict=True))
+    calls: list[tuple[int, Callable[[Any], object]]] = []
+    for n, step in enumerate(steps):
+        calls += [(step.stream, partial(wait, event=marks[other])) for other in step.after]
+        calls.append((step.stream, step.work))
+        if n in marks:
+            calls.append((step.stream, partial(record, marks[n])))
 
+    def issue(streams: Sequence[Any]) -> None:
+        for stream, call in calls:
+            call(streams[stream])
 
-def seconds(start: Any, end: Any) -> float:
-    """Between two events that have passed. Raises CudaError."""
-    return float(checked(driver.cuEventElapsedTime(start, end), "cuEventElapsedTime")) * 1e-3
+    return issue
 
 
 class Timed:
@@ -113,7 +123,7 @@ class Timed:
         self._led = led or (streams == 1 and beside is None)
         board.enter()
         self._first, *others = board.streams(streams + (0 if self._led else 2))
-        self._streams = [self._first, *others] if self._led else others[:streams]
+        self.streams = [self._first, *others] if self._led else others[:streams]
         self._aside = others[-1] if beside else None
         self._start, self._last, *self._ends = board.events(streams + 2)
 
@@ -125,23 +135,23 @@ class Timed:
         if self._lead_in and self._led:
             self._lead_in(self._first)
         record(self._start, self._first)
-        for stream in () if self._led else (*self._streams, *((self._aside,) if self._aside else ())):
+        for stream in () if self._led else (*self.streams, *((self._aside,) if self._aside else ())):
             wait(stream, self._start)
         if self._beside:
             self._beside(self._aside)
             record(self._last, self._aside)
         before = time.perf_counter()
-        self._issue(self._streams)
+        self._issue(self.streams)
         taken = time.perf_counter() - before
-        for end, stream in zip(self._ends, self._streams, strict=True):
+        for end, stream in zip(self._ends, self.streams, strict=True):
             record(end, stream)
         return taken
 
     def synchronise(self) -> None:
         """Waits until all of it is done."""
         self.board.enter()
-        for stream in (*self._streams, *((self._aside,) if self._aside else ())):
-            checked(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+        for stream in (*self.streams, *((self._aside,) if self._aside else ())):
+            synchronise(stream)
 
     def ends_s(self) -> tuple[float, ...]:
         """Seconds from the start to each stream's end, once done. Raises UnavailableError where `beside` ended first."""
@@ -152,24 +162,34 @@ class Timed:
 
     def call(self) -> None:
         """The measured work alone, as a program itself would call it."""
-        self._issue(self._streams)
+        self._issue(self.streams)
+
+
+def once(timed: Sequence[Timed], held: bool = True) -> tuple[tuple[float, ...], list[float]]:
+    """Work of one GPU or several at once, each behind its blocking kernel where it is held: seconds until each stream's end,
+    and of the calls of each work. Raises StalledError where a blocking kernel gave up.
+    """
+    calls_s = list[float]()
+    try:
+        calls_s += (one.submit(held) for one in timed)
+    finally:
+        for one in timed:
+            one.board.flags.release()
+        for one in timed:
+            one.synchronise()
+    if held:
+        for one in timed:
+            one.board.flags.verify()
+    return tuple(end for one in timed for end in one.ends_s()), calls_s
 
 
 def sampled(
-    board: Board, issue: Issue, repeats: int, streams: int = 1, *, held: bool = True, led: bool = False,
-    lead_in: Callable[[Any], None] | None = None, beside: Callable[[Any], None] | None = None,
-) -> Samples:  # fmt: skip
-    """So many samples of work. Raises StalledError where the blocking kernel gave up."""
-    timed = Timed(board, issue, streams, led=led, lead_in=lead_in, beside=beside)
-    device_s, api_s = [], []
-    for _ in range(repeats):
-        api_s.append(timed.submit(held))
-        board.flags.release()
-        timed.synchronise()
-        if held:
-            board.flags.verify()
-        device_s.append(max(timed.ends_s()))
-    return Samples(tuple(device_s), tuple(api_s))
+    board: Board, issue: Issue, repeats: int, streams: int = 1, held: bool = True, **more: Any
+) -> Samples:
+    """So many samples of work, with `more` of what a `Timed` has. Raises StalledError where the blocking kernel gave up."""
+    timed = Timed(board, issue, streams, **more)
+    runs = [once((timed,), held) for _ in range(repeats)]
+    return Samples(tuple(max(ends) for ends, _ in runs), tuple(calls[0] for _, calls in runs))
 
 
 @contextmanager

@@ -10,8 +10,7 @@ import pytest
 
 from busfare.measure import probe
 from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.methods import run_methods
-from busfare.measure.bench.methods_result import methods_result
+from busfare.measure.bench.methods import methods_result, run_methods
 from busfare.measure.bench.program import Work
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells

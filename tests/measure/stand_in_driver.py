@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
+from busfare.measure.bench.offload import ADDEND, MULTIPLIER
 from busfare.measure.bench.program import Work
 
 OK = driver.CUresult.CUDA_SUCCESS
@@ -127,8 +128,17 @@ class StandIn:
     def cuMemsetD8(self, address: int, value: int, size: int) -> None:
         ctypes.memset(address, value, size)
 
+    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: Stream) -> None:
+        def clear() -> bool:
+            ctypes.memset(address, value, 4 * count)
+            return True
+
+        self._put(stream, clear)
+
     def cuMemcpyHtoD(self, target: int, source: int, size: int) -> None:
         ctypes.memmove(int(target), int(source), size)
+
+    cuMemcpy = cuMemcpyHtoD
 
     def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:
         at = target if isinstance(target, int) else (ctypes.c_uint8 * size).from_buffer(target)
@@ -223,7 +233,7 @@ class StandIn:
             self._move(int(target), int(source), size, stream)
 
     def cuMemPrefetchAsync(self, address: int, size: int, place: Any, flags: int, stream: Stream) -> None:
-        assert address in self.blocks
+        assert any(at <= address and address + size <= at + len(own) for at, own in self.blocks.items())
         self._put(stream, lambda: True)
 
     def cuModuleLoadData(self, code: bytes) -> bytes:
@@ -357,6 +367,13 @@ def _misplaced(places: int, pieces: int, words: int, wrong: int) -> None:
         ctypes.c_uint64.from_address(wrong).value += found
 
 
+def _layer(weights: int, blocks: int, tokens: int, total: int) -> None:
+    values = _bytes(weights, 16 * blocks).view(np.uint32).astype(np.uint64)
+    for _ in range(tokens):
+        values = (values * MULTIPLIER + ADDEND) % (1 << 32)
+    ctypes.c_uint32.from_address(total).value += int(values.sum()) % (1 << 32)
+
+
 PROBING: dict[str, Callable[..., None]] = {
     "fill": _fill,
     "poison": _poison,
@@ -365,6 +382,7 @@ PROBING: dict[str, Callable[..., None]] = {
     "collect": _collect,
     "misplaced": _misplaced,
     "differ": _differ,
+    "layer": _layer,
     "read16": lambda source, sink, count: None,
     "stream16": lambda mapped, count, stop, limit, reads: None,
 }

@@ -1,197 +1,29 @@
-"""The documents of what was measured: probes, and strategies and methods beside their predictions, as in W14 and S16."""
+"""The documents of the benchmarks: what was measured beside its predictions, strategies and methods as in W14 and S16."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from itertools import groupby
 
-from busfare.advise.amounts import between, rate, several, size, time
-from busfare.measure.results import (
+from busfare.advise.amounts import between, several, size, time
+from busfare.measure.bench.results import (
     Benched,
     Beside,
     Crossover,
     Fastest,
+    KvBenchResult,
+    KvCell,
+    KvMeasured,
     MethodsCell,
     MethodsResult,
-    ProbedCase,
-    ProbeResult,
-    ResidualCase,
     StrategiesResult,
     StrategyCell,
     Version,
 )
-from busfare.node import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.report.blocks import machine
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
-__all__ = ["benched", "due", "error_of", "methods_document", "probe_document", "strategies_document"]
-
-PROBED = (
-    "Measured: the interquartile mean of raw samples of the device's clock; of the host's clock for pageable copies. "
-    "Predicted: by the parameters of the node file, on sizes that were not fitted."
-)
-
-
-def probe_document(result: ProbeResult) -> Document:
-    """The node's parameters, their residuals, and what is wrong with the machine."""
-    node = result.node
-    played = (
-        f"VIRTUAL: {result.facts.get('plays')} is played here; nothing was measured. "
-        if result.virtual
-        else ""
-    )
-    tables = (
-        _paths(node.curves),
-        _shares(node.contentions),
-        _costs(node.costs),
-        _kernels(node.kernels),
-        _collectives(node.collectives),
-    )
-    blocks: list[Block] = [table for table in tables if table.rows]
-    for n, h in enumerate(result.health):
-        measured, due = h.measured_bytes_per_second, h.predicted_bytes_per_second
-        rates = f"{rate(measured)} of {rate(due)} by the data sheet ({measured / due:.0%})"
-        sentence = f"GPU {h.gpu} {h.direction}: {rates}: {h.verdict or 'sound'}"
-        blocks.append(Text(sentence, title="Is it sound?" if not n else ""))
-    for name, own in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
-        if own.count and own.median_percent is not None:
-            cases = several(own.count, f"{name} case")
-            figures = f"median {own.median_percent:.2f} %, largest {own.max_percent:.2f} %"
-            blocks.append(Text(f"Residuals on {cases}, not fitted: {figures}"))
-    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
-    reasons = Counter(row.why for row in result.left_out)
-    blocks += [Text(f"left out, {several(count, 'case')}: {why}") for why, count in reasons.items()]
-    blocks += [*_figures(result), *_peers(result.cases), machine(result.facts)]
-    return Document(f"busfare probe: {node.name}", played + node.title, "", blocks, PROBED)
-
-
-def _paths(curves: Sequence[Curve]) -> Table:
-    rows = [
-        (
-            str(c.gpu or 0),
-            f"{c.direction} {c.memory}"
-            + (f" → GPU {c.peer}" if c.peer is not None else "")
-            + (" by page faults" if c.faults else ""),
-            time(c.latency_overhead_s[0]),
-            time(c.issue_interval_s[1]) if 1 in c.issue_interval_s else "–",
-            rate(1 / c.long_gap_per_byte_s),
-            str(len(c.gap_per_byte_s)),
-        )
-        for c in curves
-    ]
-    return Table(words("GPU", "path") + numbers("L+o", "g", "large copies", "pieces"), rows)
-
-
-def _shares(contention: Sequence[Contention]) -> Table:
-    """What each direction keeps of its own rate."""
-    rows = [
-        (str(c.gpu or 0), situation, f"{shares.h2d:.0%}", f"{shares.d2h:.0%}")
-        for c in contention
-        for situation, shares in (
-            ("copies go both ways", c.both),
-            ("copies, while a kernel uses mapped memory the other way", c.copy_beside_mapped),
-            ("a kernel reads and writes mapped memory", c.mapped_both),
-            ("such a kernel, while copies go the other way", c.mapped_beside_copy),
-        )
-    ]
-    return Table(words("GPU", "keeps of its rate, while") + numbers("into the GPU", "out of it"), rows)
-
-
-def _costs(costs: Sequence[Cost]) -> Table:
-    rows = [
-        (
-            "–" if cost.gpu is None else str(cost.gpu),
-            cost.call,
-            time(cost.call_s),
-            "–" if cost.call_per_byte_s is None else time(cost.call_per_byte_s * 2**20),
-            "–" if cost.device_s is None else time(cost.device_s),
-        )
-        for cost in costs
-    ]
-    return Table(words("GPU", "call") + numbers("on the host", "a MiB", "on the GPU"), rows)
-
-
-def _collectives(curves: Sequence[CollectiveCurve]) -> Table:
-    rows = [
-        (one.kind, str(one.ranks), time(one.latency_overhead_s[0]), rate(1 / one.long_gap_per_byte_s))
-        for one in curves
-    ]
-    return Table(words("collective") + numbers("GPUs", "start", "rate of long ones"), rows)
-
-
-def _kernels(kernels: Sequence[Kernels]) -> Table:
-    """What kernels reach: seconds, bytes and operations a second."""
-    rows = []
-    for one in kernels:
-        gpu = str(one.gpu or 0)
-        for name, seconds in (
-            ("an empty kernel", one.launch_s),
-            ("from launch to launch", one.launch_interval_s),
-        ):
-            rows += [(gpu, name, time(seconds))] if seconds is not None else []
-        streams = [*one.memory_bytes_per_s.items(), ("read of L2", one.l2_bytes_per_s)]
-        rows += [(gpu, f"stream: {name}", rate(value)) for name, value in streams if value]
-        rows += [(gpu, name, f"{value / 1e12:.4g} TFLOP/s") for name, value in one.flops_per_s.items()]
-        rows += [
-            (
-                gpu,
-                f"GEMM {g.type} {g.m} × {g.n} × {g.k}",
-                f"{time(g.seconds)}, {g.flops / g.seconds / 1e12:.4g} TFLOP/s",
-            )
-            for g in one.gemm
-        ]
-    return Table(words("GPU", "kernels") + numbers("reach"), rows)
-
-
-def _figures(result: ProbeResult) -> list[Figure]:
-    """Bandwidth and time of one copy against its size, and the residuals."""
-    curves: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
-    for case in sorted(result.cases, key=lambda c: c.bytes):
-        seconds = case.api_seconds if case.memory == "pageable" else case.device_seconds
-        if case.mode in ("copies", "kernel") and case.count == 1 and case.direction != "p2p" and seconds:
-            curves.setdefault((case.gpu, case.direction, case.memory), []).append((case.bytes, seconds))
-    kinds = sorted({(gpu, memory) for gpu, _, memory in curves})
-    figures = []
-    for name, title in (("bandwidth", "Bandwidth of one copy"), ("latency", "Time of one copy")):
-        lines = [
-            Line(
-                f"GPU {gpu} {direction} {memory}",
-                COLOURS[(2 * kinds.index((gpu, memory)) + (direction != "h2d")) % len(COLOURS)],
-                [bytes_ for bytes_, _ in own],
-                [bytes_ / seconds if name == "bandwidth" else seconds for bytes_, seconds in own],
-            )
-            for (gpu, direction, memory), own in sorted(curves.items())
-        ]
-        unit = "B/s" if name == "bandwidth" else "s"
-        figures.append(Figure(name, Lines(lines, "bytes of the copy", "measured", "B", unit), title))
-    return [*figures, *_residuals(result.residual_cases)]
-
-
-def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
-    if not cases:
-        return []
-    errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
-    hovers = [f"{c.case}: {error:.2f} %" for c, error in zip(cases, errors, strict=True)]
-    line = Line(
-        "error", COLOUR["h2d"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
-    )
-    chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
-    return [Figure("residuals", chart, "Predicted over measured, on sizes not fitted")]
-
-
-def _peers(cases: Sequence[ProbedCase]) -> list[Table]:
-    """The rate of the largest copy between every ordered pair of GPUs."""
-    rates: dict[tuple[int, int | None], tuple[int, str]] = {}
-    for case in sorted(cases, key=lambda case: case.bytes):
-        single = case.mode in ("copies", "kernel") and case.count == 1
-        if case.direction == "p2p" and single and case.device_seconds:
-            rates[case.gpu, case.peer] = case.bytes, rate(case.bytes / case.device_seconds)
-    gpus = sorted({gpu for pair in rates for gpu in pair if gpu is not None})
-    rows = [(f"from GPU {a}", *(rates.get((a, b), (0, "–"))[1] for b in gpus)) for a in gpus]
-    columns = words("") + numbers(*(f"to GPU {b}" for b in gpus))
-    return [Table(columns, rows, "Between GPUs", face="page")] if rows else []
-
+__all__ = ["benched", "kv_document", "methods_document", "strategies_document"]
 
 MEASURED, PREDICTED, OTHERS = (COLOUR[name] for name in ("measured", "predicted", "others"))
 BENCHED = (
@@ -412,3 +244,62 @@ def _crossing(crossing: Crossover, seen: str) -> list[Block]:
     ]
     chart = Lines(lines, "accesses an element", "time of copies and kernel")
     return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]
+
+
+def kv_document(result: KvBenchResult) -> Document:
+    """How far off, then a table a cell, and a figure for each total."""
+    e, cells = result.errors, len(result.cells)
+    inside = f"; {e.inside_percent:.0f} % in their range" if e.inside_percent is not None else ""
+    sentence = (
+        f"{e.count} times, predicted over {result.seen}: median {e.median_percent:.1f} %, 90th percentile "
+        f"{e.ninetieth_percent:.1f} %, largest {e.largest_percent:.1f} %{inside}. Ranked right: {e.ranked_right} of "
+        f"{cells} cells; fastest picked: {e.picked} of {cells}."
+    )
+    blocks: list[Block] = [Text(sentence)]
+    blocks += [_layouts(cell, result.seen) for cell in result.cells]
+    for key, group in groupby(result.cells, lambda cell: (cell.fetched_bytes, cell.evicted_bytes)):
+        same = list(group)
+        if len(same) > 1:
+            blocks.append(_by_size(*key, same, result.seen))
+    return benched("Layouts of a KV cache", result, blocks)
+
+
+def _layouts(cell: KvCell, seen: str) -> Table:
+    heads = words("layout") + numbers(seen, "predicted", "error", "calls", "GPU alone", "predicted", "error")
+    wrong = "; ".join(f"{one} before {other}" for one, other in cell.ranking.wrong)
+    best = cell.best
+    picked = (
+        "picked"
+        if best.picked
+        else f"NOT picked: predicted {best.predicted}, which costs {best.cost_percent:.1f} %"
+    )
+    notes = [
+        f"fastest of a paged cache: {best.measured}, {picked}",
+        f"ranked WRONG, {seen} {wrong}" if wrong else "ranked right",
+    ]
+    out = f", {size(cell.evicted_bytes)} out" if cell.evicted_bytes else ""
+    title = f"{size(cell.fetched_bytes)} in{out}, in pieces of {size(cell.piece_bytes)}"
+    return Table(heads, [_row(row) for row in cell.layouts], title, notes)
+
+
+def _row(row: KvMeasured) -> tuple[str, ...]:
+    alone, planned, off = row.measured_device_seconds, row.predicted_device_seconds, row.device_error_percent
+    return (
+        row.layout, time(row.measured_seconds), due(row), error_of(row), time(row.measured_calls_seconds),
+        "–" if alone is None else time(alone), "–" if planned is None else time(planned),
+        "–" if off is None else f"{off:+.1f} %",
+    )  # fmt: skip
+
+
+def _by_size(fetched: int, evicted: int, cells: list[KvCell], seen: str) -> Figure:
+    lines = []
+    for n, layout in enumerate(sorted({row.layout for cell in cells for row in cell.layouts})):
+        rows = {cell.piece_bytes: row for cell in cells for row in cell.layouts if row.layout == layout}
+        sizes, colour = [float(piece) for piece in rows], COLOURS[n % len(COLOURS)]
+        lines += [
+            Line(f"{layout}, {seen}", colour, sizes, [row.measured_seconds for row in rows.values()]),
+            Line(layout, colour, sizes, [row.predicted_seconds for row in rows.values()], predicted=True),
+        ]
+    out = f", {size(evicted)} out" if evicted else ""
+    name = f"fetched{fetched}-{evicted}"
+    return Figure(name, Lines(lines, "bytes of a piece", "time", "B"), f"{size(fetched)} in{out}")

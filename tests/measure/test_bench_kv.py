@@ -1,52 +1,36 @@
-"""`bench kv`: every layout on a stand-in driver, which computes and measures nothing, and on a virtual node."""
+"""`bench kv`: every layout on a stand-in driver, which computes and measures nothing."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from click.testing import CliRunner
 from cuda.bindings import driver
 
-from busfare.cli.bench import bench_app
 from busfare.errors import BusfareError
-from busfare.measure.bench import commands, kv
-from busfare.measure.cuda import facts
+from busfare.measure.bench import kv
+from busfare.measure.bench.results import KvBenchResult
+from busfare.measure.bench.run import bench
+from busfare.measure.cuda import board
 from busfare.measure.cuda import kv as cuda_kv
 from busfare.measure.cuda.driver import checked
-from busfare.measure.kv_results import KvBenchResult
-from busfare.node import load_node
-from busfare.plan import machine_of
 from busfare.plan.offload.kv import LAYOUTS
-from tests.measure.bench.stand_in_driver import StandIn
-
-STATE = {
-    "sm_clock_hz": None, "sm_clock_most_hz": None, "throttle_reasons": 0, "link_replays": None, "other_processes": 0,
-}  # fmt: skip
+from tests.measure.stand_in_driver import StandIn
 
 
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    made = StandIn(seed=3)
-    made.install(monkeypatch)
-    monkeypatch.setattr(facts, "of_machine", lambda count: {"gpus": [{"name": "stand-in"}], "driver": "none"})
-    monkeypatch.setattr(facts, "state", lambda gpu: dict(STATE))
+@pytest.fixture(autouse=True)
+def small(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
         (cuda_kv, "POOL_BYTES", 1 << 17), (kv, "QUICK_PIECES", (64, 1024)), (kv, "QUICK_TOTALS", (4096, 1 << 15)),
         (kv, "EVICTED_PIECES", (64, 512, 1024)), (kv, "EVICTED_TOTAL", 1 << 13),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    yield made
-    assert not made.blocks, "memory was not given back"
-    assert not made.streams, "streams were not destroyed"
 
 
 def measured() -> KvBenchResult:
-    return commands.kv("h100-probed", True, None, None, lambda line: None)
+    found = bench("kv", "h100-probed", True, None, None, lambda line: None)
+    assert isinstance(found, KvBenchResult)
+    return found
 
 
 def test_every_layout_brings_every_word_to_its_place(stand_in: StandIn) -> None:
@@ -127,32 +111,10 @@ def test_what_the_driver_refuses_is_left_out(stand_in: StandIn, monkeypatch: pyt
 def test_with_little_memory_the_larger_cases_are_left_out(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "roomy_bytes", lambda: 117_000)  # 280,800 bytes may be taken
+    monkeypatch.setattr(board, "roomy_bytes", lambda: 87_750)  # 280,800 bytes may be taken
     found = measured()
     assert {cell.fetched_bytes for cell in found.cells} == {4096, 1 << 13}
     assert {row.case for row in found.left_out} == {"512 pieces of 0.0625 KiB", "32 pieces of 1 KiB"}
-    monkeypatch.setattr(facts, "roomy_bytes", lambda: 1 << 10)
+    monkeypatch.setattr(board, "roomy_bytes", lambda: 1 << 10)
     with pytest.raises(BusfareError, match="nothing could be measured"):
         measured()
-
-
-def test_a_virtual_node_is_shown_and_read_again(tmp_path: Path) -> None:
-    asked = ["kv", "--virtual", "h200-probed", "--node", "h200-probed", "--quick"]
-    kept, page = tmp_path / "kv.json", tmp_path / "kv.html"
-    first = CliRunner().invoke(bench_app, [*asked, "--json"])
-    assert first.exit_code == 0, first.output
-    found = json.loads(first.stdout)
-    assert next(iter(found.items())) == ("schema", "busfare.bench-kv/1")
-    assert found["virtual"]
-    # The same model with noise: anything else is a slip between the case and its prediction.
-    assert found["errors"]["largest_percent"] < 2
-    assert found["errors"]["ranked_right"] == len(found["cells"])
-    kept.write_text(first.stdout)
-    shown = CliRunner().invoke(bench_app, ["kv", "--from", str(kept), "--html", str(page)])
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.startswith("VIRTUAL")
-    assert page.read_text(encoding="utf-8").count("<svg") >= 2
-    # Predicted again for its own node, nothing changes; for one with a slower link, everything does.
-    result = msgspec.json.decode(kept.read_bytes(), type=KvBenchResult)
-    assert kv.errors_of(kv.beside_predictions(result, machine_of(load_node("h200-probed")))) == result.errors
-    assert kv.errors_of(kv.beside_predictions(result, machine_of(load_node("k20")))).median_percent > 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +9,17 @@ import msgspec
 import pytest
 
 from busfare.errors import InputError, NoGpuError
-from busfare.measure.bench import commands, methods, strategies
+from busfare.measure.bench import methods, strategies
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.program import Work
-from busfare.measure.cuda import facts
-from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.report.measured_documents import methods_document, strategies_document
+from busfare.measure.bench.results import MethodsResult, StrategiesResult
+from busfare.measure.bench.run import bench
+from busfare.report.bench_documents import methods_document, strategies_document
 from busfare.report.terminal import show
-from tests.measure.bench.stand_in_driver import StandIn
-
-STATE = {
-    "sm_clock_hz": None, "sm_clock_most_hz": None, "throttle_reasons": 0x40, "link_replays": None, "other_processes": 0,
-}  # fmt: skip
+from tests.measure.stand_in_driver import StandIn
 
 
 def silent(line: str) -> None: ...
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    made = StandIn(seed=5, gpus=2)
-    made.install(monkeypatch)
-    gpus = [{"name": "stand-in"}] * 2
-    monkeypatch.setattr(facts, "of_machine", lambda count: {"gpus": gpus[:count], "driver": "none"})
-    monkeypatch.setattr(facts, "state", lambda gpu: dict(STATE))
-    real = CudaStrategies.load
-
-    def load(self: CudaStrategies, work: Work) -> None:
-        made.work = work
-        real(self, work)
-
-    monkeypatch.setattr(CudaStrategies, "load", load)
-    yield made
-    assert not made.blocks, "memory was not given back"
-    assert not made.streams, "streams were not destroyed"
 
 
 def encoded(result: msgspec.Struct) -> dict[str, Any]:
@@ -60,7 +36,8 @@ def test_strategies(
         Work(KERNELS["scale"], 8, 1 << 16),
     )
     monkeypatch.setattr(strategies, "QUICK_CELLS", small)
-    made = commands.strategies("h100-probed", True, None, None, silent)
+    made = bench("strategies", "h100-probed", True, None, None, silent)
+    assert isinstance(made, StrategiesResult)
     result = encoded(made)
     assert result["virtual"] is False and result["gpu"] == "stand-in"
     assert result["left_out"] == []
@@ -81,7 +58,8 @@ def test_methods(
 ) -> None:
     monkeypatch.setattr(methods, "QUICK_ELEMENTS", (3000, 5000))
     monkeypatch.setattr(methods, "SWEPT", 5000)
-    made = commands.methods("h100-probed", True, "1048576", None, None, silent)
+    made = bench("methods", "h100-probed", True, None, None, silent, largest="1048576")
+    assert isinstance(made, MethodsResult)
     result = encoded(made)
     assert result["left_out"] == []
     assert {(c["elements"], c["accesses"]) for c in result["cells"]} == {
@@ -103,14 +81,14 @@ def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(
     path = tmp_path / "mine.cu"
     path.write_text('extern "C" __global__ void mine(const double* a, double* b) { b[0] = missing; }')
     with pytest.raises(InputError, match=r"mine.*NVRTC refused it.*missing.*undefined"):
-        commands.strategies("h100-probed", True, None, None, silent, path, levels=4, level=64)
+        bench("strategies", "h100-probed", True, None, None, silent, kernel=path, levels=4, level=64)
 
 
 def test_a_driver_without_a_device_is_no_gpu(stand_in: StandIn) -> None:
     stand_in.gpus = 0
     for command in (
-        lambda: commands.strategies("h100-probed", True, None, None, silent),
-        lambda: commands.methods("h100-probed", True, "1048576", None, None, silent),
+        lambda: bench("strategies", "h100-probed", True, None, None, silent),
+        lambda: bench("methods", "h100-probed", True, None, None, silent, largest="1048576"),
     ):
         with pytest.raises(NoGpuError, match="shows no device"):
             command()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.reference import density, derivatives, pressure, water_column
+from busfare.measure.bench.kernel import KERNELS, density, derivatives, pressure, water_column
 
 
 def number(value: float) -> np.ndarray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +16,24 @@ from cuda.bindings import driver
 
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.kernel import KERNELS, Kernel, source_text, user_kernel
+from busfare.measure.bench.kernel import KERNELS, RELATIVE, Kernel, expected, fill, slacks, user_kernel
 from busfare.measure.bench.methods import METHODS
+from busfare.measure.bench.offload import ADDEND, MULTIPLIER, Network, expected_sums
 from busfare.measure.bench.program import Program, Work
-from busfare.measure.bench.reference import RELATIVE, expected, fill, slacks
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
-from busfare.measure.cases import Case, full
+from busfare.measure.cases import Case, copies
 from busfare.measure.cuda import board as board_module
-from busfare.measure.cuda import facts
 from busfare.measure.cuda.device import CudaDevice
-from busfare.measure.cuda.driver import compiled
+from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.cuda.methods import CudaMethods, expected_value
+from busfare.measure.cuda.offload import CudaOffload
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import WrongDataError
 from busfare.node import load_node
 from busfare.plan import machine_of
-from tests.measure.bench.stand_in_driver import StandIn
+from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule
+from tests.measure.stand_in_driver import StandIn
 
 ARCHITECTURES = [(7, 5), (9, 0), (12, 0)]
 
@@ -44,20 +46,10 @@ extern "C" __global__ void mine(const double* a, const double* b, double* c, uns
 """
 
 
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    made = StandIn()
-    made.install(monkeypatch)
-    monkeypatch.setattr(
-        facts, "of_machine", lambda gpus: {"gpus": [{"name": "stand-in"}] * gpus, "driver": None}
-    )
-    return made
-
-
 @pytest.mark.parametrize("capability", ARCHITECTURES)
 def test_every_kernel_compiles(capability: tuple[int, int]) -> None:
     for kernel in KERNELS.values():
-        code = compiled(source_text(kernel), "kernels.cu", capability, (f"-DWORK={kernel.work}",))
+        code = compiled(source_of("bench.cu"), "bench.cu", capability, (f"-DWORK={kernel.work}",))
         assert code[:4] == b"\x7fELF"
         assert kernel.function.encode() in code
 
@@ -79,7 +71,7 @@ def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
     path.write_text(MINE)
     kernel = user_kernel(path, 2, 1)
     assert (kernel.function, kernel.inputs, kernel.outputs, kernel.reference) == ("mine", 2, 1, None)
-    assert b"mine" in compiled(source_text(kernel), path.name, (9, 0))
+    assert b"mine" in compiled(kernel.source, path.name, (9, 0))
 
 
 @pytest.mark.parametrize(
@@ -145,8 +137,6 @@ def test_every_program_gives_the_result_in_every_order(name: str, stand_in: Stan
         assert device.compare().wrong == 0
         assert len(timing.host_s) == 2 and min(timing.host_s) > 0
     device.close()
-    assert not stand_in.blocks, "memory was not given back"
-    assert not stand_in.streams
 
 
 def test_without_its_events_buoydiff_is_wrong_in_some_order(stand_in: StandIn) -> None:
@@ -211,7 +201,7 @@ def test_what_does_not_fit_a_queue_is_run_without_being_held(
     monkeypatch.setattr(Flags, "verify", verify)
     timing = device.run((programs.streams(work, 6),), 3)
     assert not timing.held and len(timing.device_s) == 3
-    monkeypatch.undo()
+    device.close()
 
 
 def small(kernel: Kernel) -> Work:
@@ -239,6 +229,34 @@ def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     run = Run(device, machine, quick=True)
     assert not run_cells(run, [own])
     assert "mine 6×96 mapped 1" in {row.case for row in run.left_out}
+    device.close()
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_every_schedule_computes_every_layer_in_every_order(memory: Memory, stand_in: StandIn) -> None:
+    device, machine, network = CudaOffload(1), machine_of(load_node("h100-probed")), Network(5, 256)
+    device.load(network, memory)
+    assert len(device.layer_seconds(3, 2, machine)) == 2
+    for resident, depth in product((0, 2, 5), (0, 1, 3)):
+        assert len(device.passes(Schedule(resident, depth, memory), 3, 3, machine)) == 3
+    # A layer that is not brought is found out.
+    if memory in ("pinned", "pageable"):
+        stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
+        with pytest.raises(WrongDataError, match="3 of 5 layers computed something else; the first is 2"):
+            device.passes(Schedule(2, 1, memory), 3, 1, machine)
+    device.close()
+
+
+def test_without_its_events_a_schedule_is_wrong_in_some_order(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, machine = CudaOffload(1), machine_of(load_node("h100-probed"))
+    device.load(Network(6, 256), "pinned")
+    steps = device._steps
+    monkeypatch.setattr(device, "_steps", lambda *asked: [step._replace(after=()) for step in steps(*asked)])
+    with pytest.raises(WrongDataError):
+        device.passes(Schedule(0, 1), 3, 5, machine)
+    device.close()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -255,7 +273,6 @@ def test_every_method_gives_the_product(method: str, accesses: int, stand_in: St
         assert set(run.device) == ({"kernel"} if method in without else {"h2d", "kernel", "d2h"})
     assert device.kernel_seconds(5000, accesses) > 0
     device.close()
-    assert not stand_in.blocks
 
 
 def test_a_wrong_product_is_seen(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +281,7 @@ def test_a_wrong_product_is_seen(stand_in: StandIn, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(driver, "cuMemcpyDtoHAsync", lambda *arguments: (driver.CUresult.CUDA_SUCCESS,))
     with pytest.raises(WrongDataError, match="1000 of 1000 elements"):
         device.run(1000, 1, 1)
+    device.close()
 
 
 @pytest.fixture
@@ -272,14 +290,13 @@ def device(stand_in: StandIn) -> Iterator[CudaDevice]:
     made._most_bytes = 1 << 18
     yield made
     made.close()
-    assert not stand_in.blocks and not stand_in.streams, "memory or streams were not given back"
 
 
 SMALL = {
     (c.direction, c.memory, c.mode, min(c.count, 4)): replace(
         c, bytes=min(c.bytes, 4093 if c.mode in ("copies", "streams") else 4096), count=min(c.count, 4)
     )
-    for c in full(0, [1]).cases
+    for c in copies(0, [1], False)
 }
 
 
@@ -321,18 +338,25 @@ def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
     device.run(Case("p2p", "device", "copies", 4097, 1, 0, 1), 3)
     assert stand_in.calls["cuLaunchKernel"] - held == (3 if peers else 0) + 2  # poison and check
     device.close()
-    assert not stand_in.blocks
 
 
-def test_pageable_data_of_several_parts_are_compared_whole(stand_in: StandIn) -> None:
-    device = CudaDevice(1)
-    board = device._board(0)
+def test_pageable_data_of_several_parts_are_compared_whole() -> None:
     one = np.arange((1 << 24) + 5, dtype=np.uint8)
     other = one.copy()
     assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 0
     other[[3, one.size // 2, -1]] ^= 1
     assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 3
-    board.close()
+
+
+def test_the_sums_of_a_layer_are_those_of_its_tokens() -> None:
+    """Against what the kernel does, word by word, in 32 bits."""
+    words = np.arange(16, dtype=np.uint32) * np.uint32(2654435761)
+    network, tokens = Network(1, words.nbytes), 37
+    values = words.astype(np.uint64)
+    for _ in range(tokens):
+        values = (values * MULTIPLIER + ADDEND) % (1 << 32)
+    expected = int(values.sum()) % (1 << 32)
+    assert expected_sums([int(words.sum(dtype=np.uint64))], network, tokens).tolist() == [expected]
 
 
 def test_the_expected_value_is_that_of_32_bits() -> None:

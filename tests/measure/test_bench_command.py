@@ -1,0 +1,156 @@
+"""`busfare bench` as a user meets it, on virtual nodes: the four benchmarks of this package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.measure.bench.kv import beside_predictions as of_layouts
+from busfare.measure.bench.kv import errors_of
+from busfare.measure.bench.methods import crossover
+from busfare.measure.bench.offload import beside_predictions, measured_of
+from busfare.measure.bench.results import KvBenchResult, OffloadResult, read_result
+from busfare.measure.bench.run import ranked
+from busfare.node import load_node
+from busfare.plan import machine_of
+from tests.conftest import Run
+
+#: The node that is played, and predicted for where it is not probed first.
+PLAYED = {"methods": "gtx-titan", "strategies": "rtx-4090", "offload": "h100-probed", "kv": "h200-probed"}
+
+
+def played(run_here: Run, benchmark: str, *more: str) -> dict[str, Any]:
+    done = run_here("bench", benchmark, "--virtual", PLAYED[benchmark], "--quick", "--json", *more)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert next(iter(result.items())) == ("schema", f"busfare.bench-{benchmark}/1")
+    assert result["virtual"] is True
+    return result
+
+
+@pytest.mark.parametrize("benchmark", PLAYED)
+def test_what_was_played_is_shown_and_shown_again(benchmark: str, run_here: Run, tmp_path: Path) -> None:
+    page, kept = tmp_path / "page.html", tmp_path / "kept.json"
+    result = played(run_here, benchmark, "--node", PLAYED[benchmark])
+    assert result["node"]["source"] == "given with --node"
+    kept.write_text(json.dumps(result))
+    shown = run_here("bench", benchmark, "--from", str(kept), "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("VIRTUAL") and "predicted" in shown.stdout
+    assert all(len(line) <= 160 for line in shown.stdout.splitlines())
+    before = shown.stdout.partition("played")[0]
+    assert "measured" not in before.replace("nothing was measured", "")
+    text = page.read_text(encoding="utf-8")
+    assert "VIRTUAL" in text and "http-equiv" in text and "<svg" in text
+    assert "src=" not in text.split("<script>")[0]
+    other = "kv" if benchmark != "kv" else "methods"
+    assert run_here("bench", other, "--from", str(kept)).returncode == 2
+    schema = {"schema": f"busfare.bench-{benchmark}/1"}
+    for broken, message in (
+        ("{", "not of schema"),
+        ("[]", "not of schema"),
+        (json.dumps(result)[:300], "not of schema"),
+        (json.dumps(result | {"cells": [{"name": "nothing else"}]}), "a figure is missing or wrong"),
+        (json.dumps(schema), "a figure is missing"),
+    ):
+        kept.write_text(broken)
+        done = run_here("bench", benchmark, "--from", str(kept))
+        assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_strategies_are_predicted_by_a_probe_and_swept(run_here: Run) -> None:
+    result = played(run_here, "strategies")
+    assert result["node"]["source"].startswith("probed just before")
+    for cell in result["cells"]:
+        strategies = {v["strategy"] for v in cell["versions"]}
+        assert strategies >= {"explicit", "batched", "mapped", "streams", "hybrid", "graph"}
+        numbers = [v["streams"] for v in cell["versions"] if v["strategy"] == "streams"]
+        assert cell["streams"]["predicted_best"] in numbers
+        assert {1, 8, 42, 128} <= set(numbers)
+
+
+def test_methods_stand_beside_the_published_ones(run_here: Run) -> None:
+    result = played(run_here, "methods", "--node", "gtx-titan")
+    assert result["published"]["situation_1"]["managed"] == 3.5657
+    assert {m["method"] for m in result["cells"][0]["methods"]} == {
+        "pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched",
+    }  # fmt: skip
+
+
+def test_a_schedule_and_a_layout_take_what_is_predicted_of_the_node_that_is_played(
+    run_here: Run, tmp_path: Path
+) -> None:
+    """The same model with noise of 0.3 %: anything else is a slip between the case and its prediction."""
+    kept = {name: tmp_path / f"{name}.json" for name in ("offload", "kv")}
+    found = {name: played(run_here, name, "--node", PLAYED[name]) for name in kept}
+    for name, path in kept.items():
+        path.write_text(json.dumps(found[name]))
+    cells = found["offload"]["cells"]
+    assert (len(cells), {cell["memory"] for cell in cells}) == (10, {"pinned", "mapped"})
+    assert max(abs(cell["error_percent"]) for cell in cells) < 2
+    assert found["offload"]["break_even"] is None
+    assert all(pick["cost_percent"] < 1 for pick in found["offload"]["picks"])
+    assert found["kv"]["errors"]["largest_percent"] < 2
+    assert found["kv"]["errors"]["ranked_right"] == len(found["kv"]["cells"])
+    # Predicted again for its own node, nothing changes; for another one, everything does.
+    passes, layouts = read_result(kept["offload"], OffloadResult), read_result(kept["kv"], KvBenchResult)
+    own, other = (
+        beside_predictions(measured_of(passes), machine_of(load_node(n))) for n in ("h100-probed", "rtx-3090")
+    )
+    assert own["median_percent"] == pytest.approx(passes.median_percent)
+    assert other["median_percent"] > 20
+    machines = (machine_of(load_node(node)) for node in ("h200-probed", "k20"))
+    own_errors, errors = (errors_of(of_layouts(layouts, machine)) for machine in machines)
+    assert own_errors == layouts.errors
+    assert errors.median_percent > 50
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+@pytest.mark.parametrize("benchmark", PLAYED)
+def test_without_a_gpu_one_line_says_what_was_looked_for(benchmark: str, run_here: Run) -> None:
+    done = run_here("bench", benchmark)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "looked for" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("methods", "--largest", "1000"), "--largest '1000'"),
+        (("methods", "--largest", "many"), "'many' is not a number"),
+        (("strategies", "--kernel", "none.cu"), "none.cu: No such file"),
+        (("strategies", "--virtual", "no-such-node"), "no-such-node"),
+        (("strategies", "--virtual", "gtx-titan", "--node", "no-such-node"), "no-such-node"),
+        (("strategies", "--virtual", "gtx-titan", "--kernel", "mine.cu"), "a virtual node computes nothing"),
+        (("strategies", "--kernel", "mine.cu", "--levels", "0"), "--levels 0: from 1 to"),
+    ],
+)
+def test_what_cannot_be_used_gets_one_line(
+    arguments: tuple[str, ...], message: str, run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.cu").write_text('extern "C" __global__ void mine(const double* a, double* b) {}')
+    done = run_here("bench", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_crossover_lies_on_the_line_between_two_accesses() -> None:
+    assert crossover([1, 2, 4], [1.0, 2.0, 4.0], [2.5, 2.5, 2.5]) == pytest.approx(2.5)
+    assert crossover([1, 2], [3.0, 4.0], [2.0, 2.0]) == 1.0
+    assert crossover([1, 2], [1.0, 1.5], [2.0, 2.0]) is None
+
+
+def test_a_ranking_is_wrong_where_measurements_that_lie_apart_were_predicted_the_other_way_round() -> None:
+    samples = {"pinned": [1.0, 1.1, 1.2], "zero-copy": [1.15, 1.3, 1.4], "managed": [5.0, 5.1, 5.2]}
+    assert ranked(samples, {"pinned": 2.0, "zero-copy": 1.0, "managed": 3.0}).wrong == []
+    assert ranked(samples, {"pinned": 2.0, "zero-copy": 3.5, "managed": 3.0}).wrong == [
+        ["zero-copy", "managed"]
+    ]
+    assert ranked(samples, {"pinned": 3.0, "managed": 3.0}).wrong == []
