@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.trace import _columns
-from busfare.trace._sqlite_columns import CallScan, OperationScan, Scan, UnreadableError
+from busfare.trace._sqlite_columns import CallScan, OperationScan, UnreadableError
 from busfare.trace.api_calls import plain_name
 from busfare.trace.columns import numbered, plain
 from busfare.trace.lanes import LANE_KEYS, Lanes, Sums
 from busfare.trace.model import Omissions
 from busfare.trace.readers.nsys.rows import copies, placed, sets
-from busfare.trace.readers.nsys.scan import CARRIES, COPIES, HAS_CALL, KERNELS, LANES, SUBMITTED
+from busfare.trace.readers.nsys.scan import CARRIES, COPIES, HAS_CALL, KERNELS, LANES, SUBMITTED, Scanning
 from busfare.trace.readers.tables import INT
 from busfare.trace.tables import OPERATIONS, conform
 from busfare.trace.words import CLASSES
@@ -38,19 +38,15 @@ class Part:
 
 
 def sums_of(
-    path: Path,
-    scan: Scan,
-    keys: dict[str, list[str]],
-    strings: pl.DataFrame,
-    above: int,
-    omissions: Omissions,
+    path: Path, scanning: Scanning, strings: pl.DataFrame, omissions: Omissions
 ) -> tuple[Sums, pl.DataFrame] | None:
-    """The operations, and the calls that are kept, as in their table; None if they are not just to be added up.
-
-    `keys`: those of `Scanning`. Of no more than `above` rows there is nothing to be added up.
-    """
+    """The operations, and the calls that are kept, as in their table; None if they are not just to be added up."""
+    scan, keys = scanning.result(), scanning.keys
+    if scan is None:
+        return None
     scans = [(table, one) for table, one in zip(keys, scan.operations, strict=True) if len(one)]
-    if not scans or len(scan.calls) + sum(len(one) for _, one in scans) <= above or not len(scan.calls):
+    rows = len(scan.calls) + sum(len(one) for _, one in scans)
+    if not scans or not len(scan.calls) or rows <= scanning.above:
         return None
     parts = [_part(table, one, keys[table], omissions) for table, one in scans]
     # What several ranks communicate is matched operation by operation.
