@@ -13,9 +13,9 @@ from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import described
+from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.gunzip import pieces
-from busfare.trace.readers.operators import operators_of
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.tables import (
     CALLS,

@@ -167,7 +167,7 @@ class _Rocpd(_File):
 
     def _timed(self, table: str, wanted: Schema) -> pl.DataFrame:
         """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
-        frame = self.all(table, ints("start end start_id end_id track_id pid tid event_id") | wanted)
+        frame = self.all(table, {**ints("start end start_id end_id track_id pid tid event_id"), **wanted})
         if frame["start"].is_null().all() and frame["start_id"].is_not_null().any():
             frame = self._with_timestamps(frame)
         frame = self.joined(frame, "event_id", self.events)
