@@ -23,7 +23,7 @@ from busfare.trace.readers.recorded.file import Part, Recording, Table
 from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
 from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
-from busfare.trace.write.nsys import export_nsys
+from busfare.trace.write import export_nsys
 
 from .conftest import Run
 

@@ -23,7 +23,7 @@ from busfare.timeline.changes.repeated import dedupe, keep_on_gpu
 from busfare.timeline.changes.streams import are_pipelines, streams
 from busfare.timeline.changes.waiting import without_synchronisations, without_waiting
 from busfare.timeline.edit import among
-from busfare.trace.beside import several
+from busfare.trace.large import several
 
 __all__ = ["priced_by_replay"]
 

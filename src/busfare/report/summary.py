@@ -14,8 +14,7 @@ from busfare.report.results import Part, Report, Traced
 from busfare.results import Sized, ranged, rows_of
 from busfare.trace import Trace
 from busfare.trace import totals as account
-from busfare.trace.beside import beside
-from busfare.trace.bounds import REPLAYED_ROWS
+from busfare.trace.large import REPLAYED_ROWS, beside
 from busfare.trace.model import INCOMPLETE
 
 MOST_ROWS, MOST_GAPS = 10, 5

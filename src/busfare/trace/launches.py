@@ -102,7 +102,7 @@ def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
 
 
 def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.int64]) -> pl.Series:
-    """Of each of these rows of `calls`, of which there are some, the row of the innermost span around it; null for row -1."""
+    """Of these rows of `calls`, which is not empty, the row of the innermost span around each; null for row -1."""
     points = calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
     return pl.select(pl.when(pl.Series(rows >= 0)).then(innermost(spans, points))).to_series()
 

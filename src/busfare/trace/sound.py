@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import HARMFUL, printable
-from busfare.trace.beside import MANY_ROWS
-from busfare.trace.bounds import EARLIEST, LATEST
 from busfare.trace.columns import in_order, occurs, order_of
+from busfare.trace.large import EARLIEST, LATEST, MANY_ROWS
 from busfare.trace.model import Omission, Omissions, Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
