@@ -22,7 +22,7 @@ from benchmarks import nsys_export
 from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.errors import InputError
 from busfare.report.summary import summarise
-from busfare.trace import _columns, read
+from busfare.trace import _columns, large, read
 from busfare.trace._sqlite_columns import Scan, Stop, UnreadableError
 from busfare.trace.readers.nsys import scan as nsys_scan
 from busfare.trace.readers.nsys.scan import Scanning, threads
