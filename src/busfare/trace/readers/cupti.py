@@ -56,6 +56,13 @@ LAUNCH = ints(
 )
 
 
+#: What CUPTI says of a GPU.
+OF_DEVICES = ints(
+    "globalMemoryBandwidth globalMemorySize coreClockRate numMemcpyEngines numMultiprocessors"
+    " computeCapabilityMajor computeCapabilityMinor"
+)
+
+
 def record_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """The columns of SQLite traces by the names of a trace's tables; ids of 0, which are nobody's, are null."""
     frame = frame.rename(RENAMES, strict=False)
@@ -164,3 +171,16 @@ def markers(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 def streams(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of `streams`: of flag."""
     return conform(frame.with_columns(kind=meant("flag", STREAM_KIND_OF, STREAM_KINDS)), STREAMS)
+
+
+def devices(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with the columns of `devices` that `OF_DEVICES` tell."""
+    return frame.with_columns(
+        # Counted in kB/s and kHz.
+        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth").cast(pl.Float64) * 1000,
+        clock_hz=pl.col("coreClockRate").cast(pl.Float64) * 1000,
+        memory_bytes="globalMemorySize",
+        multiprocessors="numMultiprocessors",
+        copy_engines="numMemcpyEngines",
+        compute_capability=pl.format("{}.{}", "computeCapabilityMajor", "computeCapabilityMinor"),
+    )

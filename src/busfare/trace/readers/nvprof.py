@@ -147,18 +147,8 @@ def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
 
 
 def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    wanted = ints("id name globalMemoryBandwidth globalMemorySize coreClockRate numMemcpyEngines")
-    wanted |= ints("numMultiprocessors computeCapabilityMajor computeCapabilityMinor")
-    frame = _named(_records(tables, "DEVICE", wanted), strings).with_columns(
-        device="id",
-        # The file counts in kB/s and kHz.
-        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth") * 1000,
-        clock_hz=pl.col("coreClockRate") * 1000,
-        memory_bytes="globalMemorySize",
-        multiprocessors="numMultiprocessors",
-        copy_engines="numMemcpyEngines",
-        compute_capability=pl.format("{}.{}", "computeCapabilityMajor", "computeCapabilityMinor"),
-    )
+    frame = _named(_records(tables, "DEVICE", ints("id name") | cupti.OF_DEVICES), strings)
+    frame = cupti.devices(frame).with_columns(device="id")
     links = _records(tables, "PCIE", ints("type pcieGeneration linkWidth")).filter(pl.col("type") == 0)
     of_gpus = links.unique(["pcieGeneration", "linkWidth"])
     # Of several GPUs the file may name the link of one only, and not whose it is.

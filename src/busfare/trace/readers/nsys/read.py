@@ -24,7 +24,7 @@ from busfare.trace.readers.nsys.scan import (
     Scanning,
 )
 from busfare.trace.readers.nsys.sums import sums_of
-from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, texts
+from busfare.trace.readers.tables import INT, TableSource, ints, texts
 from busfare.trace.sound import with_printable
 from busfare.trace.tables import DEVICES, LAUNCH_SHAPE, OPERATIONS, conform
 
@@ -143,7 +143,6 @@ OF_GPUS = ints(
     "totalMemory memoryBandwidth clockRate smCount asyncEngines computeMajor computeMinor isDiscrete"
 ) | texts("name busLocation uuid")
 RENAMES_OF_GPUS = {
-    "busLocation": "bus_id",
     "totalMemory": "memory_bytes",
     "memoryBandwidth": "memory_bandwidth_bytes_per_s",
     "clockRate": "clock_hz",
@@ -161,8 +160,14 @@ RANK = re.compile(rf"(?:^|[;\s])({'|'.join([*RANK_VARIABLES, *TORCHRUN_VARIABLES
 
 def _devices(tables: TableSource) -> pl.DataFrame:
     """The `devices` table. nsys numbers GPUs itself; the program's ordinals come from the best map."""
-    if "id" not in tables.columns("TARGET_INFO_GPU"):
-        gpus = _gpus_of_2021(tables)
+    if "id" not in tables.columns("TARGET_INFO_GPU"):  # in 2021
+        gpus = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
+        facts = tables.read("TARGET_INFO_CUDA_GPU", ints("deviceId") | cupti.OF_DEVICES)
+        facts = facts.unique("deviceId", keep="first")
+        gpus = (
+            gpus.drop_nulls("deviceId").join(facts, on="deviceId", how="left").with_columns(device="deviceId")
+        )
+        gpus = cupti.devices(gpus)
     else:
         gpus = tables.read("TARGET_INFO_GPU", ints("id cuDevice") | OF_GPUS)
         gpus = gpus.unique("id", keep="first", maintain_order=True)
@@ -177,38 +182,9 @@ def _devices(tables: TableSource) -> pl.DataFrame:
                 if numbered.height
                 else gpus.with_columns(device="id")
             )
-    return conform(
-        gpus.rename(RENAMES_OF_GPUS).with_columns(
-            compute_capability=pl.col("computeMajor").cast(TEXT) + "." + pl.col("computeMinor").cast(TEXT),
-            integrated=pl.col("isDiscrete") == 0,
-        ),
-        DEVICES,
-    )
-
-
-def _gpus_of_2021(tables: TableSource) -> pl.DataFrame:
-    """GPUs, with their ordinals, of exports whose columns have other names."""
-    gpus = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
-    facts = tables.read(
-        "TARGET_INFO_CUDA_GPU",
-        ints("deviceId globalMemoryBandwidth coreClockRate numMemcpyEngines")
-        | ints("numMultiprocessors computeCapabilityMajor computeCapabilityMinor"),
-    )
-    gpus = gpus.drop_nulls("deviceId").join(facts.unique("deviceId", keep="first"), on="deviceId", how="left")
-    return gpus.rename(
-        {
-            "deviceId": "device",
-            "numMultiprocessors": "smCount",
-            "numMemcpyEngines": "asyncEngines",
-            "computeCapabilityMajor": "computeMajor",
-            "computeCapabilityMinor": "computeMinor",
-        }
-    ).with_columns(
-        totalMemory=None,
-        # These versions count in kB/s and kHz.
-        memoryBandwidth=pl.col("globalMemoryBandwidth").cast(pl.Float64) * 1000,
-        clockRate=pl.col("coreClockRate").cast(pl.Float64) * 1000,
-    )
+        capability = pl.format("{}.{}", "computeMajor", "computeMinor")
+        gpus = gpus.rename(RENAMES_OF_GPUS).with_columns(compute_capability=capability)
+    return conform(gpus.with_columns(bus_id="busLocation", integrated=pl.col("isDiscrete") == 0), DEVICES)
 
 
 def _streams(tables: TableSource) -> pl.DataFrame:

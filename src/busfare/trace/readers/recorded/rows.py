@@ -326,11 +326,10 @@ def devices(process: RecordedProcess) -> pl.DataFrame:
     """Rows of `DEVICES`, each with its PCIe link."""
     table, links = process.recording.table("devices"), process.recording.table("pcie_links")
     facts = ("memory_bytes", "memory_bandwidth_bytes_per_s", "clock_hz", "multiprocessors", "copy_engines")
-    major = pl.col("capability_major").cast(pl.String)
     uuids = zip(table["uuid_high"].tolist(), table["uuid_low"].tolist(), strict=True)
     frame = process.frame(table, "device", *facts, "capability_major", "capability_minor").with_columns(
         name=process.names(table["name"]).cast(pl.String),
-        compute_capability=major + "." + pl.col("capability_minor").cast(pl.String),
+        compute_capability=pl.format("{}.{}", "capability_major", "capability_minor"),
         uuid=pl.Series([_uuid(f"{high:016x}{low:016x}") for high, low in uuids], dtype=pl.String),
     )
     gpu = links["type"] == 0
