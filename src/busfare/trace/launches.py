@@ -102,9 +102,12 @@ def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
 
 
 def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.int64]) -> pl.Series:
-    """Of these rows of `calls`, which is not empty, the row of the innermost span around each; null for row -1."""
-    points = calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
-    return pl.select(pl.when(pl.Series(rows >= 0)).then(innermost(spans, points))).to_series()
+    """Of these rows of `calls` the row of the innermost span around each; null for row -1."""
+    known = rows >= 0
+    points = calls.select("process", "thread", "start_ns")[rows[known]]
+    found = np.full(len(rows), -1, np.int64)
+    found[known] = innermost(spans, points).cast(pl.Int64).fill_null(-1).to_numpy()
+    return pl.Series(found).replace(-1, None).cast(pl.UInt32)
 
 
 def _launched_in_ranges(trace: Trace) -> pl.Series:
@@ -151,7 +154,7 @@ def operators_of(
     # Until 2023 the id is the call's, whose number may be that of any operator.
     row[by_id == launched["correlation"].fill_null(0).to_numpy()] = -1
     lost = np.flatnonzero(row < 0)
-    if len(lost) and called.height and calls.height:
+    if len(lost) and called.height:
         call = _first(calls["correlation"], launched["correlation"].fill_null(0).to_numpy()[lost])
         row[lost] = around_calls(called, calls, call).cast(pl.Int64).fill_null(-1).to_numpy()
     row = _with_shapes(row, called, scanner.signatures)

@@ -127,6 +127,14 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     _join_clocks(trace, omissions)
 
 
+def _in_range(times: pl.Series) -> bool:
+    """Whether every one is usable, as in most traces: sooner known than which."""
+    least, most = times.min(), times.max()
+    if not (isinstance(least, int) and isinstance(most, int)):
+        return times.is_empty()
+    return not times.null_count() and least >= EARLIEST and most <= LATEST
+
+
 def _usable(time: str) -> pl.Expr:
     return pl.col(time).is_between(EARLIEST, LATEST).fill_null(False)
 
@@ -141,8 +149,9 @@ def _kept(frame: pl.DataFrame, sound: pl.Expr, id: str, what: str, omissions: Om
 
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
-    usable = _usable("start_ns") & _usable("end_ns")
-    frame = _kept(frame, usable, "untimed", f"{what} without usable times: left out", omissions)
+    if not all(_in_range(frame[name]) for name in TIMES):
+        usable = _usable("start_ns") & _usable("end_ns")
+        frame = _kept(frame, usable, "untimed", f"{what} without usable times: left out", omissions)
     backwards = int((frame["end_ns"] < frame["start_ns"]).sum())
     if backwards:
         omissions.add(

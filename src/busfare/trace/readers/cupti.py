@@ -88,14 +88,13 @@ def copies(
     memory_of: Mapping[int, str] = MEMORY_OF,
 ) -> pl.DataFrame:
     """Copies as rows of `operations`: of copy_kind, source_kind, destination_kind, destination_device, copy_count."""
-    direction = meant("copy_kind", direction_of, DIRECTIONS)
     frame = frame.with_columns(
         pl.col("copy_count").fill_null(1).clip(1),
         kind=pl.lit("copy", pl.Enum(KINDS)),
-        direction=direction,
+        direction=meant("copy_kind", direction_of, DIRECTIONS),
         source_memory=meant("source_kind", memory_of, MEMORY_KINDS),
         destination_memory=meant("destination_kind", memory_of, MEMORY_KINDS),
-        peer_device=pl.when(direction == "p2p").then("destination_device"),
+        peer_device=pl.when(pl.col("copy_kind") == PEER_COPY).then("destination_device"),
     )
     omissions.add_if(
         frame["direction"].null_count(),

@@ -15,7 +15,7 @@ from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import described
 from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process
-from busfare.trace.readers.cupti import NO_ID, with_waits
+from busfare.trace.readers.cupti import NO_ID
 from busfare.trace.readers.gunzip import pieces
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.tables import (
@@ -267,8 +267,9 @@ def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
         stream=pl.when(~for_event).then("stream").replace(NO_ID, None),
         event=pl.when(for_event).then("waited_event"),
     )
+    waits = waits.unique("correlation", keep="first", maintain_order=True)
     calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
-    return with_waits(conform(calls, CALLS), waits, on=["correlation"])
+    return conform(calls.join(waits, on="correlation", how="left", maintain_order="left"), CALLS)
 
 
 def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
