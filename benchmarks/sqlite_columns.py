@@ -57,7 +57,7 @@ REPORT = """
 import sys, time
 from busfare.report.summary import summarise
 from busfare.trace import read
-from busfare.trace.bounds import REPLAYED_ROWS
+from busfare.trace.large import REPLAYED_ROWS
 begun, processor = time.perf_counter(), time.process_time()
 summarise(read(sys.argv[1], REPLAYED_ROWS))
 print(time.perf_counter() - begun, time.process_time() - processor)
@@ -65,7 +65,7 @@ print(time.perf_counter() - begun, time.process_time() - processor)
 READ = """
 import sys, time
 from busfare.trace import read
-from busfare.trace.bounds import REPLAYED_ROWS
+from busfare.trace.large import REPLAYED_ROWS
 begun, processor = time.perf_counter(), time.process_time()
 kept = read(sys.argv[1], REPLAYED_ROWS)
 print(time.perf_counter() - begun, time.process_time() - processor)

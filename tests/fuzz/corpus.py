@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.node.file import catalogue_text
-from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocpd, build_rpd
+from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof
 from tests.trace.build_directory import export_directory
 
 __all__ = ["CORPUS"]
@@ -114,17 +114,17 @@ def nvprof(folder: Path) -> list[Path]:
 def rocpd(folder: Path) -> list[Path]:
     files = []
     for schema in (3, 4):
-        first = build_rocpd.small_process("_0001", 3131, schema)
-        second = build_rocpd.small_process("_0002", 4141, schema)
+        first = build_rocprof.small_process("_0001", 3131, schema)
+        second = build_rocprof.small_process("_0002", 4141, schema)
         for i in range(60):
-            shape = dict.fromkeys([*build_rocpd.LAUNCH, *build_rocpd.REGISTERS], i)
-            second.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, build_rocpd.GPU_1, **shape)
-        files.append(build_rocpd.write_rocpd(folder / f"results-{schema}.db", first, second))
+            shape = dict.fromkeys([*build_rocprof.LAUNCH, *build_rocprof.REGISTERS], i)
+            second.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, build_rocprof.GPU_1, **shape)
+        files.append(build_rocprof.write_rocpd(folder / f"results-{schema}.db", first, second))
     return files
 
 
 def rpd(folder: Path) -> list[Path]:
-    file = build_rpd.small_rpd()
+    file = build_rocprof.small_rpd()
     launch = file.call("hipGraphLaunch", 1510, 1520)
     for i in range(100):
         file.operation(

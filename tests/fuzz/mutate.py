@@ -19,93 +19,22 @@ import pyarrow.parquet as parquet
 __all__ = ["mutated"]
 
 NUMBERS = [
-    0,
-    1,
-    -1,
-    127,
-    255,
-    256,
-    65535,
-    1 << 31,
-    (1 << 31) - 1,
-    4294967295,
-    1 << 53,
-    1 << 60,
-    (1 << 63) - 1,
+    *[0, 1, -1, 127, 255, 256, 65535, 4294967295],
+    *[1 << 31, (1 << 31) - 1, 1 << 53, 1 << 60, (1 << 63) - 1],
 ]
 CELLS: list[int | float | str | bytes | None] = [
-    *[
-        *NUMBERS,
-        -(1 << 63),
-        -(1 << 31),
-        None,
-        0.5,
-        -1e308,
-        1e308,
-        float("inf"),
-        float("nan"),
-        "",
-        "x",
-        "5",
-        "-1",
-    ],
-    *["é\ufffd", "a\nb", "\0", b"", b"\xff\xfe", "x" * 5000, b"\0" * 3000],
+    *[*NUMBERS, -(1 << 63), -(1 << 31), None, 0.5, -1e308, 1e308, float("inf"), float("nan")],
+    *["", "x", "5", "-1", "é\ufffd", "a\nb", "\0", b"", b"\xff\xfe", "x" * 5000, b"\0" * 3000],
 ]
 SPANS = [1, 1, 2, 4, 8, 100, 1000]
 JSON_WORDS = [
-    *[
-        b"null",
-        b"true",
-        b"NaN",
-        b"-Infinity",
-        b"1e999",
-        b"-0",
-        b"9" * 30,
-        b"1e-999",
-        b"[]",
-        b"{}",
-        b'""',
-        b'"',
-    ],
-    *[
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b":",
-        b"\\",
-        b"\\u",
-        b"\\ud800",
-        b"\0",
-        b"\xef\xbb\xbf",
-        b"[" * 3000,
-        b'{"a":' * 3000,
-    ],
-    *[
-        b'"ph":"X",',
-        b'"cat":"kernel",',
-        b'"ts":"5",',
-        b'"dur":-5,',
-        b'"args":5,',
-        b'"args":{"bytes":-1},',
-        b"// x",
-    ],
+    *b'null true NaN -Infinity 1e999 -0 1e-999 [] {} "" " { } [ ] , : \\ \\u \\ud800 \0 \xef\xbb\xbf'.split(
+        b" "
+    ),
+    *[b"9" * 30, b"[" * 3000, b'{"a":' * 3000, b"// x"],
+    *b'"ph":"X", "cat":"kernel", "ts":"5", "dur":-5, "args":5, "args":{"bytes":-1},'.split(b" "),
 ]
-TOML_WORDS = [
-    b"nan",
-    b"inf",
-    b"-1",
-    b"1e999",
-    b"''",
-    b"[[component]]",
-    b"[x",
-    b"\0",
-    b'"""',
-    b"= 5",
-    b"[" * 2000,
-    b"\xff",
-]
+TOML_WORDS = [*b'nan inf -1 1e999 \'\' [[component]] [x \0 """ \xff'.split(b" "), b"= 5", b"[" * 2000]
 
 
 def mutated(seed: Path, target: Path, dice: Random) -> Path:
@@ -242,27 +171,14 @@ def _schema_text(database: sqlite3.Connection, dice: Random) -> None:
     database.execute("PRAGMA writable_schema = ON")
     table = dice.choice(_tables(database))
     (text,) = database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", [table]).fetchone()
+    instead = dice.choice(["CREATE VIRTUAL TABLE", "create\ntable", "x", "CREATE VIEW"])
+    words = [b"(", b")", b",", b"\n", b"'", b"--", b" AS (abs(a))", b" DEFAULT 5"]
+    behind = dice.choice([" WITHOUT ROWID", " STRICT", ";", "\n\nx", ", b GENERATED ALWAYS AS (a)"])
     column, value = dice.choice(
         [
-            (
-                "sql",
-                text.replace(
-                    "CREATE TABLE", dice.choice(["CREATE VIRTUAL TABLE", "create\ntable", "x", "CREATE VIEW"])
-                ),
-            ),
-            (
-                "sql",
-                _text(
-                    text.encode(),
-                    dice,
-                    [b"(", b")", b",", b"\n", b"'", b"--", b" AS (abs(a))", b" DEFAULT 5"],
-                ),
-            ),
-            (
-                "sql",
-                text
-                + dice.choice([" WITHOUT ROWID", " STRICT", ";", "\n\nx", ", b GENERATED ALWAYS AS (a)"]),
-            ),
+            ("sql", text.replace("CREATE TABLE", instead)),
+            ("sql", _text(text.encode(), dice, words)),
+            ("sql", text + behind),
             ("sql", dice.choice(CELLS)),
             ("rootpage", dice.choice([*NUMBERS, *range(2, 30)])),
             ("type", dice.choice(["view", "index", "trigger", "", None])),

@@ -15,15 +15,15 @@ from polars.testing import assert_frame_equal
 
 from busfare.errors import InputError
 from busfare.trace import read
+from busfare.trace.export import export_nsys
 from busfare.trace.model import Trace
 from busfare.trace.readers.nsys import read as nsys
 from busfare.trace.readers.recorded import holds_recording
 from busfare.trace.readers.recorded import read as reader
-from busfare.trace.readers.recorded.allocations import allocation_sizes, held_up
 from busfare.trace.readers.recorded.file import Part, Recording, Table
+from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
 from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
-from busfare.trace.write.nsys import export_nsys
 
 from .conftest import Run
 

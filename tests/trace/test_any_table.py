@@ -11,8 +11,7 @@ import pytest
 from busfare.trace import read
 from tests.trace.build_nsys import KERNEL, MEMCPY, NsysExport, small_export
 from tests.trace.build_nvprof import PREFIX, small_file
-from tests.trace.build_rocpd import small_process, write_rocpd
-from tests.trace.build_rpd import small_rpd
+from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
 
 
 def nsys(generation: str) -> NsysExport:

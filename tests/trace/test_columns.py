@@ -30,39 +30,25 @@ def test_the_place_of_each_among_ids(ids: list[int], wanted: list[int | None]) -
 pair = st.tuples(st.one_of(st.none(), st.integers(0, 3), st.integers(0, 200)), st.one_of(st.none(), number))
 
 
+Pairs = list[tuple[int | None, int | None]]
+
+
 @settings(deadline=None)
 @given(st.lists(pair, max_size=90), st.lists(pair, max_size=30))
-def test_which_pairs_occur(
-    have: list[tuple[int | None, int | None]], rows: list[tuple[int | None, int | None]]
-) -> None:
-    schema = {"process": pl.Int64, "correlation": pl.Int64}
+def test_which_pairs_occur_and_the_first_row_of_each(have: Pairs, rows: Pairs) -> None:
     low = -(1 << 63)  # stands for null
 
-    def plain(p: tuple[int | None, int | None]) -> tuple[int, int]:
-        return (low if p[0] is None else p[0], low if p[1] is None else p[1])
+    def plain(pairs: Pairs) -> Pairs:
+        return [(low if a is None else a, low if b is None else b) for a, b in pairs]
 
+    schema = {"process": pl.Int64, "correlation": pl.Int64}
     frames = [pl.DataFrame(part, schema=schema, orient="row") for part in (have, rows)]
-    known = {plain(p) for p in have}
-    assert occurs(*frames).tolist() == [plain(p) in known for p in rows]
-
-
-@settings(deadline=None)
-@given(st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=1), st.randoms())
-def test_rows_in_another_order(rows: list[int | None], dice: random.Random) -> None:
-    words = [None if row is None else MEMORY_KINDS[row] for row in rows]
-    columns = [
-        *(pl.Series([row or 0 for row in rows], dtype=kind) for kind in (pl.Int64, pl.Int32, pl.UInt8)),
-        pl.Series(rows, dtype=pl.Int64),
-        pl.Series(words, dtype=pl.Enum(MEMORY_KINDS)),
-        pl.Series(words, dtype=pl.Categorical),
-        pl.Series(words, dtype=pl.String),
-        pl.Series([None] * len(rows), dtype=pl.Int32),
+    assert occurs(*frames).tolist() == [p in plain(have) for p in plain(rows)]
+    first = [
+        plain(have).index(p) if p in plain(have) and row[1] is not None else -1
+        for p, row in zip(plain(rows), rows, strict=True)
     ]
-    order = np.array(dice.sample(range(len(rows)), len(rows)), np.uint32)
-    for column in columns:
-        found = in_order(column, order)
-        assert found.dtype == column.dtype
-        assert found.to_list() == [column.to_list()[row] for row in order]
+    assert first_pairs(*frames).tolist() == first
 
 
 column_parts = st.lists(
@@ -81,8 +67,8 @@ column_parts = st.lists(
 def test_rows_of_a_column_in_parts(parts: list[list[int | None]], dice: random.Random, cut: int) -> None:
     rows = [row for part in parts for row in part][cut:]
     order = np.array(dice.sample(range(len(rows)), len(rows)), np.uint32)
-    for kind in (pl.Int64(), pl.Int32(), pl.UInt8(), pl.Enum(MEMORY_KINDS)):
-        words = isinstance(kind, pl.Enum)
+    for kind in (pl.Int64(), pl.Int32(), pl.UInt8(), pl.Enum(MEMORY_KINDS), pl.Categorical(), pl.String()):
+        words = not kind.is_integer()
         of = [[MEMORY_KINDS[n] if words and n is not None else n for n in part] for part in parts]
         column = pl.concat([pl.Series("a", part, dtype=kind) for part in of], rechunk=False).slice(cut)
         found = in_order(column, order)
@@ -110,16 +96,3 @@ def test_numbers_that_occur() -> None:
     assert occurring(np.array([3, 1, 3], np.uint32), 5).tolist() == [False, True, False, True, False]
     with pytest.raises(IndexError):
         occurring(np.array([5], np.uint32), 5)
-
-
-@settings(deadline=None)
-@given(st.lists(pair, max_size=90), st.lists(pair, max_size=30))
-def test_the_first_row_of_each_pair(
-    have: list[tuple[int | None, int | None]], rows: list[tuple[int | None, int | None]]
-) -> None:
-    schema = {"process": pl.Int64, "correlation": pl.Int64}
-    frames = [pl.DataFrame(part, schema=schema, orient="row") for part in (have, rows)]
-    usable = [row for row in rows if row[1] != -(1 << 63)]  # which stands for a null
-    frames[1] = pl.DataFrame(usable, schema=schema, orient="row")
-    expected = [have.index(row) if row in have and row[1] is not None else -1 for row in usable]
-    assert first_pairs(*frames).tolist() == expected

@@ -21,8 +21,7 @@ from busfare.trace.readers import kineto
 from tests.trace.build_kineto import document, gzipped, small_events
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
-from tests.trace.build_rocpd import small_process, write_rocpd
-from tests.trace.build_rpd import small_rpd
+from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
 from tests.trace.sqlite_file import write_sqlite
 
 WRONG_NAMES = [

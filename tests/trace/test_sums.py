@@ -22,7 +22,7 @@ from benchmarks import nsys_export
 from benchmarks.nsys_export import CALLS, COPIES, KERNELS
 from busfare.errors import InputError
 from busfare.report.summary import summarise
-from busfare.trace import _columns, bounds, read
+from busfare.trace import _columns, large, read
 from busfare.trace._sqlite_columns import Scan, Stop, UnreadableError
 from busfare.trace.readers.nsys import scan as nsys_scan
 from busfare.trace.readers.nsys.scan import Scanning, threads
@@ -35,7 +35,7 @@ PUBLISHED = sorted(Path(SHARED, "data/traces/nsys").glob("*.sqlite")) if SHARED 
 
 @pytest.fixture(autouse=True)
 def nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "REPLAYED_ROWS", -1)  # as in a trace of millions
+    monkeypatch.setattr(large, "REPLAYED_ROWS", -1)  # as in a trace of millions
     monkeypatch.setattr(
         nsys_scan, "SMALL", 1 << 24
     )  # in which ids lie closer to each other than there are calls

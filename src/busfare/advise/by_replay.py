@@ -17,7 +17,7 @@ from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, as_options, changes_of
 from busfare.timeline.changes.packing import loop_nanoseconds
 from busfare.timeline.changes.streams import are_pipelines
-from busfare.trace.beside import several
+from busfare.trace.large import several
 
 __all__ = ["priced_by_replay"]
 

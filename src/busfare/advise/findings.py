@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from busfare.advise.finding import Finding, change_in, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.node import Node
-from busfare.trace import Trace, bounds
-from busfare.trace.beside import several
+from busfare.trace import Trace, large
 from busfare.trace.lanes import is_transfer, is_work
+from busfare.trace.large import several
 
 if TYPE_CHECKING:
     from busfare.timeline import Timeline
@@ -97,7 +97,7 @@ def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
     """The run as it replays; None without calls, with too many rows, or where they were only added up."""
     if trace.sums is not None or trace.calls.is_empty():
         return None
-    if trace.calls.height + trace.operations.height > bounds.REPLAYED_ROWS:
+    if trace.calls.height + trace.operations.height > large.REPLAYED_ROWS:
         return None
     from busfare.timeline import timeline  # imported only where it replays: that takes a while
 

@@ -98,7 +98,7 @@ def report(
 def _of_trace(
     path: Path, node: Node | None, bare: float | None, json: bool, page: bool
 ) -> tuple[Report, Callable[[], Document]]:
-    from busfare.trace.bounds import REPLAYED_ROWS
+    from busfare.trace.large import REPLAYED_ROWS
 
     _import_numpy()
     # Polars looks at numpy.ma when it first meets an array.

@@ -11,8 +11,8 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.output import replacing
 from busfare.trace import Trace
+from busfare.trace.export import export_nsys
 from busfare.trace.lanes import is_transfer
-from busfare.trace.write.nsys import export_nsys
 
 FORMATS = ("parquet", "perfetto", "nsys-sqlite")
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")

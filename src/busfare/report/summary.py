@@ -18,8 +18,7 @@ from busfare.node import Node
 from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
-from busfare.trace.beside import beside
-from busfare.trace.bounds import REPLAYED_ROWS
+from busfare.trace.large import REPLAYED_ROWS, beside
 from busfare.trace.model import INCOMPLETE
 from busfare.trace.totals import Gap, Totals
 

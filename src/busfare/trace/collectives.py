@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from busfare.trace.columns import first_pairs
-from busfare.trace.launches import innermost
+from busfare.trace.launches import around_calls
 from busfare.trace.model import Trace
 from busfare.trace.tables import COLLECTIVE_KINDS, COLLECTIVES, DESCRIBED, conform, empty
 from busfare.trace.words import is_communication
@@ -195,9 +195,7 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         ranges = ranges.filter(tells)
     if ranges.is_empty():
         return nothing
-    rows = first_pairs(trace.calls, kernels)
-    points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
-    place = pl.select(pl.when(pl.Series(rows >= 0)).then(innermost(ranges, points))).to_series()
+    place = around_calls(ranges, trace.calls, first_pairs(trace.calls, kernels))
     named = pl.Series([known[text] for text in ranges["text"]], dtype=DESCRIBED["collective_kind"])
     told = _given(ranges, trace).with_columns(pl.coalesce("collective_kind", named))[place]
     # Of several kernels that a group launches on a GPU, the bytes of each are not known.

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import _columns
-from busfare.trace.bounds import SMALL, SPARSE
+from busfare.trace.large import SMALL, SPARSE
 
 Rows = NDArray[np.uint32]
 A_CHUNK = 1 << 16

@@ -1,4 +1,4 @@
-"""What a trace tells of how its kernels were launched: the distinct launches, and which one each kernel is."""
+"""What a trace tells of how its kernels were launched: the distinct launches, and the operators of PyTorch behind them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from busfare.trace.columns import first_pairs, numbered, plain
+from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.columns import first_pairs, first_rows, numbered, plain
 from busfare.trace.model import Trace
 from busfare.trace.sound import with_printable
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, conform
@@ -72,14 +74,6 @@ def grid_side(items: str, group: str) -> pl.Expr:
     return (pl.col(items) + pl.col(group) - 1) // pl.when(pl.col(group) > 0).then(pl.col(group))
 
 
-def list_text(text: str | bytes | None, kind: Any) -> str | None:
-    """The JSON list `text` without spaces, or None where it is not of type `kind`."""
-    try:
-        return msgspec.json.encode(msgspec.json.decode(text or b"", type=kind)).decode()
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-
-
 def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
     """Of each point the row of the innermost span around it on its thread; null where there is none.
 
@@ -107,6 +101,15 @@ def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
     return within.select(pl.when((pl.col("depth") > 0) & (at < pl.col("end_ns"))).then("span")).to_series()
 
 
+def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.int64]) -> pl.Series:
+    """Of these rows of `calls` the row of the innermost span around each; null for row -1."""
+    known = rows >= 0
+    points = calls.select("process", "thread", "start_ns")[rows[known]]
+    found = np.full(len(rows), -1, np.int64)
+    found[known] = innermost(spans, points).cast(pl.Int64).fill_null(-1).to_numpy()
+    return pl.Series(found).replace(-1, None).cast(pl.UInt32)
+
+
 def _launched_in_ranges(trace: Trace) -> pl.Series:
     """Of each operation the row in `trace.launches`, made here, of the operator around its call, of NVTX ranges."""
     texts = trace.markers["name"].unique().drop_nulls()
@@ -120,10 +123,91 @@ def _launched_in_ranges(trace: Trace) -> pl.Series:
         "name", "launch"
     )
     ranges = trace.markers.join(named, on="name", how="inner", maintain_order="left")
-    shapes = [list_text(text, list[list[Any]]) for text in known["shapes"]]
+    shapes = [_list_text(text, list[list[Any]]) for text in known["shapes"]]
     trace.launches = conform(known.with_columns(pl.Series("shapes", shapes, dtype=pl.String)), LAUNCHES)
-    rows = first_pairs(trace.calls, trace.operations)
-    points = trace.calls.select("process", "thread", "start_ns")[np.maximum(rows, 0)]
-    around = innermost(ranges, points)
-    called = pl.when(pl.Series(rows >= 0) & trace.operations["graph_node"].is_null()).then(around)
+    around = around_calls(ranges, trace.calls, first_pairs(trace.calls, trace.operations))
+    called = pl.when(trace.operations["graph_node"].is_null()).then(around)
     return ranges["launch"].gather(pl.select(called).to_series())
+
+
+#: What a signature of Kineto has beside the name of the operator: lists of dimensions, types, and values.
+LISTS: tuple[Any, ...] = (list[list[Any]], list[Any], list[Any])
+
+
+def operators_of(
+    scanner: EventScanner, operations: pl.DataFrame, external: pl.Series, calls: pl.DataFrame
+) -> tuple[pl.Series, pl.DataFrame]:
+    """Column `launch` of the operations, the operator of each kernel, as a row of the second result: of `OPERATORS`.
+
+    It is the one that the kernel's External id (`external`, one an operation) names, else the innermost around the call
+    that launched it. Where that is none of `aten` and has no shapes, the innermost one around it with shapes stands for
+    it. Kernels of graphs have none: the graph's launch is no part of the operators that were captured.
+    """
+    called = pl.DataFrame(scanner.operators)
+    called = called.with_columns(pl.when(pl.all() != MISSING).then(pl.all())).with_columns(
+        end_ns=pl.col("start_ns") + pl.col("duration_ns")
+    )
+    launched = operations.with_columns(external=external).with_row_index("row")
+    launched = launched.filter((pl.col("kind") == "kernel") & pl.col("graph_node").is_null())
+    by_id = launched["external"].fill_null(0).to_numpy()
+    row = _first(called["external"], by_id)
+    # Until 2023 the id is the call's, whose number may be that of any operator.
+    row[by_id == launched["correlation"].fill_null(0).to_numpy()] = -1
+    lost = np.flatnonzero(row < 0)
+    if len(lost) and called.height:
+        call = _first(calls["correlation"], launched["correlation"].fill_null(0).to_numpy()[lost])
+        row[lost] = around_calls(called, calls, call).cast(pl.Int64).fill_null(-1).to_numpy()
+    row = _with_shapes(row, called, scanner.signatures)
+    signature = np.where(row >= 0, called["signature"].to_numpy()[row] if called.height else 0, -1)
+    used, number = np.unique(signature, return_inverse=True)
+    operators = [_operator(scanner.signatures[some]) if some >= 0 else (None,) * 4 for some in used.tolist()]
+    launch = np.full(operations.height, -1, np.int64)
+    launch[launched["row"].to_numpy()] = np.where(row >= 0, number, -1)
+    return (
+        pl.Series("launch", launch).replace(-1, None).cast(pl.UInt32),
+        pl.DataFrame(operators, schema=dict(OPERATORS), orient="row"),
+    )
+
+
+def _first(have: pl.Series, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first row of each wanted number; -1 where there is none, and of those not above 0."""
+    rows = first_rows(have.fill_null(0).to_numpy().view(np.uint64), wanted.view(np.uint64))
+    rows[wanted <= 0] = -1
+    return rows
+
+
+def _with_shapes(
+    row: NDArray[np.int64], called: pl.DataFrame, signatures: list[tuple[bytes, bytes, bytes, bytes]]
+) -> NDArray[np.int64]:
+    shaped = np.array([bool(shapes) for _, shapes, *_ in signatures], np.bool_)
+    enough = shaped | np.array([name.startswith(b'"aten::') for name, *_ in signatures], np.bool_)
+    if enough.all() or not shaped.any():
+        return row
+    signature = called["signature"].to_numpy()
+    poor = np.unique(row[row >= 0])
+    poor = poor[~enough[signature[poor]]]
+    spans = np.flatnonzero(shaped[signature])
+    points = called.select("process", "thread", "start_ns", "end_ns")[poor]
+    around = innermost(called[spans], points)
+    within = called["end_ns"][spans].gather(around) >= points["end_ns"]
+    place = np.arange(called.height)
+    place[poor] = np.where(within.fill_null(False), spans[around.fill_null(0).to_numpy()], poor)
+    return np.where(row >= 0, place[row], -1)
+
+
+def _operator(signature: tuple[bytes, bytes, bytes, bytes]) -> tuple[str | None, ...]:
+    """A row of `OPERATORS`."""
+    name, *lists = signature
+    try:
+        text = msgspec.json.decode(name, type=str)
+    except (msgspec.MsgspecError, UnicodeError):
+        text = None
+    return text, *(_list_text(part, kind) for part, kind in zip(lists, LISTS, strict=True))
+
+
+def _list_text(text: str | bytes | None, kind: Any) -> str | None:
+    """The JSON list `text` without spaces, or None where it is not of type `kind`."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(text or b"", type=kind)).decode()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None

@@ -51,7 +51,7 @@ EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Tables of rocprof's own databases, of versions 1 and 2.
 ROCPROF = {"COPY", "HIP", "KERN"}
 #: Modules that read tables, of which the first that matches them does.
-TABLE_READERS = ("nsys.read", "nvprof", "rocpd", "rpd")
+TABLE_READERS = ("nsys.read", "nvprof", "rocprof")
 
 
 def read(path: str | Path, sums_above: int | None = None, launches: bool = False) -> Trace:

@@ -1,4 +1,4 @@
-"""Makes what a reader found sound: times to compute with, sizes that can be summed, rows in order."""
+"""Makes what a reader found sound: times to compute with, of one clock; sizes that can be summed; rows in order."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import HARMFUL, printable
-from busfare.trace.beside import MANY_ROWS
-from busfare.trace.bounds import EARLIEST, LATEST
-from busfare.trace.clocks import join_clocks
 from busfare.trace.columns import in_order, occurs, order_of
+from busfare.trace.large import EARLIEST, LATEST, MANY_ROWS
 from busfare.trace.model import Omission, Omissions, Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
@@ -57,7 +56,8 @@ def make_sound(trace: Trace) -> None:
         first = summed.first_ns
     else:
         _make_rows_sound(trace, omissions)
-        first = _first(trace)
+        worked = trace.operations.height or trace.calls.height
+        first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
     trace.origin_ns += first
     for table in TABLES:
         if summed is None or table != "operations":  # those stand in order, and count from it
@@ -124,16 +124,34 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
         "copies whose size the trace does not say: their time counts, their bytes do not",
     )
     trace.calls = _with_blocking_pageable(trace)
-    join_clocks(trace, omissions)
+    _join_clocks(trace, omissions)
+
+
+def _in_range(times: pl.Series) -> bool:
+    """Whether every one is usable, as in most traces: sooner known than which."""
+    least, most = times.min(), times.max()
+    if not (isinstance(least, int) and isinstance(most, int)):
+        return times.is_empty()
+    return not times.null_count() and least >= EARLIEST and most <= LATEST
+
+
+def _usable(time: str) -> pl.Expr:
+    return pl.col(time).is_between(EARLIEST, LATEST).fill_null(False)
+
+
+def _kept(frame: pl.DataFrame, sound: pl.Expr, id: str, what: str, omissions: Omissions) -> pl.DataFrame:
+    """The rows that are `sound`; the others are noted."""
+    flags = frame.select(sound).to_series()
+    if flags.all():  # as in most traces
+        return frame
+    omissions.add(id, what, int((~flags).sum()))
+    return frame.filter(flags)
 
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    if not _in_range(frame["start_ns"]) or not _in_range(frame["end_ns"]):
-        usable = start.is_between(EARLIEST, LATEST) & end.is_between(EARLIEST, LATEST)
-        kept = frame.filter(usable)  # a null is not usable
-        omissions.add_if(frame.height - kept.height, "untimed", f"{what} without usable times: left out")
-        frame = kept
+    if not all(_in_range(frame[name]) for name in TIMES):
+        usable = _usable("start_ns") & _usable("end_ns")
+        frame = _kept(frame, usable, "untimed", f"{what} without usable times: left out", omissions)
     backwards = int((frame["end_ns"] < frame["start_ns"]).sum())
     if backwards:
         omissions.add(
@@ -143,37 +161,17 @@ def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame
     return frame
 
 
-def _in_range(times: pl.Series) -> bool:
-    """Whether every one is a usable time; then there is nothing to sort out, as in most traces."""
-    least, most = times.min(), times.max()
-    if times.null_count() or least is None or most is None:
-        return times.is_empty()
-    return int(least) >= EARLIEST and int(most) <= LATEST  # type: ignore[arg-type]
-
-
-def _marked(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    if frame.is_empty():
-        return frame
-    kept = frame.filter(
-        start.is_between(EARLIEST, LATEST)
-        & (end.is_null() | (end.is_between(EARLIEST, LATEST) & (end >= start)))
-    )
-    omissions.add_if(frame.height - kept.height, "untimed", "markers without usable times: left out")
-    return kept
+def _marked(markers: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    end = pl.col("end_ns")
+    usable = _usable("start_ns") & (end.is_null() | (_usable("end_ns") & (end >= pl.col("start_ns"))))
+    return _kept(markers, usable, "untimed", "markers without usable times: left out", omissions)
 
 
 def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    if events.is_empty():
-        return events
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    kept = events.filter(start.is_between(EARLIEST, LATEST))
-    omissions.add_if(
-        events.height - kept.height,
-        "records-without-call",
-        "event records or waits whose call is outside the trace: left out of the dependencies",
-    )
-    return kept.with_columns(end_ns=pl.when(end.is_between(start, LATEST)).then(end))
+    what = "event records or waits whose call is outside the trace: left out of the dependencies"
+    kept = _kept(events, _usable("start_ns"), "records-without-call", what, omissions)
+    end = pl.col("end_ns")
+    return kept.with_columns(end_ns=pl.when(end.is_between("start_ns", LATEST)).then(end))
 
 
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
@@ -215,12 +213,91 @@ def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
     return trace.calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)))
 
 
-def _first(trace: Trace) -> int:
-    """The first start in the trace."""
-    timed = (
-        (trace.operations, trace.calls) if trace.operations.height or trace.calls.height else (trace.markers,)
+def _join_clocks(trace: Trace, omissions: Omissions) -> None:
+    """Moves the GPU's times next to the host's where the two clearly count from different moments.
+
+    Clearly: the distance between calls and their operations is longer than all calls and all operations last
+    together, as in files of nvprof whose host clock starts anew. The least distance then becomes none.
+    """
+    operations, calls = trace.operations, trace.calls
+    if operations.is_empty() or calls.is_empty():
+        return
+    spans = [(_first(frame), int(frame["end_ns"].max())) for frame in (operations, calls)]  # type: ignore[arg-type]
+    lasting = sum(last - first for first, last in spans)
+    if max(first for first, _ in spans) <= min(last for _, last in spans):  # no distance is longer then
+        return
+    called = calls.drop_nulls("correlation").unique(["process", "correlation"], keep="first")
+    launched = operations.with_row_index("at").join(
+        called.select("process", "correlation", "waits_for", called_ns="start_ns", returned_ns="end_ns"),
+        on=["process", "correlation"],
+        how="inner",
+        nulls_equal=True,
+        maintain_order="left",
     )
-    starts = [frame["start_ns"].min() for frame in timed if frame.height]
+    if launched.is_empty():
+        return
+    distances = launched["start_ns"] - launched["called_ns"]
+    least, most = int(distances.min()), int(distances.max())  # type: ignore[arg-type]
+    if least <= lasting and most >= -lasting:
+        return
+    moved = least + _drift(launched.with_columns(pl.col("start_ns", "end_ns") - least), calls)
+    apart = int(moved.max() - moved.min())
+    omissions.add(
+        "two-clocks",
+        f"GPU operations timed by another clock than the calls, {abs(least) * 1e-9:.6g} s apart: moved so that the "
+        "quickest starts with its call"
+        + (
+            f", and later ones by up to {apart * 1e-6:.3g} ms more, for the clocks run apart" if apart else ""
+        ),
+        operations.height,
+    )
+    trace.operations = (
+        operations.with_row_index("at")
+        .join(launched.select("at", moved=pl.Series(moved)), on="at", how="left", maintain_order="left")
+        .with_columns(pl.col("moved").fill_null(strategy="forward").fill_null(least))
+        .with_columns(pl.col("start_ns", "end_ns") - pl.col("moved"))
+        .drop("at", "moved")
+    )
+
+
+def _drift(launched: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int64]:
+    """How far ahead the GPU's clock is at each of `launched`; ns, shape (rows,).
+
+    It changes only where the times would contradict each other: no operation begins before its call, and none that was
+    launched before a wait for the device, or by a blocking copy to the host, ends after that returned.
+    """
+    called, begun, ended = (launched[name].to_numpy() for name in ("called_ns", "start_ns", "end_ns"))
+    order = np.argsort(called, kind="stable")
+    waits = calls.filter(pl.col("waits_for") == "device").select("start_ns", "end_ns")
+    copies = launched.filter((pl.col("waits_for") == "operation") & (pl.col("direction") == "d2h"))
+    at = np.concatenate([waits["start_ns"].to_numpy(), copies["called_ns"].to_numpy() + 1])
+    until = np.concatenate([waits["end_ns"].to_numpy(), copies["returned_ns"].to_numpy()])
+    # What the wait is sure to wait for: all launched since the wait before, or its own copy.
+    own = np.concatenate([np.full(len(waits), -1), copies["end_ns"].to_numpy()])
+    by_time = np.argsort(at, kind="stable")
+    edges = np.searchsorted(called[order], at[by_time])
+    moved = np.zeros(len(called), np.int64)
+    ahead, first = 0, 0
+    for edge, returned, copied in zip(
+        [*edges.tolist(), len(order)],
+        [*until[by_time].tolist(), None],
+        [*own[by_time].tolist(), -1],
+        strict=True,
+    ):
+        part = order[first:edge]
+        if len(part) == 0:
+            continue
+        if returned is not None:
+            ahead = max(ahead, (copied if copied >= 0 else int(ended[part].max())) - returned)
+        ahead = min(ahead, int((begun[part] - called[part]).min()))
+        moved[part] = ahead
+        first = edge
+    return moved
+
+
+def _first(*frames: pl.DataFrame) -> int:
+    """The first start in any of the tables; 0 if they are empty."""
+    starts = [frame["start_ns"].min() for frame in frames if frame.height]
     return min((int(start) for start in starts), default=0)  # type: ignore[arg-type]
 
 

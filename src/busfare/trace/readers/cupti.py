@@ -1,24 +1,38 @@
-"""What CUPTI's names and numbers stand for; files of Nsight Systems, nvprof and our own recorder hold them as they are."""
+"""CUPTI's activity records as rows of a trace's tables: files of Nsight Systems, nvprof and our own recorder hold them.
+
+Columns have the names that `record_columns` gives; kinds are CUPTI's numbers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import polars as pl
 
-from busfare.trace.readers.tables import ints
+from busfare.trace.model import OPEN_RANGES, Omissions
+from busfare.trace.readers.tables import ints, meant
+from busfare.trace.tables import DIRECTIONS, KINDS, MARKERS, MEMORY_KINDS, STREAM_KINDS, STREAMS, conform
 
 #: CUpti_ActivityMemcpyKind; Nsight Systems numbers the same, and goes on from 11.
 DIRECTION_OF = {
     1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p",
 }  # fmt: skip
+PEER_COPY = 10
 #: CUpti_ActivityMemoryKind; Nsight Systems has numbers of its own, one less.
 MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "static", 7: "managed"}
+#: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
+MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
 #: CUpti_ActivityStreamFlag.
 STREAM_KIND_OF = {1: "blocking", 2: "non-blocking", 3: "null"}
+#: CUpti_ActivitySynchronizationType.
+EVENT_SYNC, STREAM_WAIT_EVENT, STREAM_SYNC, CONTEXT_SYNC = 1, 2, 3, 4
+#: CUpti_ActivityFlag, of markers.
+MARK, RANGE_START, RANGE_END = 1, 2, 4
 #: No stream, or no event; SQLite holds it unsigned, too.
 NO_ID = [-1, 4294967295]
 
 TIMES = ints("start end")
-#: The columns of SQLite traces that say when and where something ran, as those of a trace's tables.
+#: The columns of SQLite traces, as those of a trace's tables.
 RENAMES = {
     "start": "start_ns",
     "end": "end_ns",
@@ -27,11 +41,38 @@ RENAMES = {
     "streamId": "stream",
     "correlationId": "correlation",
     "graphNodeId": "graph_node",
-}
-#: How a kernel is launched: the columns of SQLite traces, and what they are as those of a trace's tables.
+    "copyKind": "copy_kind",
+    "srcKind": "source_kind",
+    "dstKind": "destination_kind",
+    "dstDeviceId": "destination_device",
+    "copyCount": "copy_count",
+    "memKind": "memory_kind",
+    "memoryKind": "memory_kind",
+    "registersPerThread": "registers",
+} | {f"{what}{side.upper()}": f"{what}_{side}" for what in ("grid", "block") for side in "xyz"}
+#: How a kernel is launched.
 LAUNCH = ints(
     "gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory dynamicSharedMemory"
 )
+
+
+#: What CUPTI says of a GPU.
+OF_DEVICES = ints(
+    "globalMemoryBandwidth globalMemorySize coreClockRate numMemcpyEngines numMultiprocessors"
+    " computeCapabilityMajor computeCapabilityMinor"
+)
+
+
+def record_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """The columns of SQLite traces by the names of a trace's tables; ids of 0, which are nobody's, are null."""
+    frame = frame.rename(RENAMES, strict=False)
+    # Migrations carry correlation 0, and what is outside of graphs node 0.
+    ids = [
+        name for name in ("correlation", "graph_node") if name in frame.columns and (frame[name] == 0).any()
+    ]
+    frame = frame.with_columns(pl.when(pl.col(ids) != 0).then(pl.col(ids)) if ids else [])
+    shared = ("staticSharedMemory", "dynamicSharedMemory")
+    return frame.with_columns(shared_bytes=shared_bytes(*shared)) if {*shared} <= {*frame.columns} else frame
 
 
 def shared_bytes(static: str, dynamic: str) -> pl.Expr:
@@ -40,12 +81,105 @@ def shared_bytes(static: str, dynamic: str) -> pl.Expr:
     return pl.when(pl.all_horizontal(one.is_between(0, 1 << 32) for one in both)).then(both[0] + both[1])
 
 
-def with_launch(frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame` with the columns of `LAUNCH_SHAPE` in place of those of `LAUNCH`; as it was where it has none of them."""
-    if not LAUNCH.keys() <= set(frame.columns):
-        return frame
-    renames = {f"{what}{side.upper()}": f"{what}_{side}" for what in ("grid", "block") for side in "xyz"}
-    made = frame.with_columns(shared_bytes=shared_bytes("staticSharedMemory", "dynamicSharedMemory"))
-    return made.rename(renames | {"registersPerThread": "registers"}).drop(
-        "staticSharedMemory", "dynamicSharedMemory"
+def copies(
+    frame: pl.DataFrame,
+    omissions: Omissions,
+    direction_of: Mapping[int, str] = DIRECTION_OF,
+    memory_of: Mapping[int, str] = MEMORY_OF,
+) -> pl.DataFrame:
+    """Copies as rows of `operations`: of copy_kind, source_kind, destination_kind, destination_device, copy_count."""
+    frame = frame.with_columns(
+        pl.col("copy_count").fill_null(1).clip(1),
+        kind=pl.lit("copy", pl.Enum(KINDS)),
+        direction=meant("copy_kind", direction_of, DIRECTIONS),
+        source_memory=meant("source_kind", memory_of, MEMORY_KINDS),
+        destination_memory=meant("destination_kind", memory_of, MEMORY_KINDS),
+        peer_device=pl.when(pl.col("copy_kind") == PEER_COPY).then("destination_device"),
+    )
+    omissions.add_if(
+        frame["direction"].null_count(),
+        "unknown-direction",
+        "copies of a kind that this version does not know: counted, with no direction",
+    )
+    return frame
+
+
+def sets(frame: pl.DataFrame, memory_of: Mapping[int, str] = MEMORY_OF) -> pl.DataFrame:
+    """Sets as rows of `operations`: of memory_kind."""
+    memory = meant("memory_kind", memory_of, MEMORY_KINDS)
+    return frame.with_columns(kind=pl.lit("set"), name=pl.lit("memset"), destination_memory=memory)
+
+
+def migrations(frame: pl.DataFrame) -> pl.DataFrame:
+    """Migrations as rows of `operations`: of counter, bytes, source and destination (devices)."""
+    direction, managed = pl.col("direction"), pl.lit("managed")
+    frame = frame.with_columns(direction=meant("counter", MIGRATION_OF, DIRECTIONS))
+    return frame.filter(direction.is_not_null()).with_columns(
+        kind=pl.lit("migration"),
+        source_memory=managed,
+        destination_memory=managed,
+        # The side that is not the host.
+        device=pl.when(direction == "h2d").then("destination").otherwise("source"),
+        peer_device=pl.when(direction == "d2d").then("destination"),
+        copy_count=pl.lit(1),
+    )
+
+
+def graphs(frame: pl.DataFrame, omissions: Omissions, remedy: str) -> pl.DataFrame:
+    """Launches of graphs that were recorded as a whole as rows of `operations`: of graph."""
+    omissions.add_if(
+        frame.height,
+        "opaque-graphs",
+        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the trace, and "
+        f"not in any count here; {remedy} to see them",
+    )
+    name = pl.lit("CUDA graph ") + pl.col("graph").cast(pl.String).fill_null("")
+    return frame.with_columns(kind=pl.lit("graph"), name=name.str.strip_chars())
+
+
+def with_waits(
+    calls: pl.DataFrame, waits: pl.DataFrame, on: Sequence[str] = ("process", "correlation")
+) -> pl.DataFrame:
+    """Calls with the `stream` or `event` that they wait for, as the first of `waits` says that has their ids `on`."""
+    waiting = calls["waits_for"].is_in(["stream", "event"])
+    if waits.is_empty() or not waiting.any():
+        return calls
+    # Those that wait for nothing, nearly all, need not be looked up.
+    row = calls.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), *on, "waits_for").filter(waiting)
+    known = row.join(waits.unique(on, keep="first", maintain_order=True), on=on, how="inner")
+    columns = []
+    for name in ("stream", "event"):
+        part = known.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
+        columns.append(calls[name].clone().scatter(part["row"], part[name]))
+    return calls.with_columns(columns)
+
+
+def markers(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    """NVTX ranges and marks as rows of `markers`: of flags, marker (its id), start_ns."""
+    flags = pl.col("flags")
+    marks, starts, ends = (frame.filter(flags & flag != 0) for flag in (MARK, RANGE_START, RANGE_END))
+    ends = ends.unique("marker", keep="first", maintain_order=True).select("marker", ended_ns="start_ns")
+    ranges = starts.unique("marker", keep="first", maintain_order=True).join(
+        ends, on="marker", how="left", maintain_order="left"
+    )
+    omissions.add_if(ranges["ended_ns"].null_count(), "open-ranges", OPEN_RANGES)
+    both = pl.concat([marks, ranges], how="diagonal")
+    return conform(both.with_columns(end_ns="ended_ns"), MARKERS)
+
+
+def streams(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `streams`: of flag."""
+    return conform(frame.with_columns(kind=meant("flag", STREAM_KIND_OF, STREAM_KINDS)), STREAMS)
+
+
+def devices(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with the columns of `devices` that `OF_DEVICES` tell."""
+    return frame.with_columns(
+        # Counted in kB/s and kHz.
+        memory_bandwidth_bytes_per_s=pl.col("globalMemoryBandwidth").cast(pl.Float64) * 1000,
+        clock_hz=pl.col("coreClockRate").cast(pl.Float64) * 1000,
+        memory_bytes="globalMemorySize",
+        multiprocessors="numMultiprocessors",
+        copy_engines="numMemcpyEngines",
+        compute_capability=pl.format("{}.{}", "computeCapabilityMajor", "computeCapabilityMinor"),
     )

@@ -13,9 +13,10 @@ from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import described
+from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process
+from busfare.trace.readers.cupti import NO_ID
 from busfare.trace.readers.gunzip import pieces
-from busfare.trace.readers.operators import operators_of
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.tables import (
     CALLS,
@@ -46,7 +47,6 @@ MEMORY_OF = {
     "Device Static": "static", "Managed Static": "managed",
 }  # fmt: skip
 COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
-NO_ID = [-1, 4294967295]
 
 #: So many bytes of a file tell which program wrote it.
 HEAD = 1 << 16
@@ -262,45 +262,38 @@ def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.
 
 def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     for_event = pl.col("sync_kind") == "Event Sync"
-    stream = pl.col("stream")
-    # What a call waits for, as the first synchronisation of its correlation says.
     waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
         "correlation",
-        waited_stream=pl.when(~for_event & ~stream.is_in(NO_ID)).then(stream),
+        stream=pl.when(~for_event).then("stream").replace(NO_ID, None),
         event=pl.when(for_event).then("waited_event"),
     )
-    calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("waited_stream")
-    calls = calls.join(
-        waits.unique("correlation", keep="first", maintain_order=True),
-        on="correlation", how="left", maintain_order="left",
-    )  # fmt: skip
-    return conform(calls.with_columns(name="plain", stream="waited_stream"), CALLS)
+    waits = waits.unique("correlation", keep="first", maintain_order=True)
+    calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
+    return conform(calls.join(waits, on="correlation", how="left", maintain_order="left"), CALLS)
 
 
 def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     waits = _synchronised(events, names, "Stream Wait Event").with_columns(
         kind=pl.lit("wait"), event="waited_event", record_correlation="waited_correlation"
     )
+    record = pl.lit("record")
     records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(
-        kind=pl.lit("record"), event="waited_event"
+        kind=record, event="waited_event"
     )
-    if waits.is_empty() and records.is_empty():
-        return empty(EVENTS)
     # A wait names the record that it waits for; where that has no row of its own, its call gives one.
-    implied = (
-        waits.select(
-            "device", "context", "event", correlation="waited_correlation", stream="waited_stream"
-        )
-        .join(records.select("correlation"), on="correlation", how="anti")
-        .unique("correlation", keep="first", maintain_order=True)
-        .join(
-            calls.select("correlation", "start_ns", "end_ns").unique("correlation", keep="first", maintain_order=True),
-            on="correlation", how="inner", maintain_order="left",
-        )
-        .with_columns(kind=pl.lit("record"))
-    )  # fmt: skip
+    place = ["device", "context", "event"]
+    implied = waits.select(*place, correlation="waited_correlation", stream="waited_stream")
+    implied = implied.join(records, on="correlation", how="anti", maintain_order="left")
+    times = calls.select("correlation", "start_ns", "end_ns")
+    implied, times = (
+        frame.unique("correlation", keep="first", maintain_order=True) for frame in (implied, times)
+    )
+    implied = implied.join(times, on="correlation", how="inner", maintain_order="left")
     nobody = pl.lit(None, INT).alias("process")
-    return pl.concat(conform(frame.with_columns(nobody), EVENTS) for frame in (waits, records, implied))
+    return pl.concat(
+        conform(frame.with_columns(nobody), EVENTS)
+        for frame in (waits, records, implied.with_columns(kind=record))
+    )
 
 
 class _Device(
@@ -344,15 +337,10 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
     if not isinstance(listed, list):
         return empty(DEVICES)
     rows = [
-        {
-            "device": d.id,
-            "name": d.name,
-            "memory_bytes": d.memory_bytes,
-            "multiprocessors": d.multiprocessors,
-            "compute_capability": None if d.major is None else f"{d.major}.{d.minor}",
-        }
-        for d in listed
-        if d.id is not None and abs(d.id) < 1 << 31
+        msgspec.structs.asdict(gpu)
+        | {"device": gpu.id, "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}"}
+        for gpu in listed
+        if gpu.id is not None and abs(gpu.id) < 1 << 31
     ]
     return conform(pl.DataFrame(rows, strict=False), DEVICES)
 

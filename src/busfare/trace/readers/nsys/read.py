@@ -11,25 +11,22 @@ from typing import Any
 import polars as pl
 
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.cupti import STREAM_KIND_OF, TIMES
-from busfare.trace.readers.nsys.rows import (
-    calls_of,
-    copies,
-    copy_table,
-    event_tables,
-    events_of,
-    graphs,
-    kernels,
-    markers,
-    set_table,
-    sets,
-    with_waits,
-)  # fmt: skip
-from busfare.trace.readers.nsys.scan import CALLS_TABLE, STRINGS, Scanning
+from busfare.trace.readers import cupti
+from busfare.trace.readers.nsys import rows
+from busfare.trace.readers.nsys.scan import (
+    CALLS_TABLE,
+    COPIES,
+    GRAPHS,
+    RECORDS,
+    SETS,
+    STRINGS,
+    WAITS,
+    Scanning,
+)
 from busfare.trace.readers.nsys.sums import sums_of
-from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
+from busfare.trace.readers.tables import INT, TableSource, ints, texts
 from busfare.trace.sound import with_printable
-from busfare.trace.tables import DEVICES, LAUNCH_SHAPE, OPERATIONS, STREAM_KINDS, STREAMS, conform
+from busfare.trace.tables import DEVICES, LAUNCH_SHAPE, OPERATIONS, conform
 
 #: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
 NOT_GRAVE = [0, 1, 4]
@@ -55,47 +52,45 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
     strings = tables.read(STRINGS, ints("id") | texts("value"))
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
     strings = with_printable(strings, "value")  # names in sums and in calls that are read later
-    if scanning is not None:
-        trace = _in_sums(tables, strings, scanning)
-        if trace is not None:
-            return trace
     omissions = Omissions()
-    of_calls = TIMES | ints("globalTid correlationId nameId")
-    calls, names = calls_of(tables.read(CALLS_TABLE, of_calls), strings, omissions)
-    events, waits = events_of(*event_tables(tables), calls, names, omissions)
-    made = (
-        kernels(tables, strings, launches),
-        copies(copy_table(tables), omissions),
-        sets(set_table(tables)),
-        graphs(tables, omissions),
-    )
-    operations = [conform(frame, OPERATIONS, LAUNCH_SHAPE) for frame in made]
-    trace = Trace(
-        operations=pl.concat(operations, how="diagonal"),
-        calls=with_waits(calls, waits),
-        events=events,
-        **_about(tables),
-    )
-    return _with_notes(trace, tables, strings, omissions)
-
-
-def _in_sums(tables: TableSource, strings: pl.DataFrame, scanning: Scanning) -> Trace | None:
-    """The trace as sums; None if there is something in it to repair."""
-    waits, records = event_tables(tables)
+    waits, records = tables.read(WAITS, rows.WAIT_COLUMNS), tables.read(RECORDS, rows.RECORD_COLUMNS)
     about = _about(tables)
-    scan = scanning.result()
-    if scan is None:
-        return None
-    omissions = Omissions()
-    summed = sums_of(tables.path, scan, scanning.keys, strings, scanning.above, omissions)
-    if summed is None:
-        return None
-    sums, kept = summed
-    calls, names = calls_of(kept, strings, omissions)
-    events, _ = events_of(waits, records, calls, names, omissions)
-    times = pl.DataFrame({"start_ns": sums.lanes.starts, "end_ns": sums.lanes.ends})
-    trace = Trace(operations=conform(times, OPERATIONS), calls=calls, events=events, sums=sums, **about)
-    return _with_notes(trace, tables, strings, omissions)
+    summed = None if scanning is None else sums_of(tables.path, scanning, strings, omissions)
+    if summed is None:  # or there is something in it to repair
+        sums, omissions, called = None, Omissions(), tables.read(CALLS_TABLE, rows.CALL_COLUMNS)
+    else:
+        sums, called = summed
+    calls = rows.calls_of(called, strings, omissions)
+    del called
+    events, waited = rows.events_of(waits, records, calls, omissions)
+    if sums is None:
+        operations = _operations(tables, strings, launches, omissions)
+    else:
+        times = pl.DataFrame({"start_ns": sums.lanes.starts, "end_ns": sums.lanes.ends})
+        operations = conform(times, OPERATIONS)
+    markers = rows.markers(tables, strings, omissions)
+    _note_diagnostics(tables, omissions)
+    return Trace(
+        operations=operations,
+        calls=cupti.with_waits(calls, waited),
+        events=events,
+        markers=markers,
+        omissions=omissions.list(),
+        sums=sums,
+        **about,
+    )
+
+
+def _operations(
+    tables: TableSource, strings: pl.DataFrame, launches: bool, omissions: Omissions
+) -> pl.DataFrame:
+    made = (
+        rows.kernels(tables, strings, launches),
+        rows.copies(tables.read(COPIES, rows.COPY_COLUMNS), omissions),
+        rows.sets(tables.read(SETS, rows.SET_COLUMNS)),
+        rows.graphs(tables.read(GRAPHS, rows.GRAPH_COLUMNS), omissions),
+    )
+    return pl.concat([conform(frame, OPERATIONS, LAUNCH_SHAPE) for frame in made], how="diagonal")
 
 
 def _about(tables: TableSource) -> dict[str, Any]:
@@ -109,14 +104,6 @@ def _about(tables: TableSource) -> dict[str, Any]:
         "streams": _streams(tables),
         "host": _host(tables),
     }
-
-
-def _with_notes(trace: Trace, tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> Trace:
-    """`trace` with the program's own ranges and marks, and with what is lacking in it."""
-    trace.markers = markers(tables, strings, omissions)
-    _note_diagnostics(tables, omissions)
-    trace.omissions = omissions.list()
-    return trace
 
 
 def _version(tables: TableSource) -> tuple[str, str]:
@@ -156,7 +143,6 @@ OF_GPUS = ints(
     "totalMemory memoryBandwidth clockRate smCount asyncEngines computeMajor computeMinor isDiscrete"
 ) | texts("name busLocation uuid")
 RENAMES_OF_GPUS = {
-    "busLocation": "bus_id",
     "totalMemory": "memory_bytes",
     "memoryBandwidth": "memory_bandwidth_bytes_per_s",
     "clockRate": "clock_hz",
@@ -174,8 +160,14 @@ RANK = re.compile(rf"(?:^|[;\s])({'|'.join([*RANK_VARIABLES, *TORCHRUN_VARIABLES
 
 def _devices(tables: TableSource) -> pl.DataFrame:
     """The `devices` table. nsys numbers GPUs itself; the program's ordinals come from the best map."""
-    if "id" not in tables.columns("TARGET_INFO_GPU"):
-        gpus = _gpus_of_2021(tables)
+    if "id" not in tables.columns("TARGET_INFO_GPU"):  # in 2021
+        gpus = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
+        facts = tables.read("TARGET_INFO_CUDA_GPU", ints("deviceId") | cupti.OF_DEVICES)
+        facts = facts.unique("deviceId", keep="first")
+        gpus = (
+            gpus.drop_nulls("deviceId").join(facts, on="deviceId", how="left").with_columns(device="deviceId")
+        )
+        gpus = cupti.devices(gpus)
     else:
         gpus = tables.read("TARGET_INFO_GPU", ints("id cuDevice") | OF_GPUS)
         gpus = gpus.unique("id", keep="first", maintain_order=True)
@@ -190,58 +182,18 @@ def _devices(tables: TableSource) -> pl.DataFrame:
                 if numbered.height
                 else gpus.with_columns(device="id")
             )
-    return conform(
-        gpus.rename(RENAMES_OF_GPUS).with_columns(
-            compute_capability=pl.col("computeMajor").cast(TEXT) + "." + pl.col("computeMinor").cast(TEXT),
-            integrated=pl.col("isDiscrete") == 0,
-        ),
-        DEVICES,
-    )
-
-
-def _gpus_of_2021(tables: TableSource) -> pl.DataFrame:
-    """GPUs, with their ordinals, of exports whose columns have other names."""
-    gpus = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
-    facts = tables.read(
-        "TARGET_INFO_CUDA_GPU",
-        ints("deviceId globalMemoryBandwidth coreClockRate numMemcpyEngines")
-        | ints("numMultiprocessors computeCapabilityMajor computeCapabilityMinor"),
-    )
-    gpus = gpus.drop_nulls("deviceId").join(facts.unique("deviceId", keep="first"), on="deviceId", how="left")
-    return gpus.rename(
-        {
-            "deviceId": "device",
-            "numMultiprocessors": "smCount",
-            "numMemcpyEngines": "asyncEngines",
-            "computeCapabilityMajor": "computeMajor",
-            "computeCapabilityMinor": "computeMinor",
-        }
-    ).with_columns(
-        totalMemory=None,
-        # These versions count in kB/s and kHz.
-        memoryBandwidth=pl.col("globalMemoryBandwidth").cast(pl.Float64) * 1000,
-        clockRate=pl.col("coreClockRate").cast(pl.Float64) * 1000,
-    )
+        capability = pl.format("{}.{}", "computeMajor", "computeMinor")
+        gpus = gpus.rename(RENAMES_OF_GPUS).with_columns(compute_capability=capability)
+    return conform(gpus.with_columns(bus_id="busLocation", integrated=pl.col("isDiscrete") == 0), DEVICES)
 
 
 def _streams(tables: TableSource) -> pl.DataFrame:
     """The `streams` table: kind and priority of each stream that the profiler saw made."""
-    frame = tables.read(
-        "TARGET_INFO_CUDA_STREAM",
-        ints("streamId processId contextId priority flag"),
-    )
+    frame = tables.read("TARGET_INFO_CUDA_STREAM", ints("streamId processId contextId priority flag"))
     priority = pl.col("priority")
-    return conform(
-        frame.with_columns(
-            stream="streamId",
-            process="processId",
-            context="contextId",
-            kind=meant("flag", STREAM_KIND_OF, STREAM_KINDS),
-            # Stored unsigned: 4294967291 is -5.
-            priority=pl.when(priority >= 1 << 31).then(priority - (1 << 32)).otherwise(priority),
-        ),
-        STREAMS,
-    )
+    # Stored unsigned: 4294967291 is -5.
+    signed = pl.when(priority >= 1 << 31).then(priority - (1 << 32)).otherwise(priority)
+    return cupti.streams(cupti.record_columns(frame).with_columns(process="processId", priority=signed))
 
 
 def _rank(named: dict[str, str]) -> str | None:

@@ -30,7 +30,7 @@ from busfare.trace._sqlite_columns import (
     texts_with,
 )
 from busfare.trace.api_calls import ABI_SUFFIX, BLOCKING_COPY, COMMUNICATION, SYMBOL_COPY
-from busfare.trace.bounds import EARLIEST, LATEST, SMALL, SPARSE
+from busfare.trace.large import EARLIEST, LATEST, SMALL, SPARSE
 from busfare.trace.readers.sqlite_file import DAMAGE, Pages, SqliteFile
 
 STRINGS = "StringIds"

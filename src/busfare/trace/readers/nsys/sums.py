@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.trace import _columns
-from busfare.trace._sqlite_columns import CallScan, OperationScan, Scan, UnreadableError
+from busfare.trace._sqlite_columns import CallScan, OperationScan, UnreadableError
 from busfare.trace.api_calls import plain_name
 from busfare.trace.columns import numbered, plain
 from busfare.trace.lanes import LANE_KEYS, Lanes, Sums
 from busfare.trace.model import Omissions
 from busfare.trace.readers.nsys.rows import copies, placed, sets
-from busfare.trace.readers.nsys.scan import CARRIES, COPIES, HAS_CALL, KERNELS, LANES, SUBMITTED
+from busfare.trace.readers.nsys.scan import CARRIES, COPIES, HAS_CALL, KERNELS, LANES, SUBMITTED, Scanning
 from busfare.trace.readers.tables import INT
 from busfare.trace.tables import OPERATIONS, conform
 from busfare.trace.words import CLASSES
@@ -29,32 +27,24 @@ KEYS = ("kind", *LANE_KEYS[1:], "peer_device", "copy_count")
 SUMS = ("first_row", "count", "ns", "bytes", "rated_bytes", "rated_ns")
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A table of operations. `lanes`: a row a lane: KEYS, marks, first_ns, and its sums."""
-
-    scan: OperationScan
-    lanes: pl.DataFrame
+#: The scan of a table of operations; and a row a lane: KEYS, marks, first_ns, and its sums.
+Part = tuple[OperationScan, pl.DataFrame]
 
 
 def sums_of(
-    path: Path,
-    scan: Scan,
-    keys: dict[str, list[str]],
-    strings: pl.DataFrame,
-    above: int,
-    omissions: Omissions,
+    path: Path, scanning: Scanning, strings: pl.DataFrame, omissions: Omissions
 ) -> tuple[Sums, pl.DataFrame] | None:
-    """The operations, and the calls that are kept, as in their table; None if they are not just to be added up.
-
-    `keys`: those of `Scanning`. Of no more than `above` rows there is nothing to be added up.
-    """
+    """The operations, and the calls that are kept, as in their table; None if they are not just to be added up."""
+    scan, keys = scanning.result(), scanning.keys
+    if scan is None:
+        return None
     scans = [(table, one) for table, one in zip(keys, scan.operations, strict=True) if len(one)]
-    if not scans or len(scan.calls) + sum(len(one) for _, one in scans) <= above or not len(scan.calls):
+    rows = len(scan.calls) + sum(len(one) for _, one in scans)
+    if not scans or not len(scan.calls) or rows <= scanning.above:
         return None
     parts = [_part(table, one, keys[table], omissions) for table, one in scans]
     # What several ranks communicate is matched operation by operation.
-    lanes = pl.concat(part.lanes.select("kind", "process", "device") for part in parts)
+    lanes = pl.concat(lanes.select("kind", "process", "device") for _, lanes in parts)
     if (lanes["kind"] == "communication").any() and lanes.select(
         pl.struct("process", "device").n_unique() > 1
     ).item():
@@ -99,12 +89,12 @@ def _part(table: str, scan: OperationScan, given: list[str], omissions: Omission
     lanes = conform(lanes, OPERATIONS).with_columns(pl.col("kind").cast(pl.String))
     lanes = lanes.select(kind.cast(CLASSES).alias("kind"), *KEYS[1:])
     added = dict(zip(SUMS, sums, strict=True))
-    return Part(scan, lanes.with_columns(marks=marks, first_ns=scan.starts[added["first_row"]], **added))
+    return scan, lanes.with_columns(marks=marks, first_ns=scan.starts[added["first_row"]], **added)
 
 
 def _merged(parts: list[Part], first: int, **others: Any) -> Sums:
     """The parts as one, in order of time, counted from `first`, with the `others` that `Sums` has."""
-    lanes = pl.concat(part.lanes.with_columns(part=pl.lit(number)) for number, part in enumerate(parts))
+    lanes = pl.concat(one.with_columns(part=pl.lit(number)) for number, (_, one) in enumerate(parts))
     in_order = lanes.with_row_index("lane").sort("first_ns", "part", "first_row")
     numbers, _ = numbered([column for name in KEYS for column in plain(in_order[name])])
     number_of = np.empty(len(numbers), np.uint32)
@@ -115,14 +105,17 @@ def _merged(parts: list[Part], first: int, **others: Any) -> Sums:
         .agg(pl.col(KEYS).first(), pl.col(SUMS[1:]).sum())
         .with_columns(seconds=pl.col("ns") * 1e-9, rated_seconds=pl.col("rated_ns") * 1e-9)
     )
-    rows = sum(len(part.scan) for part in parts)
+    rows = sum(len(scan) for scan, _ in parts)
     starts, ends, sizes = (np.empty(rows, np.int64) for _ in range(3))
     lane_of = np.empty(rows, np.uint32)
-    sized = np.empty(sum(len(part.scan) for part in parts if part.scan.sizes is not None), np.uint32)
-    of_parts = np.split(number_of, np.cumsum([part.lanes.height for part in parts])[:-1])
+    sized = np.empty(sum(len(scan) for scan, _ in parts if scan.sizes is not None), np.uint32)
+    of_parts = np.split(number_of, np.cumsum([one.height for _, one in parts])[:-1])
+    timed: list[_columns.Part] = [
+        (scan.starts, scan.ends, scan.lane_of, scan.sizes, own.tolist(), one["marks"].to_list())
+        for (scan, one), own in zip(parts, of_parts, strict=True)
+    ]
     submitted = _columns.merge_timed(
-        [_for_merging(part, numbers) for part, numbers in zip(parts, of_parts, strict=True)],
-        *(first, list(SUBMITTED.values()), starts, ends, lane_of, sizes, sized),
+        timed, first, list(SUBMITTED.values()), starts, ends, lane_of, sizes, sized
     )
     sums = ("count", "seconds", "bytes", "rated_bytes", "rated_seconds")
     # The driver makes migrations without a call.
@@ -142,11 +135,6 @@ def _names(scans: list[tuple[str, OperationScan]], strings: pl.DataFrame) -> pl.
     counts, ns = dict(scans)[KERNELS].names if KERNELS in dict(scans) else (np.zeros(0, np.int64),) * 2
     present = np.flatnonzero(counts)
     return pl.DataFrame({"name": strings["value"][present], "count": counts[present], "ns": ns[present]})
-
-
-def _for_merging(part: Part, numbers: NDArray[np.uint32]) -> _columns.Part:
-    scan = part.scan
-    return scan.starts, scan.ends, scan.lane_of, scan.sizes, numbers.tolist(), part.lanes["marks"].to_list()
 
 
 def _during(path: Path, calls: CallScan, texts: pl.Series, first: int, start: int, end: int) -> pl.DataFrame:

@@ -10,37 +10,27 @@ from numpy.typing import NDArray
 
 from busfare.trace import api_calls
 from busfare.trace.columns import distinct, first_rows
-from busfare.trace.model import OPEN_RANGES, Omissions
-from busfare.trace.readers.cupti import DIRECTION_OF, MEMORY_OF, STREAM_KIND_OF, shared_bytes
-from busfare.trace.readers.recorded.allocations import allocation_sizes, held_up
+from busfare.trace.model import Omissions
+from busfare.trace.readers import cupti
+from busfare.trace.readers.cupti import NO_ID
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.readers.tables import meant
 from busfare.trace.tables import (
     CALLS,
     CALLS_RECORDED,
     DEVICES,
-    DIRECTIONS,
     EVENTS,
     LAUNCH_SHAPE,
-    MARKERS,
-    MEMORY_KINDS,
     OPERATIONS,
     OPERATIONS_RECORDED,
-    STREAM_KINDS,
-    STREAMS,
     WAITS_FOR,
     conform,
     empty,
-)  # fmt: skip
+)
 
-#: CUpti_ActivityUnifiedMemoryCounterKind, those that move bytes.
-MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
-#: CUpti_ActivitySynchronizationType.
-EVENT_WAIT, STREAM_WAIT_EVENT, STREAM_WAIT, CONTEXT_WAIT = 1, 2, 3, 4
-WAIT_OF = {EVENT_WAIT: "event", STREAM_WAIT: "stream", CONTEXT_WAIT: "device"}
-#: CUpti_ActivityFlag, of markers.
-MARK, RANGE_START, RANGE_END = 1, 2, 4
-NO_ID = 0xFFFFFFFF
+#: `operation` of allocations.
+ALLOCATED = 1
+WAIT_OF = {cupti.EVENT_SYNC: "event", cupti.STREAM_SYNC: "stream", cupti.CONTEXT_SYNC: "device"}
 
 
 class RecordedProcess:
@@ -113,7 +103,7 @@ def _nonzero(*names: str) -> pl.Expr:
 
 
 def _identified(*names: str) -> pl.Expr:
-    return pl.when(pl.col(names) != NO_ID).then(pl.col(names))
+    return pl.col(names).replace(NO_ID, None)
 
 
 def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
@@ -121,7 +111,7 @@ def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -
     parts = [
         _kernels(process, launches),
         _copies(process, omissions),
-        _sets(process),
+        cupti.sets(_operations(process, "sets", "bytes", "memory_kind")),
         _migrations(process),
         _graphs(process, omissions),
     ]
@@ -133,14 +123,14 @@ def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -
         "untimed",
         "operations whose times the GPU did not give: counted, with no times",
     )
-    return frame
+    return frame.with_columns(pl.col("copy_count").fill_null(1))
 
 
-def _operations(process: RecordedProcess, kind: str, table: str, *columns: str) -> pl.DataFrame:
-    """The rows of a table of operations, of that kind."""
+def _operations(process: RecordedProcess, table: str, *columns: str) -> pl.DataFrame:
+    """The rows of a table of operations."""
     place = ("correlation", "device", "context", "stream", "graph_node")
     frame = process.frame(process.recording.table(table), *place, *columns)
-    return frame.with_columns(_nonzero("correlation", "graph_node"), kind=pl.lit(kind))
+    return frame.with_columns(_nonzero("correlation", "graph_node"))
 
 
 #: What the table of kernels says of their launches.
@@ -153,9 +143,9 @@ LAUNCH = (
 
 def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
     names = readable_names(process, process.recording.table("kernels")["name"])
-    frame = _operations(process, "kernel", "kernels", *(LAUNCH if launches else ()))
-    frame = frame.with_columns(name=names, copy_count=pl.lit(1))
-    return frame.with_columns(shared_bytes=shared_bytes(*LAUNCH[-2:])) if launches else frame
+    frame = _operations(process, "kernels", *(LAUNCH if launches else ()))
+    frame = frame.with_columns(kind=pl.lit("kernel"), name=names)
+    return frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:])) if launches else frame
 
 
 def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.Series:
@@ -169,18 +159,8 @@ def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.
 
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
     kinds = ("copy_kind", "source_kind", "destination_kind", "destination_device")
-    frame = _operations(process, "copy", "copies", "bytes", "copy_count", *kinds).with_columns(
-        direction=meant("copy_kind", DIRECTION_OF, DIRECTIONS),
-        source_memory=meant("source_kind", MEMORY_OF, MEMORY_KINDS),
-        destination_memory=meant("destination_kind", MEMORY_OF, MEMORY_KINDS),
-    )
-    omissions.add_if(
-        frame["direction"].null_count(),
-        "unknown-direction",
-        "copies of a kind that this version does not know: counted, with no direction",
-    )
-    peer = pl.when(pl.col("direction") == "p2p").then("destination_device")
-    return _with_addresses(frame.with_columns(peer_device=peer), process)
+    frame = _operations(process, "copies", "bytes", "copy_count", *kinds)
+    return _with_addresses(cupti.copies(frame, omissions), process)
 
 
 def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
@@ -203,6 +183,37 @@ def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFr
     return made
 
 
+def allocation_sizes(
+    allocations: Table, addresses: NDArray[np.uint64], times: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Bytes of the allocation that holds each address at each time (the recording's clock, ns); 0 where none does.
+
+    An address range is allocated again and again: the allocation that counts is the latest that began at the
+    nearest base below the address before that time.
+    """
+    made = allocations["operation"] == ALLOCATED
+    base, size, since = (allocations[name][made] for name in ("address", "bytes", "time"))
+    result = np.zeros(len(addresses), np.int64)
+    if not len(base):
+        return result
+    order = np.lexsort((since, base))
+    base, size, since = base[order], size[order], since[order].astype(np.int64)
+    bases = np.unique(base)
+    nearest = np.searchsorted(bases, addresses, side="right") - 1
+    below = nearest >= 0
+    begin = np.searchsorted(base, bases, side="left")
+    end = np.searchsorted(base, bases, side="right")
+    # Times rank within one base: shifting each base's times by its index keeps one sorted key for all.
+    span = np.int64(max(int(since.max()), int(times.max(initial=0))) + 1)
+    rank = np.searchsorted(bases, base).astype(np.float64) * float(span) + since
+    wanted = nearest[below].astype(np.float64) * float(span) + times[below]
+    last = np.searchsorted(rank, wanted, side="right") - 1
+    last = np.clip(last, begin[nearest[below]], end[nearest[below]] - 1)
+    inside = addresses[below] - base[last] < size[last]
+    result[below] = np.where(inside, size[last].astype(np.int64), 0)
+    return result
+
+
 def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
     """The values of these rows; 0 for row -1."""
     if not len(values):
@@ -210,47 +221,18 @@ def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64
     return np.where(rows >= 0, values[rows], np.uint64(0))
 
 
-def _sets(process: RecordedProcess) -> pl.DataFrame:
-    return _operations(process, "set", "sets", "bytes", "memory_kind").with_columns(
-        name=pl.lit("memset", pl.Categorical),
-        destination_memory=meant("memory_kind", MEMORY_OF, MEMORY_KINDS),
-        copy_count=pl.lit(1),
-    )
-
-
 def _migrations(process: RecordedProcess) -> pl.DataFrame:
     table = process.recording.table("managed")
-    frame = process.frame(table, "counter", "value", "source", "destination", "address").with_columns(
-        kind=pl.lit("migration"),
-        direction=meant("counter", MIGRATION_OF, DIRECTIONS),
-        bytes="value",
-        source_memory=pl.lit("managed", pl.Enum(MEMORY_KINDS)),
-        destination_memory=pl.lit("managed", pl.Enum(MEMORY_KINDS)),
-        source_address=pl.col("address").reinterpret(signed=False),
-        destination_address=pl.col("address").reinterpret(signed=False),
-        copy_count=pl.lit(1),
-    )
-    inside = process.inside_window(table["start"])
-    # The device is the side that is not the host.
-    return frame.filter(pl.col("direction").is_not_null() & pl.Series(inside)).with_columns(
-        device=pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source"),
-        peer_device=pl.when(pl.col("direction") == "d2d").then("destination"),
-    )
+    frame = process.frame(table, "counter", "value", "source", "destination", "address")
+    address = pl.col("address").reinterpret(signed=False)
+    frame = frame.with_columns(bytes="value", source_address=address, destination_address=address)
+    return cupti.migrations(frame.filter(pl.Series(process.inside_window(table["start"]))))
 
 
 def _graphs(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
-    table = process.recording.table("graph_launches")
-    omissions.add_if(
-        len(table),
-        "opaque-graphs",
-        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the trace, and "
-        "not in any count here; record without `graphs` among the kinds to see them",
-    )
-    return process.frame(table, "correlation", "device", "context", "stream", "graph").with_columns(
-        kind=pl.lit("graph"),
-        name=("CUDA graph " + pl.col("graph").cast(pl.String)).cast(pl.Categorical),
-        copy_count=pl.lit(1),
-    )
+    place = ("correlation", "device", "context", "stream", "graph")
+    frame = process.frame(process.recording.table("graph_launches"), *place)
+    return cupti.graphs(frame, omissions, "record without `graphs` among the kinds")
 
 
 def calls(process: RecordedProcess) -> pl.DataFrame:
@@ -261,7 +243,7 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
     plain = texts.to_frame().select(api_calls.plain_name(pl.col("name")))
     by_name = plain.select(api_calls.waits_for(pl.col("name"))).to_series().gather(places)
     waits = process.recording.table("waits")
-    on_host = waits["type"] != STREAM_WAIT_EVENT
+    on_host = waits["type"] != cupti.STREAM_WAIT_EVENT
     rows = first_rows(waits["correlation"][on_host], table["correlation"])
     of_wait = {name: at(waits[name][on_host], rows).view(np.int64) for name in ("type", "stream", "event")}
     frame = process.frame(table, "thread", "correlation").with_columns(
@@ -279,29 +261,56 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
     return conform(frame, CALLS, CALLS_RECORDED)
 
 
-def events(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
-    """Rows of `EVENTS`: records, and waits of streams for them."""
+def held_up(recording: Recording) -> NDArray[np.int64]:
+    """Before each call of the recording: ns that the recorder held its thread up since its call before.
+
+    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended; counters
+    of a launch are made ready before it and read after it.
+    """
+    calls = recording.table("calls")
+    ns = np.zeros(len(calls), np.int64)
+    held = [
+        np.stack([table["correlation"], table[f"{when}_start"], table[f"{when}_duration"]])
+        for name, when in (
+            ("copy_addresses", "fingerprint"),
+            ("counted_launches", "before"),
+            ("counted_launches", "after"),
+        )
+        if len(table := recording.table(name))
+    ]
+    correlation, began, lasted = np.concatenate(held, axis=1) if held else np.zeros((3, 0), np.uint64)
+    if not lasted.any() or not len(calls):
+        return ns
+    row = first_rows(calls["correlation"], correlation)
+    known = (row >= 0) & (lasted > 0)
+    row, began, lasted = row[known], began[known], lasted[known]
+    in_turn = np.lexsort((calls["start"], calls["thread"]))
+    following = np.full(len(calls), -1, np.int64)
+    same_thread = calls["thread"][in_turn][1:] == calls["thread"][in_turn][:-1]
+    following[in_turn[:-1]] = np.where(same_thread, in_turn[1:], -1)
+    row = np.where(began <= calls["start"][row], row, following[row])
+    np.add.at(ns, row[row >= 0], lasted[row >= 0].astype(np.int64))
+    return ns
+
+
+def events(process: RecordedProcess) -> pl.DataFrame:
+    """Rows of `EVENTS`: records, with no times where their call was not recorded, and waits of streams for them."""
     table, calls = process.recording.table("events"), process.recording.table("calls")
     rows = first_rows(calls["correlation"], table["correlation"])
     start, lasted = (at(calls[name], rows).view(np.int64) for name in ("start", "duration"))
     place = ("correlation", "context", "stream", "event", "event_sync")
+    called = pl.when(pl.Series(rows >= 0))
     records = process.frame(table, "device", *place).with_columns(
         _identified("device"),
-        start_ns=pl.Series(start + process.shift_ns),
-        end_ns=pl.Series(start + lasted + process.shift_ns),
+        start_ns=called.then(pl.Series(start + process.shift_ns)),
+        end_ns=called.then(pl.Series(start + lasted + process.shift_ns)),
         kind=pl.lit("record"),
     )
-    with_call = records.filter(pl.Series(rows >= 0))
-    omissions.add_if(
-        records.height - with_call.height,
-        "records-without-call",
-        "event records whose call was not recorded: left out of the dependencies",
-    )
     waits = process.frame(process.recording.table("waits"), "type", *place)
-    waits = waits.filter(pl.col("type") == STREAM_WAIT_EVENT).with_columns(
+    waits = waits.filter(pl.col("type") == cupti.STREAM_WAIT_EVENT).with_columns(
         _identified("stream", "event"), kind=pl.lit("wait")
     )
-    both = pl.concat([with_call, waits], how="diagonal").with_columns(_nonzero("event_sync"))
+    both = pl.concat([records, waits], how="diagonal").with_columns(_nonzero("event_sync"))
     both = both.join(process.device_of_context(), on="context", how="left", maintain_order="left")
     return conform(both.with_columns(device=pl.coalesce("device", "of_context")), EVENTS)
 
@@ -309,33 +318,18 @@ def events(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
 def markers(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
     """Rows of `MARKERS`: NVTX ranges and marks."""
     table = process.recording.table("markers")
-    frame = process.frame(table, "flags", "marker", "thread", "domain").with_columns(
-        name=process.names(table["name"])
-    )
-    flags = pl.col("flags")
-    ends = frame.filter(flags & RANGE_END != 0).unique("marker").select("marker", ended_ns="start_ns")
-    ranges = frame.filter(flags & RANGE_START != 0).join(ends, on="marker", how="left", maintain_order="left")
-    omissions.add_if(ranges["ended_ns"].null_count(), "open-ranges", OPEN_RANGES)
-    both = pl.concat([ranges, frame.filter(flags & MARK != 0)], how="diagonal")
-    return conform(both.with_columns(end_ns="ended_ns"), MARKERS)
+    frame = process.frame(table, "flags", "marker", "thread", "domain")
+    return cupti.markers(frame.with_columns(name=process.names(table["name"])), omissions)
 
 
 def devices(process: RecordedProcess) -> pl.DataFrame:
     """Rows of `DEVICES`, each with its PCIe link."""
     table, links = process.recording.table("devices"), process.recording.table("pcie_links")
-    facts = (
-        "device",
-        "memory_bytes",
-        "memory_bandwidth_bytes_per_s",
-        "clock_hz",
-        "multiprocessors",
-        "copy_engines",
-    )
-    major = pl.col("capability_major").cast(pl.String)
+    facts = ("memory_bytes", "memory_bandwidth_bytes_per_s", "clock_hz", "multiprocessors", "copy_engines")
     uuids = zip(table["uuid_high"].tolist(), table["uuid_low"].tolist(), strict=True)
-    frame = process.frame(table, *facts, "capability_major", "capability_minor").with_columns(
+    frame = process.frame(table, "device", *facts, "capability_major", "capability_minor").with_columns(
         name=process.names(table["name"]).cast(pl.String),
-        compute_capability=major + "." + pl.col("capability_minor").cast(pl.String),
+        compute_capability=pl.format("{}.{}", "capability_major", "capability_minor"),
         uuid=pl.Series([_uuid(f"{high:016x}{low:016x}") for high, low in uuids], dtype=pl.String),
     )
     gpu = links["type"] == 0
@@ -359,9 +353,6 @@ def _uuid(digits: str) -> str:
 def streams(process: RecordedProcess) -> pl.DataFrame:
     """Rows of `STREAMS`."""
     frame = process.frame(process.recording.table("streams"), "context", "stream", "priority", "flag")
-    frame = frame.unique(["context", "stream"], keep="last", maintain_order=True).with_columns(
-        pl.col("flag") & 0xFFFF
-    )
-    frame = frame.with_columns(kind=meant("flag", STREAM_KIND_OF, STREAM_KINDS))
+    frame = frame.unique(["context", "stream"], keep="last", maintain_order=True)
     frame = frame.join(process.device_of_context(), on="context", how="left", maintain_order="left")
-    return conform(frame.with_columns(device="of_context"), STREAMS)
+    return cupti.streams(frame.with_columns(pl.col("flag") & 0xFFFF, device="of_context"))

@@ -1,10 +1,26 @@
-"""Builds rocprofv3 databases: a set of suffixed tables for each process, and plainly named views."""
+"""Builds databases of AMD's profilers: rocpd, a set of suffixed tables a process, with plainly named views; and RPD."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.trace.sqlite_file import Tables, Value, write_sqlite
+
+
+class AmdTables(Tables):
+    """Tables whose rows have ids, and whose texts stand in one of them."""
+
+    def add(self, table: str, **values: Value) -> int:
+        """Adds a row and returns its id."""
+        rows = self.rows.setdefault(table, [])
+        rows.append(({"id": len(rows) + 1} if "id" in self.columns[table] else {}) | values)
+        return len(rows)
+
+    def text(self, value: str) -> int:
+        if value not in self.strings:
+            self.strings[value] = self.add("rocpd_string", string=value)
+        return self.strings[value]
+
 
 PROCESS = 3131
 
@@ -22,13 +38,7 @@ COLUMNS: dict[str, list[str]] = {
         *["product_name", "extdata"],
     ],
     "rocpd_info_kernel_symbol": [
-        "id",
-        "guid",
-        "nid",
-        "pid",
-        "code_object_id",
-        "kernel_name",
-        "display_name",
+        *["id", "guid", "nid", "pid", "code_object_id", "kernel_name", "display_name"],
         *REGISTERS,
     ],
     "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id"],
@@ -56,7 +66,7 @@ CPU, GPU_0, GPU_1 = 1, 2, 3
 DISPATCH, MEMORY, HIP, MARKER = "KERNEL_DISPATCH", "MEMORY_COPY", "HIP_RUNTIME_API_EXT", "MARKER_CORE_API"
 
 
-class ProcessTables(Tables):
+class ProcessTables(AmdTables):
     """The tables of one process. Ids are unique among them only."""
 
     def __init__(self, suffix: str, process: int = PROCESS, schema: int = 3) -> None:
@@ -68,17 +78,6 @@ class ProcessTables(Tables):
         for kind, index, name in (("CPU", 0, "EPYC"), ("GPU", 0, "gfx942"), ("GPU", 1, "gfx942")):
             of_agent = {"type": kind, "type_index": index, "name": name, "product_name": f"{kind} {index}"}
             self.add("rocpd_info_agent", pid=1, **of_agent)
-
-    def add(self, table: str, **values: Value) -> int:
-        """Adds a row and returns its id."""
-        rows = self.rows.setdefault(table, [])
-        rows.append({"id": len(rows) + 1} | values)
-        return len(rows)
-
-    def text(self, value: str) -> int:
-        if value not in self.strings:
-            self.strings[value] = self.add("rocpd_string", string=value)
-        return self.strings[value]
 
     def place(
         self, start: Value, end: Value, stack: int, category: str, agent: int | None = None
@@ -145,3 +144,70 @@ def small_process(suffix: str = "_00003fdc_2a1b", process: int = PROCESS, schema
     made.copy("MEMORY_COPY_DEVICE_TO_HOST", GPU_0, CPU, 8192, 1340, 1490, 13)
     made.call("step", 990, 1600, 14, MARKER)
     return made
+
+
+RPD_PROCESS = 6161
+
+RPD_COLUMNS: dict[str, list[str]] = {
+    "rocpd_metadata": ["id", "tag", "value"],
+    "rocpd_string": ["id", "string"],
+    "rocpd_op": ["id", "gpuId", "queueId", "sequenceId", "start", "end", "description_id", "opType_id"],
+    "rocpd_api": ["id", "pid", "tid", "start", "end", "apiName_id", "args_id"],
+    "rocpd_api_ops": ["id", "api_id", "op_id"],
+    "rocpd_copyapi": [
+        *["api_ptr_id", "stream", "size", "width", "height", "kind", "dst", "src", "dstDevice", "srcDevice"],
+        *["sync", "pinned"],
+    ],
+    "rocpd_kernelapi": [
+        *["api_ptr_id", "stream", *[f"{what}{side}" for what in ("grid", "workgroup") for side in "XYZ"]],
+        *["groupSegmentSize", "kernelName_id"],
+    ],
+}
+
+
+class RpdFile(AmdTables):
+    """An RPD file in the making."""
+
+    def __init__(self) -> None:
+        super().__init__({table: list(columns) for table, columns in RPD_COLUMNS.items()})
+        self.add("rocpd_metadata", tag="schema_version", value="2")
+
+    def call(self, name: str, start: int, end: int, arguments: str = "") -> int:
+        """A call; its id links the operations that it started."""
+        who: dict[str, Value] = {"pid": RPD_PROCESS, "tid": 77, "start": start, "end": end}
+        return self.add("rocpd_api", **who | {"apiName_id": self.text(name), "args_id": self.text(arguments)})
+
+    def operation(
+        self, kind: str, start: int, end: int, call: int | None = None, description: str = ""
+    ) -> None:
+        """An operation: KernelExecution, CopyHostToDevice, FillBuffer, Task…"""
+        where: dict[str, Value] = {"gpuId": 1, "queueId": 3, "start": start, "end": end}
+        names: dict[str, Value] = {"opType_id": self.text(kind), "description_id": self.text(description)}
+        operation = self.add("rocpd_op", **where | names)
+        if call is not None:
+            self.add("rocpd_api_ops", api_id=call, op_id=operation)
+
+    def copied(self, call: int, size: Value, kind: int, pinned: Value = 0, **more: Value) -> None:
+        """What a copy's call says of it: `kind` 1 host to device, 2 device to host, 3 within devices."""
+        what: dict[str, Value] = {"api_ptr_id": call, "size": size, "kind": kind, "pinned": pinned}
+        self.add("rocpd_copyapi", **what | more)
+
+    def write(self, path: Path) -> Path:
+        return write_sqlite(path, self.columns, self.rows)
+
+
+def small_rpd() -> RpdFile:
+    """A copy in from pinned memory, a kernel, a fill, a copy out, their calls and a marker."""
+    file = RpdFile()
+    file.call("UserMarker", 990, 1600, "step")
+    upload = file.call("hipMemcpyAsync", 1000, 1050)
+    file.copied(upload, 4096, 1, pinned=1)
+    file.operation("CopyHostToDevice", 1100, 1200, upload)
+    launch = file.call("hipLaunchKernel", 1060, 1070)
+    file.operation("KernelExecution", 1210, 1310, launch, "axpy(float*)")
+    fill = file.call("hipMemsetAsync", 1080, 1090)
+    file.operation("FillBuffer", 1320, 1330, fill)
+    download = file.call("hipMemcpy", 1095, 1500)
+    file.copied(download, 8192, 2, pinned=0)
+    file.operation("CopyDeviceToHost", 1340, 1490, download)
+    return file

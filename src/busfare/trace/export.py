@@ -14,6 +14,8 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.model import Trace
+from busfare.trace.readers import cupti
+from busfare.trace.readers.nsys.rows import MIGRATION_DIRECTION_OF
 
 SCHEMA_VERSION = "3.25.0"
 
@@ -24,7 +26,7 @@ COPY_KINDS = {
     10: "Peer-to-Peer", 11: "Unified Host-to-Device", 12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
 }  # fmt: skip
 COPY_KIND_OF = {"h2d": 1, "d2h": 2, "d2d": 8, "h2h": 9, "p2p": 10}
-MIGRATION_KIND_OF = {"h2d": 11, "d2h": 12, "d2d": 13}
+MIGRATION_KIND_OF = {direction: kind for kind, direction in MIGRATION_DIRECTION_OF.items()}
 #: ENUM_CUDA_MEM_KIND.
 MEMORY_KINDS = {
     0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
@@ -36,10 +38,9 @@ UNKNOWN_MEMORY = 7
 SYNC_TYPES = {
     0: "Unknown", 1: "Event synchronize", 2: "Stream wait event", 3: "Stream synchronize", 4: "Context synchronize",
 }  # fmt: skip
-SYNC_TYPE_OF = {"event": 1, "stream": 3, "device": 4}
-STREAM_WAIT = 2
+SYNC_TYPE_OF = {"event": cupti.EVENT_SYNC, "stream": cupti.STREAM_SYNC, "device": cupti.CONTEXT_SYNC}
 STREAM_FLAGS = {0: "Unknown", 1: "Default", 2: "Non-blocking", 3: "Null"}
-STREAM_FLAG_OF = {"blocking": 1, "non-blocking": 2, "null": 3}
+STREAM_FLAG_OF = {kind: flag for flag, kind in cupti.STREAM_KIND_OF.items()}
 EVENT_CLASSES = {0: "CUDA runtime", 1: "CUDA driver"}
 NO_ID = 4294967295
 MARK, PUSH_POP_RANGE = 34, 59
@@ -171,7 +172,9 @@ def _tables(trace: Trace) -> dict[str, pl.DataFrame]:
             calls.filter(pl.col("waits_for").cast(pl.String).is_in(list(SYNC_TYPE_OF))).with_columns(
                 syncType=_number("waits_for", SYNC_TYPE_OF, 0)
             ),
-            events.filter(kind == "wait").with_columns(syncType=pl.lit(STREAM_WAIT, pl.Int64)).drop("kind"),
+            events.filter(kind == "wait")
+            .with_columns(syncType=pl.lit(cupti.STREAM_WAIT_EVENT, pl.Int64))
+            .drop("kind"),
         ],
         how="diagonal_relaxed",
     )
