@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import subprocess
 import zlib
@@ -203,11 +204,10 @@ def test_the_documentation_names_every_table_and_column() -> None:
     documented: dict[int, tuple[str, tuple[str, ...]]] = {}
     for section in text.split("\n### ")[1:]:
         number, name = section.split("\n")[0].split()
-        columns = [
-            line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ") and "`" in line
-        ]
-        assert [int(column) for column, _ in columns] == list(range(len(columns))), name
-        documented[int(number)] = (name.strip("`"), tuple(column.strip(" `") for _, column in columns))
+        columns = re.search(r"^`.+?\.$", section, re.M | re.S)
+        assert columns is not None, name
+        named = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", columns[0]))
+        documented[int(number)] = (name.strip("`"), tuple(named))
     assert documented == TABLES
 
 
