@@ -88,11 +88,7 @@ def node_file(name: str) -> str:
 
 def known_as(gpu: str, probed: Node) -> dict[str, Node]:
     """A machine with an `h100` or an `h200` by what may be known of it."""
-    return {
-        "probed": probed,
-        "elsewhere": load_node(f"{gpu}-probed"),
-        "datasheet": load_node(f"{gpu}-sxm"),
-    }
+    return {"probed": probed, "elsewhere": load_node(f"{gpu}-probed"), "datasheet": load_node(f"{gpu}-sxm")}
 
 
 class NoAnswerError(Exception):
