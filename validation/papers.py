@@ -1,15 +1,15 @@
 """What the source papers publish, from the inputs that they give: predicted | published | error.
 
-Run `python validation/papers.py`. Says plainly what cannot be recomputed, and why. Exit status 1 where a
-figure that must follow from a paper's own formulas does not.
+Run `python validation/papers.py`. Says plainly what cannot be recomputed, and why. Goals are of what must follow from a
+paper's own formulas.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import numpy as np
+from claims import goal, judge, table
 
 from busfare.cost import model
 from busfare.cost.copies import effective_bytes
@@ -30,22 +30,18 @@ NOT_REPRODUCED = """Not reproduced, for want of inputs:
 Line = tuple[str, float, float, str, float | None]
 
 
-def main() -> int:
-    sound = True
+def main() -> None:
+    wrong = 0
     for head, lines in (
-        ("W14 table I on its GTX Titan: our data-sheet G against the measured G", _w14()),
+        ("W14 table I on its GTX Titan, our data-sheet G against the measured G", _w14()),
         ("A19 table II and text", _a19()),
-        ("F12 and S16: data sheet against their large pinned copies", _large_copies()),
+        ("F12 and S16, data sheet against their large pinned copies", _large_copies()),
     ):
-        print(f"{head:63} predicted |  published       | error")
-        for what, predicted, published, unit, most in lines:
-            error = 100 * (predicted / published - 1)
-            good = most is None or abs(error) <= most
-            sound &= good
-            mark = "" if good else f"  MISSED (at most {most} %)"
-            print(f"  {what:58} {predicted:10.4g} | {published:10.4g} {unit:5} | {error:+6.2f} %{mark}")
+        found = [(*line[:4], 100 * (line[1] / line[2] - 1), line[4]) for line in lines]
+        wrong += sum(most is not None and abs(error) > most for *_, error, most in found)
+        table(f"{head}|predicted:.4g|published:.4g|unit|error %:+.2f|at most:g", found)
+    goal("figures that must follow, and do not", wrong, most=0, form="d")
     print(NOT_REPRODUCED)
-    return 0 if sound else 1
 
 
 def _measured_gap(node: Node, direction: str) -> float:
@@ -98,4 +94,4 @@ def _large_copies() -> Iterator[Line]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    judge(main)

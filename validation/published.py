@@ -8,14 +8,28 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from busfare.errors import InputError
-from busfare.node import C2cLink, Cpu, MemoryLink, Node, NvlinkLink, PcieLink, catalogue_names, load_node
+from busfare.errors import BusfareError, InputError
+from busfare.node import (
+    C2cLink,
+    Cpu,
+    Link,
+    MemoryLink,
+    Node,
+    NvlinkLink,
+    PcieLink,
+    catalogue_names,
+    load_node,
+)
+from busfare.trace import Trace
+from busfare.trace import read as read_trace
 
 #: Published measurements and traces.
 SHARED = Path(os.environ.get("BUSFARE_SHARED", "../shared"))
@@ -30,6 +44,18 @@ LARGE_BY_DEFAULT = {
     "clpeak": 64 << 20,
 }
 LARGE_BYTES = 32_000_000
+
+
+#: What notes say of copies between GPUs that do not go straight from one to the other, or by a kernel.
+NOT_DIRECT = re.compile(
+    r"disabled|staged|p2p off|across|\bsm\b|bridges|inferred|virtual|unverified|not verified"
+)
+#: Pageable and managed copies of contention.csv.
+IN_CONTENTION = {
+    "pageable_copy": "pageable",
+    "managed_prefetch": "managed",
+    "managed_fault_migration": "managed",
+}
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -66,6 +92,11 @@ class Row(msgspec.Struct, frozen=True):
         return self.size or LARGE_BY_DEFAULT.get(self.tool, 0)
 
     @property
+    def between(self) -> bool:
+        """Whether it went straight from one GPU to another."""
+        return self.direction == "p2p" and not NOT_DIRECT.search(self.notes)
+
+    @property
     def fitted(self) -> bool:
         """Whether the machine is in the group that parameters may look at: a hash of its name decides."""
         return hashlib.sha256(self.group.encode()).digest()[0] % 2 == 0
@@ -76,19 +107,56 @@ def read() -> list[Row]:
     path = SHARED / "data/measurements.csv"
     if not path.is_file():
         raise SystemExit(f"{path}: not there; set BUSFARE_SHARED to the folder of published measurements")
+    return [
+        msgspec.convert(
+            line
+            | {
+                "size_bytes": int(float(line["size_bytes"] or 0)),
+                "bandwidth_GBps": float(line["bandwidth_GBps"] or 0) * 1e9,
+                "notes": (line["notes"] or "").lower(),
+            },
+            Row,
+        )
+        for line in _lines(path)
+    ]
+
+
+def _lines(path: Path) -> Iterator[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
-        return [
-            msgspec.convert(
-                line
-                | {
-                    "size_bytes": int(float(line["size_bytes"] or 0)),
-                    "bandwidth_GBps": float(line["bandwidth_GBps"] or 0) * 1e9,
-                    "notes": (line["notes"] or "").lower(),
-                },
-                Row,
-            )
-            for line in csv.DictReader(file)
-        ]
+        yield from csv.DictReader(file)
+
+
+def of_contention() -> Iterator[Row]:
+    """Copies of contention.csv that were verified, and are not in measurements.csv, too (the thesis's are)."""
+    for line in _lines(SHARED / "data/contention.csv"):
+        wire = re.fullmatch(r"(PCIe|NVLink)(\d) x(\d+)(?: host)?|C2C", line["link"].strip())
+        notes = line["notes"]
+        quoted = "cwpearson" in line["source"] or "measurements.csv" in notes or "quotes" in notes
+        told = (line["unit"], line["verified"]) == ("GB/s", "yes")
+        if line["metric"] not in IN_CONTENTION or not wire or not told or quoted:
+            continue
+        inferred = "inferred" in line["gpu"]
+        yield Row(
+            gpu=line["gpu"] + (" (inferred)" if inferred else ""),
+            host="",
+            link=(wire[1] or "nvlink-c2c").lower(),
+            generation=wire[2] or "",
+            width=wire[3] or "",
+            direction=line["direction"],
+            memory=IN_CONTENTION[line["metric"]],
+            size=int(float(line["size_bytes"] or LARGE_BYTES)),
+            bytes_per_second=float(line["value"]) * 1e9,
+            tool="",
+            source=re.split(r"[ (]", line["source"])[0],
+            notes=notes.lower() + (" link inferred" if inferred else ""),
+        )
+
+
+def traces() -> Iterator[tuple[Path, Trace]]:
+    """Others' traces, those that can be read."""
+    for path in sorted(p for p in (SHARED / "data/traces").rglob("*") if p.is_file()):
+        with suppress(BusfareError):
+            yield path, read_trace(path)
 
 
 def _says(*words: str) -> Callable[[Row], bool]:
@@ -136,42 +204,45 @@ def sift(rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:
 
 def node_of(row: Row) -> Node | None:
     """The catalogue's machine with that GPU on such a link, else the link in short; None where neither is."""
-    for name in catalogue_names():
-        node = load_node(name)
-        if same_gpu(node, row) and _same_link(node, row):
+    for node in map(load_node, catalogue_names()):
+        path = node.host_path(0).links
+        if _same_gpu(node, row) and _is(
+            row, next(w for w in reversed(path) if not isinstance(w, MemoryLink))
+        ):
             return node
-    short = {"pcie": f"pcie:{row.generation}x{row.width}", "nvlink": f"nvlink:{row.generation}x{row.width}"}
     try:
-        return load_node("c2c:1" if row.link == "nvlink-c2c" else short.get(row.link, ""))
+        return load_node("c2c:1" if row.link == "nvlink-c2c" else f"{row.link}:{row.generation}x{row.width}")
     except InputError:
         return None
 
 
-def same_gpu(node: Node, row: Row) -> bool:
+def joined_node_of(row: Row) -> Node | None:
+    """The catalogue's machine whose GPUs are joined to each other as the row says."""
+    for node in map(load_node, catalogue_names()):
+        gpus = [gpu.name for gpu in node.gpus()]
+        if len(gpus) > 1 and _same_gpu(node, row):
+            wires = [w for w in node.route(gpus[0], gpus[1]).links if isinstance(w, NvlinkLink)]
+            if wires and _is(row, wires[0]):
+                return node
+    return None
+
+
+def _same_gpu(node: Node, row: Row) -> bool:
     words = row.gpu.split("(")[0].lower().replace("-", " ").split()
     title = node.gpus()[0].title.lower()
     return all(word in title for word in words) or (row.link == "nvlink-c2c" and words[0] == node.name)
 
 
-def _same_link(node: Node, row: Row) -> bool:
-    wire = next(link for link in reversed(node.host_path(0).links) if not isinstance(link, MemoryLink))
-    if isinstance(wire, PcieLink):
-        return (row.link, row.generation, row.width) == ("pcie", str(wire.generation), str(wire.lanes))
-    if isinstance(wire, NvlinkLink):
-        return (row.link, row.generation, row.width) == ("nvlink", str(wire.generation), str(wire.links))
-    return (row.link == "nvlink-c2c") == isinstance(wire, C2cLink)
-
-
-def joined_node_of(row: Row) -> Node | None:
-    """The catalogue's machine whose GPUs are joined to each other as the row says."""
-    for name in catalogue_names():
-        node = load_node(name)
-        gpus = [gpu.name for gpu in node.gpus()]
-        if len(gpus) > 1 and same_gpu(node, row):
-            wires = [w for w in node.route(gpus[0], gpus[1]).links if isinstance(w, NvlinkLink)]
-            if wires and (str(wires[0].generation), str(wires[0].links)) == (row.generation, row.width):
-                return node
-    return None
+def _is(row: Row, wire: Link) -> bool:
+    """Whether a row's link is such a wire."""
+    match wire:
+        case PcieLink():
+            named = ("pcie", str(wire.generation), str(wire.lanes))
+        case NvlinkLink():
+            named = ("nvlink", str(wire.generation), str(wire.links))
+        case _:
+            return (row.link == "nvlink-c2c") == isinstance(wire, C2cLink)
+    return (row.link, row.generation, row.width) == named
 
 
 def without_copy_rates(node: Node) -> Node:

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from busfare.cli import main
 from busfare.measure.node_file import encode
 from busfare.measure.probe import again
-from busfare.node import Node
+from busfare.node import Node, load_node
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 #: Six means of about 85 samples a case are kept; how sure they are is read off their number.
@@ -84,6 +84,11 @@ def node_file(name: str) -> str:
     path = _place() / f"{name}.toml"
     path.write_text(encode(probed_node(name)), "utf-8")
     return str(path)
+
+
+def known_as(gpu: str, probed: Node) -> dict[str, Node]:
+    """A machine with an `h100` or an `h200` by what may be known of it."""
+    return {"probed": probed, "elsewhere": load_node(f"{gpu}-probed"), "datasheet": load_node(f"{gpu}-sxm")}
 
 
 class NoAnswerError(Exception):

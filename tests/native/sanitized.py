@@ -1,6 +1,4 @@
-"""Native code under the address and undefined-behaviour sanitizers.
-
-The event scanner over the fuzzer's own inputs, and the replay over random timelines, good and bad:
+"""Native code under sanitizers: scanner and table reader over the fuzzer's own inputs, the replay over random timelines.
 
 python -m tests.native.sanitized --count 10000
 """
@@ -14,73 +12,102 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.run import input_number
 
-__all__ = ["build", "build_timelines", "complaints", "timeline_complaints"]
+__all__ = ["DRIVERS", "Driver"]
 
 HERE = Path(__file__).parent
-SCANNER = HERE.parents[1] / "native/kineto"
-REPLAY = HERE.parents[1] / "native/replay"
-FILES_A_RUN = 250
+NATIVE = HERE.parents[1] / "native"
+REPLAY = ("check", "dependencies", "explain", "links", "flows", "simulate", "critical_path")
+SCANNER = ("event_scanner", "decimal", "unescape", "bracket_blocks", "bracket_blocks_avx2")
 #: The machine that compiles is the one that runs.
 X86 = platform.machine() in ("x86_64", "AMD64")
+FILES_A_RUN = 100
 
 
-def build(folder: Path) -> Path:
-    """Compiles the scanner's driver. Raises CalledProcessError if it does not compile."""
-    parts = ("event_scanner", "decimal", "unescape", "bracket_blocks", "bracket_blocks_avx2")
-    return _build(folder / "scan_files", SCANNER, parts, ["-mavx2", "-mpclmul", "-mpopcnt"] if X86 else [])
+@dataclass(frozen=True)
+class Driver:
+    """A program that calls native code, with the sanitizers that it is compiled with. `formats`: the corpora of files that
+    it reads; none: it takes numbers of timelines.
+    """
+
+    sources: tuple[Path, ...]
+    sanitizers: str
+    formats: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+    def build(self, folder: Path) -> Path:
+        """Raises CalledProcessError if it does not compile."""
+        program = folder / f"{self.sources[0].stem}-{self.sanitizers}"
+        flags = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", *self.flags, f"-fsanitize={self.sanitizers}"]
+        flags += ["-fno-sanitize-recover=all", f"-I{self.sources[-1].parent}", "-pthread"]
+        compiler = os.environ.get("CXX", "c++")
+        subprocess.run([compiler, *flags, *map(str, self.sources), "-o", str(program)], check=True)
+        return program
+
+    def complaints(self, program: Path, count: int, seed: int) -> Iterator[str]:
+        """What the program or a sanitizer says of `count` inputs: timelines from number `seed` on; of files, the sound ones
+        and mutations of them.
+        """
+        if not self.formats:
+            yield from _complaints(program, [str(seed), str(count)])
+            return
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            sound = folder / "corpus"
+            sound.mkdir()
+            if "nsys" in self.formats:
+                first = NATIVE / "sqlite" / "testing" / "first_inputs.py"
+                subprocess.run([sys.executable, first, sound], check=True)
+            for format_ in self.formats:
+                CORPUS[format_](sound)
+            corpus = sorted(file for file in sound.iterdir() if file.suffix not in (".gz", ".zst"))
+            yield from _complaints(program, corpus)
+            for start in range(0, count, FILES_A_RUN):
+                numbers = range(start, min(start + FILES_A_RUN, count))
+                made = ((number, input_number(number, seed, corpus, folder)) for number in numbers)
+                mutated = [file.rename(folder / f"{number}{file.suffix}") for number, file in made]
+                yield from _complaints(program, mutated)
+                for file in mutated:
+                    file.unlink()
 
 
-def build_timelines(folder: Path) -> Path:
-    """Compiles the replay's driver. Raises CalledProcessError if it does not compile."""
-    parts = ("check", "dependencies", "explain", "links", "flows", "simulate", "critical_path")
-    return _build(folder / "random_timelines", REPLAY, parts)
+def _complaints(program: Path, inputs: Sequence[Path | str]) -> Iterator[str]:
+    ran = subprocess.run([program, *inputs], capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        yield f"{[str(one) for one in inputs]}: {ran.stdout}{ran.stderr}"
 
 
-def _build(program: Path, library: Path, parts: tuple[str, ...], more: Sequence[str] = ()) -> Path:
-    sources = [HERE / f"{program.name}.cpp", *(library / f"{part}.cpp" for part in parts)]
-    flags = [
-        "-std=c++20",
-        "-O1",
-        "-g1",
-        "-Wall",
-        "-Wextra",
-        "-fsanitize=address,undefined,float-cast-overflow",
-        "-fno-sanitize-recover=all",
-    ]
-    compiler = os.environ.get("CXX", "c++")
-    subprocess.run(
-        [compiler, *flags, *more, f"-I{library}", *map(str, sources), "-o", str(program)], check=True
-    )
-    return program
+def _of(library: str, *names: str) -> tuple[Path, ...]:
+    return tuple(NATIVE / library / f"{name}.cpp" for name in names)
 
 
-def complaints(program: Path, first: int, count: int, seed: int) -> Iterator[str]:
-    """What the driver or a sanitizer says of plain inputs `first` to `first + count` of the Kineto corpus."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "corpus").mkdir()
-        corpus = [file for file in CORPUS["kineto"](folder / "corpus") if file.suffix == ".json"]
-        for start in range(first, first + count, FILES_A_RUN):
-            inputs = [
-                input_number(number, seed, corpus, folder).rename(folder / f"{number}.json")
-                for number in range(start, min(start + FILES_A_RUN, first + count))
-            ]
-            ran = subprocess.run([program, *inputs], capture_output=True, text=True, check=False)
-            if ran.returncode != 0:
-                yield f"inputs {start} to {start + len(inputs)} of seed {seed}: {ran.stdout}{ran.stderr}"
-            for file in inputs:
-                file.unlink()
-
-
-def timeline_complaints(program: Path, first: int, count: int) -> list[str]:
-    """What the driver or a sanitizer says of random timelines `first` to `first + count`."""
-    ran = subprocess.run([program, str(first), str(count)], capture_output=True, text=True, check=False)
-    return [ran.stdout + ran.stderr] if ran.returncode else []
+MEMORY = "address,undefined,float-cast-overflow"
+_TABLES = (
+    *_of("sqlite/testing", "read_files", "read_every_table"),
+    *_of("columns", "order"),
+    *(path for path in (NATIVE / "sqlite").glob("*.cpp") if path.stem not in ("module", "file_source")),
+)
+DRIVERS = {
+    "events": Driver(
+        (HERE / "scan_files.cpp", *_of("kineto", *SCANNER)),
+        MEMORY,
+        ("kineto",),
+        ("-mavx2", "-mpclmul", "-mpopcnt") if X86 else (),
+    ),
+    "timelines": Driver((HERE / "random_timelines.cpp", *_of("replay", *REPLAY)), MEMORY),
+    # Errors of threads cannot be looked for together with those of memory.
+    **{
+        f"tables, {sanitizers}": Driver(
+            _TABLES, sanitizers, ("nsys", "nvprof", "rocpd", "rpd"), ("-Wpedantic",)
+        )
+        for sanitizers in ("address,undefined", "thread")
+    },
+}
 
 
 def main() -> int:
@@ -89,10 +116,12 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        found = list(complaints(build(folder), 0, given.count, given.seed))
-        found += timeline_complaints(build_timelines(folder), given.seed, given.count)
-    print("\n".join(found) or f"{given.count} traces and timelines of seed {given.seed}: no complaint")
+        found = [
+            f"{what}: {complaint}"
+            for what, driver in DRIVERS.items()
+            for complaint in driver.complaints(driver.build(Path(name)), given.count, given.seed)
+        ]
+    print("\n".join(found) or f"{given.count} inputs of seed {given.seed} each: no complaint")
     return 1 if found else 0
 
 

@@ -1,4 +1,4 @@
-"""No mutated trace and no random timeline makes native code touch memory not its own, overflow, or break a rule."""
+"""No mutated file and no random timeline makes native code touch memory not its own, overflow, race, or break a rule."""
 
 from __future__ import annotations
 
@@ -6,28 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.sanitized import build, build_timelines, complaints, timeline_complaints
+from tests.native.sanitized import DRIVERS
+
+#: How many inputs, and their seed; of timelines the first number.
+INPUTS = {
+    "events": (250, 7),
+    "timelines": (3000, 0),
+    "tables, address,undefined": (200, 7),
+    "tables, thread": (200, 7),
+}
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("native"))
-
-
-@pytest.fixture(scope="session")
-def timelines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_timelines(tmp_path_factory.mktemp("native"))
-
-
-def test_mutated_traces_under_the_sanitizers(program: Path) -> None:
-    assert list(complaints(program, 0, 250, 7)) == []
-
-
-def test_random_timelines_under_the_sanitizers(timelines: Path) -> None:
-    assert timeline_complaints(timelines, 0, 3000) == []
-
-
-def test_the_drivers_are_sanitized(program: Path, timelines: Path) -> None:
-    for driver in (program, timelines):
-        assert b"__asan_" in driver.read_bytes()
-        assert b"__ubsan_" in driver.read_bytes()
+@pytest.mark.parametrize("name", DRIVERS)
+def test_inputs_under_the_sanitizers(name: str, tmp_path: Path) -> None:
+    driver = DRIVERS[name]
+    program = driver.build(tmp_path)
+    marks = {"address": b"__asan_", "undefined": b"__ubsan_", "thread": b"__tsan_"}
+    assert all(marks[one] in program.read_bytes() for one in driver.sanitizers.split(",") if one in marks)
+    assert list(driver.complaints(program, *INPUTS[name])) == []

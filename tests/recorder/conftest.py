@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,11 @@ class Run:
         return self.recordings[0]
 
 
+Recorded = Callable[..., Run]
+Ended = subprocess.CompletedProcess[str]
+Launch = Callable[..., Ended]
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     # All workers of pytest-xdist share what the first of them builds: their temporary folders lie in one.
@@ -98,7 +103,20 @@ def variables(built: Built) -> dict[str, str]:
 
 
 @pytest.fixture
-def recorded(built: Built, variables: dict[str, str], tmp_path: Path) -> Callable[..., Run]:
+def launch(built: Built, variables: dict[str, str], tmp_path: Path) -> Launch:
+    """Runs `busfare record OPTIONS -- PROGRAM` in `tmp_path`: a scenario of the test program, or words of one's own."""
+
+    def run(*options: str, program: str | Sequence[str] = "rounds", **extra: str) -> Ended:
+        words = [built.program, program] if isinstance(program, str) else program
+        command = [sys.executable, "-m", "busfare", "record", *options, *(["--"] if words else []), *words]
+        given = variables | extra
+        return subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    return run
+
+
+@pytest.fixture
+def recorded(built: Built, variables: dict[str, str], tmp_path: Path) -> Recorded:
     """Runs the test program under the recorder, through its environment alone."""
 
     def run(

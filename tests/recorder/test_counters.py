@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
 
-from .conftest import Built, Run
+from .conftest import Built, Recorded, Run
 
 ROUNDS = 5
 
 
-def counted(recorded: Callable[..., Run], **options: object) -> tuple[Run, Trace]:
+def counted(recorded: Recorded, **options: object) -> tuple[Run, Trace]:
     run = recorded("counted", str(ROUNDS), counters=True, **options)
     return run, read(run.files[0])
 
@@ -23,9 +21,7 @@ def omissions(trace: Trace) -> dict[str, int]:
     return {omission.id: omission.count for omission in trace.omissions}
 
 
-def test_each_distinct_kernel_is_counted_at_its_second_launch_or_its_only_one(
-    recorded: Callable[..., Run],
-) -> None:
+def test_each_distinct_kernel_is_counted_at_its_second_launch_or_its_only_one(recorded: Recorded) -> None:
     run, trace = counted(recorded)
     assert run.error == ""
     rows = {row["name"]: row for row in trace.counters.iter_rows(named=True)}
@@ -53,44 +49,42 @@ def test_each_distinct_kernel_is_counted_at_its_second_launch_or_its_only_one(
     assert omissions(trace) == {"counters": 4, "kernels-without-counters": 2}
 
 
-def test_no_pcie_links_are_asked_for_since_cupti_would_refuse_its_profiler(
-    recorded: Callable[..., Run],
-) -> None:
+def test_no_pcie_links_are_asked_for_since_cupti_would_refuse_its_profiler(recorded: Recorded) -> None:
     assert len(recorded("counted", str(ROUNDS)).only.table("pcie_links")) == 1
     assert len(counted(recorded)[0].only.table("pcie_links")) == 0
 
 
-def test_more_passes_count_more(recorded: Callable[..., Run]) -> None:
+def test_more_passes_count_more(recorded: Recorded) -> None:
     run, trace = counted(recorded, counter_passes=2)
     assert trace.counters["fp64_cycles"].to_list() == [11001, 11003, 11008]
     assert set(run.only.table("counted_launches")["passes"].tolist()) == {2}
 
 
-def test_no_more_kernels_than_asked_for(recorded: Callable[..., Run]) -> None:
+def test_no_more_kernels_than_asked_for(recorded: Recorded) -> None:
     _, trace = counted(recorded, counted_kernels=1)
     assert trace.counters["name"].to_list() == ["once()"]
     assert omissions(trace)["kernels-without-counters"] == 4
 
 
-def test_without_being_asked_nothing_is_counted(recorded: Callable[..., Run]) -> None:
+def test_without_being_asked_nothing_is_counted(recorded: Recorded) -> None:
     trace = read(recorded("counted").files[0])
     assert trace.counters.is_empty() and not omissions(trace)
 
 
-def test_nothing_is_counted_outside_of_the_window(recorded: Callable[..., Run]) -> None:
+def test_nothing_is_counted_outside_of_the_window(recorded: Recorded) -> None:
     trace = read(recorded("profiler-calls", "4", capture="profiler-calls", counters=True).files[0])
     inside = trace.operations.filter(kind="kernel")["correlation"]
     assert trace.counters["correlation"].to_list() == [inside[1]]
 
 
-def test_threads_that_launch_at_once_are_counted_apart(recorded: Callable[..., Run]) -> None:
+def test_threads_that_launch_at_once_are_counted_apart(recorded: Recorded) -> None:
     run = recorded("threads", "50", counters=True)
     assert (run.status, run.error) == (0, "")
     assert len(run.only.table("kernels")) == 400
     assert len(run.only.table("counted_launches")) == 2
 
 
-def test_a_cupti_that_makes_no_ranges_of_kernels_gets_them_made(recorded: Callable[..., Run]) -> None:
+def test_a_cupti_that_makes_no_ranges_of_kernels_gets_them_made(recorded: Recorded) -> None:
     run, trace = counted(recorded, counter_passes=2, extra={"FAKE_CUPTI_COUNTERS": "own-ranges"})
     assert run.error == ""
     # The first launch of all found it out; the rest is in one pass.
@@ -108,7 +102,7 @@ def test_a_cupti_that_makes_no_ranges_of_kernels_gets_them_made(recorded: Callab
     ],
 )
 def test_where_counters_cannot_be_read_the_recording_goes_on(
-    recorded: Callable[..., Run], how: str, words: str
+    recorded: Recorded, how: str, words: str
 ) -> None:
     run, trace = counted(recorded, extra={"FAKE_CUPTI_COUNTERS": how})
     assert run.status == 0
@@ -118,7 +112,7 @@ def test_where_counters_cannot_be_read_the_recording_goes_on(
     assert any(words in omission.what for omission in trace.omissions if omission.id == "no-counters")
 
 
-def test_an_old_cupti_has_none(recorded: Callable[..., Run], built: Built) -> None:
+def test_an_old_cupti_has_none(recorded: Recorded, built: Built) -> None:
     old = {"LD_LIBRARY_PATH": built.search_path("cupti12-old"), "FAKE_DRIVER_VERSION": "12000"}
     run, trace = counted(recorded, extra={**old, "FAKE_CUPTI_VERSION": "18"})
     assert run.status == 0 and "CUPTI of CUDA 12.8 or newer is needed" in run.error

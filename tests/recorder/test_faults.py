@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import pytest
 from busfare.measure.record import environment
 from busfare.trace.readers.recorded.file import HEADER_BYTES, Recording, read_recording
 
-from .conftest import Built, Run
+from .conftest import Built, Recorded
 
 ROUND = {"kernels": 1, "copies": 2, "calls": 3}
 
@@ -94,9 +93,7 @@ def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
 
 
 @pytest.mark.parametrize("limit", [64, 100, 1000, 4096, 65536])
-def test_a_full_disk_stops_the_recording_and_not_the_program(
-    recorded: Callable[..., Run], limit: int
-) -> None:
+def test_a_full_disk_stops_the_recording_and_not_the_program(recorded: Recorded, limit: int) -> None:
     run = recorded("rounds", "200000", limit_file_bytes=limit, flush_every=0.02)
     assert run.status == 0
     assert run.error.count("\n") == 1 and "busfare record: cannot write" in run.error
@@ -126,7 +123,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(
     ],
 )
 def test_however_a_program_lives_and_ends_what_it_did_is_recorded(
-    recorded: Callable[..., Run],
+    recorded: Recorded,
     arguments: tuple[str, ...],
     options: dict[str, object],
     status: int,
@@ -146,14 +143,14 @@ def test_however_a_program_lives_and_ends_what_it_did_is_recorded(
     ],
 )
 def test_where_nothing_can_be_recorded_the_program_runs_and_one_line_says_why(
-    recorded: Callable[..., Run], extra: dict[str, str], words: str
+    recorded: Recorded, extra: dict[str, str], words: str
 ) -> None:
     run = recorded("status", extra=extra)
     assert (run.status, run.files, run.error.count("\n")) == (42, [], 1)
     assert words in run.error
 
 
-def test_exec_starts_another_file_beside_the_first(recorded: Callable[..., Run]) -> None:
+def test_exec_starts_another_file_beside_the_first(recorded: Recorded) -> None:
     run = recorded("exec", "10")
     assert run.status == 0
     assert len(run.files) == 2
@@ -161,7 +158,7 @@ def test_exec_starts_another_file_beside_the_first(recorded: Callable[..., Run])
     assert [tallies(recording) for recording in run.recordings if recording.complete] == [times(10)]
 
 
-def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: Callable[..., Run]) -> None:
+def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: Recorded) -> None:
     both = f"{built.search_path()}:{built.folder / 'testing' / 'cupti12'}"
     run = recorded(
         "rounds", extra={"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22", "LD_LIBRARY_PATH": both}
@@ -170,14 +167,14 @@ def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: C
     assert tallies(run.only) == times(10)
 
 
-def test_no_cupti_is_one_line_with_the_mend(built: Built, recorded: Callable[..., Run]) -> None:
+def test_no_cupti_is_one_line_with_the_mend(built: Built, recorded: Recorded) -> None:
     only_driver = {"LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"), "BUSFARE_RECORD_CUPTI": ""}
     run = recorded("status", extra=only_driver)
     assert run.status == 42
     assert run.error.count("\n") == 1 and "nvidia-cuda-cupti" in run.error
 
 
-def test_cupti_that_the_launcher_found_is_used(built: Built, recorded: Callable[..., Run]) -> None:
+def test_cupti_that_the_launcher_found_is_used(built: Built, recorded: Recorded) -> None:
     found = str(built.folder / "testing" / "cupti13" / "libcupti.so.13")
     only_driver = {
         "LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"),
@@ -187,7 +184,7 @@ def test_cupti_that_the_launcher_found_is_used(built: Built, recorded: Callable[
     assert tallies(run.only) == times(10)
 
 
-def test_what_cupti_drops_is_counted(recorded: Callable[..., Run]) -> None:
+def test_what_cupti_drops_is_counted(recorded: Recorded) -> None:
     losses = recorded("rounds", extra={"FAKE_CUPTI_DROPS": "17"}).only.table("losses")
     assert losses["loss"].tolist() == [1] and losses["count"].tolist() == [17]
 
@@ -222,7 +219,7 @@ def test_memory_is_bounded_over_ten_million_operations(
     assert recording.complete
 
 
-def test_the_program_keeps_its_limits_and_its_output(recorded: Callable[..., Run]) -> None:
+def test_the_program_keeps_its_limits_and_its_output(recorded: Recorded) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     run = recorded("no-cuda")
     assert (run.status, run.output, run.error, run.files) == (0, "", "", [])

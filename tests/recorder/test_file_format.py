@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import subprocess
 import zlib
@@ -18,7 +19,7 @@ from busfare.errors import InputError
 from busfare.trace.readers.recorded import is_recording
 from busfare.trace.readers.recorded.file import CHUNK, HEADER_BYTES, TABLES, Recording, read_recording
 
-from .conftest import Built, Run
+from .conftest import Built, Recorded
 
 HEADER = struct.pack("<8sIIQQQ", b"\x89BFREC\r\n", 1, 64, 4242, 10**18, 5000).ljust(60, b"\0")
 HEADER += struct.pack("<I", zlib.crc32(HEADER))
@@ -51,7 +52,7 @@ def rows(recording: Recording) -> dict[str, int]:
 
 
 @pytest.fixture
-def everything(recorded: Callable[..., Run]) -> bytes:
+def everything(recorded: Recorded) -> bytes:
     return recorded("everything").files[0].read_bytes()
 
 
@@ -87,7 +88,7 @@ def test_an_unknown_table_and_an_unknown_column_are_passed_over(tmp_path: Path) 
     assert rows(recording) == {"losses": 4}
 
 
-def test_everything_recorded_is_read_back(recorded: Callable[..., Run]) -> None:
+def test_everything_recorded_is_read_back(recorded: Recorded) -> None:
     recording = recorded("everything").only
     assert recording.complete
     assert rows(recording) == {
@@ -108,7 +109,7 @@ def test_everything_recorded_is_read_back(recorded: Callable[..., Run]) -> None:
     assert int(recording.table("end")["rows"][0]) == sum(rows(recording).values()) - 1
 
 
-def test_records_of_cuda_12_are_read_alike(recorded: Callable[..., Run]) -> None:
+def test_records_of_cuda_12_are_read_alike(recorded: Recorded) -> None:
     new = recorded("everything", calls="both").only
     old = recorded("everything", calls="both", extra={"FAKE_CUPTI_VERSION": "18"}).only
     for name in ("kernels", "copies", "sets", "calls", "allocations", "devices"):
@@ -203,11 +204,10 @@ def test_the_documentation_names_every_table_and_column() -> None:
     documented: dict[int, tuple[str, tuple[str, ...]]] = {}
     for section in text.split("\n### ")[1:]:
         number, name = section.split("\n")[0].split()
-        columns = [
-            line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ") and "`" in line
-        ]
-        assert [int(column) for column, _ in columns] == list(range(len(columns))), name
-        documented[int(number)] = (name.strip("`"), tuple(column.strip(" `") for _, column in columns))
+        columns = re.search(r"^`.+?\.$", section, re.M | re.S)
+        assert columns is not None, name
+        named = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", columns[0]))
+        documented[int(number)] = (name.strip("`"), tuple(named))
     assert documented == TABLES
 
 

@@ -19,7 +19,7 @@ from busfare.trace import Trace, read
 
 from .conftest import SOURCE, Built
 
-Launch = Callable[..., Path]
+Ranks = Callable[..., Path]
 MPIS = {"openmpi": ("mpicc.openmpi", "mpirun.openmpi"), "mpich": ("mpicc.mpich", "mpirun.mpich")}
 #: As root, on fewer cores than ranks, and without spinning there.
 ALLOWED = {
@@ -47,7 +47,7 @@ def mpi(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
-def launched(mpi: tuple[str, str], variables: dict[str, str], tmp_path: Path) -> Launch:
+def launched(mpi: tuple[str, str], variables: dict[str, str], tmp_path: Path) -> Ranks:
     """Runs a scenario of mpi_ranks.c on so many ranks, each recorded; the folder of the recordings."""
 
     def launch(scenario: str, ranks: int, *options: str, status: int = 0, module: bool = False) -> Path:
@@ -92,7 +92,7 @@ def left_out(result: dict[str, Any]) -> set[str]:
     return {one["id"] for one in result["omissions"]} & {"unmatched-communication", "absent-ranks"}
 
 
-def test_ranks_wait_for_the_one_that_sleeps(launched: Launch) -> None:
+def test_ranks_wait_for_the_one_that_sleeps(launched: Ranks) -> None:
     result = reported(launched("halo", 4))
     assert table(result) == {
         ("MPI_COMM_WORLD", "all_reduce"): (10, 4, 80),
@@ -105,7 +105,7 @@ def test_ranks_wait_for_the_one_that_sleeps(launched: Launch) -> None:
     assert not left_out(result)
 
 
-def test_collectives_by_communicator(launched: Launch) -> None:
+def test_collectives_by_communicator(launched: Ranks) -> None:
     result = reported(launched("collectives", 4))
     assert table(result) == {
         ("ranks 2,0", "barrier"): (1, 2, 0),
@@ -122,7 +122,7 @@ def test_collectives_by_communicator(launched: Launch) -> None:
 
 
 @pytest.mark.parametrize("module", [False, True])
-def test_messages_belong_to_their_requests(launched: Launch, module: bool) -> None:
+def test_messages_belong_to_their_requests(launched: Ranks, module: bool) -> None:
     """Also in a module that alone loaded MPI, as Python's do."""
     folder = launched("messages", 2, module=module)
     result = reported(folder)
@@ -138,35 +138,18 @@ def test_messages_belong_to_their_requests(launched: Launch, module: bool) -> No
             assert rows["peer"].unique().to_list() == [1 - rank]
 
 
-def test_threads_that_talk_at_once(launched: Launch) -> None:
+def test_threads_that_talk_at_once(launched: Ranks) -> None:
     result = reported(launched("threads", 2))
     assert table(result) == {("MPI_COMM_WORLD", "send_receive"): (2 * 4 * 200, 2, 2 * 4 * 200 * 4)}
     assert not left_out(result)
 
 
-def test_a_killed_rank_leaves_what_it_did(launched: Launch) -> None:
+def test_a_killed_rank_leaves_what_it_did(launched: Ranks) -> None:
     folder = launched("killed", 2, "--flush-every", "0.1", status=1)
     killed = traces(folder)[1]
     assert "cut" in {omission.id for omission in killed.omissions}
     assert killed.collectives.filter(pl.col("collective_kind") == "all_reduce").height == 10
     assert table(reported(folder))["MPI_COMM_WORLD", "all_reduce"] == (10, 2, 80)
-
-
-def test_a_program_without_mpi_runs_as_alone(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "busfare",
-        "record",
-        "-o",
-        str(tmp_path / "run.bf"),
-        "--",
-        built.program,
-        "no-cuda",
-    ]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "nothing was recorded" in done.stderr
-    assert not list((tmp_path / "run.bf").iterdir())
 
 
 def test_kernels_of_nccl_have_what_their_calls_say(

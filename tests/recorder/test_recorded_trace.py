@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -25,9 +25,7 @@ from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
 from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
 
-from .conftest import Run
-
-Recorded = Callable[..., Run]
+from .conftest import Recorded
 
 
 @pytest.fixture
@@ -199,10 +197,9 @@ def test_a_directory_without_recordings_is_an_input_error(tmp_path: Path) -> Non
 def table_of(rows: list[tuple[int, int, int, int]]) -> Table:
     """Allocations: (time, operation, address, bytes)."""
     table = Table(("time", "operation", "memory_kind", "address", "bytes"))
-    columns = {0: 0, 1: 1, 3: 2, 4: 3}
+    columns = np.array(rows, np.uint64).reshape(-1, 4).T
     table.add(
-        len(rows),
-        {number: Part(0, np.array([row[at] for row in rows], np.uint64)) for number, at in columns.items()},
+        len(rows), {number: Part(0, column) for number, column in zip((0, 1, 3, 4), columns, strict=True)}
     )
     return table
 
@@ -304,53 +301,30 @@ def test_an_export_is_never_written_over_anything(everything: Path, tmp_path: Pa
         export_nsys(trace, tmp_path / "no" / "such" / "folder.sqlite")
 
 
-class Tables:
-    """A recording of made-up rows."""
-
-    def __init__(self, **columns: list[dict[str, int]]) -> None:
-        self.tables = columns
-
-    def table(self, name: str) -> Rows:
-        return Rows(self.tables[name])
-
-
-class Rows:
-    def __init__(self, rows: list[dict[str, int]]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return np.array([row[name] for row in self.rows], np.uint64)
-
-
 def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None:
-    calls = [
-        {"start": 1000, "correlation": 1, "thread": 5},
-        {"start": 9000, "correlation": 4, "thread": 6},
-        {"start": 5000, "correlation": 3, "thread": 5},
-        {"start": 3000, "correlation": 2, "thread": 5},
-    ]
-    taken = [
-        {"correlation": 2, "fingerprint_start": 2100, "fingerprint_duration": 800},  # before its call
-        {"correlation": 2, "fingerprint_start": 0, "fingerprint_duration": 0},
-        {
-            "correlation": 2,
-            "fingerprint_start": 3500,
-            "fingerprint_duration": 70,
-        },  # after it: before the next one
-        {"correlation": 3, "fingerprint_start": 6000, "fingerprint_duration": 99},  # the thread calls no more
-        {"correlation": 77, "fingerprint_start": 10, "fingerprint_duration": 5},  # a call that is not here
-    ]
-    counted = [
-        {
-            "correlation": 4,
-            "before_start": 8000,
-            "before_duration": 6,
-            "after_start": 9500,  # the thread calls no more
-            "after_duration": 9,
-        }
-    ]
-    recording = cast(Recording, Tables(calls=calls, copy_addresses=taken, counted_launches=counted))
+    tables = {
+        "calls": (
+            ("start", "correlation", "thread"),
+            [(1000, 1, 5), (9000, 4, 6), (5000, 3, 5), (3000, 2, 5)],
+        ),
+        "copy_addresses": (
+            ("correlation", "fingerprint_start", "fingerprint_duration"),
+            [
+                (2, 2100, 800),  # before its call
+                (2, 0, 0),
+                (2, 3500, 70),  # after it: before the next one
+                (3, 6000, 99),  # the thread calls no more
+                (77, 10, 5),  # a call that is not here
+            ],
+        ),
+        "counted_launches": (
+            ("correlation", "before_start", "before_duration", "after_start", "after_duration"),
+            [(4, 8000, 6, 9500, 9)],  # after it the thread calls no more
+        ),
+    }
+    made = {
+        name: np.array(rows, [(column, np.uint64) for column in columns])
+        for name, (columns, rows) in tables.items()
+    }
+    recording = cast(Recording, SimpleNamespace(table=made.__getitem__))
     assert held_up(recording).tolist() == [0, 6, 70, 800]

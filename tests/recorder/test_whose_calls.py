@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,8 @@ from busfare.timeline import timeline
 from busfare.trace.readers.recorded import read as reader
 from busfare.trace.readers.recorded.file import Recording
 
-from .conftest import Built, Run
+from .conftest import Built, Recorded
 
-Recorded = Callable[..., Run]
 DRIVER, RUNTIME = 1, 2
 
 

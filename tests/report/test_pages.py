@@ -36,9 +36,8 @@ from busfare.timeline.changes.holding import pin
 from busfare.trace import Trace, read
 from tests.job.build_job import Noted, write_job, write_rank
 from tests.traces import EXAMPLES, copy, kernel, trace
-from validation.stored import probe_raw
+from validation.stored import probe_raw, unpacked
 
-RESULTS = Path(__file__).parents[2] / "results"
 HOSTILE = "<img src=x onerror=document.title='broken-in'></script><script>document.title='broken-in'</script>"
 H100 = load_node("h100-sxm")
 FLAGS = [
@@ -106,13 +105,13 @@ def probe(_: Path) -> Document:
 
 
 def strategies(_: Path) -> Document:
-    result = read_result(RESULTS / "bench" / "strategies-h100.json", StrategiesResult)
+    result = read_result(unpacked("bench") / "strategies-h100.json", StrategiesResult)
     result.cells[0].title = result.gpu = HOSTILE
     return strategies_document(result)
 
 
 def methods(_: Path) -> Document:
-    result = read_result(RESULTS / "bench" / "methods" / "methods-h100.json", MethodsResult)
+    result = read_result(unpacked("bench") / "methods-h100.json", MethodsResult)
     result.cells[0].methods[0].method = result.gpu = HOSTILE
     return methods_document(result)
 

@@ -24,9 +24,8 @@ from busfare.report.document import Column, Document, Table, numbers, words
 from busfare.report.terminal import render
 from tests.conftest import BUSFARE, run
 from tests.traces import EXAMPLES
-from validation.stored import probe_raw
+from validation.stored import probe_raw, unpacked
 
-RESULTS = Path(__file__).parents[2] / "results"
 STREAMS, OTHER = (str(EXAMPLES / f"smooth-out-of-core-{name}.json.gz") for name in ("h100", "h200"))
 TRAINING = str(EXAMPLES / "train-images-h100.json.gz")
 ASKED = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm")
@@ -41,8 +40,8 @@ COMMANDS = {
     "price": ("price", "--node", "h100-sxm", "--bytes", "64MiB"),
     "plan": ("plan", *ASKED, "--to", "gh200", "--sweep", "kernel"),
     "nodes": ("nodes",),
-    "methods": ("bench", "methods", "--from", f"{RESULTS}/bench/methods/methods-h100.json"),
-    "strategies": ("bench", "strategies", "--from", f"{RESULTS}/bench/strategies-h100.json"),
+    "methods": ("bench", "methods", "--from", f"{unpacked('bench')}/methods-h100.json"),
+    "strategies": ("bench", "strategies", "--from", f"{unpacked('bench')}/strategies-h100.json"),
     "probe": ("probe", "--from", f"{probe_raw('h100-eighth-run1')}"),
 }
 

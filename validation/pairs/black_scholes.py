@@ -7,14 +7,9 @@ fewer-syncs  pageable; the stream is not waited for again after each batch
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "black_scholes", "Prices of European options, batch by batch", ("before", "pin", "fewer-syncs"), 120
-)
 BATCH = 1 << 20
 BATCHES = 4
 RATE = 0.03
@@ -43,12 +38,14 @@ def on_host(
     return call, call + discounted - spot
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # the textbook's case: 10.4506 and 5.5735
-        one = np.ones(1)
-        call, put = on_host(100 * one, 100 * one, one, volatility=0.2, rate=0.05)
-        return finish_reference(PROGRAM, abs(call[0] - 10.4506) + abs(put[0] - 5.5735), 1e-4)
+def reference() -> Off:
+    # The textbook's case: 10.4506 and 5.5735
+    one = np.ones(1)
+    call, put = on_host(100 * one, 100 * one, one, volatility=0.2, rate=0.05)
+    return abs(call[0] - 10.4506) + abs(put[0] - 5.5735), 1e-4
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
     import cupyx
 
@@ -80,15 +77,17 @@ def main() -> int:
             if options.variant != "fewer-syncs":
                 stream.synchronize()
 
-    seconds = measure_cupy(options, region)
-    some = slice(None, None, 1009)
-    error = 0.0
-    for batch in range(min(BATCHES, options.rounds)):
-        known = on_host(*(array[batch, some].astype(float) for array in (spots, strikes, years)))
-        for found, right in zip((calls, puts), known, strict=True):
-            error = max(error, float(np.abs(found[batch, some] - right).max()))
-    return finish(PROGRAM, options, seconds, error, 1e-3)
+    def check() -> Off:
+        some = slice(None, None, 1009)
+        error = 0.0
+        for batch in range(min(BATCHES, options.rounds)):
+            known = on_host(*(array[batch, some].astype(float) for array in (spots, strikes, years)))
+            for found, right in zip((calls, puts), known, strict=True):
+                error = max(error, float(np.abs(found[batch, some] - right).max()))
+        return error, 1e-3
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 120, prepare, reference)

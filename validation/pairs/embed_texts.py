@@ -8,14 +8,9 @@ pin-async  pinned memory, copies without blocking, one wait at the end
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "embed_texts", "Vectors of texts from a transformer", ("before", "pin", "async", "pin-async"), 160
-)
 WORDS, WIDTH, HEADS, BATCH, LENGTH, SLOTS, CHECKED = 8192, 256, 4, 64, 128, 32, 2
 
 
@@ -43,17 +38,15 @@ def layer_on_host(weights: dict[str, np.ndarray], x: np.ndarray, heads: int) -> 
     return normal_on_host(x + inner, weights["norm2.weight"], weights["norm2.bias"])
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if (
-        options.reference
-    ):  # equal keys: the mean of the values; and a normalised row has mean 0 and variance 1
-        values = np.arange(12.0).reshape(4, 3)
-        error = np.abs(
-            attention_on_host(np.ones((4, 3)), np.ones((4, 3)), values) - values.mean(axis=0)
-        ).max()
-        row = normal_on_host(values, np.ones(3), np.zeros(3))
-        return finish_reference(PROGRAM, error + abs(row.mean()) + abs(row.var() - 1), 1e-4)
+def reference() -> Off:
+    # Equal keys: the mean of the values; and a normalised row has mean 0 and variance 1
+    values = np.arange(12.0).reshape(4, 3)
+    error = np.abs(attention_on_host(np.ones((4, 3)), np.ones((4, 3)), values) - values.mean(axis=0)).max()
+    row = normal_on_host(values, np.ones(3), np.zeros(3))
+    return error + abs(row.mean()) + abs(row.var() - 1), 1e-4
+
+
+def prepare(options: Options) -> Prepared:
     import torch
     from torch import nn
 
@@ -80,20 +73,22 @@ def main() -> int:
                 x = layer(x)
             vectors[slot].copy_(x, non_blocking=non_blocking)
 
-    seconds = measure_torch(options, region)
-    table = embedding.weight.detach().cpu().numpy().astype(float)
-    weights = [
-        {name: value.detach().cpu().numpy().astype(float) for name, value in layer.named_parameters()}
-        for layer in layers
-    ]
-    error = 0.0
-    for slot in range(0, slots, max(1, slots // CHECKED)):
-        known = table[tokens[slot, 5].numpy()]
-        for layer_weights in weights:
-            known = layer_on_host(layer_weights, known, HEADS)
-        error = max(error, float(np.abs(vectors[slot, 5].numpy() - known).max()))
-    return finish(PROGRAM, options, seconds, error, 3e-2)
+    def check() -> Off:
+        table = embedding.weight.detach().cpu().numpy().astype(float)
+        weights = [
+            {name: value.detach().cpu().numpy().astype(float) for name, value in layer.named_parameters()}
+            for layer in layers
+        ]
+        error = 0.0
+        for slot in range(0, slots, max(1, slots // CHECKED)):
+            known = table[tokens[slot, 5].numpy()]
+            for layer_weights in weights:
+                known = layer_on_host(layer_weights, known, HEADS)
+            error = max(error, float(np.abs(vectors[slot, 5].numpy() - known).max()))
+        return error, 3e-2
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 160, prepare, reference)

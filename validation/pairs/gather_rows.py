@@ -7,14 +7,9 @@ pin-async  pinned memory by turns of two buffers, sent without blocking (the sco
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "gather_rows", "Scores of rows that the host gathers from a table", ("before", "pin", "pin-async"), 60
-)
 ROWS, WIDTH, BATCH, BATCHES, CLASSES = 200_000, 128, 4096, 6, 64
 
 
@@ -23,11 +18,13 @@ def on_host(table: np.ndarray, chosen: np.ndarray, first: np.ndarray, second: np
     return (np.maximum(table[chosen] @ first, 0) @ second).argmax(axis=1)
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # a row that is one class's own direction is of that class
-        found = on_host(np.eye(5), np.array([3, 1, 4]), np.eye(5), np.eye(5))
-        return finish_reference(PROGRAM, np.abs(found - [3, 1, 4]).max(), 0)
+def reference() -> Off:
+    # A row that is one class's own direction is of that class
+    found = on_host(np.eye(5), np.array([3, 1, 4]), np.eye(5), np.eye(5))
+    return np.abs(found - [3, 1, 4]).max(), 0
+
+
+def prepare(options: Options) -> Prepared:
     import torch
 
     pin = options.variant.startswith("pin")
@@ -49,13 +46,15 @@ def main() -> int:
             rows = buffer.to("cuda", non_blocking=options.variant == "pin-async")
             classes[step % BATCHES].copy_((torch.relu(rows @ first) @ second).argmax(dim=1))
 
-    seconds = measure_torch(options, region)
-    wrong = 0.0
-    for number in range(min(BATCHES, options.rounds)):
-        known = on_host(host_table, host_chosen[number, :500], host_first, host_second)
-        wrong = max(wrong, float((classes[number, :500].numpy() != known).mean()))
-    return finish(PROGRAM, options, seconds, wrong, 0.01)
+    def check() -> Off:
+        wrong = 0.0
+        for number in range(min(BATCHES, options.rounds)):
+            known = on_host(host_table, host_chosen[number, :500], host_first, host_second)
+            wrong = max(wrong, float((classes[number, :500].numpy() != known).mean()))
+        return wrong, 0.01
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 60, prepare, reference)

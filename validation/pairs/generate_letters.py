@@ -8,14 +8,9 @@ pin-async  letters go to pinned memory without blocking; the host waits at the e
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "generate_letters", "Letters from a recurrent network", ("before", "pin", "batch", "pin-async"), 500
-)
 LETTERS, HIDDEN, BATCH, CHECKED = 96, 512, 64, 3
 
 
@@ -34,17 +29,17 @@ def step_on_host(
     return state @ weights["output"].T, state
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # without weights a state halves at each step
-        nothing = {
-            "embedding": np.zeros((4, 2)), "weight_ih": np.zeros((6, 2)), "bias_ih": np.zeros(6),
-            "weight_hh": np.zeros((6, 2)), "bias_hh": np.zeros(6), "output": np.eye(2),
-        }  # fmt: skip
-        scores, state = step_on_host(nothing, np.zeros(1, int), np.array([[1.0, -2.0]]))
-        return finish_reference(
-            PROGRAM, np.abs(scores - [[0.5, -1.0]]).max() + np.abs(state - scores).max(), 0
-        )
+def reference() -> Off:
+    # Without weights a state halves at each step
+    nothing = {
+        "embedding": np.zeros((4, 2)), "weight_ih": np.zeros((6, 2)), "bias_ih": np.zeros(6),
+        "weight_hh": np.zeros((6, 2)), "bias_hh": np.zeros(6), "output": np.eye(2),
+    }  # fmt: skip
+    scores, state = step_on_host(nothing, np.zeros(1, int), np.array([[1.0, -2.0]]))
+    return np.abs(scores - [[0.5, -1.0]]).max() + np.abs(state - scores).max(), 0
+
+
+def prepare(options: Options) -> Prepared:
     import torch
 
     torch.manual_seed(0)
@@ -69,18 +64,20 @@ def main() -> int:
         if kept:
             written.copy_(torch.stack(kept))
 
-    seconds = measure_torch(options, region)
-    names = {"embedding": embedding.weight, "output": output.weight}
-    names |= {name: getattr(cell, name) for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")}
-    weights = {name: value.detach().cpu().numpy().astype(float) for name, value in names.items()}
-    # The first letters, each from what was written before it: a letter whose score is the best, or as good as that.
-    letters, state, error = first.cpu().numpy(), np.zeros((BATCH, HIDDEN)), 0.0
-    for step in range(min(CHECKED, options.rounds)):
-        scores, state = step_on_host(weights, letters, state)
-        letters = written[step].numpy()
-        error = max(error, float((scores.max(axis=1) - scores[np.arange(BATCH), letters]).max()))
-    return finish(PROGRAM, options, seconds, error, 1e-3)
+    def check() -> Off:
+        names = {"embedding": embedding.weight, "output": output.weight}
+        names |= {name: getattr(cell, name) for name in ("weight_ih", "bias_ih", "weight_hh", "bias_hh")}
+        weights = {name: value.detach().cpu().numpy().astype(float) for name, value in names.items()}
+        # The first letters, each from what was written before it: a letter whose score is the best, or as good as that.
+        letters, state, error = first.cpu().numpy(), np.zeros((BATCH, HIDDEN)), 0.0
+        for step in range(min(CHECKED, options.rounds)):
+            scores, state = step_on_host(weights, letters, state)
+            letters = written[step].numpy()
+            error = max(error, float((scores.max(axis=1) - scores[np.arange(BATCH), letters]).max()))
+        return error, 1e-3
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 500, prepare, reference)

@@ -7,17 +7,9 @@ pin-async  pinned memory, copies without blocking, one wait at the end
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "graph_inference",
-    "A network in a CUDA graph, on frames from the host",
-    ("before", "pin", "pin-async"),
-    60,
-)
 SIDE, FRAMES, CHANNELS, CLASSES, SLOTS = 96, 48, 16, 1000, 6
 
 
@@ -35,11 +27,13 @@ def on_host(frames: np.ndarray, convolutions: list[np.ndarray], last: np.ndarray
     return frames.mean(axis=(2, 3)) @ last.T
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # a window of ones over ones counts its places: nine of them, but at the edges
-        counted = convolved(np.ones((1, 1, 4, 4)), np.ones((1, 1, 3, 3)))[0, 0]
-        return finish_reference(PROGRAM, np.abs(counted - [[4, 6], [6, 9]]).max(), 0)
+def reference() -> Off:
+    # A window of ones over ones counts its places: nine of them, but at the edges
+    counted = convolved(np.ones((1, 1, 4, 4)), np.ones((1, 1, 3, 3)))[0, 0]
+    return np.abs(counted - [[4, 6], [6, 9]]).max(), 0
+
+
+def prepare(options: Options) -> Prepared:
     import torch
     from torch import nn
 
@@ -75,14 +69,16 @@ def main() -> int:
             graph.replay()
             scores[step % SLOTS].copy_(outside, non_blocking=non_blocking)
 
-    seconds = measure_torch(options, region)
-    weights = [value.detach().cpu().numpy().astype(float) for value in network.parameters()]
-    error = 0.0
-    for slot in range(0, min(SLOTS, options.rounds), 3):
-        known = on_host(frames[slot, :4].numpy().astype(float), weights[:2], weights[2])
-        error = max(error, float(np.abs(scores[slot, :4].numpy() - known).max()))
-    return finish(PROGRAM, options, seconds, error, 1e-3)
+    def check() -> Off:
+        weights = [value.detach().cpu().numpy().astype(float) for value in network.parameters()]
+        error = 0.0
+        for slot in range(0, min(SLOTS, options.rounds), 3):
+            known = on_host(frames[slot, :4].numpy().astype(float), weights[:2], weights[2])
+            error = max(error, float(np.abs(scores[slot, :4].numpy() - known).max()))
+        return error, 1e-3
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 60, prepare, reference)

@@ -7,12 +7,9 @@ streams      the same in three streams, each with buffers of its own
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program("image_stack", "Sharpen a stack of images", ("before", "fewer-syncs", "streams"), 4)
 SIDE, IMAGES = 1000, 24
 
 SHARPEN = r"""
@@ -34,11 +31,13 @@ def on_host(image: np.ndarray) -> np.ndarray:
     return 2 * image - windows.mean(axis=(2, 3))
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # of a ramp the mean around a place is the place's own value, but near its ends
-        ramp = np.tile(np.arange(20.0), (20, 1))
-        return finish_reference(PROGRAM, np.abs((on_host(ramp) - ramp)[:, 3:-3]).max(), 1e-9)
+def reference() -> Off:
+    # Of a ramp the mean around a place is the place's own value, but near its ends
+    ramp = np.tile(np.arange(20.0), (20, 1))
+    return np.abs((on_host(ramp) - ramp)[:, 3:-3]).max(), 1e-9
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
     import cupyx
 
@@ -67,13 +66,15 @@ def main() -> int:
         for stream in streams:
             stream.synchronize()
 
-    seconds = measure_cupy(options, region)
-    error = max(
-        float(np.abs(sharp[number, :80] - on_host(images[number, :90].astype(float))[:80]).max())
-        for number in range(0, IMAGES, 5)
-    )
-    return finish(PROGRAM, options, seconds, error, 1e-4)
+    def check() -> Off:
+        error = max(
+            float(np.abs(sharp[number, :80] - on_host(images[number, :90].astype(float))[:80]).max())
+            for number in range(0, IMAGES, 5)
+        )
+        return error, 1e-4
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 4, prepare, reference)

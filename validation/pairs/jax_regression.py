@@ -8,14 +8,10 @@ dedupe       the batches, of which there are few, are sent once and stay on the 
 from __future__ import annotations
 
 import os
-import sys
 
 import numpy as np
-from measured import Program, finish, finish_reference, measure_jax, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "jax_regression", "A regression trained by gradients", ("before", "fewer-syncs", "dedupe"), 60
-)
 ROWS, WIDTH, HIDDEN, BATCHES, RATE = 1024, 1024, 512, 4, 0.05
 
 
@@ -30,17 +26,20 @@ def on_host(
     return float((off**2).mean()), first - RATE * rows.T @ by_hidden, second - RATE * hidden.T @ by_result
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
+def reference() -> Off:
+    # The step's gradient against the differences of the loss
     random = np.random.default_rng(0)
-    if options.reference:  # the step's gradient against the differences of the loss
-        first, second = random.standard_normal((3, 2)), random.standard_normal(2)
-        rows, targets = random.standard_normal((5, 3)), random.standard_normal(5)
-        loss, stepped, _ = on_host(first, second, rows, targets)
-        nudged = first.copy()
-        nudged[1, 0] += 1e-6
-        slope = (on_host(nudged, second, rows, targets)[0] - loss) / 1e-6
-        return finish_reference(PROGRAM, abs((first - stepped)[1, 0] / RATE - slope), 1e-4)
+    first, second = random.standard_normal((3, 2)), random.standard_normal(2)
+    rows, targets = random.standard_normal((5, 3)), random.standard_normal(5)
+    loss, stepped, _ = on_host(first, second, rows, targets)
+    nudged = first.copy()
+    nudged[1, 0] += 1e-6
+    slope = (on_host(nudged, second, rows, targets)[0] - loss) / 1e-6
+    return abs((first - stepped)[1, 0] / RATE - slope), 1e-4
+
+
+def prepare(options: Options) -> Prepared:
+    random = np.random.default_rng(0)
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several of these share a GPU
     import jax
     from jax import numpy as jnp
@@ -80,14 +79,16 @@ def main() -> int:
                 losses.append(float(loss))
         losses.extend(float(loss) for loss in jax.device_get(kept))
 
-    seconds = measure_jax(options, region)
-    known = tuple(part.astype(float) for part in start)
-    error = 0.0
-    for turn in range(min(options.rounds, 3)):
-        loss, *known = on_host(*known, rows[turn % BATCHES], targets[turn % BATCHES])
-        error = max(error, abs(losses[turn] / loss - 1))
-    return finish(PROGRAM, options, seconds, error, 1e-3)
+    def check() -> Off:
+        known = tuple(part.astype(float) for part in start)
+        error = 0.0
+        for turn in range(min(options.rounds, 3)):
+            loss, *known = on_host(*known, rows[turn % BATCHES], targets[turn % BATCHES])
+            error = max(error, abs(losses[turn] / loss - 1))
+        return error, 1e-3
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("jax", 60, prepare, reference)

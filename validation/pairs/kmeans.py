@@ -7,12 +7,9 @@ dedupe  the points go to the GPU once
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program("kmeans", "k-means clustering", ("before", "pin", "dedupe"), 60)
 POINTS, FEATURES, CLUSTERS = 400_000, 16, 12
 
 
@@ -36,12 +33,14 @@ def on_host(data: np.ndarray, centres: np.ndarray, iterations: int) -> np.ndarra
     return centres
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # two far heaps: their means are the centres
-        heaps = np.array([[0.0, 0], [0, 2], [100, 100], [102, 100]])
-        found = on_host(heaps, heaps[[0, 2]], 3)
-        return finish_reference(PROGRAM, np.abs(found - [[0, 1], [101, 100]]).max(), 1e-12)
+def reference() -> Off:
+    # Two far heaps: their means are the centres
+    heaps = np.array([[0.0, 0], [0, 2], [100, 100], [102, 100]])
+    found = on_host(heaps, heaps[[0, 2]], 3)
+    return np.abs(found - [[0, 1], [101, 100]]).max(), 1e-12
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
     import cupyx
 
@@ -67,14 +66,16 @@ def main() -> int:
                 sizes[:, None] > 0, members @ data / cupy.maximum(sizes, 1)[:, None], centres
             )
 
-    seconds = measure_cupy(options, region)
-    # Three iterations beside the host's: later ones may put a point between two clusters into the other.
-    options.rounds, rounds = min(options.rounds, 3), options.rounds
-    region()
-    error = float(np.abs(centres.get() - on_host(host, start, options.rounds)).max())
-    options.rounds = rounds
-    return finish(PROGRAM, options, seconds, error, 1e-2)
+    def check() -> Off:
+        # Three iterations beside the host's: later ones may put a point between two clusters into the other.
+        options.rounds, rounds = min(options.rounds, 3), options.rounds
+        region()
+        error = float(np.abs(centres.get() - on_host(host, start, options.rounds)).max())
+        options.rounds = rounds
+        return error, 1e-2
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 60, prepare, reference)

@@ -7,12 +7,9 @@ batch   the traces of a burst are packed and sent in one copy, from pageable mem
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program("matched_filter", "Compress radar echoes by FFT", ("before", "pin", "batch"), 150)
 TRACES, SAMPLES, CHIRP = 64, 4096, 512
 BURSTS = 8
 
@@ -41,11 +38,13 @@ def on_host(traces: np.ndarray) -> np.ndarray:
     return np.abs(np.fft.ifft(np.fft.fft(traces) * spectrum)) / CHIRP
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # the strongest sample is where the echo begins
-        traces, places = burst(1)
-        return finish_reference(PROGRAM, np.abs(on_host(traces).argmax(1) - places).max(), 1)
+def reference() -> Off:
+    # The strongest sample is where the echo begins
+    traces, places = burst(1)
+    return np.abs(on_host(traces).argmax(1) - places).max(), 1
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
     import cupyx
 
@@ -76,14 +75,16 @@ def main() -> int:
             compressed = cupy.fft.ifft(cupy.fft.fft(on_gpu, axis=1) * spectrum, axis=1)
             (cupy.abs(compressed) / np.float32(CHIRP)).get(out=strength[number])
 
-    seconds = measure_cupy(options, region)
-    error = 0.0
-    for number in range(0, min(BURSTS, options.rounds), 3):
-        error = max(error, float(np.abs(strength[number] - on_host(np.stack(echoes[number]))).max()))
-        if np.abs(strength[number].argmax(1) - known[number]).max() > 1:
-            error = 1.0
-    return finish(PROGRAM, options, seconds, error, 1e-4)
+    def check() -> Off:
+        error = 0.0
+        for number in range(0, min(BURSTS, options.rounds), 3):
+            error = max(error, float(np.abs(strength[number] - on_host(np.stack(echoes[number]))).max()))
+            if np.abs(strength[number].argmax(1) - known[number]).max() > 1:
+                error = 1.0
+        return error, 1e-4
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 150, prepare, reference)

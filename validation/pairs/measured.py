@@ -12,26 +12,78 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from argparse import Namespace as Options
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from table import variants_of
+
+Call = Callable[[], object]
+#: How far a result is off what is known of it, and how far it may be.
+Off = tuple[Any, float]
+#: The region that is measured, and what checks its result afterwards.
+Prepared = tuple[Call, Callable[[], Off]]
 
 
-@dataclass(frozen=True)
-class Program:
-    """`rounds` is how often the measured region repeats its work; the first of `variants` is `before`."""
+class Profiler(NamedTuple):
+    """How a library waits for the GPU, turns a recorder on and off, and says where a range begins and ends."""
 
-    name: str
-    what: str
-    variants: tuple[str, ...]
-    rounds: int
+    wait: Call
+    start: Call
+    stop: Call
+    push: Call
+    pop: Call
 
 
-def options_of(program: Program) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=program.name, description=program.what)
-    parser.add_argument("--variant", choices=program.variants, default="before")
-    parser.add_argument(
-        "--rounds", type=_positive, default=program.rounds, help="work in the measured region"
+def torch_profiler() -> Profiler:
+    from torch import cuda
+
+    push = partial(cuda.nvtx.range_push, "measured")
+    return Profiler(cuda.synchronize, cuda.profiler.start, cuda.profiler.stop, push, cuda.nvtx.range_pop)
+
+
+def cupy_profiler() -> Profiler:
+    from cupy.cuda import nvtx, runtime
+
+    push = partial(nvtx.RangePush, "measured")
+    return Profiler(
+        runtime.deviceSynchronize, runtime.profilerStart, runtime.profilerStop, push, nvtx.RangePop
     )
+
+
+def jax_profiler() -> Profiler:
+    """By the driver, which JAX has made a context of by then."""
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def call(name: str, *arguments: object) -> None:
+        if status := getattr(driver, name)(*arguments):
+            raise SystemExit(f"{name}: status {status}")
+
+    context = ctypes.c_void_p()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxSetCurrent", context)
+    calls = (partial(call, name) for name in ("cuCtxSynchronize", "cuProfilerStart", "cuProfilerStop"))
+    return Profiler(*calls, push=lambda: None, pop=lambda: None)
+
+
+PROFILERS = {"torch": torch_profiler, "cupy": cupy_profiler, "jax": jax_profiler}
+
+
+def run(
+    library: str, rounds: int, prepare: Callable[[Options], Prepared], reference: Callable[[], Off]
+) -> None:
+    """Measures the calling program and ends it, with status 1 where its check fails.
+
+    `rounds`: how often the measured region repeats its work, unless the options say otherwise. `reference`: how far the
+    host's own answer is off one that is known.
+    """
+    source = Path(sys.argv[0])
+    text = source.read_text("utf-8")
+    parser = argparse.ArgumentParser(prog=source.stem, description=text.split('"""')[1].partition("\n")[0])
+    parser.add_argument("--variant", choices=variants_of(text), default="before")
+    parser.add_argument("--rounds", type=_positive, default=rounds, help="work in the measured region")
     parser.add_argument("--repeats", type=_positive, default=3, help="measured regions, without --wait")
     parser.add_argument("--warm-ups", type=_positive, default=2, help="regions before them")
     parser.add_argument(
@@ -45,7 +97,19 @@ def options_of(program: Program) -> argparse.Namespace:
         action="store_true",
         help="check the host's reference against a known answer, without a GPU",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.reference:
+        sys.exit(_say({"program": source.stem, "reference": True}, *reference()))
+    region, check = prepare(options)
+    seconds = measure(options, region, PROFILERS[library]())
+    result = {
+        "program": source.stem,
+        "variant": options.variant,
+        "rounds": options.rounds,
+        "median_seconds": statistics.median(seconds),
+        "seconds": seconds,
+    }
+    sys.exit(_say(result, *check()))
 
 
 def _positive(text: str) -> int:
@@ -54,84 +118,24 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def measure_torch(options: argparse.Namespace, region: Callable[[], object]) -> list[float]:
+def measure(options: Options, region: Call, gpu: Profiler) -> list[float]:
     """Seconds of each measured region; the time ends when the GPU is idle."""
-    import torch
 
-    return _measure(
-        options,
-        region,
-        wait=torch.cuda.synchronize,
-        start=torch.cuda.profiler.start,
-        stop=torch.cuda.profiler.stop,
-        push=lambda: torch.cuda.nvtx.range_push("measured"),
-        pop=torch.cuda.nvtx.range_pop,
-    )
-
-
-def measure_cupy(options: argparse.Namespace, region: Callable[[], object]) -> list[float]:
-    """Seconds of each measured region; the time ends when the GPU is idle."""
-    import cupy
-
-    runtime, nvtx = cupy.cuda.runtime, cupy.cuda.nvtx
-    return _measure(
-        options,
-        region,
-        wait=runtime.deviceSynchronize,
-        start=runtime.profilerStart,
-        stop=runtime.profilerStop,
-        push=lambda: nvtx.RangePush("measured"),
-        pop=nvtx.RangePop,
-    )
-
-
-def measure_jax(options: argparse.Namespace, region: Callable[[], object]) -> list[float]:
-    """Seconds of each measured region; the time ends when the GPU is idle. JAX has made its context by then."""
-    driver = ctypes.CDLL("libcuda.so.1")
-
-    def call(name: str, *arguments: object) -> None:
-        if status := getattr(driver, name)(*arguments):
-            raise SystemExit(f"{name}: status {status}")
-
-    context = ctypes.c_void_p()
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-    call("cuCtxSetCurrent", context)
-    return _measure(
-        options,
-        region,
-        wait=lambda: call("cuCtxSynchronize"),
-        start=lambda: call("cuProfilerStart"),
-        stop=lambda: call("cuProfilerStop"),
-        push=lambda: None,
-        pop=lambda: None,
-    )
-
-
-def _measure(
-    options: argparse.Namespace,
-    region: Callable[[], object],
-    *,
-    wait: Callable[[], object],
-    start: Callable[[], object],
-    stop: Callable[[], object],
-    push: Callable[[], object],
-    pop: Callable[[], object],
-) -> list[float]:
     def warm() -> float:
         region()
-        wait()
+        gpu.wait()
         return 0.0
 
     def measured() -> float:
-        wait()
-        start()
-        push()
+        gpu.wait()
+        gpu.start()
+        gpu.push()
         begin = time.perf_counter()
         region()
-        wait()
+        gpu.wait()
         seconds = time.perf_counter() - begin
-        pop()
-        stop()
+        gpu.pop()
+        gpu.stop()
         return seconds
 
     for _ in range(options.warm_ups):
@@ -148,25 +152,6 @@ def _measure(
     if not seconds:
         raise SystemExit("no region was asked for")
     return seconds
-
-
-def finish(
-    program: Program, options: argparse.Namespace, seconds: Sequence[float], error: float, tolerance: float
-) -> int:
-    """Prints the result; the exit status is 1 where the check failed."""
-    result = {
-        "program": program.name,
-        "variant": options.variant,
-        "rounds": options.rounds,
-        "median_seconds": statistics.median(seconds),
-        "seconds": list(seconds),
-    }
-    return _say(result, error, tolerance)
-
-
-def finish_reference(program: Program, error: float, tolerance: float) -> int:
-    """Prints what the host's reference is off a known answer by; the exit status is 1 beyond the tolerance."""
-    return _say({"program": program.name, "reference": True}, error, tolerance)
 
 
 def _say(result: dict[str, object], error: float, tolerance: float) -> int:

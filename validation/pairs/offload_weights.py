@@ -7,14 +7,9 @@ pin-async  pinned memory, weights copied without blocking (the results are still
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "offload_weights", "Layers whose weights are fetched from the host", ("before", "pin", "pin-async"), 8
-)
 LAYERS, WIDTH, INNER, BATCH, BATCHES = 6, 1024, 4096, 256, 4
 
 Layer = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -28,12 +23,14 @@ def on_host(layers: list[Layer], rows: np.ndarray) -> np.ndarray:
     return rows
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # equal rows are normalised to 0, so that a layer adds its shifts alone
-        ones = np.ones((4, 4))
-        error = np.abs(on_host([(ones, np.ones(4), ones, np.ones(4))], 3 * ones) - 8).max()
-        return finish_reference(PROGRAM, error, 1e-9)
+def reference() -> Off:
+    # Equal rows are normalised to 0, so that a layer adds its shifts alone
+    ones = np.ones((4, 4))
+    error = np.abs(on_host([(ones, np.ones(4), ones, np.ones(4))], 3 * ones) - 8).max()
+    return error, 1e-9
+
+
+def prepare(options: Options) -> Prepared:
     import torch
 
     pin = options.variant.startswith("pin")
@@ -62,11 +59,13 @@ def main() -> int:
                 rows = rows + torch.addmm(back, torch.relu(torch.addmm(shift, normal, wide)), narrow)
             results[step % BATCHES].copy_(rows)
 
-    seconds = measure_torch(options, region)
-    doubled = [tuple(part.astype(float) for part in layer) for layer in known]
-    right = on_host(doubled, batches[0][:8].astype(float))
-    return finish(PROGRAM, options, seconds, np.abs(results[0, :8].numpy() - right).max(), 1e-2)
+    def check() -> Off:
+        doubled = [tuple(part.astype(float) for part in layer) for layer in known]
+        right = on_host(doubled, batches[0][:8].astype(float))
+        return np.abs(results[0, :8].numpy() - right).max(), 1e-2
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 8, prepare, reference)

@@ -8,14 +8,9 @@ async   quotients go to a pinned history in stream order; the host looks at it a
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "power_iteration", "The largest eigenvalue of a matrix", ("before", "pin", "batch", "async"), 1500
-)
 SIDE = 2048
 LARGEST = 10.0
 
@@ -32,10 +27,11 @@ def structure(side: int) -> np.ndarray:
     return ((matrix + matrix.T) / 2).astype(np.float32)
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:
-        return finish_reference(PROGRAM, abs(np.linalg.eigvalsh(structure(256))[-1] - LARGEST), 1e-4)
+def reference() -> Off:
+    return abs(np.linalg.eigvalsh(structure(256))[-1] - LARGEST), 1e-4
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
     import cupyx
 
@@ -61,13 +57,15 @@ def main() -> int:
         if options.variant == "batch":
             quotients.get(out=history)
 
-    seconds = measure_cupy(options, region)
-    error = abs(float(history[-1]) - LARGEST) / LARGEST if options.rounds >= 50 else 0.0
-    steps = np.diff(history[: min(options.rounds, 20)])
-    if steps.size and steps.min() < -1e-3:  # of a symmetric positive matrix the quotient only grows
-        error = 1.0
-    return finish(PROGRAM, options, seconds, error, 1e-4)
+    def check() -> Off:
+        error = abs(float(history[-1]) - LARGEST) / LARGEST if options.rounds >= 50 else 0.0
+        steps = np.diff(history[: min(options.rounds, 20)])
+        if steps.size and steps.min() < -1e-3:  # of a symmetric positive matrix the quotient only grows
+            error = 1.0
+        return error, 1e-4
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 1500, prepare, reference)

@@ -7,14 +7,9 @@ depth-3    three layers ahead, into four buffers
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "prefetch_weights", "Layers whose weights are streamed ahead", ("before", "depth-1", "depth-3"), 6
-)
 LAYERS, WIDTH, INNER, BATCH = 10, 1024, 4096, 2048
 
 
@@ -25,11 +20,13 @@ def on_host(layers: list[tuple[np.ndarray, np.ndarray]], rows: np.ndarray) -> np
     return rows
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # 1 + 2·4·2 = 17
-        twos = np.full((2, 2), 2.0)
-        return finish_reference(PROGRAM, np.abs(on_host([(twos, twos)], np.ones((1, 2))) - 17).max(), 1e-9)
+def reference() -> Off:
+    # 1 + 2·4·2 = 17
+    twos = np.full((2, 2), 2.0)
+    return np.abs(on_host([(twos, twos)], np.ones((1, 2))) - 17).max(), 1e-9
+
+
+def prepare(options: Options) -> Prepared:
     import torch
 
     depth = int(options.variant.removeprefix("depth-")) if options.variant != "before" else 0
@@ -82,12 +79,14 @@ def main() -> int:
             if number % LAYERS == LAYERS - 1:
                 result.copy_(rows, non_blocking=True)
 
-    seconds = measure_torch(options, region)
-    doubled = [(wide.astype(float), narrow.astype(float)) for wide, narrow in known]
-    right = on_host(doubled, first[:8].astype(float))
-    error = np.abs(result[:8].numpy() - right).max() / np.abs(right).max()
-    return finish(PROGRAM, options, seconds, error, 1e-2)
+    def check() -> Off:
+        doubled = [(wide.astype(float), narrow.astype(float)) for wide, narrow in known]
+        right = on_host(doubled, first[:8].astype(float))
+        error = np.abs(result[:8].numpy() - right).max() / np.abs(right).max()
+        return error, 1e-2
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 6, prepare, reference)

@@ -8,14 +8,9 @@ batch      the indices of all categories are packed and sent in one copy, from p
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "recommend", "Scores from embeddings of many categories", ("before", "pin", "pin-async", "batch"), 150
-)
 TABLES, ROWS, WIDTH, BATCH, BATCHES, HIDDEN = 26, 20_000, 16, 2048, 8, 64
 
 
@@ -27,12 +22,14 @@ def on_host(tables: np.ndarray, first: np.ndarray, second: np.ndarray, indices: 
     return 1 / (1 + np.exp(-(hidden @ second)))
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # all ones: width·tables in each of two hidden units, which cancel: an even score
-        ones = np.ones((3, 5, 4))
-        score = on_host(ones, np.ones((12, 2)), np.array([1.0, -1.0]), np.zeros((3, 7), int))
-        return finish_reference(PROGRAM, np.abs(score - 0.5).max(), 0)
+def reference() -> Off:
+    # All ones: width·tables in each of two hidden units, which cancel: an even score
+    ones = np.ones((3, 5, 4))
+    score = on_host(ones, np.ones((12, 2)), np.array([1.0, -1.0]), np.zeros((3, 7), int))
+    return np.abs(score - 0.5).max(), 0
+
+
+def prepare(options: Options) -> Prepared:
     import torch
 
     pin = options.variant.startswith("pin")
@@ -67,13 +64,15 @@ def main() -> int:
             hidden = torch.relu(torch.cat(looked_up, dim=1) @ first)
             scores[step % BATCHES].copy_(torch.sigmoid(hidden @ second))
 
-    seconds = measure_torch(options, region)
-    error = 0.0
-    for number in range(0, min(BATCHES, options.rounds), 3):
-        known = on_host(host_tables, host_first, host_second, host_indices[number])
-        error = max(error, float(np.abs(scores[number].numpy() - known).max()))
-    return finish(PROGRAM, options, seconds, error, 1e-3)
+    def check() -> Off:
+        error = 0.0
+        for number in range(0, min(BATCHES, options.rounds), 3):
+            known = on_host(host_tables, host_first, host_second, host_indices[number])
+            error = max(error, float(np.abs(scores[number].numpy() - known).max()))
+        return error, 1e-3
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 150, prepare, reference)

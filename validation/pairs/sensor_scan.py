@@ -7,12 +7,9 @@ fewer-syncs  the numbers stay on the GPU and are read once, at the end
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program("sensor_scan", "Outliers among readings", ("before", "pin", "fewer-syncs"), 4)
 SENSORS, READINGS, BLOCKS, FAR = 64, 4000, 32, 3.0
 
 
@@ -22,12 +19,14 @@ def on_host(block: np.ndarray) -> int:
     return int((np.abs(off) > FAR * block.std(axis=1, keepdims=True)).sum())
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # one of a hundred stands out, the others are alike
-        block = np.ones((2, 100))
-        block[1, 7] = 50
-        return finish_reference(PROGRAM, abs(on_host(block) - 1), 0)
+def reference() -> Off:
+    # One of a hundred stands out, the others are alike
+    block = np.ones((2, 100))
+    block[1, 7] = 50
+    return abs(on_host(block) - 1), 0
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
     import cupyx
 
@@ -55,13 +54,15 @@ def main() -> int:
             if options.variant == "fewer-syncs":
                 counts[...] = on_gpu.get()
 
-    seconds = measure_cupy(options, region)
-    # A reading at the very limit may fall on either side in single precision.
-    wrong = max(
-        abs(int(counts[number]) - on_host(blocks[number].astype(float))) for number in range(0, BLOCKS, 5)
-    )
-    return finish(PROGRAM, options, seconds, wrong, 2)
+    def check() -> Off:
+        # A reading at the very limit may fall on either side in single precision.
+        wrong = max(
+            abs(int(counts[number]) - on_host(blocks[number].astype(float))) for number in range(0, BLOCKS, 5)
+        )
+        return wrong, 2
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 4, prepare, reference)

@@ -6,12 +6,9 @@ depth-2    pinned, in a stream for copies, two layers ahead, into three buffers
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program("stream_blocks", "Layers of filters that are streamed in", ("before", "depth-2"), 4)
 LAYERS, SIZE, DEPTH = 12, 2048, 2
 
 
@@ -23,11 +20,12 @@ def on_host(blocks: list[np.ndarray], signal: np.ndarray) -> np.ndarray:
     return signal
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:
-        got = on_host([np.eye(2)], np.full((1, 2), 0.5))
-        return finish_reference(PROGRAM, np.abs(got - np.tanh(np.tanh(0.5))).max(), 1e-12)
+def reference() -> Off:
+    got = on_host([np.eye(2)], np.full((1, 2), 0.5))
+    return np.abs(got - np.tanh(np.tanh(0.5))).max(), 1e-12
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
 
     ahead = DEPTH if options.variant != "before" else 0
@@ -84,10 +82,12 @@ def main() -> int:
                 if number % LAYERS == LAYERS - 1:
                     result[:] = signal
 
-    seconds = measure_cupy(options, region)
-    right = on_host([block.astype(float) for block in blocks], first[:8].astype(float))
-    return finish(PROGRAM, options, seconds, np.abs(result[:8].get() - right).max(), 2e-2)
+    def check() -> Off:
+        right = on_host([block.astype(float) for block in blocks], first[:8].astype(float))
+        return np.abs(result[:8].get() - right).max(), 2e-2
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 4, prepare, reference)

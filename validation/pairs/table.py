@@ -1,22 +1,35 @@
-"""Reads pairs.toml and unseen.toml: the programs, the pairs, and what each change is advised by."""
+"""Reads pairs.toml and its like: the programs, the pairs, and what each change is advised by."""
 
 from __future__ import annotations
 
+import re
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
 FOLDER = Path(__file__).parent
-_LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy"}
 
 
-class Program(msgspec.Struct, frozen=True):
-    """`fingerprint`: `before` is recorded once more with hashes of what it copies. `threads` that work in the region."""
+def variants_of(text: str) -> tuple[str, ...]:
+    """Those that the comment at the head of a program lists, a line each with two spaces behind it; first `before`."""
+    head = text.split('"""')[1] if text.startswith('"""') else text.partition("\n#include")[0]
+    return tuple(re.findall(r"^(?:// *)?([a-z0-9-]+) {2,}\S", head, flags=re.M))
+
+
+class Program(msgspec.Struct, frozen=True, dict=True):
+    """`fingerprint`: `before` is recorded once more with hashes of what it copies."""
 
     source: str
-    variants: tuple[str, ...]
-    fingerprint: bool = False
-    threads: int = 1
+    fingerprint: bool
+
+    @cached_property
+    def text(self) -> str:
+        return (FOLDER / self.source).read_text("utf-8")
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        return variants_of(self.text)
 
     @property
     def recordings(self) -> tuple[str, ...]:
@@ -24,11 +37,9 @@ class Program(msgspec.Struct, frozen=True):
 
     @property
     def library(self) -> str:
-        """What a user would call the program's kind: CUDA, CuPy, JAX or PyTorch."""
-        if not self.source.endswith(".py"):
-            return "CUDA"
-        text = (FOLDER / self.source).read_text("utf-8")
-        return next(name for module, name in _LIBRARIES.items() if f"import {module}\n" in text)
+        """What a user would call the program's kind."""
+        known = {"import torch\n": "PyTorch", "import jax\n": "JAX", "import cupy\n": "CuPy"}
+        return next((name for words, name in known.items() if words in self.text), "CUDA")
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -50,19 +61,25 @@ class Pair(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """`findings`: change → ids of findings that advise it."""
 
-    programs: dict[str, Program]
     pair: tuple[Pair, ...]
-    findings: dict[str, tuple[str, ...]]
+    sources: tuple[str, ...] = msgspec.field(name="programs")
+    findings: dict[str, tuple[str, ...]] = {}
+    fingerprinted: frozenset[str] = frozenset()
+
+    @property
+    def programs(self) -> dict[str, Program]:
+        names = (Path(source).stem for source in self.sources)
+        return {n: Program(s, n in self.fingerprinted) for n, s in zip(names, self.sources, strict=True)}
 
 
 def read_plan(name: str) -> Plan:
-    """Raises ValueError where a pair names a program, variant, recording or change that the file does not have."""
+    """Raises ValueError where a pair names a program, variant, recording or change that is not there."""
     plan = msgspec.toml.decode((FOLDER / name).read_bytes(), type=Plan)
     for pair in plan.pair:
         where = f"{name}: pair {pair.program} {pair.before} → {pair.after}"
         program = plan.programs.get(pair.program)
         if program is None:
-            raise ValueError(f"{where}: no such program; add [programs.{pair.program}]")
+            raise ValueError(f"{where}: no such program; add its source to programs")
         for variant in {pair.before, pair.after, pair.beyond} - set(program.variants):
             raise ValueError(f"{where}: {variant} is not among its variants {', '.join(program.variants)}")
         if pair.recording not in program.recordings:

@@ -7,12 +7,9 @@ pin-async  pinned memory, copies without blocking, one wait at the end
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_cupy, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program("text_search", "Count words in blocks of a text", ("before", "pin", "pin-async"), 3)
 BLOCK, BLOCKS, WORDS = 3 << 20, 24, (b"bus", b"fare", b"abca", b"zz")
 ALPHABET = np.frombuffer(b"abcdefgrstuz", np.uint8)
 
@@ -44,11 +41,13 @@ def on_host(text: bytes) -> list[int]:
     return counts
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # words that overlap count each
-        error = np.abs(np.subtract(on_host(b"abcabcazzzbusbus"), [2, 0, 2, 2])).max()
-        return finish_reference(PROGRAM, error, 0)
+def reference() -> Off:
+    # Words that overlap count each
+    error = np.abs(np.subtract(on_host(b"abcabcazzzbusbus"), [2, 0, 2, 2])).max()
+    return error, 0
+
+
+def prepare(options: Options) -> Prepared:
     import cupy
     import cupyx
 
@@ -80,13 +79,15 @@ def main() -> int:
                 count((264,), (256,), (text, BLOCK, words, begins, len(WORDS), found))
                 found.get(out=counts[number], blocking=blocking)
 
-    seconds = measure_cupy(options, region)
-    wrong = [
-        np.abs(counts[number].astype(int) - on_host(blocks[number].tobytes())).max()
-        for number in range(0, BLOCKS, 9)
-    ]
-    return finish(PROGRAM, options, seconds, max(wrong), 0)
+    def check() -> Off:
+        wrong = [
+            np.abs(counts[number].astype(int) - on_host(blocks[number].tobytes())).max()
+            for number in range(0, BLOCKS, 9)
+        ]
+        return max(wrong), 0
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("cupy", 3, prepare, reference)

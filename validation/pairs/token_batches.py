@@ -7,12 +7,9 @@ batch   the sentences of a batch are put one behind the other by the host and se
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program("token_batches", "Mean vectors of sentences", ("before", "pin", "batch"), 100)
 WORDS, WIDTH, SENTENCES, LONGEST, BATCHES = 30_000, 64, 32, 400, 8
 
 
@@ -21,11 +18,13 @@ def on_host(vectors: np.ndarray, sentence: np.ndarray) -> np.ndarray:
     return vectors[sentence].mean(axis=0)
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # of a word said twice and one said once the mean lies a third of the way
-        mean = on_host(np.array([[0.0, 3.0], [3.0, 0.0]]), np.array([0, 0, 1]))
-        return finish_reference(PROGRAM, np.abs(mean - [1, 2]).max(), 1e-12)
+def reference() -> Off:
+    # Of a word said twice and one said once the mean lies a third of the way
+    mean = on_host(np.array([[0.0, 3.0], [3.0, 0.0]]), np.array([0, 0, 1]))
+    return np.abs(mean - [1, 2]).max(), 1e-12
+
+
+def prepare(options: Options) -> Prepared:
     import torch
 
     random = np.random.default_rng(0)
@@ -55,14 +54,16 @@ def main() -> int:
             found = torch.nn.functional.embedding_bag(words, vectors, begins[number], mode="mean")
             means[number].copy_(found)
 
-    seconds = measure_torch(options, region)
-    error = 0.0
-    for number in range(min(BATCHES, options.rounds)):
-        for place in range(0, SENTENCES, 9):
-            known = on_host(host_vectors.astype(float), host_batches[number][place])
-            error = max(error, float(np.abs(means[number, place].numpy() - known).max()))
-    return finish(PROGRAM, options, seconds, error, 1e-4)
+    def check() -> Off:
+        error = 0.0
+        for number in range(min(BATCHES, options.rounds)):
+            for place in range(0, SENTENCES, 9):
+                known = on_host(host_vectors.astype(float), host_batches[number][place])
+                error = max(error, float(np.abs(means[number, place].numpy() - known).max()))
+        return error, 1e-4
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 100, prepare, reference)

@@ -8,14 +8,9 @@ fewer-syncs  pageable batches; the losses stay on the GPU until the end
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from measured import Program, finish, finish_reference, measure_torch, options_of
+from measured import Off, Options, Prepared, run
 
-PROGRAM = Program(
-    "train_images", "Train an image classifier", ("before", "pin", "pin-async", "fewer-syncs"), 24
-)
 BATCH, SIDE, CLASSES, BATCHES = 256, 112, 8, 4
 
 
@@ -31,17 +26,19 @@ def batch_of(number: int) -> tuple[np.ndarray, np.ndarray]:
     return stripes[:, None] + np.float32(0.3) * noise, labels
 
 
-def main() -> int:
-    options = options_of(PROGRAM)
-    if options.reference:  # the stripes' direction is where the image's spectrum is strongest
-        images, labels = batch_of(0)
-        spectrum = np.abs(np.fft.fft2(images[:64].mean(1)))[:, :, : SIDE // 2]
-        spectrum[:, 0, 0] = 0
-        peaks = spectrum.reshape(64, -1).argmax(1)
-        y, x = np.divmod(peaks, SIDE // 2)
-        angle = np.arctan2(np.where(y > SIDE // 2, y - SIDE, y), x)
-        off = np.abs((angle - labels[:64] * np.pi / CLASSES + np.pi / 2) % np.pi - np.pi / 2)
-        return finish_reference(PROGRAM, off.max(), 0.15)
+def reference() -> Off:
+    # The stripes' direction is where the image's spectrum is strongest
+    images, labels = batch_of(0)
+    spectrum = np.abs(np.fft.fft2(images[:64].mean(1)))[:, :, : SIDE // 2]
+    spectrum[:, 0, 0] = 0
+    peaks = spectrum.reshape(64, -1).argmax(1)
+    y, x = np.divmod(peaks, SIDE // 2)
+    angle = np.arctan2(np.where(y > SIDE // 2, y - SIDE, y), x)
+    off = np.abs((angle - labels[:64] * np.pi / CLASSES + np.pi / 2) % np.pi - np.pi / 2)
+    return off.max(), 0.15
+
+
+def prepare(options: Options) -> Prepared:
     import torch
     from torch import nn
 
@@ -90,10 +87,12 @@ def main() -> int:
         if kept:
             losses.extend(torch.stack(kept).tolist())
 
-    seconds = measure_torch(options, region)
-    # From ln 8 = 2.08, chance, to well below it.
-    return finish(PROGRAM, options, seconds, float(np.mean(losses[-4:])), 1.6)
+    def check() -> Off:
+        # From ln 8 = 2.08, chance, to well below it.
+        return float(np.mean(losses[-4:])), 1.6
+
+    return region, check
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run("torch", 24, prepare, reference)
