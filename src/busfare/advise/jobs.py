@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,22 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise import amounts
+from busfare.advise.recorded_on import guess_node
 from busfare.cost.ranges import figures_of, gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.job.changes import bucket, on_ranks, overlap
-from busfare.job.results import JobFinding, LargestFinding
+from busfare.job.results import JobFinding, JobReport, LargestFinding
 from busfare.job.state import JobChange, JobState
 from busfare.job.stragglers import no_stragglers
-from busfare.job.timeline import JobTimeline
+from busfare.job.timeline import JobTimeline, job_timeline
 from busfare.node import Node
 from busfare.timeline.changes import OPTIONS, Change, Setting
+from busfare.trace import read
 
-__all__ = ["job_findings"]
+__all__ = ["job_findings", "of_whole_job"]
+
+#: A job of more traces, or of more operations, is not read a second time to be replayed.
+MOST_TRACES, MOST_OPERATIONS = 64, 2_000_000
 
 #: What saves less of the job than this is no advice.
 WORTH = 0.01
@@ -44,6 +50,23 @@ TOGETHER = {
         "Sum gradients in buckets of about 25 MB (bucket_cap_mb of DistributedDataParallel) or several tensors in one call.",
     ),
 }
+
+
+def of_whole_job(result: JobReport, recorded_on: Node | None) -> JobReport:
+    """`result` with findings of the whole job, where its ranks can be replayed together; else as it is."""
+    paths = sorted({one.path for one in result.ranks})
+    counts = (result.kernels, result.communication, result.transfers, result.sets, result.graph_work)
+    together = any(row.arrive_seconds is not None for row in result.collectives)
+    if not together or len(paths) > MOST_TRACES or sum(one.count for one in counts) > MOST_OPERATIONS:
+        return result
+    try:
+        traces = [read(Path(path), launches=True) for path in paths]
+        node = recorded_on or guess_node(traces[0])
+        job = job_timeline(traces, node, [Path(path) for path in paths])
+        findings = job_findings(job, result.findings, node)
+    except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
+        return result
+    return replace(result, findings=findings, gains_of_whole_job=True)
 
 
 def job_findings(

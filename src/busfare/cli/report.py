@@ -81,12 +81,13 @@ def report(
     if one:
         result, document = _of_trace(one, recorded_on, bare, json, bool(html))
     else:
+        from busfare.advise.jobs import of_whole_job
         from busfare.job.run import run_job
         from busfare.report.job_document import job_document
         from busfare.report.progress import job_progress
 
         with job_progress() as shown:
-            job = run_job(list(traces), recorded_on, how, shown).result()
+            job = of_whole_job(run_job(list(traces), recorded_on, how, shown).result(), recorded_on)
         result, document = job, partial(job_document, job, recorded_on)
     try:
         answer(result, document, json, html)

@@ -190,6 +190,7 @@ class Job:
             collectives=together.collectives,
             clocks=together.clocks,
             findings=[_finding(best) for best in sorted(self._findings.values(), key=_by_gain)],
+            gains_of_whole_job=False,
             omissions=[*together.left_out, *self._left_out(len(ranked), len(ranks))],
             failures=[results.Failure(*failure) for failure in sorted(self.failures)[:FAILURES_LISTED]],
         )

@@ -295,5 +295,6 @@ class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=
     collectives: list[Collective]
     clocks: list[Clock]
     findings: list[JobFinding]
+    gains_of_whole_job: bool = False  # by all ranks replayed together; else each of the trace that gains most
     omissions: list[Left]
     failures: list[Failure]

@@ -56,7 +56,8 @@ class JobTimeline:
     """The parts of a job, and who communicates: `members`, columns of MEMBERS with joint, last_ns and shift_ns, times by one
     clock; with `part` and `node`, the row of that part's operations, or of its calls where `is_call`.
 
-    `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
+    `relieved_by`, `relieved_ns`: the joint whose receiver made room for a send that ended before its own receiver came, and
+    when. `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
     `bases_ns`: what is added to times of its trace to have those of members, before their clocks were aligned.
     """
 
@@ -92,11 +93,40 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
     starts = np.array([_absolute(traces[part.clock], part, members) for part in parts], np.int64)
     starts -= starts.min()
     recorded = int(max(start + part.timeline.recorded_ns for start, part in zip(starts, parts, strict=True)))
-    members = _placed(members, parts)
-    begin = pl.max_horizontal("start_ns", "last_ns")
+    members = _placed(_relieved(members), parts)
+    begin = pl.max_horizontal("start_ns", "last_ns", "relieved_ns")
     transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
     bases = np.array([traces[part.clock].origin_ns - base for part in parts], np.int64)
     return JobTimeline(ranks, parts, members, transfer, starts, bases, recorded)
+
+
+def _relieved(members: pl.DataFrame) -> pl.DataFrame:
+    """`members` with the columns `relieved_by` and `relieved_ns`.
+
+    A library buffers messages that nobody receives yet; when its buffers are full, the next send waits for a receiver of one
+    before.
+    """
+    kind, own = pl.col("collective_kind").cast(pl.String), pl.coalesce("place", "rank").cast(pl.Int64)
+    rows = members.with_row_index("member")
+    between = ["communicator", "source", "target"]
+    peer = pl.col("peer").cast(pl.Int64)
+    received = rows.filter(kind == "receive").drop_nulls("joint").select(
+        "communicator", source=peer, target=own, relieved_ns="start_ns", relieved_by="joint"
+    )  # fmt: skip
+    sent = rows.filter(kind == "send").select(
+        "communicator", "member", "start_ns", "end_ns", source=own, target=peer
+    )
+    found = sent.sort("end_ns").join_asof(
+        received.sort("relieved_ns"),
+        left_on="end_ns",
+        right_on="relieved_ns",
+        by=between,
+        check_sortedness=False,
+    )
+    waited = found.filter(pl.col("relieved_ns") > pl.col("start_ns")).select(
+        "member", "relieved_ns", "relieved_by"
+    )
+    return rows.join(waited, on="member", how="left", maintain_order="left").drop("member")
 
 
 def _processes(ranks: Sequence[Rank]) -> list[tuple[int | None, list[Rank]]]:
@@ -296,7 +326,9 @@ def _joints(
     received = np.full(joints, np.iinfo(np.int64).max)
     received[joint[receive & there]] = start[receive & there]
     awaits = np.where(send, joints + joint, joint)
-    awaits[~there | (send & (end < received[np.maximum(joint, 0)]))] = -1
+    relieved = members["relieved_by"].fill_null(-1).to_numpy()
+    awaits = np.where(send & (relieved >= 0), joints + relieved, awaits)
+    awaits[~there | (send & (relieved < 0) & (end < received[np.maximum(joint, 0)]))] = -1
     comes = np.where(receive, joints + joint, joint)
     rows = np.flatnonzero(there & ~members["ended"].fill_null(False).to_numpy())
     rows = rows[np.argsort(comes[rows], kind="stable")]

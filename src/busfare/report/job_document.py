@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from busfare.advise.amounts import count, rate, several, size, time
+from busfare.advise.jobs import TOGETHER
 from busfare.errors import InputError
 from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading, Traffic
 from busfare.node import Cpu, Gpu, Memory, Nic, Node, load_node
@@ -237,13 +238,20 @@ def _findings(result: JobReport) -> Block:
         Entry(
             finding.title,
             _gain(finding, result),
-            f"Most in {finding.largest.name}: {finding.largest.evidence}",
+            finding.largest.evidence
+            if finding.id in TOGETHER
+            else f"Most in {finding.largest.name}: {finding.largest.evidence}",
             finding.largest.change,
             beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
         )
         for finding in result.findings
     ]
-    return Entries(entries, "What to do", "gains are predicted, each of the trace that it saves most in")
+    whose = (
+        "of the whole job, its ranks replayed together"
+        if result.gains_of_whole_job
+        else "each of the trace that it saves most in"
+    )
+    return Entries(entries, "What to do", f"gains are predicted, {whose}")
 
 
 def _gain(finding: JobFinding, result: JobReport) -> str:
