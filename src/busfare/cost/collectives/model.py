@@ -39,10 +39,16 @@ SEND_LL_BYTES = 16384
 
 
 class Line(NamedTuple):
-    """Seconds = `latency` + bytes · `gap`."""
+    """Seconds = `latency` + bytes · `gap`, and of the first `first` bytes as much more as `first_gap` says."""
 
     latency: float
     gap: float
+    first_gap: float = 0.0
+    first: float = 0.0
+
+    def seconds(self, sizes: FloatArray, share: FloatArray | float = 1.0) -> FloatArray:
+        """Of `sizes`, at a `share` of the bandwidth."""
+        return self.latency + (sizes * self.gap + np.minimum(sizes, self.first) * self.first_gap) / share
 
 
 @dataclass(frozen=True)
@@ -132,8 +138,27 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
         rate = min(rate, (_most_ll(fabric), _most(fabric, "ring_ll128"), rate)[protocol])
         lines.append(Line(latency, steps / (n * rate)))
     chosen, taken = lines
+    if protocol == 2 and _timed(fabric):
+        return Option("ring", "Simple", chosen, _simple_ring(fabric, kind, steps))
     slower = 1 + FURTHER_STEPS[fabric.generation] / steps if kind == "all_reduce" else 1.0
     return Option("ring", PROTOCOLS[protocol], chosen, Line(_started(latency, protocol), taken.gap * slower))
+
+
+def _timed(fabric: Fabric) -> bool:
+    """Whether kernels of the Simple protocol were timed on such GPUs: from Hopper on, over NVLink."""
+    return fabric.generation >= 2 and fabric.local == "nvlink" and fabric.hosts == 1
+
+
+def _simple_ring(fabric: Fabric, kind: str, steps: int) -> Line:
+    """What its kernel takes: the links carry `steps` parts, the channels of a GPU take in or hand on one part more, and
+    until all channels have a whole chunk each part waits for half of another.
+    """
+    figures, n = nccl()["simple"], fabric.ranks
+    passes = 2 * n - 1 if kind == "all_reduce" else steps + 1
+    links, channels = figures["share"] * fabric.wires, figures["passed"] * 1e9
+    gap = max(steps / (n * links), passes / (n * channels))
+    first = n * figures["first_mb"] * 1e6
+    return Line(figures["start_us"] * 1e-6, gap, 0.5 / (n * min(links, channels)), first)
 
 
 def _started(latency: float, protocol: int) -> float:
@@ -181,5 +206,10 @@ def _sends(fabric: Fabric, kind: str) -> list[Option]:
         hop = max(_hops(fabric, "ring", protocol)) if fabric.hosts > 1 else _hops(fabric, "ring", protocol)[0]
         base = nccl()["base_us"]["ring"][protocol] * 1e-6
         line = Line(base + hop, gap / nccl()["share"]["ring"][protocol])
+        if protocol == 2 and _timed(fabric):
+            figures = nccl()["simple_send"]
+            own = gap / figures["share"]
+            part = 1.0 if kind == "send_receive" else (n - 1) / n
+            line = Line(figures["start_us"] * 1e-6, own, 0.5 * own, figures["first_mb"] * 1e6 / part)
         found.append(Option("send", PROTOCOLS[protocol], line, line, most_bytes=most))
     return found

@@ -97,9 +97,9 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
             share = np.where(
                 octave < 0, 1.0, option.correction[np.clip(octave, 0, len(option.correction) - 1)]
             )
-        reckoned = option.chosen.latency + sizes * option.chosen.gap / share
+        reckoned = option.chosen.seconds(sizes, share)
         better = (reckoned < least) & (sizes <= option.most_bytes)
-        taken = option.taken.latency + sizes * option.taken.gap / share
+        taken = option.taken.seconds(sizes, share)
         least, which = np.where(better, reckoned, least), np.where(better, place, which)
         seconds = np.where(better, taken, seconds)
     return seconds, which
