@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.kernels.price import price_kernel, price_kernels
 from busfare.errors import InputError
 from busfare.node import Gemm, load_node
-from busfare.report.nodes import kernel_price
+from busfare.report.nodes import answer_price
 from busfare.trace import read
 from tests.traces import EXAMPLES
 
@@ -200,8 +201,15 @@ def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
 
 
 def test_prices_of_one_kernel_are_rows_of_the_answer() -> None:
-    launch = dict.fromkeys(("grid", "block", "registers", "shared_bytes"))
-    shown = kernel_price(load_node(H200), None, "gemm", H100, "1ms", "fp16", None, "4096,8192,8192", **launch)
+    asked = {
+        "node": H200,
+        "kernel": "gemm",
+        "from_": H100,
+        "seconds": "1ms",
+        "number_type": "fp16",
+        "shape": "4096,8192,8192",
+    }
+    shown = answer_price(defaultdict(lambda: None, asked))
     (row,) = price_kernel(load_node(H100), load_node(H200), "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
     assert [(one.rung, one.seconds) for one in shown.prices] == [(row.rung, row.seconds)]
 
