@@ -20,6 +20,7 @@ SCRIPTS = {
     "offload": "",
     "kv": "",
     "replay_pairs": "",
+    "job_pairs": "",
     "node_change": "",
     "kernels": "",
     "collectives": "" if PUBLISHED else f"{SHARED}/data; set BUSFARE_SHARED",

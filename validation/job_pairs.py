@@ -11,7 +11,6 @@ import argparse
 import gzip
 import io
 import json
-import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from claims import Truth, goal, judge, table
 from jobs.pairs_of_jobs import PAIRS, Pair
-from stored import NoAnswerError, busfare, unpacked
+from stored import busfare, unpacked
 
 WITHIN_PERCENT, OF_PREDICTIONS_PERCENT, UNCHANGED_PERCENT = 10.0, 80.0, 1.0
 ARCHIVES = ("jobs-h100-x2", "jobs-h200-x2")
@@ -129,7 +129,14 @@ def _needed(trace: dict[str, Any]) -> bytes:
     return json.dumps(trace, separators=(",", ":")).encode()
 
 
-def main() -> int:
+def truths() -> Iterator[Truth]:
+    """For the ranges, by pair: the run after a change over the run before it."""
+    for one in predictions():
+        change = " ".join(word for word in one.pair.change if word.startswith("--") and word != "--rank")
+        yield Truth("datasheet", change, "job-change", 0, one.pair.name, 1 / one.predicted, 1 / one.measured)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "--pack", nargs=2, type=Path, metavar=("FOLDER", "FILE"), help="instead: pack a folder"
@@ -137,38 +144,33 @@ def main() -> int:
     options = parser.parse_args()
     if options.pack:
         pack(*options.pack)
-        return 0
-    try:
-        found = predictions()
-    except NoAnswerError as error:
-        print(f"job_pairs.py: {error}", file=sys.stderr)
-        return 1
-    print(f"{'pair':20} {'recorder':10} measured predicted    off  run after, off")
-    for one in found:
-        mark = " (unseen)" if one.pair.unseen else ""
-        ratios = f"{one.measured:7.2f}× {one.predicted:8.2f}×"
-        print(
-            f"{one.pair.name:20} {one.recorder:10} {ratios} {one.off_percent:+6.1f} % {one.after_percent:+6.1f} %{mark}"
-        )
-    met = True
+        raise SystemExit
+    found = predictions()
+    rows = [
+        (one.pair.name, one.recorder, "unseen" if one.pair.unseen else "", one.measured, one.predicted, one.off_percent,
+         one.after_percent)
+        for one in found
+    ]  # fmt: skip
+    table("pair|recorder||measured ×:.2f|predicted ×:.2f|% off:+.1f|run after, % off:+.1f", rows)
     for title, some in (
         ("all", found),
         ("unseen", [one for one in found if one.pair.unseen]),
         ("by busfare record", [one for one in found if one.recorder == "record"]),
     ):
-        within = sum(abs(one.off_percent) <= WITHIN_PERCENT for one in some)
-        print(f"{title}: {within} of {len(some)} within {WITHIN_PERCENT:g} %")
-        met &= 100 * within >= OF_PREDICTIONS_PERCENT * len(some)
-    later = sum(abs(one.after_percent) <= WITHIN_PERCENT for one in found)
-    print(
-        f"the run after, as long as the unrecorded one within {WITHIN_PERCENT:g} %: {later} of {len(found)}"
+        within = 100 * sum(abs(one.off_percent) <= WITHIN_PERCENT for one in some) / len(some)
+        goal(
+            f"{title}: % of {len(some)} within {WITHIN_PERCENT:g} %",
+            within,
+            least=OF_PREDICTIONS_PERCENT,
+            form=".0f",
+        )
+    goal(
+        "replayed unchanged, % off at most",
+        max(one.unchanged_percent for one in found),
+        most=UNCHANGED_PERCENT,
+        form=".3f",
     )
-    unchanged = max(one.unchanged_percent for one in found)
-    print(f"replayed unchanged: {unchanged:.3f} % off at most")
-    met &= unchanged <= UNCHANGED_PERCENT
-    print("met" if met else "MISSED")
-    return 0 if met else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    judge(main)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import bench
 import collectives
 import datasheet
+import job_pairs
 import kernels
 import layers
 import node_change
@@ -44,6 +45,8 @@ USELESS = 1000
 ENOUGH = len(STUDENT) + 2
 COPIES = ("pinned", "pageable", "managed", "device", "p2p")
 ANY = "any"
+#: What has a range of its own where enough programs show it, and else that of any.
+NAMED = ("change", "job-change", "strategy", "method")
 BASELINES = "baselines"
 #: What has predictions beside truths that nothing was fitted to.
 PARTS: dict[str, Callable[[], Iterator[Truth]]] = {
@@ -52,6 +55,7 @@ PARTS: dict[str, Callable[[], Iterator[Truth]]] = {
     "bench": bench.truths,
     "moved": node_change.truths,
     "changes": replay_pairs.truths,
+    "jobs": job_pairs.truths,
     "kernels": kernels.truths,
     "collectives": collectives.truths,
     "layers": layers.truths,
@@ -122,14 +126,14 @@ def _today(kind: Kind) -> tuple[float, float] | None:
 
 def _enough(kind: Kind, groups: dict[str, Group]) -> bool:
     """A change or strategy that few programs show has the range of any."""
-    named = kind.what in ("change", "strategy", "method") and kind.model != ANY
+    named = kind.what in NAMED and kind.model != ANY
     return len(groups) >= (ENOUGH if named else 2)
 
 
 def _rung(kind: Kind) -> str:
     if kind.model in ("ahead", "peak", "envelope"):
         return BASELINES
-    if kind.what in ("run", "change") or kind.model == "calibrated":
+    if kind.what in ("run", "change", "job-change") or kind.model == "calibrated":
         return "calibrated"
     return kind.figures
 
@@ -157,7 +161,7 @@ def _kinds(parts: Sequence[str]) -> dict[Kind, dict[str, Group]]:
 
 def _judged(truth: Truth) -> Iterable[Kind]:
     kind = Kind(truth.model, truth.figures, truth.what)
-    if truth.what in ("change", "strategy", "method"):
+    if truth.what in NAMED:
         yield kind
         yield Kind(ANY, truth.figures, truth.what)
     elif banded(kind):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from busfare.advise import amounts
 from busfare.advise.recorded_on import guess_node
-from busfare.cost.ranges import figures_of, gain_beside, seconds_between
+from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.job.changes import bucket, on_ranks, overlap
 from busfare.job.results import JobFinding, JobReport, LargestFinding
@@ -91,7 +91,7 @@ def job_findings(
             *finding.largest.what_if,
             *(word for rank in ranks or () for word in ("--rank", str(rank))),
         ]
-        priced = _priced(unchanged, before, job_changes, options, recorded_on)
+        priced = _priced(unchanged, before, job_changes)
         if priced is not None:
             gain, keys, rests_on = priced
             largest = replace(finding.largest, what_if=options, rests_on=rests_on)
@@ -101,11 +101,7 @@ def job_findings(
 
 
 def _priced(
-    unchanged: JobState,
-    before: float,
-    changes: Sequence[JobChange],
-    options: Sequence[str],
-    node: Node | None,
+    unchanged: JobState, before: float, changes: Sequence[JobChange]
 ) -> tuple[float, dict[str, Any], list[str]] | None:
     """What the job gains by `changes`, its range as keys, and what must hold; None where that is not worth a word."""
     state = unchanged
@@ -117,8 +113,7 @@ def _priced(
         return None
     if gain < WORTH * before:
         return None
-    names = " ".join(word for word in options if word.startswith("--") and word != "--rank")
-    low, high = gain_beside(gain, before, names, figures_of(node))
+    low, high = gain_beside(gain, before, "any", "datasheet", "job-change")
     return gain, seconds_between(max(0.0, low), high, "calibrated"), state.rests_on
 
 
@@ -153,7 +148,7 @@ def _together(unchanged: JobState, before: float, node: Node | None) -> list[Job
         if not evidence:
             continue
         options = [change.option, *(["25MB"] if id == "small-all-reduces" else [])]
-        priced = _priced(unchanged, before, [change], options, node)
+        priced = _priced(unchanged, before, [change])
         if priced is None:
             continue
         gain, keys, rests_on = priced

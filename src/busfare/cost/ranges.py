@@ -90,8 +90,9 @@ def _table() -> dict[tuple[str, str, str], list[tuple[float, float, Ranged]]]:
 
 
 def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged | None:
-    """The range of `what` (a memory kind, `run`, `change`: the run after it, `strategy` or `method`) by `model` (of
-    strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where none have.
+    """The range of `what` (a memory kind, `run`, `change` or `job-change`: the run after it, `strategy` or `method`) by
+    `model` (of strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where
+    none have.
     """
     above = RUNGS.get(model, "datasheet") != "datasheet"
     for wider in WIDER[WIDER.index(figures) :]:
@@ -167,11 +168,14 @@ def range_beside(
     return beside(seconds, found, "datasheet" if figures == "datasheet" else "probed")
 
 
-def gain_beside(gain: float, run: float, change: str, figures: str) -> tuple[float, float]:
+def gain_beside(
+    gain: float, run: float, change: str, figures: str, what: str = "change"
+) -> tuple[float, float]:
     """The least and the most seconds that a change gains of a run of `run` seconds, where `gain` is predicted: by the range
-    of the run after it. `change`: the options of `what-if` that stand for it, without their values.
+    of the run after it. `change`: the options of `what-if` that stand for it, without their values. `what`: `job-change` of
+    a job of several ranks.
     """
-    found, after = range_of("change", change, figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
+    found, after = range_of(what, change, figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
     return gain - after * (found.high - 1.0), gain + after * (1.0 - found.low)
 
 

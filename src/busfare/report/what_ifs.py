@@ -14,7 +14,6 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
 from busfare.errors import InputError
-from busfare.job.changes import JOB_OPTIONS
 from busfare.job.state import JobChange, JobState
 from busfare.job.timeline import JobTimeline
 from busfare.node import Node
@@ -200,15 +199,14 @@ def _job_outcome(
     played = state.play() if state.count else baseline
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends = [] if state.count else [after]
-    # No job's own change was measured yet.
-    if state.count and {change.option for change in changes}.isdisjoint(one.name for one in JOB_OPTIONS):
-        ends = _after(changes, run, after, recorded_on)
+    # No job of more ranks was measured beside one of fewer.
+    if state.count and "--ranks" not in {change.option for change in changes}:
+        low, high = gain_beside(run - after, run, "any", "datasheet", "job-change")
+        ends = [run - high, run - low]
     return _keys(title, state, run, after, ends), played
 
 
-def _after(
-    changes: Sequence[Change | JobChange], run: float, after: float, recorded_on: Node | None
-) -> list[float]:
+def _after(changes: Sequence[Change], run: float, after: float, recorded_on: Node | None) -> list[float]:
     """The least and the most seconds of a run after changes."""
     names = " ".join(change.option for change in changes)
     low, high = gain_beside(run - after, run, names, figures_of(recorded_on))
