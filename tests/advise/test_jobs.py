@@ -1,0 +1,62 @@
+"""Findings of a job: what the whole job gains, its ranks replayed together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from busfare.cli import app
+from busfare.job.matching import MEMBERS
+from busfare.job.timeline import _relieved
+from busfare.trace.tables import conform
+from tests.job.kineto_job import write_ranks
+
+
+def reported(folder: Path) -> dict[str, Any]:
+    run = CliRunner().invoke(app, ["report", str(folder), "--json"], standalone_mode=False)
+    assert run.exception is None, run.output
+    result: dict[str, Any] = json.loads(run.stdout)
+    assert result["gains_of_whole_job"]
+    return {finding["id"]: finding for finding in result["findings"]}
+
+
+def test_a_late_rank_is_named_with_what_the_job_gains(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 8, [1600.0] * 8])
+    finding = reported(tmp_path)["straggling-rank"]
+    assert finding["largest"]["rank"] == 1
+    assert finding["predicted_gain_seconds"] == pytest.approx(8 * 600e-6, rel=0.02)
+    assert finding["largest"]["evidence"].startswith("Rank 1 came last to 8 of 8 collectives")
+    assert finding["largest"]["what_if"] == ["--no-stragglers"]
+
+
+def test_copies_of_one_rank_gain_what_all_wait_for(tmp_path: Path) -> None:
+    """800 µs of copies on rank 0 in every step, for which rank 1 waits; and the same where rank 1 is later still."""
+    slow = write_ranks(tmp_path / "waited", [[1000.0] * 8] * 2, copy_us=800.0)
+    found = reported(tmp_path / "waited")["pageable-copies"]
+    assert {"--pin", "--rank"} <= set(found["largest"]["what_if"])
+    assert 0.2 * slow * 1e-6 < found["predicted_gain_seconds"] < 8 * 850e-6
+    write_ranks(tmp_path / "spare", [[1000.0] * 8, [2500.0] * 8], copy_us=800.0)
+    assert "pageable-copies" not in reported(tmp_path / "spare")
+
+
+def test_balanced_ranks_have_nothing_to_do(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 8] * 2, transfer_us=5.0)
+    assert reported(tmp_path) == {}
+
+
+def test_a_send_that_its_receiver_does_not_hold_up_waits_for_room() -> None:
+    """Of three sends the second is buffered; the third ends when the receiver of the second has come."""
+    sends = [(0, 10, 0), (20, 30, 1), (40, 205, 2)]
+    receives = [(5, 12, 0), (200, 210, 1), (400, 410, 2)]
+    columns = ["rank", "peer", "collective_kind", "start_ns", "end_ns", "joint"]
+    rows = [(0, 1, "send", *each) for each in sends] + [(1, 0, "receive", *each) for each in receives]
+    frame = pl.DataFrame(rows, schema=columns, orient="row").with_columns(communicator=pl.lit("0"))
+    members = conform(frame, MEMBERS).with_columns(frame["joint"])
+    found = _relieved(members)
+    assert found["relieved_by"].to_list() == [0, None, 1, None, None, None]
+    assert found["relieved_ns"].to_list()[2] == 200
