@@ -103,7 +103,7 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
         (["--collective-bytes", "half"], "write a factor"),
         (["--bucket", "many"], "many"),
         (["--rank", "0"], "say what to change"),
-        (["--no-stragglers", "--unrecorded", "1s"], "of one run"),
+        (["--no-stragglers", "--perfetto", "out.json"], "of one run"),
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path: Path, options: list[str], message: str) -> None:
@@ -151,3 +151,11 @@ def test_a_host_that_launches_fewer_collectives_is_done_sooner() -> None:
     fewer = without_launches(run, carries, np.array([1]))
     # Between two other launches lie 8 µs; around the first all-reduce there were 38 and its 2 and 38.
     assert play(run).makespan_ns - play(fewer).makespan_ns == 70_000
+
+
+def test_what_recording_cost_is_taken_out_of_all_ranks(tmp_path: Path) -> None:
+    recorded = write_ranks(tmp_path, [[1000.0] * 6, [1500.0] * 6]) * 1e-6
+    told = changed(tmp_path, "--no-stragglers", "--unrecorded", f"{recorded - 30e-6}s")
+    assert told["baseline"]["replayed_seconds"] == pytest.approx(recorded - 30e-6, abs=2e-6)
+    assert 0 < told["baseline"]["recording_cost"]["call_seconds"] < 30e-6
+    assert told["gain_seconds"] == pytest.approx(6 * 500e-6, rel=0.02)

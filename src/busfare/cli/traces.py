@@ -83,8 +83,8 @@ def what_if(
     bare = parse_seconds(unrecorded) if unrecorded else None
     one = one_trace([trace])
     of_job = one is None or asks_for_job
-    if of_job and (bare is not None or perfetto):
-        raise InputError("--unrecorded and --perfetto are of one run: give them with one trace")
+    if of_job and perfetto:
+        raise InputError("--perfetto is of one run: give it with one trace")
     paths = trace_paths(trace) if of_job or one is None else [one]
     read = [read_trace(path, launches=of_job or asked.get("node") is not None) for path in paths]
     recorded_on = optional_node(from_) or guess_node(read[0])
@@ -92,7 +92,7 @@ def what_if(
     if of_job:
         job = job_timeline(read, recorded_on, paths)
         changes = job_changes.job_changes_of(asked, job, setting)
-        result = what_ifs.answer_job_what_if(job, str(trace), changes, setting, guessed)
+        result = what_ifs.answer_job_what_if(job, str(trace), changes, setting, guessed, bare)
         answer(result, lambda: what_if_document(result), json, html)
         return
     result, played = what_ifs.answer_what_if(read[0], changes_of(asked, recorded_on), setting, guessed, bare)

@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
 from busfare.errors import InputError
+from busfare.job.recording_cost import without_recorder as job_without_recorder
 from busfare.job.state import JobChange, JobState
 from busfare.job.timeline import JobTimeline
 from busfare.node import Node
@@ -24,7 +25,7 @@ from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, p
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
 from busfare.timeline.edit import Step
 from busfare.timeline.prices import kernel_prices
-from busfare.timeline.recording_cost import unrecorded
+from busfare.timeline.recording_cost import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
 __all__ = ["Outcome", "WhatIf", "answer_job_what_if", "answer_what_if", "predicted_trace", "without_recorder"]
@@ -80,8 +81,12 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
 def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
     """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it."""
     bare = unrecorded(run, round(unrecorded_seconds / NS))
+    return bare.timeline, _cost(unrecorded_seconds, bare)
+
+
+def _cost(unrecorded_seconds: float, bare: Unrecorded) -> RecordingCost:
     taken = (bare.call_ns * NS, bare.timeline.closer_ns * NS, bare.pace, bare.makespan_ns * NS)
-    return bare.timeline, RecordingCost(unrecorded_seconds, *taken)
+    return RecordingCost(unrecorded_seconds, *taken)
 
 
 def answer_what_if(
@@ -109,11 +114,20 @@ def answer_what_if(
 
 
 def answer_job_what_if(
-    job: JobTimeline, name: str, changes: Sequence[JobChange], setting: Setting, guessed: bool
+    job: JobTimeline,
+    name: str,
+    changes: Sequence[JobChange],
+    setting: Setting,
+    guessed: bool,
+    unrecorded_seconds: float | None = None,
 ) -> WhatIf:
-    """What `changes` make of `job`, each alone and all in the order given. Raises InputError where one needs what the traces
-    do not hold.
+    """What `changes` make of `job`, each alone and all in the order given, as `answer_what_if`. Raises InputError where one
+    needs what the traces do not hold.
     """
+    cost = None
+    if unrecorded_seconds is not None:
+        job, bare = job_without_recorder(job, round(unrecorded_seconds / NS))
+        cost = _cost(unrecorded_seconds, bare)
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
 
@@ -129,7 +143,7 @@ def answer_job_what_if(
         *(o for part in job.parts for o in part.timeline.trace.omissions),
     ]
     unique = list({(o.id, o.what): o for o in omissions}.values())
-    recorded = job.recorded_ns, None, baseline
+    recorded = job.recorded_ns, cost, baseline
     result, played = _answered(
         name, changes, outcome, recorded, setting, guessed, lambda run: [run.makespan_seconds] * 2, unique
     )

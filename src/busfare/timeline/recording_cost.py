@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from busfare.timeline.play import play
 from busfare.timeline.prices import staged
 from busfare.trace.api_calls import GRAPH_LAUNCH
 
-__all__ = ["Unrecorded", "unrecorded"]
+__all__ = ["Unrecorded", "all_unrecorded", "unrecorded"]
 
 #: No recorder takes longer over a call than this; what is left to explain is then something else. Nanoseconds.
 MOST_NS = 30_000
@@ -38,18 +38,32 @@ MOST_GAP_NS = 3_000
 
 @dataclass(frozen=True)
 class Unrecorded:
-    """The run as it is without its recorder: `timeline`, nanoseconds taken out a call, how long it then is, and how many
-    times as long the host took in the process that was not recorded. What gaps on the GPU are shorter by: its `closer_ns`.
+    """Runs as they are without their recorder: `timelines`, nanoseconds taken out a call, how long they then are together,
+    and how many times as long the host took in the process that was not recorded. What gaps on the GPU are shorter by: their
+    `closer_ns`.
     """
 
-    timeline: Timeline
+    timelines: list[Timeline]
     call_ns: int
     makespan_ns: int
     pace: float = 1.0
 
+    @property
+    def timeline(self) -> Timeline:
+        """Of one run, or the first."""
+        return self.timelines[0]
+
 
 def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
-    """`timeline` with the same time taken out of each call and the gap before it, so much that the run takes `target_ns`.
+    """`timeline` as it is when it takes `target_ns`, as `all_unrecorded`."""
+    return all_unrecorded([timeline], target_ns, lambda runs: play(runs[0]).makespan_ns)
+
+
+def all_unrecorded(
+    runs: Sequence[Timeline], target_ns: int, length: Callable[[Sequence[Timeline]], int]
+) -> Unrecorded:
+    """`runs` with the same time taken out of each call and the gap before it, so much that all together, as `length` has
+    them, take `target_ns`.
 
     A recorder does about the same for every call, before its start is noted and after, but more for graphs, by their nodes.
     Where that cannot explain the difference, calls are taken to have cost what the recorder is known to cost, and the gaps
@@ -57,38 +71,46 @@ def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
     by more: calls are then taken to have cost what the recorder is known to cost, and the rest, of either sign, is how
     fast the host worked in that process, staging and between calls. The result says how long the run then is.
     """
-    before = _length(timeline)
-    by_host = staged(timeline.operations)
-    paced = int(timeline.columns["operation_duration"][by_host].sum()) >= STAGING_SHARE * before
-    if timeline.calls.height == 0 or (before <= target_ns and not paced):
-        return Unrecorded(timeline, 0, before)
+    before = length(runs)
+    by_host = [staged(run.operations) for run in runs]
+    staging = max(
+        int(run.columns["operation_duration"][own].sum()) for run, own in zip(runs, by_host, strict=True)
+    )
+    paced = staging >= STAGING_SHARE * before
+    if not any(run.calls.height for run in runs) or (before <= target_ns and not paced):
+        return Unrecorded(list(runs), 0, before)
+
+    def cheaper(call_ns: int) -> list[Timeline]:
+        return [_without(run, call_ns) for run in runs]
+
     least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if paced else (0, MOST_NS)
-    fastest = _length(_without(timeline, most))
+    fastest = length(cheaper(most))
     if not paced and fastest > target_ns:
-        known = _without(timeline, LEAST_KNOWN_NS)
+        known = cheaper(LEAST_KNOWN_NS)
         gaps = range(MOST_GAP_NS)
-        closer_ns = _first(gaps, lambda ns: _length(replace(known, closer_ns=ns)) <= target_ns)
-        closer = replace(known, closer_ns=closer_ns)
-        if (makespan := _length(closer)) < fastest:
+        closer_ns = _first(
+            gaps, lambda ns: length([replace(run, closer_ns=ns) for run in known]) <= target_ns
+        )
+        closer = [replace(run, closer_ns=closer_ns) for run in known]
+        if (makespan := length(closer)) < fastest:
             return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
-    call_ns = max(_first(range(most), lambda ns: _length(_without(timeline, ns)) <= target_ns), least)
-    bare = _without(timeline, call_ns)
-    makespan = _length(bare)
+    call_ns = max(_first(range(most), lambda ns: length(cheaper(ns)) <= target_ns), least)
+    bare = cheaper(call_ns)
+    makespan = length(bare)
     if not paced or makespan == target_ns:
         return Unrecorded(bare, call_ns, makespan)
 
-    def at_pace(pace: float) -> Timeline:
+    def at_pace(pace: float) -> list[Timeline]:
         """What the host does takes `pace` times as long: the copies that it stages, its calls, and what lies between."""
-        duration = bare.columns["operation_duration"]
-        return host_paced(with_durations(bare, np.where(by_host, pace * duration, duration)), pace)
+        slower = []
+        for run, own in zip(bare, by_host, strict=True):
+            duration = run.columns["operation_duration"]
+            slower.append(host_paced(with_durations(run, np.where(own, pace * duration, duration)), pace))
+        return slower
 
     paces = range(round(PARTS / (1 + MOST_BY_PACE)), round(PARTS * (1 + MOST_BY_PACE)))
-    pace = _first(paces, lambda part: _length(at_pace(part / PARTS)) >= target_ns) / PARTS
-    return Unrecorded(at_pace(pace), call_ns, _length(at_pace(pace)), pace)
-
-
-def _length(timeline: Timeline) -> int:
-    return play(timeline).makespan_ns
+    pace = _first(paces, lambda part: length(at_pace(part / PARTS)) >= target_ns) / PARTS
+    return Unrecorded(at_pace(pace), call_ns, length(at_pace(pace)), pace)
 
 
 def _first(numbers: range, fits: Callable[[int], bool]) -> int:
