@@ -52,21 +52,21 @@ TOGETHER = {
 }
 
 
-def of_whole_job(result: JobReport, recorded_on: Node | None) -> JobReport:
-    """`result` with findings of the whole job, where its ranks can be replayed together; else as it is."""
+def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport, JobTimeline | None]:
+    """`result` with findings of the whole job, and the job, where its ranks can be replayed together; else as it is."""
     paths = sorted({one.path for one in result.ranks})
     counts = (result.kernels, result.communication, result.transfers, result.sets, result.graph_work)
     together = any(row.arrive_seconds is not None for row in result.collectives)
     if not together or len(paths) > MOST_TRACES or sum(one.count for one in counts) > MOST_OPERATIONS:
-        return result
+        return result, None
     try:
         traces = [read(Path(path), launches=True) for path in paths]
         node = recorded_on or guess_node(traces[0])
         job = job_timeline(traces, node, [Path(path) for path in paths])
         findings = job_findings(job, result.findings, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
-        return result
-    return replace(result, findings=findings, gains_of_whole_job=True)
+        return result, None
+    return replace(result, findings=findings, gains_of_whole_job=True), job
 
 
 def job_findings(

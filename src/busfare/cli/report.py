@@ -87,8 +87,9 @@ def report(
         from busfare.report.progress import job_progress
 
         with job_progress() as shown:
-            job = of_whole_job(run_job(list(traces), recorded_on, how, shown).result(), recorded_on)
-        result, document = job, partial(job_document, job, recorded_on)
+            job = run_job(list(traces), recorded_on, how, shown).result()
+            result, together = of_whole_job(job, recorded_on)
+        document = partial(job_document, result, recorded_on, together if html else None)
     try:
         answer(result, document, json, html)
     finally:  # even where nobody reads on to the end

@@ -28,7 +28,7 @@ MOST_RANKS, DRAWN_RANKS = 10, 64
 #: Parts of a rank's run, as they are drawn.
 PARTS = {
     "kernels": ("kernels_seconds", COLOUR["kernels"]),
-    "waiting for other ranks": ("waiting_seconds", COLOUR["h2d"]),
+    "waiting for other ranks": ("waiting_seconds", COLOUR["others"]),
     "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["communication"]),
 }
 

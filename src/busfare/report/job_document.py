@@ -10,6 +10,7 @@ from busfare.advise.amounts import count, rate, several, size, time
 from busfare.advise.jobs import TOGETHER
 from busfare.errors import InputError
 from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading, Traffic
+from busfare.job.timeline import JobTimeline
 from busfare.node import Cpu, Gpu, Memory, Nic, Node, load_node
 from busfare.printable import printable
 from busfare.report.blocks import beside_gain, communication_blocks, paths, sizes
@@ -28,6 +29,7 @@ from busfare.report.document import (
     table,
     words,
 )
+from busfare.report.lanes import lanes_of_job
 from busfare.report.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, drawn, escaped, text
 
 #: What the figures are called.
@@ -39,6 +41,7 @@ WORDS = {
     "exposed_seconds": "exposed transfers",
     "transfer_bytes": "bytes moved",
 }
+LANES_NOTE = "Drag to zoom, double-click to see all; point at a bar for what it is."
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
 MOST = 10
@@ -50,8 +53,10 @@ EXPLAINED = (
 )
 
 
-def job_document(result: JobReport, node: Node | None = None) -> Document:
-    """The report; `node` is where the traces were recorded, if the user named it."""
+def job_document(
+    result: JobReport, node: Node | None = None, together: JobTimeline | None = None
+) -> Document:
+    """The report; `node` is where the traces were recorded, if the user named it, `together` the job to draw."""
     traces, moved, slowest = result.traces, result.transfers, result.slowest
     hosts = several(result.hosts.count, "host") if result.hosts.count else "hosts not named"
     facts = [
@@ -70,6 +75,7 @@ def job_document(result: JobReport, node: Node | None = None) -> Document:
             f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
         ),
         _tiles(result),
+        *([Figure("ranks", lanes_of_job(together), "The ranks' time lines", LANES_NOTE)] if together else []),
         *communication_blocks(result.collectives, result.ranks, result.clocks),
         *_strip(result),
         *_spreads(result.spread),

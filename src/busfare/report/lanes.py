@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from busfare.advise import amounts
+from busfare.job.timeline import JobTimeline
 from busfare.printable import printable
 from busfare.report.svg import COLOUR, WIDTH, drawn, escaped, short, text
 from busfare.trace import Trace
@@ -21,6 +22,8 @@ from busfare.trace.words import CLASSES, kind_codes, of_codes
 #: What is closer together than this part of the run is drawn as one bar.
 BARS_A_LANE = 1000
 MOST_GPUS = 8
+#: Of a job.
+MOST_RANKS, MOST_JOINTS = 8, 400
 LONGEST_NAME = 90
 
 
@@ -38,11 +41,14 @@ class Lane:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Lanes over one axis of time; a page's script lets one zoom into them."""
+    """Lanes over one axis of time; a page's script lets one zoom into them. `joints`: moments (seconds) at which lanes meet,
+    the places of the first and of the last of them.
+    """
 
     lanes: Sequence[Lane]
     axis: str
     predicted: bool = False
+    joints: Sequence[tuple[float, int, int]] = ()
     units: int = field(default=1_000_000, repr=False)
 
     def svg(self) -> str:
@@ -65,6 +71,11 @@ class Lanes:
                 data = escaped(f"{number[name]}|{hover}")
                 bars.append(f'<rect x="{a}" y="{y}" width="{w}" height="{high - 10}" data-t="{data}"/>')
             bars.append("</g>")
+        joints = "".join(
+            f"M{round(at / whole * self.units)} {high * first + 5}V{high * last + high - 5}"
+            for at, first, last in self.joints
+        )
+        bars.append(f'<path class="joint" d="{joints}"/>' if joints else "")
         data = escape(msgspec.json.encode([printable(name) for name in names]).decode())
         box = f'x="{left}" y="12" width="{right - left}" height="{end - 12}"'
         inner = (
@@ -133,3 +144,63 @@ def _lane(label: str, work: str, colour: str, operations: pl.DataFrame, resoluti
     ]
     names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in bars["label"]]
     return Lane(label, colour, ((starts - first) * 1e-9).tolist(), (lengths * 1e-9).tolist(), names, hovers)
+
+
+def lanes_of_job(job: JobTimeline) -> Lanes:
+    """Lanes of the first ranks: what each computes and copies, waits for and transfers; collectives join them."""
+    shown = sorted(job.ranks, key=lambda one: one.rank)[:MOST_RANKS]
+    resolution = max(1, job.recorded_ns // BARS_A_LANE)
+    kind = pl.col("collective_kind").cast(pl.String).fill_null("communication").str.replace_all("_", "-")
+    lanes: list[Lane] = []
+    places: dict[int, list[int]] = {}
+    ends: list[pl.DataFrame] = []
+    for one in shown:
+        number = next(n for n, part in enumerate(job.parts) if one.rank in part.ranks)
+        part, from_ns = job.parts[number], int(job.starts_ns[number])
+        shift = from_ns - part.timeline.origin_ns
+        moved = pl.col("start_ns", "end_ns") + shift
+        own = job.members.filter((pl.col("part") == number) & (pl.col("rank") == one.rank))
+        # By the clock of the timeline: where each member is there.
+        rows = {False: part.timeline.operations, True: part.timeline.calls}
+        begun = pl.Series(
+            [rows[is_call]["start_ns"][node] for node, is_call in own.select("node", "is_call").iter_rows()],
+            dtype=pl.Int64,
+        )
+        meeting = own.select(
+            "joint",
+            name=kind,
+            start_ns=begun + shift,
+            wait=(pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0).fill_null(0),
+            whole=pl.col("end_ns") - pl.col("start_ns"),
+        )
+        joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
+        operations = part.timeline.operations.with_columns(moved)
+        carried = operations["row"].is_in(operations["row"].gather(own.filter(~pl.col("is_call"))["node"]))
+        operations = operations.filter(~carried)
+        copies = operations.filter(pl.col("kind").is_in(["copy", "migration"]))
+        for what, colour, frame in (
+            ("kernels", COLOUR["kernels"], operations.filter(pl.col("kind") == "kernel")),
+            ("copies", COLOUR["h2d"], copies),
+            ("waits", COLOUR["others"], joined.select("name", "start_ns", end_ns="last_ns")),
+            ("transfers", COLOUR["communication"], joined.select(
+                "name", start_ns="last_ns", end_ns=pl.col("start_ns") + pl.col("whole"))),
+        ):  # fmt: skip
+            frame = frame.filter(pl.col("end_ns") > pl.col("start_ns"))
+            if frame.height:
+                places.setdefault(one.rank, []).append(len(lanes))
+                work = "copies" if what == "copies" else "kernels"
+                lanes.append(_lane(f"rank {one.rank} {what}", work, colour, frame, resolution, 0))
+        ends.append(joined.select("joint", "last_ns", rank=pl.lit(one.rank, pl.Int64)).drop_nulls("joint"))
+    met = (
+        pl.concat(ends)
+        .group_by("joint")
+        .agg(pl.col("last_ns").max(), pl.col("rank").min(), last=pl.col("rank").max())
+    )
+    met = met.filter(pl.col("rank") < pl.col("last")).sort("last_ns")
+    step = max(1, met.height // MOST_JOINTS)
+    joints = [
+        (at * 1e-9, places[first][0], places[last][-1])
+        for at, first, last in met[::step].select("last_ns", "rank", "last").iter_rows()
+        if first in places and last in places
+    ]
+    return Lanes(lanes, "recorded time; lines: collectives, once the last rank has come", joints=joints)
