@@ -175,7 +175,8 @@ def lanes_of_job(job: JobTimeline) -> Lanes:
         )
         joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
         operations = part.timeline.operations.with_columns(moved)
-        carried = operations["row"].is_in(operations["row"].gather(own.filter(~pl.col("is_call"))["node"]))
+        carried = np.zeros(operations.height, bool)
+        carried[own.filter(~pl.col("is_call"))["node"].to_numpy()] = True
         operations = operations.filter(~carried)
         copies = operations.filter(pl.col("kind").is_in(["copy", "migration"]))
         for what, colour, frame in (

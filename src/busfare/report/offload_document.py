@@ -53,9 +53,8 @@ def bench_offload_document(result: OffloadResult) -> Document:
     if even is not None:
         named = [("measured", even.measured_tokens), ("predicted", even.predicted_tokens)]
         tokens = ", ".join(f"{name} {number:.0f}" for name, number in named if number is not None)
-        blocks.append(
-            Text(f"Streaming is faster than this machine's processor from {tokens or even.reason} tokens on.")
-        )
+        words = f"Streaming is faster than this machine's processor from {tokens} tokens on."
+        blocks.append(Text(words if tokens else f"Beside this machine's processor: {even.reason}."))
     blocks += [schedules, *_measured(result.cells, seen)]
     return benched("Layers that live on the host", result, blocks)
 
