@@ -11,6 +11,7 @@ import argparse
 import gzip
 import io
 import json
+import lzma
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ def _seconds(ranks: list[dict[str, list[list[float]]]], variant: str) -> float:
 
 def pack(folder: Path, file: Path) -> None:
     """`folder` of `jobs/record.py` as an archive."""
-    with tarfile.open(file, "w:xz") as packed:
+    with tarfile.open(file, "w:xz", preset=9 | lzma.PRESET_EXTREME) as packed:
         for path in sorted(folder.rglob("*")):
             name, content = path.name.removesuffix(".gz"), path.read_bytes() if path.is_file() else b""
             if path.is_dir():

@@ -503,6 +503,116 @@ def debug_copies(rank: int, variant: str) -> Step:
     return step
 
 
+def accumulated(rank: int, variant: str) -> Step:
+    """Gradients of four micro-batches summed once; rank 0 takes them from pageable memory, or from pinned."""
+    model = DistributedDataParallel(layers(3072, 6), device_ids=[rank], gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    pinned = variant == AFTER or rank == 1
+    held = [torch.randn(2048, 3072) for _ in range(4)]
+    held = [one.pin_memory() for one in held] if pinned else held
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        for number, batch in enumerate(held):
+            model.require_backward_grad_sync = number == 3
+            model(batch.to("cuda", non_blocking=pinned)).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def long_sentences(rank: int, variant: str) -> Step:
+    """A decoder whose rank 1 has sentences twice as long as rank 0's, or as long."""
+    torch.manual_seed(3)
+    layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.0, batch_first=True)
+    model = DistributedDataParallel(nn.TransformerEncoder(layer, 6).cuda(), device_ids=[rank])
+    tokens = 1024 if rank == 1 and variant == BEFORE else 512
+    data = torch.randn(16, tokens, 1024, device="cuda")
+    return trained(model, lambda: data)
+
+
+def there_and_back(rank: int, variant: str) -> Step:
+    """Two stages forwards and backwards; the first takes its inputs from pageable memory, or from pinned."""
+    model = layers(2560, 5)
+    batch, count = 4096, 4
+    held = [torch.randn(batch, 2560) for _ in range(2)]
+    if variant == AFTER:
+        held = [one.pin_memory() for one in held]
+    between = torch.empty(batch, 2560, device="cuda")
+
+    def step() -> None:
+        for number in range(count):
+            if rank == 0:
+                out = model(held[number % 2].to("cuda", non_blocking=variant == AFTER))
+                dist.send(out.detach(), 1)
+                dist.recv(between, 1)
+                out.backward(between)
+            else:
+                dist.recv(between, 0)
+                own = between.detach().requires_grad_()
+                model(own).square().mean().backward()
+                dist.send(own.grad, 0)
+        model.zero_grad(set_to_none=True)
+
+    return step
+
+
+def loaded(rank: int, variant: str) -> Step:
+    """Weights from the host's pageable or pinned memory to rank 0, and from there to all; then a pass."""
+    width, count = 4096, 6
+    held = [torch.randn(width, width) for _ in range(count)]
+    if variant == AFTER:
+        held = [one.pin_memory() for one in held]
+    weights = [torch.empty(width, width, device="cuda") for _ in range(count)]
+    data = torch.randn(4096, width, device="cuda")
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        x = data
+        for source, place in zip(held, weights, strict=True):
+            if rank == 0:
+                place.copy_(source, non_blocking=variant == AFTER)
+            dist.broadcast(place, 0)
+            x = nn.functional.gelu(x @ place)
+        return x
+
+    return step
+
+
+def gathered_back(rank: int, variant: str) -> Step:
+    """Outputs of both ranks gathered, and copied to the host by rank 0, into pageable or pinned memory."""
+    model, data = layers(3072, 6), torch.randn(4096, 3072, device="cuda")
+    whole = torch.empty(8192, 3072, device="cuda")
+    kept = torch.zeros(8192, 3072)
+    kept = kept.pin_memory() if variant == AFTER else kept
+
+    @torch.no_grad()
+    def step() -> None:
+        dist.all_gather_into_tensor(whole, model(data))
+        if rank == 0:
+            kept.copy_(whole)
+
+    return step
+
+
+def slow_host(rank: int, variant: str) -> Step:
+    """Rank 0 prepares every exchange for 4 ms on its host, or nobody does."""
+    expert, tokens = layers(2048, 6), torch.randn(16384, 2048, device="cuda")
+    got = torch.empty_like(tokens)
+
+    @torch.no_grad()
+    def step() -> torch.Tensor:
+        if rank == 0 and variant == BEFORE:
+            torch.cuda.synchronize()
+            end = time.perf_counter() + 4e-3
+            while time.perf_counter() < end:
+                pass
+        dist.all_to_all_single(got, tokens)
+        return expert(got)
+
+    return step
+
+
 #: What makes a step of each pair of `jobs.toml`, by rank and variant.
 MAKERS: dict[str, Callable[[int, str], Step]] = {
     "small-buckets": small_buckets,
@@ -532,4 +642,10 @@ MAKERS: dict[str, Callable[[int, str], Step]] = {
     "half-gradients": half_gradients,
     "late-targets": late_targets,
     "debug-copies": debug_copies,
+    "accumulated": accumulated,
+    "long-sentences": long_sentences,
+    "there-and-back": there_and_back,
+    "loaded": loaded,
+    "gathered-back": gathered_back,
+    "slow-host": slow_host,
 }

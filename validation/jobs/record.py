@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve()
 #: Also recorded by `busfare record`, from processes that no profiler of PyTorch ran in.
 RECORDED = (
     *("one-rank-pageable", "small-buckets", "pipeline", "halo", "results-back", "uneven"),
-    *("one-rank-twice", "routed", "debug-copies"),
+    *("one-rank-twice", "routed", "debug-copies", "accumulated", "there-and-back", "loaded"),
 )
 
 

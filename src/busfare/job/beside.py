@@ -130,7 +130,7 @@ def _loses(
     known = pl.when(seen.is_finite()).then(seen)
     loses = pl.when(pl.col("kernel")).then(pl.coalesce(known, by_blocks)).fill_null(0.0).clip(0.0, MOST)
     every = every.select("part", loses=loses)
-    return [part["loses"].to_numpy() for part in every.partition_by("part", maintain_order=True)]
+    return [every.filter(pl.col("part") == number)["loses"].to_numpy() for number in range(len(parts))]
 
 
 def _multiprocessors(part: Part) -> int | None:

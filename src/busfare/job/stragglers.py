@@ -44,7 +44,8 @@ def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:
     """
     job, crowd = state.job, state.crowd
     known = all(run is part.timeline for run, part in zip(state.timelines, job.parts, strict=True))
-    if crowd is None or not known or len({int(own.sum()) for own in crowd.carries}) > 1:
+    carried = {int(own.sum()) for own in crowd.carries} if crowd is not None and known else set()
+    if crowd is None or len(carried) != 1 or 0 in carried:
         return None
     # A collective ends its stretch.
     stretch = [np.asarray(np.cumsum(own) - own, np.int64) for own in crowd.carries]

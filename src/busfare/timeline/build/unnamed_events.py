@@ -26,6 +26,8 @@ __all__ = ["Pairs", "unnamed_events"]
 AT_ONCE_NS = 10_000
 #: Time stamps of two streams are off by about this.
 OFF_NS = 1_000
+#: A thread that waits and launches nothing for so long may have handed over to another.
+HANDED_OVER_NS = 50_000
 #: A launch, a record, a wait and another record: NCCL's own stream waits for its kernel, and what the program records comes
 #: behind that.
 WITHIN_LAUNCH = "LRWR"
@@ -77,6 +79,7 @@ def unnamed_events(host: HostCalls, work: DeviceWork) -> Pairs:
             kind.tolist(),
             calls["thread_number"].to_numpy()[rows].tolist(),
             calls["process"].fill_null(-1).to_numpy()[rows].tolist(),
+            calls["start_ns"].to_numpy()[rows].tolist(),
             place[rows].tolist(),
             operations["stream_number"].to_numpy()[first].tolist(),
             operations["start_ns"].to_numpy()[first].tolist(),
@@ -92,6 +95,7 @@ def _paired(
     kinds: list[int],
     threads: list[int],
     processes: list[int],
+    times: list[int],
     places: list[int],
     first_stream: list[int],
     first_start: list[int],
@@ -99,7 +103,7 @@ def _paired(
     last_end: list[int],
 ) -> list[tuple[int, int, int, int]]:
     """Record, its stream, wait, its stream; of calls in their order that launch (kind 0, `places` in what follows), record
-    (1) or wait (2).
+    (1) or wait (2), at `times`.
     """
     found: list[tuple[int, int, int, int]] = []
     streams: dict[int, dict[int, _Stream]] = defaultdict(dict)  # by process and number
@@ -111,11 +115,16 @@ def _paired(
     # By thread: waits since its last launch, each with the stream and place there of a record right before it.
     waits: dict[int, list[tuple[int, tuple[int, int] | None]]] = defaultdict(list)
     adjacent: dict[int, tuple[int, int]] = {}
-    for row, kind, thread, process, place in zip(rows, kinds, threads, processes, places, strict=True):
+    waited: dict[int, dict[int, int]] = defaultdict(
+        dict
+    )  # by process: threads with such waits, and when the last was
+    called = zip(rows, kinds, threads, processes, times, places, strict=True)
+    for row, kind, thread, process, time, place in called:
         did[thread] = did[thread][-3:] + "LRW"[kind]
         own = streams[process]
         if kind == 2:
             waits[thread].append((row, adjacent.pop(thread, None)))
+            waited[process][thread] = time
         elif kind == 1 and thread in latest:
             if did[thread] == WITHIN_LAUNCH:
                 waits[thread].pop()
@@ -126,13 +135,17 @@ def _paired(
             adjacent.pop(thread, None)
             latest[thread] = place
             stream, start = first_stream[place], first_start[place]
-            for wait, chosen in waits.pop(thread, ()):
+            # PyTorch's backward pass waits, and the thread that it hands back to launches what was waited for.
+            by = [t for t, at in waited[process].items() if t == thread or time - at >= HANDED_OVER_NS]
+            for wait, chosen in [each for t in by for each in waits.pop(t, ())]:
                 if chosen is None or own[chosen[0]].ends[chosen[1]] > start + OFF_NS:
                     chosen = _head(own, seen, stream, start, wait)
                 if chosen is not None and chosen[0] != stream:
                     of, at = chosen
                     found.append((own[of].records[at], of, wait, stream))
                     seen[stream, of] = max(seen[stream, of], at + 1)
+            for t in by:
+                del waited[process][t]
     return found
 
 
