@@ -113,7 +113,8 @@ def _priced(
         return None
     if gain < WORTH * before:
         return None
-    low, high = gain_beside(gain, before, "any", "datasheet", "job-change")
+    names = " ".join(change.option for change in changes)
+    low, high = gain_beside(gain, before, names, "datasheet", "job-change")
     return gain, seconds_between(max(0.0, low), high, "calibrated"), state.rests_on
 
 

@@ -215,7 +215,8 @@ def _job_outcome(
     ends = [] if state.count else [after]
     # No job of more ranks was measured beside one of fewer.
     if state.count and "--ranks" not in {change.option for change in changes}:
-        low, high = gain_beside(run - after, run, "any", "datasheet", "job-change")
+        names = " ".join(change.option for change in changes)
+        low, high = gain_beside(run - after, run, names, "datasheet", "job-change")
         ends = [run - high, run - low]
     return _keys(title, state, run, after, ends), played
 
