@@ -26,8 +26,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from pairs_of_jobs import PAIRS, Pair
-from programs import AFTER, BEFORE, MAKERS
+from programs import MAKERS
 from torch.profiler import ProfilerActivity, profile, schedule
+from training import AFTER, BEFORE
 
 from busfare.measure.record import environment
 
@@ -130,7 +131,7 @@ def ranks(chosen: list[str], out: Path, mode: str, timeout_s: float) -> bool:
     if mode == "recorder":
         files = out / f"{chosen[0]}.bf"
         files.mkdir(parents=True, exist_ok=True)
-        title = ["jobs/programs.py", *chosen]
+        title = ["jobs/record.py", *chosen]
         variables |= environment(str(files / "%h-r%r-%p.bf"), title, capture="profiler-calls")
     if chosen == ["halo"]:
         launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(RANKS)]
