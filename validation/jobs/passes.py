@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 import torch.distributed as dist
 from torch import nn
-from training import AFTER, BEFORE, Step, layers
+from training import AFTER, BEFORE, Step, host_busy, layers
 
 
 def tensor_parallel(rank: int, variant: str) -> Step:
@@ -323,10 +321,7 @@ def slow_host(rank: int, variant: str) -> Step:
     @torch.no_grad()
     def step() -> torch.Tensor:
         if rank == 0 and variant == BEFORE:
-            torch.cuda.synchronize()
-            end = time.perf_counter() + 4e-3
-            while time.perf_counter() < end:
-                pass
+            host_busy(4e-3)
         dist.all_to_all_single(got, tokens)
         return expert(got)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import passes
 import training
-from training import Step, both, fed, second
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from training import Step, both, fed, halved, second
 
 MAKERS: dict[str, Callable[[int, str], Step]] = {
     "small-buckets": training.small_buckets,
@@ -15,7 +16,7 @@ MAKERS: dict[str, Callable[[int, str], Step]] = {
     "one-rank-pageable": fed(second, 4096, 4096, 4),
     "all-ranks-pageable": fed(both, 4096, 4096, 4),
     "little-copied": fed(both, 2048, 128, 16),
-    "compressed": training.compressed,
+    "compressed": halved(default_hooks.bf16_compress_hook, width=8192, count=6, batch=1024),
     "tensor-parallel": passes.tensor_parallel,
     "pipeline": passes.pipeline,
     "experts": passes.experts,
@@ -33,7 +34,7 @@ MAKERS: dict[str, Callable[[int, str], Step]] = {
     "outputs-kept": passes.outputs_kept,
     "routed": passes.routed,
     "long-buckets": training.long_buckets,
-    "half-gradients": training.half_gradients,
+    "half-gradients": halved(default_hooks.fp16_compress_hook, width=6144, count=5, batch=4096),
     "late-targets": passes.late_targets,
     "debug-copies": passes.debug_copies,
     "accumulated": training.accumulated,

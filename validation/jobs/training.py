@@ -47,6 +47,14 @@ def layers(width: int, count: int) -> nn.Sequential:
     return nn.Sequential(*parts).cuda()
 
 
+def host_busy(seconds: float) -> None:
+    """Work of the host that the GPU, idle by then, waits for."""
+    torch.cuda.synchronize()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
 def trained(model: nn.Module, batch: Callable[[], torch.Tensor], rate: float = 1e-3) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 
@@ -95,10 +103,7 @@ def straggler(rank: int, variant: str) -> Step:
 
     def batch() -> torch.Tensor:
         if rank == 1 and variant == BEFORE:
-            torch.cuda.synchronize()
-            end = time.perf_counter() + 6e-3
-            while time.perf_counter() < end:
-                pass
+            host_busy(6e-3)
         return data
 
     return trained(model, batch)
@@ -124,15 +129,19 @@ def fed(slow: Callable[[int], bool], width: int, batch: int, depth: int) -> Call
     return make
 
 
-def compressed(rank: int, variant: str) -> Step:
-    """Gradients summed in 32 bits, or in 16 behind a cast."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+def halved(
+    hook: Callable[..., torch.futures.Future[torch.Tensor]], width: int, count: int, batch: int
+) -> Callable[[int, str], Step]:
+    """Gradients summed in 32 bits, or in 16 behind the cast of `hook`."""
 
-    model = DistributedDataParallel(layers(8192, 6), device_ids=[rank], gradient_as_bucket_view=True)
-    if variant == AFTER:
-        model.register_comm_hook(None, bf16_compress_hook)
-    data = torch.randn(1024, 8192, device="cuda")
-    return trained(model, lambda: data)
+    def make(rank: int, variant: str) -> Step:
+        model = DistributedDataParallel(layers(width, count), device_ids=[rank], gradient_as_bucket_view=True)
+        if variant == AFTER:
+            model.register_comm_hook(None, hook)
+        data = torch.randn(batch, width, device="cuda")
+        return trained(model, lambda: data)
+
+    return make
 
 
 def checkpoint(rank: int, variant: str) -> Step:
@@ -221,17 +230,6 @@ def long_buckets(rank: int, variant: str) -> Step:
         layers(1024, 32), device_ids=[rank], bucket_cap_mb=cap, gradient_as_bucket_view=True
     )
     data = torch.randn(16384, 1024, device="cuda")
-    return trained(model, lambda: data)
-
-
-def half_gradients(rank: int, variant: str) -> Step:
-    """Gradients of large layers summed as they are, or in half of the bytes."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-
-    model = DistributedDataParallel(layers(6144, 5), device_ids=[rank], gradient_as_bucket_view=True)
-    if variant == AFTER:
-        model.register_comm_hook(None, fp16_compress_hook)
-    data = torch.randn(4096, 6144, device="cuda")
     return trained(model, lambda: data)
 
 
