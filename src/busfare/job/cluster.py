@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -87,12 +88,15 @@ def connected(address: str) -> Iterator[Any]:
     try:
         client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError, ImportError) as error:
-        raise InputError(
-            f"--scheduler {printable(address)}: no Dask scheduler answers there ({short(error)}); "
-            "give tcp://HOST:PORT or a scheduler file"
-        ) from None
+        client, refusal = None, short(error)
     except AssertionError:  # it gives its event loop ten seconds to start
         raise InputError("Dask could not start on this machine, which is busy; try again") from None
+    if client is None:
+        gc.collect()  # a client half made that is freed while Dask starts another waits for itself, for ever
+        raise InputError(
+            f"--scheduler {printable(address)}: no Dask scheduler answers there ({refusal}); "
+            "give tcp://HOST:PORT or a scheduler file"
+        )
     try:
         yield client
     finally:
