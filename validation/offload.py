@@ -38,10 +38,21 @@ def compared() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def layouts() -> Iterator[tuple[str, str, list[KvCell]]]:
     """The same of `bench kv`, the host's own part as the node says it."""
+    for name, measured, known in _of_kv():
+        for figures, machine in known.items():
+            yield name, figures, of_layouts(replace(measured, host=None), machine)
+
+
+def layouts_beside_host() -> Iterator[tuple[str, str, list[KvCell]]]:
+    """As `bench kv` predicts them: from the probe, and the host's own part as it was just measured by itself."""
+    for name, measured, known in _of_kv():
+        if measured.host:
+            yield name, "probed, host's part measured", of_layouts(measured, known["probed"])
+
+
+def _of_kv() -> Iterator[tuple[str, KvBenchResult, dict[str, Machine]]]:
     for file in sorted(unpacked("offload-bench").glob("*/kv.json")):
-        measured = replace(read_result(file, KvBenchResult), host=None)
-        for figures, machine in _known(file.parent):
-            yield file.parent.name, figures, of_layouts(measured, machine)
+        yield file.parent.name, read_result(file, KvBenchResult), dict(_known(file.parent))
 
 
 def _known(folder: Path) -> Iterator[tuple[str, Machine]]:
@@ -90,7 +101,7 @@ def main() -> None:
             what = f"  break-even: {even.measured_tokens:.1f} tokens measured, {even.predicted_tokens:.1f} predicted, % off"
             goal(what, abs(even.error_percent), most=TOKENS if probed else inf, form=".1f")
     shown = []
-    for machine, figures, cells in layouts():
+    for machine, figures, cells in [*layouts(), *layouts_beside_host()]:
         off = [abs(row.error_percent or 0.0) for cell in cells for row in cell.layouts]
         right = sum(not cell.ranking.wrong for cell in cells)
         shown.append((machine, figures, len(off), *np.percentile(off, (50, 90)), right, len(cells)))
