@@ -395,6 +395,9 @@ def test_a_gzip_file_truncated_at_any_byte_is_said_to_be(tmp_path: Path) -> None
             assert "traceEvents" in str(error)
         else:
             assert "truncated-gzip" in omitted(trace)
+            absent = [said.what for said in trace.omissions if said.id == "no-gpu-records"]
+            assert all("may lie in what is missing" in what for what in absent)
+            assert bool(absent) == trace.operations.is_empty()
 
 
 def test_damage_in_the_middle_keeps_what_came_before_and_says_where(tmp_path: Path) -> None:

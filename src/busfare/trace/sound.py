@@ -13,7 +13,7 @@ from busfare.errors import InputError
 from busfare.printable import HARMFUL, printable
 from busfare.trace.columns import in_order, occurs, order_of
 from busfare.trace.large import EARLIEST, LATEST, MANY_ROWS
-from busfare.trace.model import Omission, Omissions, Trace
+from busfare.trace.model import INCOMPLETE, Omission, Omissions, Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
 
@@ -177,11 +177,10 @@ def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
     if trace.operations.is_empty():
         again = RECORD_AGAIN.get(trace.format, "the GPU's activity on")
-        omissions.add(
-            "no-gpu-records",
-            "the trace holds no GPU activity: the GPU was not traced (it may well have worked); "
-            f"record with {again}",
-        )
+        lost = "the GPU was not traced (it may well have worked)"
+        if any(id in INCOMPLETE for id, _ in omissions.counts):
+            lost = "it may lie in what is missing (copy the file anew), or the GPU was not traced"
+        omissions.add("no-gpu-records", f"the trace holds no GPU activity: {lost}; record with {again}")
     elif trace.calls.is_empty():
         omissions.add(
             "no-calls", "the trace holds no API calls: what the host did and waited for is not known"
