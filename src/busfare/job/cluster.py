@@ -80,10 +80,7 @@ def connected(address: str) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise _not_installed("--scheduler needs Dask") from None
-    # Its own log stays off the terminal: what matters is said in our one line. Each of its loggers has a level.
-    for name in ["distributed", *logging.root.manager.loggerDict]:
-        if name.split(".")[0] == "distributed":
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    _silence_dask()
     where = {"scheduler_file" if Path(address).is_file() else "address": address}
     try:
         client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
@@ -101,6 +98,14 @@ def connected(address: str) -> Iterator[Any]:
         yield client
     finally:
         client.close(timeout=5)
+
+
+def _silence_dask() -> None:
+    """Keeps Dask's own log off the terminal, to the end of the process: what matters is said in our one line."""
+    # Each of its loggers may have a level of its own.
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _not_installed(what: str) -> InputError:
@@ -144,6 +149,7 @@ def slurm_cluster(text: str, jobs: int) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise _not_installed("--slurm needs dask-jobqueue") from None
+    _silence_dask()
     try:
         cluster = SLURMCluster(**options, scheduler_options={"dashboard_address": ":0"})
     except (ValueError, TypeError, OSError, RuntimeError) as error:
