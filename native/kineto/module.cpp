@@ -97,6 +97,7 @@ nb::dict header(const EventScanner& scanner) {
 }  // namespace
 
 NB_MODULE(_kineto_events, module) {
+    nb::set_leak_warnings(false);  // what a program holds at its end is no mistake
     module.doc() = "Events of a Kineto trace as columns, from text that arrives in pieces.";
     module.attr("MISSING") = busfare::kMissing;
     nb::class_<EventScanner>(module, "EventScanner")

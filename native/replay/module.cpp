@@ -200,6 +200,7 @@ nb::object alone_column(nb::dict columns, nb::handle start_column, nb::handle en
 }  // namespace
 
 NB_MODULE(_core, module) {
+    nb::set_leak_warnings(false);  // what a program holds at its end is no mistake
     module.doc() =
         "A run as columns: taken apart, played again, and its critical path. Times in nanoseconds.";
     module.def("explain", &explain_columns, nb::arg("columns"), nb::arg("recorded"));

@@ -146,6 +146,7 @@ class Database {
 }  // namespace
 
 NB_MODULE(_sqlite_columns, module) {
+    nb::set_leak_warnings(false);  // what a program holds at its end is no mistake
     module.doc() =
         "Columns of the tables of an SQLite file, read past SQLite and shared by Arrow's C interface.";
     nb::exception<Unreadable>(module, "UnreadableError", PyExc_ValueError);

@@ -28,6 +28,7 @@ const char* resolve(void* library, CuptiLibrary& cupti) {
     find(library, "cuptiActivityEnableDriverApi", cupti.enable_driver_call);
     find(library, "cuptiGetStreamIdEx", cupti.stream_number);
     find(library, "cuptiSetThreadIdType", cupti.set_thread_id_type);
+    find(library, "cuptiUnsubscribe", cupti.unsubscribe);
     find(library, "InitializeInjectionNvtx2", cupti.nvtx_initialize);
     if (!find(library, "cuptiGetVersion", cupti.get_version)) return "cuptiGetVersion";
     if (!find(library, "cuptiGetResultString", cupti.result_string)) return "cuptiGetResultString";

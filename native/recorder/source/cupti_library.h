@@ -34,6 +34,7 @@ struct CuptiLibrary {
     decltype(&::cuptiActivityEnableDriverApi) enable_driver_call = nullptr;
     decltype(&::cuptiGetStreamIdEx) stream_number = nullptr;
     decltype(&::cuptiSetThreadIdType) set_thread_id_type = nullptr;
+    decltype(&::cuptiUnsubscribe) unsubscribe = nullptr;
     /// CUPTI's own entry for NVTX; returns 1 when it listens.
     using NvtxInitialize = int (*)(void* get_export_table);
     NvtxInitialize nvtx_initialize = nullptr;

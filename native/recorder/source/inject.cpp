@@ -27,6 +27,17 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
     return 1;
 }
 
+/// Begins a recording in a program that runs already, as the environment says now; 0 where one is under way, or none can
+/// be had, which standard error then tells.
+extern "C" [[gnu::visibility("default")]] int busfare_record_begin() {
+    if (Session::recording()) return 0;
+    InitializeInjection();
+    return Session::recording();
+}
+
+/// Ends it: its file is whole then.
+extern "C" [[gnu::visibility("default")]] void busfare_record_end() { Session::end(); }
+
 /// Hands NVTX on to CUPTI, whose markers then come with the other records. 0 tells NVTX that nobody listens.
 extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(void* get_export_table) {
     try {

@@ -264,6 +264,16 @@ void Session::finish() {
     }
 }
 
+bool Session::recording() {
+    return g_session.load() != nullptr;
+}
+
+void Session::end() {
+    finish();
+    Session* const session = g_session.exchange(nullptr);
+    if (session && session->cupti_.unsubscribe) session->cupti_.unsubscribe(session->subscriber_);
+}
+
 void Session::forget_in_child() {
     g_session.store(nullptr);
 }

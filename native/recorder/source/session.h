@@ -32,9 +32,14 @@ class Session {
     /// than say why on standard error.
     static void start();
 
+    static bool recording();
+
     /// The end of the program: takes CUPTI's last records and closes the file. Gives up after
     /// `kLongestFinish`.
     static void finish();
+
+    /// The same in the middle of the program; `start` may then start another recording.
+    static void end();
 
     /// After `fork`, in the child: forgets the recording, which stays the parent's.
     static void forget_in_child();

@@ -242,6 +242,10 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc ca
     g_userdata = userdata;
     return CUPTI_SUCCESS;
 }
+CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+    g_callback = nullptr;
+    return CUPTI_SUCCESS;
+}
 CUptiResult cuptiEnableCallback(uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain,
                                 CUpti_CallbackId call) {
     on ? (void)g_callbacks.insert(key(domain, call)) : (void)g_callbacks.erase(key(domain, call));

@@ -2,6 +2,6 @@
 
 from busfare.advise.finding import Finding
 from busfare.advise.findings import findings, rebuilt, unions
-from busfare.advise.recorded_on import guess_node
+from busfare.advise.recorded_on import guess_node, where_recorded
 
-__all__ = ["Finding", "findings", "guess_node", "rebuilt", "unions"]
+__all__ = ["Finding", "findings", "guess_node", "rebuilt", "unions", "where_recorded"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from busfare.errors import InputError
 from busfare.node import Gpu, Node, load_node
 from busfare.node.gpus import Recorded, gpu_of_device_name, node_of_gpu
 from busfare.trace import Trace
 
-__all__ = ["guess_node", "one_memory"]
+__all__ = ["guess_node", "one_memory", "where_recorded"]
 
 
 #: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
@@ -45,3 +46,13 @@ def guess_node(trace: Trace) -> Node | None:
                 return load_node(gpu.node)
             return node_of_gpu(gpu, device["pcie_generation"], device["pcie_lanes"])
     return None
+
+
+def where_recorded(trace: Trace, named: Node | None, option: str) -> Node:
+    """The node `named`, or the one whose GPU the trace names. Raises InputError with `option` where there is none."""
+    known = named or guess_node(trace)
+    if known is None:
+        raise InputError(
+            f"{trace.path}: the trace names no GPU that busfare knows; say where it was recorded with {option} NODE"
+        )
+    return known

@@ -25,6 +25,7 @@ COMMANDS = {
     "what-if": ("traces", "what_if"),
     "project": ("traces", "project"),
     "compare": ("traces", "compare"),
+    "diff": ("traces", "diff"),
     "price": ("nodes", "price"),
     "plan": ("plans", "plan_app"),
     "export": ("traces", "export"),
@@ -33,6 +34,9 @@ COMMANDS = {
     "probe": ("measuring", "probe"),
     "nodes": ("nodes", "nodes_app"),
     "bench": ("bench", "bench_app"),
+    "doctor": ("installation", "doctor"),
+    "completion": ("installation", "completion"),
+    "help": ("installation", "help_"),
 }
 
 
@@ -51,7 +55,7 @@ class Commands(click.Group):
         return keeping_inputs(command)
 
 
-@click.group(cls=Commands, context_settings={"show_default": True})
+@click.group(cls=Commands, context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="busfare", message="%(prog)s %(version)s")
 def app() -> None:
     """What your data pays to ride the bus between CPU and GPU, what it would pay elsewhere, and what to change."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from busfare.errors import InputError
 from busfare.output import note, print_json, write_file
 
 if TYPE_CHECKING:
@@ -55,34 +53,12 @@ def read_trace(path: Path, sums_above: int | None = None, launches: bool = False
         return read(path, sums_above, launches)
 
 
-def with_counters(trace: Trace, path: Path | None) -> Trace:
-    """`trace` with the counters of the recording at `path`, where one is given. Raises InputError if it has none."""
-    if path is None:
-        return trace
-    counters = read_trace(path).counters
-    if counters.is_empty():
-        raise InputError(f"{path}: holds no counters; make it with `busfare record --counters`")
-    return replace(trace, counters=counters)
-
-
 def _sign_of_life(path: Path) -> AbstractContextManager[object]:
     if not sys.stderr.isatty():
         return nullcontext()
-    from rich.console import Console
+    from busfare.report.progress import reading
 
-    return Console(stderr=True).status(f"reading {path.name}", spinner="dots")
-
-
-def where_recorded(trace: Trace, node: str | None, option: str) -> Node:
-    """The node named with `option`, or the one whose GPU the trace names."""
-    from busfare.advise import guess_node
-
-    known = optional_node(node) or guess_node(trace)
-    if known is None:
-        raise InputError(
-            f"{trace.path}: the trace names no GPU that busfare knows; say where it was recorded with {option} NODE"
-        )
-    return known
+    return reading(path)
 
 
 def optional_node(name: str | None) -> Node | None:

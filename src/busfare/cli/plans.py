@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from busfare.cli.answer import answer, option
 from busfare.output import PATH, as_html, as_json
@@ -23,7 +24,14 @@ class Plans(click.Group):
     ) -> click.Context:
         if args and args[0] in self.commands:
             return super().make_context(info_name, args, parent, **extra)
+        if extra.get("resilient_parsing") and not args:  # a shell asks how it goes on
+            return super().make_context(info_name, args, parent, **extra)
         return self.commands["strategies"].make_context(info_name, args, parent, **extra)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Its commands, and the options of strategies."""
+        strategies = self.commands["strategies"].shell_complete(ctx, incomplete)
+        return [*super().shell_complete(ctx, incomplete), *strategies]
 
 
 @click.group("plan", cls=Plans)

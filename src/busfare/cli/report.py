@@ -42,9 +42,11 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 )
 @option(
     "--fail-if LIMIT",
-    "Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s'; may be repeated.",
+    "Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s', 'makespan > +5%' (than the baseline's); may be "
+    "repeated.",
     multiple=True,
 )
+@option("--baseline FILE", "What an earlier --json of the same program wrote: what changed since.", type=PATH)
 @as_json
 @as_html
 @option("--jobs N", "Read so many traces at once, or in so many Slurm jobs.", type=int)
@@ -56,6 +58,7 @@ def report(
     node: str | None,
     unrecorded: str | None,
     fail_if: tuple[str, ...],
+    baseline: Path | None,
     json: bool,
     html: Path | None,
     **asked: Any,
@@ -71,15 +74,28 @@ def report(
         from busfare.report.limits import check, parse_limit
 
         limits = [parse_limit(text) for text in fail_if]
+        if baseline is None and any(limit.grows for limit in limits):
+            raise InputError(
+                "--fail-if NAME > +VALUE%: is more than a baseline; name it with --baseline FILE"
+            )
     how = How(**asked)
     how.check()
     one = None if how.asked else one_trace(list(traces))
     if one is None and unrecorded:
         raise InputError("--unrecorded is how long one run takes: give it with one trace")
+    if one is None and baseline:
+        raise InputError("--baseline is of one run: give it with one trace")
+    before = None
+    if baseline:
+        from busfare.report.diff import diff, read_report
+
+        before = read_report(baseline)
     recorded_on = optional_node(node)
     result: Report | JobReport
     if one:
         result, document = _of_trace(one, recorded_on, bare, json, bool(html))
+        if before:
+            result.baseline = diff(before, result)
     else:
         from busfare.advise.jobs import of_whole_job
         from busfare.job.run import run_job
@@ -94,7 +110,7 @@ def report(
         answer(result, document, json, html)
     finally:  # even where nobody reads on to the end
         if limits:
-            check(result, limits)
+            check(result, limits, before)
 
 
 def _of_trace(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from busfare.cli.answer import answer, option, optional_node, read_trace, where_recorded, with_counters
+from busfare.cli.answer import answer, option, read_trace
 from busfare.errors import InputError
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
 
@@ -67,42 +67,16 @@ def what_if(
     **asked: Any,
 ) -> None:
     """What a change to the program, or another node, would make of the whole run; or of a job, whose folder is given."""
-    from busfare.advise import guess_node
-    from busfare.job import changes as job_changes
-    from busfare.job import one_trace
-    from busfare.job.parts import trace_paths
-    from busfare.job.timeline import job_timeline
-    from busfare.quantities import parse_seconds
-    from busfare.report import what_ifs
-    from busfare.report.lanes import lanes_of
-    from busfare.report.prediction_documents import what_if_document
-    from busfare.timeline.changes import Setting, changes_of
+    from busfare import api
 
-    asks_for_job = job_changes.asks_for_job(asked)
-    changes_of(asked, None, check_only=True, others=asks_for_job)
-    bare = parse_seconds(unrecorded) if unrecorded else None
-    one = one_trace([trace])
-    of_job = one is None or asks_for_job
-    if of_job and perfetto:
-        raise InputError("--perfetto is of one run: give it with one trace")
-    paths = trace_paths(trace) if of_job or one is None else [one]
-    read = [read_trace(path, launches=of_job or asked.get("node") is not None) for path in paths]
-    recorded_on = optional_node(from_) or guess_node(read[0])
-    setting, guessed = Setting(recorded_on, model), from_ is None
-    if of_job:
-        job = job_timeline(read, recorded_on, paths)
-        changes = job_changes.job_changes_of(asked, job, setting)
-        result = what_ifs.answer_job_what_if(job, str(trace), changes, setting, guessed, bare)
-        answer(result, lambda: what_if_document(result), json, html)
-        return
-    result, played = what_ifs.answer_what_if(read[0], changes_of(asked, recorded_on), setting, guessed, bare)
-    predicted = what_ifs.predicted_trace(played) if perfetto or html else None
-    if perfetto and predicted:
+    result = api.what_if(trace, recorded_on=from_, unrecorded=unrecorded, model=model, **asked)
+    if perfetto:
         from busfare.report.export import perfetto_beside
 
-        write_file(perfetto, perfetto_beside(read[0], predicted))
-    lanes = (lanes_of(read[0]), lanes_of(predicted, predicted=True)) if html and predicted else ()
-    answer(result, lambda: what_if_document(result, *lanes), json, html)
+        if result.runs is None:
+            raise InputError("--perfetto is of one run: give it with one trace")
+        write_file(perfetto, perfetto_beside(*result.runs))
+    answer(result, lambda: result.document(page=bool(html)), json, html)
 
 
 @click.command()
@@ -135,21 +109,12 @@ def project(
     html: Path | None,
 ) -> None:
     """What the copies and the whole run would take on another node."""
-    from busfare.node import load_node
-    from busfare.project import project as project_trace
-    from busfare.project import projected
-    from busfare.report.prediction_documents import projection_document
-    from busfare.timeline import timeline
+    from busfare import api
 
-    targets = [load_node(text) for text in to]
-    read = with_counters(read_trace(trace, launches=True), counters)
-    recorded_on = where_recorded(read, from_, "--from")
-    rebuilt = timeline(read, recorded_on)
-    projections = [
-        project_trace(read, recorded_on, target, model, kernels, host, rebuilt) for target in targets
-    ]
-    result = projected(projections, guessed=from_ is None)
-    answer(result, lambda: projection_document(result, str(read.path)), json, html)
+    result = api.project(
+        trace, to, recorded_on=from_, model=model, kernels=kernels, host=host, counters=counters
+    )
+    answer(result, result.document, json, html)
 
 
 @click.command()
@@ -175,14 +140,23 @@ def compare(
     json: bool,
 ) -> None:
     """How far predictions for a node are from a trace recorded there, by every cost model."""
-    from busfare.project import compared
-    from busfare.report.prediction_documents import comparison_document
+    from busfare import api
 
-    first, second = (read_trace(path, launches=True) for path in (predicted, actual))
-    first = with_counters(first, counters)
-    recorded_on, target = where_recorded(first, from_, "--from"), where_recorded(second, to, "--to")
-    result = compared(first, second, recorded_on, target, model)
-    answer(result, lambda: comparison_document(result), json)
+    result = api.compare(predicted, actual, recorded_on=from_, to=to, model=model, counters=counters)
+    answer(result, result.document, json)
+
+
+@click.command()
+@click.argument("before", metavar="BEFORE", type=PATH, help="A trace of a program.")
+@click.argument("after", metavar="AFTER", type=PATH, help="A trace of the same program, changed.")
+@as_json
+@as_html
+def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
+    """What changed between two recorded runs of one program, and why it takes longer or shorter."""
+    from busfare import api
+
+    result = api.diff(before, after)
+    answer(result, result.document, json, html)
 
 
 @click.command()

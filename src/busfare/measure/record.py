@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,33 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     return status
 
 
+@contextmanager
+def recording(output: Path, **options: Any) -> Iterator[None]:
+    """Records this process into the new directory `output` while the context lasts, with options of `environment`.
+
+    What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
+    used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
+    """
+    _require_driver()
+    target = _prepare_output(str(output))
+    asked = environment(target, (sys.executable, *sys.argv), **options)
+    library = ctypes.CDLL(asked.pop("CUDA_INJECTION64_PATH"))
+    asked.pop("LD_PRELOAD", None)  # of programs that start
+    before = {name: os.environ.get(name) for name in asked}
+    os.environ.update(asked)
+    try:
+        if not library.busfare_record_begin():
+            raise InputError("recording could not begin (the line above tells why, or another is under way)")
+        try:
+            yield
+        finally:
+            ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()  # what was launched is part of it
+            library.busfare_record_end()
+    finally:
+        for name, text in before.items():
+            os.environ.pop(name) if text is None else os.environ.update({name: text})
+
+
 def environment(
     output: str,
     command: Sequence[str] = (),
@@ -111,12 +139,12 @@ def environment(
             raise InputError(f"{name} {number}: a number from 1 to {most} is needed")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
-    path = _library(library)
+    path = recorder_library(library)
     asked = {
         "OUTPUT": output,
         "FLUSH_EVERY": repr(flush_every),
         "COMMAND": shlex.join(command),
-        "CUPTI": ":".join(map(str, _cupti_libraries())),
+        "CUPTI": ":".join(map(str, cupti_libraries())),
         "DURATION": repr(duration) if duration else None,
         "DELAY": repr(delay) if delay else None,
         "CAPTURE": f"nvtx:{nvtx}" if nvtx else capture if capture != "whole" else None,
@@ -156,7 +184,8 @@ def _require_driver() -> None:
         ) from None
 
 
-def _library(given: Path | None) -> Path:
+def recorder_library(given: Path | None = None) -> Path:
+    """Where the recorder lies. Raises InputError where it is not installed."""
     # An editable installation keeps what is built and what is written in two folders of one package.
     package = importlib.util.find_spec("busfare.measure")
     folders = package.submodule_search_locations if package else None
@@ -168,7 +197,7 @@ def _library(given: Path | None) -> Path:
     raise InputError(f"{candidates[0]}: the recorder's library is missing; reinstall busfare")
 
 
-def _cupti_libraries() -> list[Path]:
+def cupti_libraries() -> list[Path]:
     """CUPTI libraries where packages and toolkits put them, newest toolkits first."""
     package = importlib.util.find_spec("nvidia")
     places = [(Path(folder), "*/lib") for folder in (package and package.submodule_search_locations) or ()]

@@ -110,3 +110,20 @@ class ProbeResult(Struct, tag_field="schema", tag="busfare.probe/1", kw_only=Tru
     left_out: list[LeftOut]
     seconds: float
     facts: dict[str, Any]
+
+
+class Check(Struct):
+    """Something that a command needs: what there is of it, or what to do where it is missing."""
+
+    needed_for: str
+    what: str
+    works: bool
+    is_there: str
+    change: str = ""
+
+
+class Doctor(Struct, tag_field="schema", tag="busfare.doctor/1"):
+    version: str
+    python: str
+    machine: str
+    checks: list[Check]

@@ -39,12 +39,14 @@ ALIASES = {
 _AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
 
 
-def load_node(text: str) -> Node:
+def load_node(text: str | Node) -> Node:
     """The node that `text` names: a name of the catalogue or alias, a link in short (`pcie:4x16`), a TOML file at that path,
     or a GPU (`rtx-3060-laptop`).
 
     Raises InputError with the nearest names, or with the file, line, key and mend.
     """
+    if isinstance(text, Node):  # as Python may give it where the command line gives words
+        return text
     name = _canonical(text)
     if name in catalogue_names():
         return _of_catalogue(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -49,24 +50,31 @@ KNOWN = (
 
 
 class Limit(NamedTuple):
-    """`text` as the user wrote it; passed where `of(report)` compares so with `value`."""
+    """`text` as the user wrote it; passed where `of(report)` compares so with `value`, or, where it `grows`, with that of
+    the baseline and so much more.
+    """
 
     text: str
     of: Callable[[Result], float]
     compare: Callable[[float, float], bool]
     value: float
     unit: str
+    grows: bool = False
 
 
 def parse_limit(text: str) -> Limit:
-    """'exposed > 20%', 'makespan > 3s', 'bytes > 1GB', 'count > 100'. Raises InputError for anything else."""
+    """'exposed > 20%', 'makespan > 3s', 'bytes > 1GB', 'count > 100', 'makespan > +5%' (than the baseline's). Raises
+    InputError for anything else.
+    """
     match = FORM.fullmatch(text)
     if match is None:
         raise InputError(f"--fail-if {text[:60]!r}: write NAME > VALUE, as in 'exposed > 20%'")
     name, sign, value = match.groups()
-    if value.endswith("%") and name in SHARES:
+    grows = value.startswith("+")
+    if value.endswith("%") and name in (AMOUNTS if grows else SHARES):
         try:
-            return Limit(text, SHARES[name], COMPARISONS[sign], float(value[:-1]) / 100, "%")
+            of = AMOUNTS[name] if grows else SHARES[name]
+            return Limit(text, of, COMPARISONS[sign], float(value[grows:-1]) / 100, "%", grows)
         except ValueError:
             raise InputError(f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage") from None
     if name in AMOUNTS:
@@ -77,7 +85,7 @@ def parse_limit(text: str) -> Limit:
     raise InputError(f"--fail-if {text[:60]!r}: {name!r} cannot be limited so{hint}")
 
 
-def check(result: Result, limits: Sequence[Limit]) -> None:
+def check(result: Result, limits: Sequence[Limit], baseline: Report | None = None) -> None:
     """Raises LimitPassed, naming every limit that the report passes, and InputError where nothing was recorded."""
     what = "the job" if isinstance(result, JobReport) else result.trace.path
     traces = result.traces.read if isinstance(result, JobReport) else 1
@@ -87,8 +95,11 @@ def check(result: Result, limits: Sequence[Limit]) -> None:
             f"{what}: --fail-if cannot be answered: no GPU activity was recorded; record it, as the report says"
         )
     passed = []
-    for text, of, compare, limit, unit in limits:
+    for text, of, compare, limit, unit, grows in limits:
         value = of(result)
+        if grows and baseline:
+            old = of(baseline)
+            value = value / old - 1 if old else math.copysign(math.inf, value) if value else 0.0
         if compare(value, limit):
             said = f"{100 * value:.4g}%" if unit == "%" else f"{value:.6g}{unit}"
             passed.append(f"{text} (it is {said})")

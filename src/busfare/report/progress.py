@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -42,6 +43,16 @@ def job_progress() -> Iterator[JobProgress]:
     with _bar() as shown:
         task = shown.add_task("looking for traces", total=None)
         yield Bar()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A sign of life while the trace at `path` is read."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
+        yield
 
 
 @contextmanager

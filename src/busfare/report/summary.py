@@ -15,6 +15,7 @@ from busfare import advise
 from busfare.errors import InputError
 from busfare.job.results import Clock, Collective, Communication, RankTimes
 from busfare.node import Node
+from busfare.report.diff import Diff
 from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
@@ -126,6 +127,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     recording_cost: RecordingCost | None
     critical_path: list[Part] | None
     findings: list[RangedFinding]
+    baseline: Diff | UnsetType = UNSET  # against an earlier report, where one was given
     # Of several ranks in one trace.
     collectives: list[Collective] | UnsetType = UNSET
     ranks: list[RankTimes] | UnsetType = UNSET

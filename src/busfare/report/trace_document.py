@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from busfare.advise.amounts import count, several, size, time
 from busfare.report.blocks import beside_gain, communication_blocks, omitted, parts, paths, recorder, sizes
+from busfare.report.diff_document import diff_blocks
 from busfare.report.document import (
     Block,
     Cells,
@@ -46,6 +47,8 @@ def report_document(result: Report, lanes: Lanes | None = None, more: Sequence[B
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     blocks.append(_tiles(result))
+    if result.baseline:
+        blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
     if lanes and lanes.lanes:
         blocks.append(Figure("timeline", lanes, "Time line", ZOOM))
     blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]

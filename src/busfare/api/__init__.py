@@ -1,0 +1,398 @@
+"""busfare for Python: read a trace, ask of it, look at the answer. Each function is what the command of its name does.
+
+Times are seconds, sizes bytes, rates bytes per second. A trace is a `Run`, or the path of what `busfare report` takes;
+`recorded_on` is the node it was recorded on, guessed from the GPU's name otherwise. What cannot be read, or be answered,
+raises `busfare.BusfareError`, whose text says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import cache, cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, overload
+
+import polars as pl
+
+from busfare.advise import guess_node, where_recorded
+from busfare.api import answers
+from busfare.api.answers import answer
+from busfare.errors import BusfareError, InputError, instead_of
+from busfare.job import How, one_trace
+from busfare.job import changes as job_changes
+from busfare.job.parts import trace_paths
+from busfare.job.timeline import job_timeline
+from busfare.node import Node, load_node
+from busfare.plan.ask import KEYS
+from busfare.project import compared, projected
+from busfare.project import project as project_trace
+from busfare.quantities import parse_seconds
+from busfare.report import plan_documents, prediction_documents, what_ifs
+from busfare.report.document import Document
+from busfare.report.lanes import lanes_of
+from busfare.report.progress import reading
+from busfare.timeline import timeline
+from busfare.timeline.changes import OPTIONS, Setting, changes_of
+from busfare.trace import Trace
+from busfare.trace import read as read_file
+
+__all__ = [
+    "BusfareError", "Node", "Recorder", "Run", "compare", "diff", "node", "plan", "plan_kv", "plan_offload", "project",
+    "read", "record", "report", "what_if",
+]  # fmt: skip
+
+#: What each plan can be asked, as the options of its command.
+STRATEGIES = (*KEYS, "node", "to", "file", "from_trace", "kernel_name", "sweep")
+OFFLOAD = (
+    "node", "model", "layers", "bytes_per_layer", "seconds_per_layer", "tokens", "resident", "depth", "memory", "budget",
+    "back_bytes_per_layer", "cpu_seconds_per_layer", "gpus", "type", "context", "batch", "only_experts", "cached_experts",
+    "hit_rate", "cpu_bandwidth", "cpu_flops", "from_trace",
+)  # fmt: skip
+KV = (
+    "node", "model", "type", "bytes_per_token", "tokens", "block_tokens", "pieces", "layout", "evict", "prefill_seconds",
+    "launch", "batch_launch", "memcpy",
+)  # fmt: skip
+KV_DEFAULTS = {"tokens": "8192", "block_tokens": "16"}
+#: Those that are times, for which a number of seconds does; those that may be given several times; and paths.
+TIMES = (
+    "kernel",
+    "kernel_at",
+    "launch",
+    "batch_launch",
+    "seconds_per_layer",
+    "cpu_seconds_per_layer",
+    "prefill_seconds",
+)
+MANY, PATHS = ("to", "kernel_at"), ("file", "from_trace")
+
+
+class Run(Trace):
+    """A recorded run: tables of what happened, and what can be asked of it."""
+
+    @cached_property
+    def copies(self) -> pl.DataFrame:
+        """The copies between and within memories, by columns of `operations`."""
+        return self.operations.filter(pl.col("kind") == "copy")
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """The kernels, with how they were launched and by which PyTorch operator, where the trace says so."""
+        kernels = self.operations.filter(pl.col("kind") == "kernel")
+        if "launch" not in kernels.columns:
+            return kernels
+        launches = self.launches.with_row_index("launch")
+        return kernels.join(launches, on="launch", how="left", maintain_order="left").drop("launch")
+
+    def report(self, **asked: Any) -> answers.Report:
+        """As `busfare.report`."""
+        return report(self, **asked)
+
+    def project(self, to: str | Node | Sequence[str | Node], **asked: Any) -> answers.Projection:
+        """As `busfare.project`."""
+        return project(self, to, **asked)
+
+    def what_if(self, **changes: Any) -> answers.WhatIf:
+        """As `busfare.what_if`."""
+        return what_if(self, **changes)
+
+    def __repr__(self) -> str:
+        counts = f"{self.kernels.height:,} kernels, {self.copies.height:,} copies"
+        return f"<Run {self.path}: {self.format}, {counts}, {self.makespan_seconds:.6g} s>"
+
+
+Source = str | Path | Trace
+
+
+def read(path: str | Path) -> Run:
+    """The run that was recorded in the trace at `path`, whatever profiler wrote it."""
+    return _run(path, launches=True)
+
+
+def _run(source: Source, launches: bool = False) -> Run:
+    if isinstance(source, Run):
+        return source
+    if not isinstance(source, Trace):
+        with reading(Path(source)):
+            source = read_file(Path(source), None, launches)
+    return Run(**{column.name: getattr(source, column.name) for column in fields(Trace)})
+
+
+def node(name: str | Node) -> Node:
+    """The node of that name: of the catalogue, a GPU, a TOML file or a link (`pcie:4x16`)."""
+    return name if isinstance(name, Node) else load_node(name)
+
+
+def _node(name: str | Node | None) -> Node | None:
+    return None if name is None else node(name)
+
+
+@overload
+def report(
+    trace: Trace, *, recorded_on: str | Node | None = None, unrecorded: float | None = None
+) -> answers.Report: ...
+@overload
+def report(
+    trace: str | Path | Sequence[str | Path],
+    *,
+    recorded_on: str | Node | None = None,
+    unrecorded: float | None = None,
+) -> answers.Report | answers.JobReport: ...
+
+
+def report(
+    trace: Source | Sequence[str | Path],
+    *,
+    recorded_on: str | Node | None = None,
+    unrecorded: float | None = None,
+) -> answers.Report | answers.JobReport:
+    """Where transfer time goes in a run, or in all runs of a job (a folder, a glob, several paths), and what to do.
+
+    `unrecorded`: how long the run takes when it is not recorded (seconds); gains are then of that run.
+    """
+    from busfare.report.summary import summarise
+    from busfare.report.trace_document import report_document
+
+    if isinstance(trace, Trace):
+        run = _run(trace)
+    else:
+        paths = [Path(one) for one in ([trace] if isinstance(trace, (str, Path)) else trace)]
+        one = one_trace(paths)
+        if one is None:
+            return _report_job(paths, _node(recorded_on))
+        run = _run(one)
+    result = summarise(run, _node(recorded_on), unrecorded)
+    return answer(
+        answers.Report, result, lambda page: report_document(result, lanes_of(run) if page else None)
+    )
+
+
+def _report_job(paths: list[Path], recorded_on: Node | None) -> answers.JobReport:
+    from busfare.advise.jobs import of_whole_job
+    from busfare.job.run import run_job
+    from busfare.report.job_document import job_document
+    from busfare.report.progress import job_progress
+
+    with job_progress() as shown:
+        job = run_job(paths, recorded_on, How(), shown).result()
+    result, together = of_whole_job(job, recorded_on)
+    return answer(
+        answers.JobReport, result, lambda page: job_document(result, recorded_on, together if page else None)
+    )
+
+
+def what_if(
+    trace: Source,
+    *,
+    recorded_on: str | Node | None = None,
+    unrecorded: float | str | None = None,
+    model: str = "calibrated",
+    **changes: Any,
+) -> answers.WhatIf:
+    """What changes to the program, or another node, would make of the whole run; or of a job, whose folder is given.
+
+    `changes` are the options of `busfare what-if`, with `_` for `-` and without those in front: `pin=True`, `async_=True`,
+    `streams=3`, `batch_below="64KiB"`, `pin="REGEX"`, `to="h200-sxm"`; several values of one as a list. With
+    `unrecorded`, how long the run takes when it is not recorded, the recorder's cost is taken out first.
+    """
+    asked = _changes(changes)
+    of_job = job_changes.asks_for_job(asked)
+    changes_of(asked, None, check_only=True, others=of_job)
+    bare = parse_seconds(unrecorded) if isinstance(unrecorded, str) else unrecorded
+    one = trace if isinstance(trace, Trace) else one_trace([Path(trace)])
+    of_job = of_job or one is None
+    where = trace.path if isinstance(trace, Trace) else Path(trace)
+    launches = of_job or asked.get("node") is not None
+    sources = [one] if isinstance(one, Trace) or (one and not of_job) else trace_paths(where)
+    runs = [_run(source, launches) for source in sources]
+    here = _node(recorded_on) or guess_node(runs[0])
+    setting, guessed = Setting(here, model), recorded_on is None
+    if of_job:
+        job = job_timeline(runs, here, [run.path for run in runs])
+        wanted = job_changes.job_changes_of(asked, job, setting)
+        of_all = what_ifs.answer_job_what_if(job, str(where), wanted, setting, guessed, bare)
+        return answer(answers.WhatIf, of_all, lambda _: prediction_documents.what_if_document(of_all))
+    result, played = what_ifs.answer_what_if(runs[0], changes_of(asked, here), setting, guessed, bare)
+
+    def document(page: bool) -> Document:
+        lanes = [lanes_of(run, predicted=run is not runs[0]) for run in made.runs or ()] if page else []
+        return prediction_documents.what_if_document(result, *lanes)
+
+    made = answer(answers.WhatIf, result, document)
+    made.played = runs[0], played
+    return made
+
+
+def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `what-if` by key, as the command line gives them. Raises InputError for one that it does not know."""
+    known = {option.key: option for option in (*OPTIONS, *job_changes.JOB_OPTIONS)}
+    known |= {alias.removeprefix("--"): option for option in OPTIONS for alias in option.aliases}
+    asked: dict[str, Any] = {}
+    for name, value in given.items():
+        option = known.get(name.rstrip("_"))
+        if option is None:
+            raise InputError(f"what_if: {name} is no change; {instead_of(name, known)}")
+        if value is None or value is False or value == ():
+            continue
+        if option.multiple:
+            value = tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
+        elif value is True:
+            if option.metavar and not option.bare:
+                raise InputError(f"what_if: {name} needs a value, {option.metavar}")
+            value = True if option.metavar is None else ""
+        elif not isinstance(value, Node):
+            value = value if option.read is int else str(value)
+        asked[option.key] = value
+    return asked
+
+
+def project(
+    trace: Source,
+    to: str | Node | Sequence[str | Node],
+    *,
+    recorded_on: str | Node | None = None,
+    model: str = "calibrated",
+    kernels: Sequence[str] = (),
+    host: str = "measured",
+    counters: str | Path | None = None,
+) -> answers.Projection:
+    """What the copies, the kernels and the whole run would take on other nodes, the first of which stands at the top.
+
+    `kernels` and `host` are rules for their times, `counters` a recording of the same program with hardware counters.
+    """
+    targets = [node(one) for one in ([to] if isinstance(to, (str, Node)) else to)]
+    run = with_counters(_run(trace, launches=True), counters)
+    here = where_recorded(run, _node(recorded_on), "--from")
+    rebuilt = timeline(run, here)
+    each = [project_trace(run, here, one, model, tuple(kernels), host, rebuilt) for one in targets]
+    result = projected(each, guessed=recorded_on is None)
+    return answer(
+        answers.Projection, result, lambda _: prediction_documents.projection_document(result, str(run.path))
+    )
+
+
+def with_counters(run: Run, path: str | Path | None) -> Run:
+    """`run` with the counters of the recording at `path`, where one is given. Raises InputError if it has none."""
+    if path is None:
+        return run
+    counters = _run(path).counters
+    if counters.is_empty():
+        raise InputError(f"{path}: holds no counters; make it with `busfare record --counters`")
+    return replace(run, counters=counters)
+
+
+def compare(
+    predicted: Source,
+    actual: Source,
+    *,
+    recorded_on: str | Node | None = None,
+    to: str | Node | None = None,
+    model: Sequence[str] = (),
+    counters: str | Path | None = None,
+) -> answers.Comparison:
+    """How far predictions from one run are from another of the same program, recorded on the node predicted for (`to`)."""
+    first, second = with_counters(_run(predicted, launches=True), counters), _run(actual, launches=True)
+    here, there = (
+        where_recorded(first, _node(recorded_on), "--from"),
+        where_recorded(second, _node(to), "--to"),
+    )
+    result = compared(first, second, here, there, model)
+    return answer(answers.Comparison, result, lambda _: prediction_documents.comparison_document(result))
+
+
+def diff(before: Source, after: Source) -> answers.Diff:
+    """What changed between two recorded runs of one program, and which part of it made the run longer or shorter."""
+    from busfare.report.diff import diff_traces
+    from busfare.report.diff_document import diff_document
+    from busfare.report.summary import summarise
+
+    runs = _run(before), _run(after)
+    result = diff_traces(*runs, (summarise(runs[0]), summarise(runs[1])))
+    return answer(answers.Diff, result, lambda _: diff_document(result))
+
+
+def plan(**asked: Any) -> answers.Plan:
+    """Which overlap strategy is fastest for a kernel: `plan(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm")`.
+
+    The options are those of `busfare plan`; numbers are bytes, seconds and counts.
+    """
+    from busfare.report.plans import answer_plan
+
+    result = answer_plan(_options(asked, STRATEGIES))
+    return answer(answers.Plan, result, lambda _: plan_documents.plan_document(result))
+
+
+def plan_offload(**asked: Any) -> answers.OffloadPlan:
+    """Layers that live on the host: how many should stay, how deep to prefetch. Options of `busfare plan offload`."""
+    from busfare.report.offload import answer_offload
+
+    result = answer_offload(_options(asked, OFFLOAD))
+    return answer(answers.OffloadPlan, result, lambda _: plan_documents.offload_document(result))
+
+
+def plan_kv(**asked: Any) -> answers.KvPlan:
+    """KV caches on the host: fetch or compute again, in which blocks and layout. Options of `busfare plan kv`."""
+    from busfare.report.kv import answer_kv
+
+    result = answer_kv(KV_DEFAULTS | _options(asked, KV))
+    return answer(answers.KvPlan, result, lambda _: plan_documents.kv_document(result))
+
+
+def _options(given: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """The options of a plan by key, as the command line gives them. Raises InputError for one that it does not know."""
+    if unknown := [name for name in given if name not in known]:
+        raise InputError(f"{unknown[0]}: is no option; {instead_of(unknown[0], known)}")
+
+    def text(name: str, value: Any) -> Any:
+        if isinstance(value, (bool, Node)):
+            return value
+        if name in TIMES and isinstance(value, (int, float)):
+            return f"{value!r}s"
+        return Path(value) if name in PATHS else str(value)
+
+    asked: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if isinstance(value, Mapping):  # by tokens, or by number
+            each = [f"{key}={text(name, one)}" for key, one in value.items()]
+        else:
+            each = [text(name, one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+        one = each[0] if len(each) == 1 else ",".join(map(str, each))
+        asked["vary" if name == "sweep" else name] = tuple(each) if name in MANY else one
+    return asked
+
+
+@cache
+def _kept() -> TemporaryDirectory[str]:
+    """The folder of recordings that are kept until Python ends."""
+    return TemporaryDirectory(prefix="busfare-")
+
+
+class Recorder:
+    """A recording of this process; `trace` is what was recorded, once the context has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @cached_property
+    def trace(self) -> Run:
+        """Raises InputError while it is being recorded, or where nothing was."""
+        return read(self._folder)
+
+
+@contextmanager
+def record(output: str | Path | None = None, **options: Any) -> Iterator[Recorder]:
+    """Records what this process does on the GPU while the context lasts: `with busfare.record() as recorded: …`, and then
+    `recorded.trace`. `output` is a new directory for it; otherwise it is kept until Python ends.
+
+    `options` are those of `busfare.measure.record.environment`, as `counters=True`. Needs an NVIDIA GPU, and that no other
+    profiler records meanwhile.
+    """
+    from busfare.measure.record import recording
+
+    folder = Path(output or mkdtemp(dir=_kept().name))
+    with recording(folder, **options):
+        yield Recorder(folder)

@@ -1,0 +1,152 @@
+"""Answers as Python gives them: a command's result, which shows itself as its tables, or in a notebook as its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any, TypeVar
+
+import msgspec
+
+from busfare.errors import InputError
+from busfare.job.results import JobReport as _JobReport
+from busfare.output import write_file
+from busfare.project.results import Compared as _Comparison
+from busfare.project.results import Projected as _Projection
+from busfare.report.diff import Diff as _Diff
+from busfare.report.document import Document, Figure
+from busfare.report.html import page
+from busfare.report.kv import PlanKvResult as _KvPlan
+from busfare.report.offload import PlanOffloadResult as _OffloadPlan
+from busfare.report.plans import PlanResult as _Plan
+from busfare.report.summary import Report as _Report
+from busfare.report.terminal import render
+from busfare.report.what_ifs import WhatIf as _WhatIf
+from busfare.report.what_ifs import predicted_trace
+from busfare.timeline import Played
+from busfare.trace import Trace
+
+#: Of a page in a notebook, in pixels.
+HEIGHT = 640
+Kind = TypeVar("Kind", bound="Answer")
+
+
+class Answer:
+    """What every answer can do. Its figures are its fields, named as the keys of the command's JSON; their units stand in
+    the names.
+    """
+
+    _document: Callable[[bool], Document]
+
+    def document(self, page: bool = True) -> Document:
+        """Its texts, tables and figures; with those that only a page has room for."""
+        return self._document(page)
+
+    def to_json(self) -> str:
+        """The same object as the command's `--json`."""
+        return msgspec.json.encode(self).decode()
+
+    def save(self, path: str | Path) -> None:
+        """Writes its page (.html) or its JSON (.json). Raises InputError for another ending, or where it cannot."""
+        written = {".html": lambda: page(self.document()), ".json": self.to_json}
+        ending = Path(path).suffix.lower()
+        if ending not in written:
+            raise InputError(f"{path}: give a name that ends in .html or .json")
+        write_file(Path(path), written[ending]())
+
+    def plot(self) -> Plot:
+        """Its figures alone."""
+        return Plot(self.document())
+
+    def _repr_html_(self) -> str:
+        return framed(self.document())
+
+    def __repr__(self) -> str:
+        width = get_terminal_size((100, 0)).columns
+        return "\n".join(line for line, _ in render(self.document(page=False), width))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """IPython lays Structs out by their fields otherwise."""
+        printer.text(repr(self))
+
+
+class Plot:
+    """The figures of a document; a notebook shows them, and `save` writes them as a page."""
+
+    def __init__(self, document: Document) -> None:
+        self._shown = replace(document, blocks=[b for b in document.blocks if isinstance(b, Figure)])
+
+    def save(self, path: str | Path) -> None:
+        """Writes a page. Raises InputError where it cannot."""
+        write_file(Path(path), page(self._shown))
+
+    def _repr_html_(self) -> str:
+        return framed(self._shown)
+
+    def __repr__(self) -> str:
+        names = ", ".join(b.title or b.name for b in self._shown.blocks if isinstance(b, Figure))
+        return f"{self._shown.title}: {names or 'no figures'}; shown in a notebook, or saved by .save('plot.html')"
+
+
+def framed(document: Document) -> str:
+    """The page in a frame of its own, so that neither it nor the notebook touches the other."""
+    style = f"width:100%;height:{HEIGHT}px;border:0"
+    text = escape(page(document))
+    return f'<iframe sandbox="allow-scripts" title="busfare" style="{style}" srcdoc="{text}"></iframe>'
+
+
+class Report(Answer, _Report, dict=True, repr_omit_defaults=True):
+    """Of `busfare.report` on one run."""
+
+
+class JobReport(Answer, _JobReport, dict=True):
+    """Of `busfare.report` on the traces of a job."""
+
+
+class _Replayed(Answer):
+    """An answer for which a run was played; `played` is None of a job."""
+
+    played: tuple[Trace, Played] | None = None
+
+    @property
+    def runs(self) -> tuple[Trace, Trace] | None:
+        """The recorded run, and the run as it is predicted with all changes; None of a job."""
+        return self.played and (self.played[0], predicted_trace(self.played[1]))
+
+
+class WhatIf(_Replayed, _WhatIf, dict=True):
+    """Of `busfare.what_if`."""
+
+
+class Projection(Answer, _Projection, dict=True):
+    """Of `busfare.project`."""
+
+
+class Comparison(Answer, _Comparison, dict=True):
+    """Of `busfare.compare`."""
+
+
+class Diff(Answer, _Diff, dict=True):
+    """Of `busfare.diff`."""
+
+
+class Plan(Answer, _Plan, dict=True):
+    """Of `busfare.plan`."""
+
+
+class OffloadPlan(Answer, _OffloadPlan, dict=True):
+    """Of `busfare.plan_offload`."""
+
+
+class KvPlan(Answer, _KvPlan, dict=True):
+    """Of `busfare.plan_kv`."""
+
+
+def answer(kind: type[Kind], result: Any, document: Callable[[bool], Document]) -> Kind:
+    """`result` as one of the kinds above; `document` makes its document, with what only a page shows or without."""
+    made = kind(**{name: getattr(result, name) for name in result.__struct_fields__})
+    made._document = document
+    return made

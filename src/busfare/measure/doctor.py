@@ -1,0 +1,133 @@
+"""`busfare doctor`: what works on this machine, what is missing for the rest, and what to do about that."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from busfare import __version__
+from busfare.errors import InputError
+from busfare.measure.record import cupti_libraries, recorder_library
+from busfare.measure.results import Check, Doctor
+
+NATIVE = ("trace._columns", "trace._sqlite_columns", "trace._kineto_events", "timeline._core")
+#: Where NVIDIA's kernel module says who may read hardware counters.
+DRIVER_SETTINGS = Path("/proc/driver/nvidia/params")
+ASK_ADMINISTRATOR = "ask the administrator for NVreg_RestrictProfilingToAdminUsers=0, or run as root"
+
+
+def examined() -> Doctor:
+    """This machine. Looks only: no GPU is used, and nothing is changed."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    checks = [check for look in (_core, _driver, _recorder, _extras, _programs) for check in look()]
+    return Doctor(__version__, version, f"{platform.system()} {platform.machine()}", checks)
+
+
+def _core() -> Iterator[Check]:
+    broken = [name for name in NATIVE if not _imports(f"busfare.{name}")]
+    is_there = f"{', '.join(broken)}: cannot be loaded" if broken else "compiled parts loaded"
+    yield Check("report, what-if, project, plan", "busfare itself", not broken, is_there, "reinstall busfare")
+
+
+def _imports(name: str) -> bool:
+    try:
+        import_module(name)
+    except Exception:  # whatever a broken package raises
+        return False
+    return True
+
+
+def _library(name: str) -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(name)
+    except OSError:
+        return None
+
+
+def _driver() -> Iterator[Check]:
+    cuda, version = _library("libcuda.so.1"), ctypes.c_int(0)
+    count = ctypes.c_int(0)
+    if cuda is not None:
+        cuda.cuDriverGetVersion(ctypes.byref(version))
+        if cuda.cuInit(0) == 0:
+            cuda.cuDeviceGetCount(ctypes.byref(count))
+    number = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    names = [_gpu_name(cuda, place) for place in range(count.value)] if cuda else []
+    yield Check(
+        "record, probe, bench",
+        "NVIDIA driver and GPU",
+        bool(names),
+        f"{number}; {', '.join(names) or 'no GPU to be seen'}" if cuda else "libcuda.so.1 cannot be loaded",
+        "install NVIDIA's driver, or run on a machine with an NVIDIA GPU; all else works without, and "
+        "`busfare probe --virtual NODE` plays one",
+    )
+    if cuda is not None:
+        restricted = "RmProfilingAdminOnly: 1" in _text(DRIVER_SETTINGS)
+        is_there = "for the administrator alone" if restricted else "open to all"
+        yield Check("record --counters", "hardware counters", not restricted, is_there, ASK_ADMINISTRATOR)
+
+
+def _gpu_name(cuda: ctypes.CDLL, place: int) -> str:
+    name = ctypes.create_string_buffer(128)
+    cuda.cuDeviceGetName(name, len(name), place)
+    return name.value.decode("utf-8", "replace")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _recorder() -> Iterator[Check]:
+    try:
+        recorder_library()
+        is_there, works = "installed", True
+    except InputError as error:
+        is_there, works = str(error), False
+    yield Check("record", "the recorder's library", works, is_there, "reinstall busfare")
+    named = (name for name in ("libcupti.so.13", "libcupti.so.12") if _library(name))
+    cupti = next((str(place) for place in (*cupti_libraries(), *named)), None)
+    yield Check("record", "CUPTI", bool(cupti), cupti or "not found", "pip install nvidia-cuda-cupti")
+
+
+def _extras() -> Iterator[Check]:
+    extras = (
+        ("gpu", "probe, bench", ("cuda.bindings", "nvtx", "pynvml")),
+        ("jobs", "report --scheduler, --slurm", ("distributed", "dask_jobqueue")),
+        ("notebook", "pictures in a notebook, .to_pandas()", ("IPython", "pandas", "pyarrow")),
+    )
+    for extra, needed_for, packages in extras:
+        missing = [name for name in packages if not _is_installed(name)]
+        is_there = f"missing: {', '.join(missing)}" if missing else "installed"
+        yield Check(needed_for, f"extra '{extra}'", not missing, is_there, f"pip install 'busfare[{extra}]'")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _programs() -> Iterator[Check]:
+    programs = (
+        (
+            "nsys",
+            "traces in .nsys-rep",
+            "install Nsight Systems, or run elsewhere: nsys export --type sqlite RUN.nsys-rep",
+        ),
+        ("sbatch", "report --slurm", "run busfare where Slurm's commands are"),
+        ("mpirun", "bench ft, bench mg", "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)"),
+        ("addr2line", "lines of native code in findings", "install binutils"),
+    )
+    for program, needed_for, change in programs:
+        place = shutil.which(program)
+        yield Check(needed_for, program, bool(place), place or "not found", change)

@@ -1,0 +1,74 @@
+"""`with busfare.record()`: a Python process records itself, with stand-ins for CUDA and CUPTI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.recorder.conftest import Built
+
+#: What a notebook does: CUDA is in use before it is recorded, and it is recorded twice.
+PROGRAM = """
+import ctypes, json, os, sys
+import busfare
+
+ctypes.CDLL("libcuda.so.1").cuInit(0)
+cupti = None
+
+def work(rounds):
+    global cupti
+    cupti = cupti or ctypes.CDLL("libcupti.so.13")
+    for _ in range(rounds):
+        cupti.fake_kernel(b"_Z5scalePfi", ctypes.c_uint64(0))
+
+with busfare.record() as first:
+    work(3)
+work(5)  # recorded by nobody
+with busfare.record(sys.argv[1], counters=False) as second:
+    work(2)
+recorded = [one.trace.kernels["name"].to_list() for one in (first, second)]
+refused = []
+for wrong in ({"output": sys.argv[1]}, {"kinds": ["nothing"]}):
+    try:
+        with busfare.record(**wrong):
+            pass
+    except busfare.BusfareError as error:
+        refused.append(str(error))
+with busfare.record() as outer:
+    try:
+        with busfare.record():
+            pass
+    except busfare.BusfareError as error:
+        refused.append(str(error))
+left = [name for name in os.environ if name.startswith("BUSFARE_RECORD_")]
+print(json.dumps([recorded, refused, left, first.trace.omissions == second.trace.omissions]))
+"""
+
+
+def test_a_process_records_itself_twice(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "second")],
+        env={name: text for name, text in variables.items() if name != "PYTHONPATH"},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    recorded, refused, left, same = json.loads(done.stdout)
+    assert recorded == [["scale(float*, int)"] * 3, ["scale(float*, int)"] * 2]
+    assert len(refused) == 3
+    assert (
+        "holds an earlier recording" in refused[0] and "not known" in refused[1] and "under way" in refused[2]
+    )
+    assert left == [] and same
+
+
+def test_a_machine_without_a_driver_says_so(variables: dict[str, str]) -> None:
+    code = "import busfare\nwith busfare.record(): pass"
+    environment = {
+        name: text for name, text in variables.items() if name not in ("LD_LIBRARY_PATH", "PYTHONPATH")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "NoGpuError: no NVIDIA driver here" in done.stderr

@@ -1,0 +1,111 @@
+"""What changed between two recorded runs; and a report against an earlier one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import busfare
+from busfare.errors import InputError, LimitPassed
+from busfare.report.diff import diff, read_report
+from busfare.report.limits import check, parse_limit
+from tests.traces import EXAMPLES
+
+IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"
+
+
+def test_a_change_is_told_with_its_parts_and_its_copies() -> None:
+    """The same program recorded with pageable and with pinned batches."""
+    result = busfare.diff(IMAGES, PINNED)
+    run = result.makespan
+    assert run.change_seconds == pytest.approx(0.139574091 - 0.165617239)
+    # The parts of a critical path add up to the run, and so do their changes.
+    assert sum(part.change_seconds for part in result.critical_path) == pytest.approx(
+        run.change_seconds, abs=1e-6
+    )
+    assert result.critical_path[0].what == "copies" and "26 ms shorter (-15.7%)" in result.why[0]
+    assert "12 copies of 231 MB: h2d pageable → device, now h2d pinned → device." in result.why
+    kernels = {row.what: row for row in result.by_kernel}
+    assert sum(row.before_count or 0 for row in kernels.values()) == 2310
+    calls = {row.what: row for row in result.by_call}
+    assert (calls["cudaStreamSynchronize"].before_count, calls["cudaStreamSynchronize"].after_count) == (
+        18,
+        6,
+    )
+    (finding,) = result.findings
+    assert finding.id == "pageable-copies" and finding.after_gain_seconds is None
+    assert "now h2d pinned" in repr(result)
+
+
+def test_a_run_beside_itself_has_not_changed() -> None:
+    result = busfare.diff(IMAGES, IMAGES)
+    rows = [*result.critical_path, *result.work, *result.by_path, *result.by_kernel, *result.by_call]
+    assert rows and {row.change_seconds for row in rows} == {0.0}
+    assert result.why == ["The run took 166 ms and takes as long now."]
+
+
+def test_copies_that_are_new_or_gone_are_told() -> None:
+    before, after = busfare.report(busfare.read(IMAGES)), busfare.report(busfare.read(PINNED))
+    before.by_path = []
+    assert "12 copies of 231 MB: h2d pinned → device, new." in diff(before, after).why
+    assert "12 copies of 231 MB: h2d pinned → device, gone now." in diff(after, before).why
+
+
+def test_a_report_tells_what_changed_since_an_earlier_one_and_limits_growth(tmp_path: Path) -> None:
+    old = tmp_path / "old.json"
+    busfare.report(busfare.read(IMAGES)).save(old)
+    words = [str(PINNED), "--baseline", str(old), "--fail-if", "makespan > +5%", "--json"]
+    done = subprocess.run([sys.executable, "-m", "busfare", "report", *words], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["baseline"]["makespan"]["before_seconds"] == pytest.approx(0.165617239)
+    busfare.report(busfare.read(PINNED)).save(old)
+    words[0] = str(IMAGES)
+    done = subprocess.run(
+        [sys.executable, "-m", "busfare", "report", *words[:-1]], capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "makespan > +5% (it is 18.66%)" in done.stderr
+    assert f"Since {PINNED}" in done.stdout
+
+
+def test_growth_from_nothing_passes_every_limit() -> None:
+    before, after = busfare.report(busfare.read(PINNED)), busfare.report(busfare.read(IMAGES))
+    before.transfers.bytes = 0
+    with pytest.raises(LimitPassed, match=r"bytes > \+10% .it is inf%"):
+        check(after, [parse_limit("bytes > +10%")], before)
+    before.transfers.bytes = after.transfers.bytes
+    check(after, [parse_limit("bytes > +0%")], before)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": "busfare.plan/1"}', '{"schema": "busfare.report/1"}', "\xff"]
+)
+def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "old.json").write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=r"old\.json: no report of one run"):
+        read_report(tmp_path / "old.json")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_report(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--fail-if", "makespan > +5%"), "--baseline FILE"),
+        (("--fail-if", "makespan > +x%", "--baseline", "x"), "no percentage"),
+        (("--fail-if", "makespan > +5", "--baseline", "x"), "not a time"),
+        (("--jobs", "1", "--baseline", "x"), "one trace"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "busfare", "report", str(IMAGES), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert message in done.stderr

@@ -1,0 +1,154 @@
+"""busfare from Python: the same answers as the commands', and what shows them. All on the traces that ship."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+import pytest
+
+import busfare
+from busfare import api
+from busfare.cli import plans
+from tests.traces import EXAMPLES
+
+IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"
+
+
+@pytest.fixture(scope="module")
+def images() -> busfare.Run:
+    return busfare.read(IMAGES)
+
+
+def command(*words: str | Path) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "busfare", *map(str, words), "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def rounded(value: Any) -> Any:
+    """Sums of many numbers differ in their last digits from one time to the next."""
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def test_importing_it_imports_nothing_heavy_and_every_name_is_there() -> None:
+    code = (
+        "import sys, busfare; assert not {'polars', 'numpy', 'click'} & set(sys.modules); import busfare.report.summary\n"
+        "assert all(callable(getattr(busfare, n)) for n in busfare.__all__ if n != '__version__'), busfare.report\n"
+        "from busfare import *; print(report.__module__, set(__import__('busfare').__all__) <= set(dir(busfare)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["busfare.api", "True"]
+
+
+def test_a_run_has_its_tables(images: busfare.Run) -> None:
+    assert images.copies.height == 18 and images.copies["bytes"].sum() == 6 * (38_535_168 + 512 + 4)
+    assert images.kernels.height == 2310 and images.kernels["kind"].unique().to_list() == ["kernel"]
+    assert images.kernels.filter(pl.col("operator") == "aten::cudnn_convolution")["grid_x"].min() >= 1
+    assert {"name", "waits_for"} <= set(images.calls.columns)
+    assert "2,310 kernels, 18 copies" in repr(images)
+    assert images.copies.to_arrow().num_rows == 18
+
+
+def test_answers_are_those_of_the_commands(images: busfare.Run) -> None:
+    for answer, words in (
+        (images.report(), ("report", IMAGES)),
+        (images.what_if(pin=True, async_=True), ("what-if", IMAGES, "--pin", "--async")),
+        (images.what_if(to="gh200", kernels=["0.5x"]), ("what-if", IMAGES, "--to", "gh200", "--kernels", "0.5x")),
+        (images.project("h200-sxm"), ("project", IMAGES, "--to", "h200-sxm")),
+        (busfare.compare(IMAGES, PINNED, to="h100"), ("compare", IMAGES, PINNED, "--to", "h100")),
+        (busfare.diff(images, PINNED), ("diff", IMAGES, PINNED)),
+        (
+            busfare.plan(h2d=336_000_000, d2h="504MB", kernel=0.012, node=busfare.node("h100")),
+            ("plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100"),
+        ),
+        (
+            busfare.plan_offload(
+                node="h100", layers=32, bytes_per_layer="436MB", seconds_per_layer={1: "0.2ms", 2048: 0.004},
+                tokens=1,
+            ),
+            (
+                "plan", "offload", "--node", "h100", "--layers", "32", "--bytes-per-layer", "436MB",
+                "--seconds-per-layer", "1=0.2ms,2048=4ms", "--tokens", "1",
+            ),
+        ),
+        (
+            busfare.plan_kv(node="h100", bytes_per_token="128KiB"),
+            ("plan", "kv", "--node", "h100", "--bytes-per-token", "128KiB"),
+        ),
+    ):  # fmt: skip
+        assert rounded(json.loads(answer.to_json())) == rounded(command(*words))
+
+
+def test_a_job_and_the_run_without_its_recorder_answer(images: busfare.Run, tmp_path: Path) -> None:
+    job = busfare.report([IMAGES, PINNED])
+    assert isinstance(job, api.answers.JobReport) and job.traces.read == 2
+    assert "2 traces" in repr(job) or "traces" in repr(job)
+    bare = images.report(unrecorded=0.15)
+    assert bare.recording_cost is not None and bare.recording_cost.replayed_seconds == pytest.approx(
+        0.15, rel=0.01
+    )
+    assert images.what_if(pin=True, unrecorded="150ms").baseline.recording_cost is not None
+    with pytest.raises(busfare.BusfareError, match="nope"):
+        busfare.report(tmp_path / "nope")
+
+
+def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
+    answer = images.what_if(pin=True)
+    assert answer.runs is not None and answer.runs[0] is images
+    assert "Whole run, predicted by replay" in repr(answer)
+    shown = answer._repr_html_()
+    # In a frame of its own that may run its script and nothing else, every mark of the page escaped.
+    assert shown.startswith('<iframe sandbox="allow-scripts"') and "<script" not in shown
+    assert "Time line" in repr(answer.plot()) and "svg" in answer.plot()._repr_html_()
+    answer.save(tmp_path / "page.html")
+    answer.save(tmp_path / "answer.json")
+    answer.plot().save(tmp_path / "plot.html")
+    assert (tmp_path / "page.html").read_text().count("<table") > (tmp_path / "plot.html").read_text().count(
+        "<table"
+    )
+    assert json.loads((tmp_path / "answer.json").read_text())["schema"] == "busfare.what-if/1"
+    with pytest.raises(busfare.BusfareError, match=r"\.html or \.json"):
+        answer.save(tmp_path / "page.pdf")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (lambda run: run.what_if(pinn=True), "pinn is no change; did you mean 'pin'"),
+        (lambda run: run.what_if(streams=True), "streams needs a value, N"),
+        (lambda run: run.what_if(), "say what to change"),
+        (lambda run: run.what_if(pin=False), "say what to change"),
+        (lambda run: run.project("h900"), "not in the catalogue"),
+        (lambda run: busfare.plan(h2dd=1), "h2dd: is no option; did you mean 'h2d'"),
+        (lambda run: busfare.node("h900"), "not in the catalogue"),
+        (lambda run: busfare.read("nope.sqlite"), "nope.sqlite: cannot be read"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, message: str) -> None:
+    with pytest.raises(busfare.BusfareError, match=message):
+        asked(images)
+
+
+def test_plans_take_every_option_of_their_commands() -> None:
+    for known, named in ((api.STRATEGIES, "strategies"), (api.OFFLOAD, "offload"), (api.KV, "kv")):
+        params = {
+            param.name
+            for param in plans.plan_app.commands[named].params
+            if isinstance(param, click.Parameter)
+        }
+        params -= {"json", "html", "wide"}
+        assert {{"sweep": "vary"}.get(name, name) for name in known} == params

@@ -1,0 +1,99 @@
+"""doctor, completion, help, and the man page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from busfare.cli import COMMANDS, app
+from busfare.cli.man_page import man_page
+from busfare.measure import doctor
+
+
+def busfare(*words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "busfare", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | extra,
+    )
+
+
+def test_doctor_says_what_works_and_what_to_do_for_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "nsys").write_text("#!/bin/sh\n")
+    (tmp_path / "nsys").chmod(0o755)
+    done = busfare("doctor", "--json", PATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    result = json.loads(done.stdout)
+    assert result["schema"] == "busfare.doctor/1"
+    checks = {check["what"]: check for check in result["checks"]}
+    assert checks["busfare itself"]["works"] and checks["extra 'jobs'"]["works"]
+    assert checks["nsys"] == checks["nsys"] | {"works": True, "is_there": str(tmp_path / "nsys")}
+    assert not checks["sbatch"]["works"] and "where Slurm's commands are" in checks["sbatch"]["change"]
+    shown = busfare("doctor", PATH=str(tmp_path)).stdout
+    assert re.search(r"missing +sbatch", shown) and "What to do for the rest" in shown
+
+
+def test_doctor_of_a_broken_installation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "NATIVE", ("trace._columns", "trace._not_there"))
+    first = doctor.examined().checks[0]
+    assert (first.works, first.is_there) == (False, "trace._not_there: cannot be loaded")
+
+
+def test_every_command_has_help_by_three_names() -> None:
+    by_help = busfare("help", "plan", "kv").stdout
+    assert by_help == busfare("plan", "kv", "-h").stdout == busfare("plan", "kv", "--help").stdout
+    assert "--bytes-per-token SIZE" in by_help
+    assert busfare("help").stdout == busfare("--help").stdout
+    wrong = busfare("help", "plan", "kvv")
+    assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1) and "no command" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("busfare pro", ["project", "probe"]), ("busfare plan k", ["kv"]), ("busfare plan --h2", ["--h2d"])],
+)
+def test_a_shell_completes_commands(words: str, expected: list[str]) -> None:
+    source = busfare("completion", "bash").stdout
+    assert "complete -o nosort -F _busfare_completion busfare" in source
+    *_, last = words.split()
+    asked = {
+        "_BUSFARE_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = busfare(**asked)
+    assert [line.split(",")[1] for line in done.stdout.splitlines()] == expected
+    assert all(name.startswith(last) for name in expected)
+
+
+def test_the_man_page_holds_every_command_and_option() -> None:
+    text = man_page(app)
+    assert busfare("help", "--man").stdout.strip() == text
+    for name in COMMANDS:
+        assert f'.SS "busfare {name}'.replace("-", "\\-") in text
+    assert ".B \\-\\-bytes\\-per\\-token SIZE" in text
+    # No line begins a macro but those that are meant.
+    macros = {line.split()[0] for line in text.splitlines() if line.startswith((".", "'"))}
+    assert macros <= {".TH", ".SH", ".SS", ".TP", ".B", ".BR"}
+    if shutil.which("groff"):
+        done = subprocess.run(
+            ["groff", "-k", "-man", "-Tutf8", "-ww"], input=text, capture_output=True, text=True, check=True
+        )
+        assert done.stderr == "" and "no GPU where one is needed" in done.stdout
+
+
+def test_no_command_is_without_a_word_of_help() -> None:
+    context = click.Context(app, info_name="busfare")
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None and command.get_short_help_str()
