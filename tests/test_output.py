@@ -13,6 +13,7 @@ import pytest
 from busfare.cli import COMMANDS, app
 from busfare.errors import InputError
 from busfare.output import OUTPUT, replacing, write_file
+from busfare.report import export as exports
 from busfare.report.export import export
 from busfare.trace import read
 from tests.conftest import Run
@@ -136,7 +137,7 @@ def test_an_export_that_fails_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     for function in ("perfetto", "export_nsys", "_write_parquet"):
-        monkeypatch.setattr(f"busfare.report.export.{function}", full)
+        monkeypatch.setattr(exports, function, full)
     with pytest.raises(InputError, match="No space left"):
         export(read(TRACE), to, tmp_path / "made")
     assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from busfare.cli import app
 from busfare.measure import probe as probing
 from busfare.measure.raw import read
 from busfare.node import load_node
+from busfare.report import probe_document
 from validation.stored import probe_raw
 
 
@@ -69,7 +70,7 @@ def test_the_node_is_on_file_before_anything_is_shown(
     def broken(*_: object) -> None:
         raise RuntimeError("the terminal broke")
 
-    monkeypatch.setattr("busfare.report.probe_document.probe_document", broken)
+    monkeypatch.setattr(probe_document, "probe_document", broken)
     toml = tmp_path / "node.toml"
     done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick", "-o", str(toml)])
     assert "the terminal broke" in str(done.exception)

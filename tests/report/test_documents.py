@@ -16,10 +16,11 @@ from busfare.job import How
 from busfare.job.results import JobReport
 from busfare.job.run import run_job
 from busfare.measure.bench.results import MethodsResult, StrategiesResult
-from busfare.measure.results import ProbeResult
+from busfare.measure.results import Doctor, ProbeResult
 from busfare.node import load_node
 from busfare.project import compared, project, projected
 from busfare.project.results import Compared, Projected
+from busfare.report.diff import Diff
 from busfare.report.document import Document
 from busfare.report.html import page
 from busfare.report.job_document import job_document
@@ -202,10 +203,12 @@ RESULT_TYPES: dict[str, type[msgspec.Struct]] = {
     "project": Projected,
     "what-if": WhatIf,
     "compare": Compared,
+    "diff": Diff,
     "price": Prices,
     "plan": PlanResult,
     "nodes": Nodes,
     "probe": ProbeResult,
+    "doctor": Doctor,
     "bench-strategies": StrategiesResult,
     "bench-methods": MethodsResult,
 }
@@ -234,9 +237,8 @@ def test_the_documented_keys_are_those_of_the_result(schema: str) -> None:
     docs = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
     ranges = docs[docs.index("## Ranges") : docs.index("## `report`")]
     section = docs[docs.index(f"busfare.{schema}/1`") :].partition("\n## ")[0]
-    shared = (
-        docs[docs.index("busfare.bench-strategies/1`") :].partition("\n## ")[0] if "bench" in schema else ""
-    )
+    other = "bench-strategies" if "bench" in schema else "diff" if schema == "report" else schema
+    shared = docs[docs.index(f"busfare.{other}/1`") :].partition("\n## ")[0]
     known = keys_of(msgspec.inspect.type_info(RESULT_TYPES[schema]))
     explained = set(re.findall(r"[a-z][a-z0-9_]*", section + ranges + shared))
     assert known - explained == set()

@@ -20,6 +20,7 @@ from rich.cells import cell_len
 
 from busfare.advise import amounts
 from busfare.cli import app
+from busfare.report import terminal
 from busfare.report.document import Column, Document, Table, numbers, words
 from busfare.report.terminal import render
 from tests.conftest import BUSFARE, run
@@ -38,6 +39,7 @@ COMMANDS = {
     "project": ("project", STREAMS, "--to", "gh200", "--to", "pcie:3x16"),
     "compare": ("compare", STREAMS, OTHER),
     "price": ("price", "--node", "h100-sxm", "--bytes", "64MiB"),
+    "diff": ("diff", TRAINING, STREAMS),
     "plan": ("plan", *ASKED, "--to", "gh200", "--sweep", "kernel"),
     "nodes": ("nodes",),
     "methods": ("bench", "methods", "--from", f"{unpacked('bench')}/methods-h100.json"),
@@ -49,7 +51,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_width_cuts_a_number_or_a_unit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     documents: list[Document] = []
-    monkeypatch.setattr("busfare.report.terminal.show", documents.append)
+    monkeypatch.setattr(terminal, "show", documents.append)
     CliRunner().invoke(app, COMMANDS[name], catch_exceptions=False)
     (document,) = documents
     shown = [block for block in document.blocks if isinstance(block, Table) and block.face != "page"]
@@ -145,6 +147,9 @@ WRITING = {
     "comparison": ("compare", TRAINING, OTHER.replace("smooth-out-of-core", "train-images")),
     "export": ("export", STREAMS, "--to", "perfetto", "-o", "{folder}/line.json"),
     "node": ("nodes", "show", "gh200"),
+    "doctor": ("doctor",),
+    "completion": ("completion", "bash"),
+    "help": ("help", "plan"),
     "record": ("record", "--help"),
 }
 
