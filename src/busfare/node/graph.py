@@ -62,7 +62,7 @@ class Path:
         return min(rate, self.memory.bandwidth_bytes_per_s * (share if share is not None else 1.0))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Node:
     """A machine: what it is made of, how it is joined, what was measured on it, and where it is from."""
 
@@ -77,6 +77,9 @@ class Node:
     kernels: tuple[Kernels, ...] = ()
     collectives: tuple[CollectiveCurve, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name}: {self.title or 'no title'}>"
 
     @cached_property
     def _by_name(self) -> dict[str, Component]:
