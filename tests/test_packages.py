@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -67,7 +68,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_of_the_tree_holds_what_the_one_of_the_source_distribution_holds(
     wheel: Path, tmp_path: Path
 ) -> None:
-    from_tree = build("wheel", ROOT, tmp_path, {"wheel.cmake": "false"})
+    from_tree = build("wheel", ROOT, tmp_path, {"wheel.cmake": "false", "wheel.py-api": ""})
     python, whole = (set(zipfile.ZipFile(made).namelist()) for made in (from_tree, wheel))
     compiled = {name for name in whole if name.endswith(".so")}
     assert {name.split("/")[-1].split(".")[0] for name in compiled} == {
@@ -110,3 +111,26 @@ def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: 
     if command == "demo":
         page = (tmp_path / "busfare-demo" / "report.html").read_text("utf-8")
         assert page.count("<svg") > 1 and "The change advised" in page
+
+
+#: What users meet; none of it looks into the source tree.
+FACED = ("test_cli.py", "test_api.py", "test_installation.py", "report/test_diff.py")
+
+
+def test_the_installed_package_passes_its_users_tests_outside_the_tree(
+    installed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [installed / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = subprocess.run(
+        [*command, *(f"tests/{name}" for name in FACED)],
+        cwd=tmp_path, env=environment | {"PYTHONSAFEPATH": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    where = "import busfare.cli; print(busfare.cli.__file__)"
+    found = subprocess.run(
+        [installed / "python", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert Path(found.stdout.strip()).is_relative_to(installed.parent)

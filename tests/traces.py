@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import polars as pl
 
 from busfare.trace import Omission, Trace, tables
 
-EXAMPLES = Path(__file__).parents[1] / "src" / "busfare" / "examples"
+EXAMPLES = Path(str(files("busfare.examples")))
 
 
 def omitted(trace: Trace) -> dict[str, int]:
