@@ -15,8 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from busfare.cli import app
 from busfare.advise.amounts import rate
+from busfare.cli import app
 from busfare.report.nodes import catalogue
 
 ROOT = Path(__file__).parents[1]
@@ -51,8 +51,9 @@ def commands() -> str:
     parts = [
         "# Command line",
         "This page is made from the help of the commands: `busfare COMMAND --help` says the same.",
-        "Every command exits with 0 when it is done, 1 when a limit of `--fail-if` was passed, 2 when an input cannot be used, "
-        "and 3 when there is no GPU and one is needed. `--json` writes one object to standard output ([its keys](../json.md)).",
+        "Every command exits with 0 when it is done, 1 when a limit of `--fail-if` was passed, 2 when an input cannot be "
+        "used, and 3 when there is no GPU and one is needed. `--json` writes one object to standard output "
+        "([its keys](../json.md)).",
     ]
     context = click.Context(app, info_name="busfare")
     for each, command in _commands(context, app):
@@ -109,7 +110,8 @@ def nodes() -> str:
         [
             "# Nodes and GPUs",
             "",
-            "The machines that ship with busfare, as `busfare nodes` lists them. Rates are predicted, of large pinned copies. "
+            "The machines that ship with busfare, as `busfare nodes` lists them. Rates are predicted, of large pinned "
+            "copies. "
             f"{known.gpus_by_name} more GPUs are known by name: `busfare nodes 3060` finds them, and "
             "[Node files](../nodes.md) says how to describe a machine of your own.",
             "",

@@ -28,7 +28,10 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text(f"$ busfare report {EXAMPLE}", style="green"))
     lines = list(render(report_document(result), WIDTH))
-    first, advice = (next(i for i, (text, _) in enumerate(lines) if text.startswith(w)) for w in ("Transfers by size", "What to do"))
+    first, advice = (
+        next(i for i, (text, _) in enumerate(lines) if text.startswith(w))
+        for w in ("Transfers by size", "What to do")
+    )
     for text, style in [*lines[:first], ("…", "dim"), ("", ""), *lines[advice:]]:
         console.print(Text(text, style=style), no_wrap=True, crop=False)
     picture = console.export_svg(title="busfare", theme=DIMMED_MONOKAI, unique_id="busfare")

@@ -10,7 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 #: A block, and the comment before it that says why it is not run.
-BLOCK = re.compile(r"(?:^<!-- not run: (?P<why>.+?) -->\n)?^```(?P<language>.*)\n(?P<text>(?:.*\n)*?)^```$", re.M)
+BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<why>.+?) -->\n)?^```(?P<language>.*)\n(?P<text>(?:.*\n)*?)^```$", re.M
+)
 
 
 @dataclass(frozen=True)
