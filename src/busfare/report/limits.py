@@ -68,7 +68,9 @@ def parse_limit(text: str) -> Limit:
         try:
             return Limit(text, SHARES[name], COMPARISONS[sign], float(value[:-1]) / 100, "%")
         except ValueError:
-            raise InputError(f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage") from None
+            raise InputError(
+                f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage; write one as 20%"
+            ) from None
     if name in AMOUNTS:
         counted = name in COUNTED
         number = float(parse_bytes(value)) if counted else parse_seconds(value)
