@@ -69,7 +69,7 @@ def is_run(example: Example) -> bool:
     return example.language in ("sh", "console") and example.why_not is None
 
 
-@pytest.mark.parametrize("example", filter(is_run, EXAMPLES), ids=str)
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if is_run(one)], ids=str)
 def test_an_example_does_what_is_shown(
     example: Example, folder: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
