@@ -15,6 +15,7 @@ from busfare.cost.ranges import RUNGS
 from busfare.quantities import BYTE_UNITS, TIME_UNITS
 from busfare.report import terminal
 from busfare.report.document import Document, Table
+from busfare.timeline.play import PARTS
 from tests.conftest import Run
 from tests.docs.examples import ROOT
 from tests.job.kineto_job import write_ranks
@@ -23,15 +24,17 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 DEFINED = {term.lower() for term in re.findall(r"\*\*(.+?)\*\*", GLOSSARY)}
 #: Of words in capitals and of symbols, how they are written.
 AS_WRITTEN = set(re.findall(r"\*\*(.+?)\*\*", GLOSSARY))
-#: Words of headings that need no definition.
+#: Words of headings and titles that need no definition.
 PLAIN = set(
     re.findall(
         r"\w+",
         """
-    a actual against and at behind best both by bytes change come compared copies cost could count each everything
-    fact file first for from given go here how idle in into is it its keeps kept kind large least limited longest
-    loops made match meanwhile most much name number of on one only or other others out over own program ready run
-    said same seen size so sum than the them these time to type value what when where which while why with
+    a actual again against and are at back be behind best between both by bytes change come comes compared copies
+    cost could count each everything fact file first for from given go here hold how idle in into is it its keeps
+    kept kind large late least limited longest loop loops made many match meanwhile most moves much name no number
+    of on one only or other others out over own program ready run said same seen sent should size slower small so
+    sum than that the them these time to type unchanged up value waking what when where which while why with
+    within
     """,
     )
 )
@@ -120,15 +123,24 @@ def test_kinds_rungs_and_units_are_defined() -> None:
     assert units <= AS_WRITTEN
 
 
+def test_titles_of_findings_and_parts_of_the_critical_path_are_defined() -> None:
+    titles = [_title(id) for id in advised()] + list(PARTS.values())
+    assert len(titles) > 20
+    assert {title: lacking for title in titles if (lacking := undefined(title))} == {}
+
+
+def _title(id: str) -> str:
+    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
+    return TOGETHER[id][0] if id in TOGETHER else str(words[id]["title"])
+
+
 @pytest.mark.parametrize("id", advised())
 def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
     from busfare.advise.by_replay import CANDIDATES
     from busfare.timeline.changes import as_options
 
-    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
-    title = TOGETHER[id][0] if id in TOGETHER else words[id]["title"]
     page = (ROOT / "docs" / "advice" / f"{id}.md").read_text("utf-8")
-    assert f"*{title}.* Finding `{id}`" in page
+    assert f"*{_title(id)}.* Finding `{id}`" in page
     assert [
         part
         for part in ("means", "happens", "mend it", "gain is computed", "does not hold")
