@@ -256,7 +256,7 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
     assert "more than these operations' own 120 µs of the run" in finding.evidence
-    assert "it is also host " in finding.evidence
+    assert "it also saves host " in finding.evidence
 
 
 def test_copies_whose_calls_are_not_in_the_trace_keep_their_bounds() -> None:

@@ -127,7 +127,7 @@ def test_without_a_gpu_one_line_says_what_was_looked_for(benchmark: str, run_her
         (("strategies", "--virtual", "no-such-node"), "no-such-node"),
         (("strategies", "--virtual", "gtx-titan", "--node", "no-such-node"), "no-such-node"),
         (("strategies", "--virtual", "gtx-titan", "--kernel", "mine.cu"), "a virtual node computes nothing"),
-        (("strategies", "--kernel", "mine.cu", "--levels", "0"), "--levels 0: from 1 to"),
+        (("strategies", "--kernel", "mine.cu", "--levels", "0"), "--levels 0: give a number from 1 to"),
     ],
 )
 def test_what_cannot_be_used_gets_one_line(

@@ -165,9 +165,7 @@ def _what_else(before: dict[str, float], after: dict[str, float], own: float) ->
     if not most:
         return ""
     others = ", ".join(f"{part} ({amounts.time(saved[part])})" for part in most)
-    return (
-        f" The gain is more than these operations' own {amounts.time(own)} of the run: it is also {others}."
-    )
+    return f" The gain is more than these operations' own {amounts.time(own)} of the run: it also saves {others}."
 
 
 def _parts(timeline: Timeline) -> dict[str, float]:

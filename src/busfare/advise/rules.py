@@ -153,7 +153,7 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Finding | None:
     one_way = min(trace.lanes.lengths(*ONE_WAY)) * NS
     hideable = min(exposed, _kernel_seconds_without_copies(trace) + one_way)
     evidence = (
-        f"copies between host and GPU run for {time(total)}, {time(exposed)} of it ({exposed / total:.0%}) while no kernel "
+        f"Copies between host and GPU run for {time(total)}, {time(exposed)} of it ({exposed / total:.0%}) while no kernel "
         "does."
     )
     if hideable < 0.5 * exposed:
@@ -194,8 +194,8 @@ def _slow_link(trace: Trace, node: Node | None) -> Finding | None:
     if expected <= 0 or best > 0.7 * large.bytes() / expected:
         return None
     evidence = (
-        f"the fastest of {several(large.height, 'large pinned copy')} ran at {rate(best)}; the data sheet of {node.name} "
-        f"makes {rate(large.bytes() / expected)}."
+        f"The fastest of {several(large.height, 'large pinned copy')} ran at {rate(best)}; by the data sheet of {node.name} "
+        f"it would run at {rate(large.bytes() / expected)}."
     )
     return finding("slow-link", evidence, large.saved(prices), large)
 
@@ -272,7 +272,7 @@ def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) ->
         return None
     copies = rows_of(trace, moved)
     evidence = (
-        f"copies between host and GPU run for {time(copied * NS)}, and for {time(exposed)} of it "
+        f"Copies between host and GPU run for {time(copied * NS)}, and for {time(exposed)} of it "
         f"({exposed / makespan:.0%} of the run) no kernel computes: {size(copies.bytes())}, "
         f"{rate(copies.bytes() / (copied * NS))} over all GPUs."
     )

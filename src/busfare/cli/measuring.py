@@ -107,7 +107,10 @@ def probe(
 @click.option("--counters/--no-counters", help="Read hardware counters of each distinct kernel.")
 @click.option("--counted-kernels", metavar="N", default=200, help="Read counters of at most so many kernels.")
 @click.option(
-    "--counter-passes", metavar="N", default=1, help="Run a counted kernel so often; more counts more."
+    "--counter-passes",
+    metavar="N",
+    default=1,
+    help="Run a counted kernel up to so many times; more passes read more counters.",
 )
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status."""

@@ -64,7 +64,7 @@ def rates(node: Node) -> str:
     memory = node.gpu(0).memory_bandwidth_bytes_per_s
     if memory is None:
         raise InputError(
-            f"{node.name}: no memory_bandwidth_bytes_per_s of its GPU, which the kernels' limit needs"
+            f"{node.name}: no memory_bandwidth_bytes_per_s of its GPU, which the kernels' limit needs; add it"
         )
     return f"{min(link)!r},{memory!r}"
 

@@ -24,8 +24,8 @@ from busfare.output import PATH, as_json, print_json
     "--collective KIND",
     "A collective in place of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
 )
-@option("--ranks N", "Of the collective: GPUs, one a rank.", type=int)
-@option("--hosts N", "Such nodes, with as many ranks on each.", type=int, default=1)
+@option("--ranks N", "Of the collective: how many GPUs, one a rank.", type=int)
+@option("--hosts N", "How many such nodes, with the same number of ranks on each.", type=int, default=1)
 @option("--nvls", "Reductions in the NVLink switch.", is_flag=True)
 @option("--from from_ NODE", "Where the kernel took --seconds.")
 @option("--seconds TIME", "What a launch took there: 1.2ms.")

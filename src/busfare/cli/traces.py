@@ -17,7 +17,7 @@ trace_path = click.argument(
 from_node = option("--from from_ NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
 counted = option(
     "--counters RECORDING",
-    "Of the same program, by `busfare record --counters`: what its kernels' bytes tell of their times elsewhere.",
+    "A recording of the same program by `busfare record --counters`: what bounds its kernels.",
     type=PATH,
 )
 

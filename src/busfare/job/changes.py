@@ -226,7 +226,9 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         if not 2 <= wanted <= MOST_RANKS:
             raise InputError(f"--ranks {wanted}: give a number from 2 to {MOST_RANKS}")
         if any(len(part.ranks) > 1 for part in job.parts):
-            raise InputError("--ranks: several ranks share a process here; it needs one process a rank")
+            raise InputError(
+                "--ranks: several ranks share a process here; record the job with a process for each rank"
+            )
         if node is None:
             raise InputError("--ranks needs the node that the job ran on: give it with --from")
         here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (size, wanted))

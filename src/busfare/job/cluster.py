@@ -65,7 +65,7 @@ class DaskWorkers:
                 self._warn("still waiting for the first worker; is one in the queue?")
             elif self._seen is not None and now - self._seen > LONELY_SECONDS:
                 raise InputError(
-                    f"no worker is left since {LONELY_SECONDS:.0f} s (killed, or their time was up); start more"
+                    f"no worker has been left for {LONELY_SECONDS:.0f} s (killed, or their time was up); start more"
                 )
         return max(FEWEST_AHEAD, AHEAD * self._threads)
 

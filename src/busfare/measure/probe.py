@@ -111,7 +111,9 @@ def measured(
         # A node that nobody measured kernels on has none to play.
         plays = facts["gpus"][gpu].get("kernels", True)
         if only == "kernels" and not plays:
-            raise InputError(f"node {facts['plays']}: says nothing of kernels; play one with [[kernels]]")
+            raise InputError(
+                f"node {facts['plays']}: says nothing of kernels; name a node whose file has [[kernels]]"
+            )
         if only in (None, "kernels") and plays:
             cases = kernel_cases(facts["gpus"][gpu], gpu, fast)
             measure(device, cases, record, QUICK_KERNELS_S if fast else KERNELS_S, progress, clock)

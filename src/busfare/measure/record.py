@@ -130,13 +130,13 @@ def environment(
         ("--flush-every", flush_every, 0.01),
     ):
         if not least <= seconds < float("inf"):
-            raise InputError(f"{name} {seconds}: seconds from {least:g} up are needed")
+            raise InputError(f"{name} {seconds}: give seconds, {least:g} or more")
     for name, number, most in (
         ("--counted-kernels", counted_kernels, 100_000),
         ("--counter-passes", counter_passes, 8),
     ):
         if not 1 <= number <= most:
-            raise InputError(f"{name} {number}: a number from 1 to {most} is needed")
+            raise InputError(f"{name} {number}: give a number from 1 to {most}")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
     path = recorder_library(library)

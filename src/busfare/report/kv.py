@@ -148,7 +148,7 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
         pieces = _count(asked, "pieces", 1 << 16)
     if not per_token or pieces > per_token * block_tokens:
         raise InputError(
-            f"--pieces {pieces}: a block of {per_token * block_tokens:.0f} bytes has no so many pieces"
+            f"--pieces {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot have so many pieces; give fewer"
         )
     if (layout := asked.get("layout")) not in (None, *LAYOUTS):
         raise InputError(f"--layout {str(layout)[:40]!r}: not known; one of {', '.join(LAYOUTS)}")
@@ -336,7 +336,9 @@ def _worth(result: PlanKvResult) -> str:
 def _count(asked: Mapping[str, Any], key: str, most: int, least: int = 1) -> int:
     value = parse_count(str(asked.get(key) or 0))
     if value != int(value) or not least <= value <= most:
-        raise InputError(f"--{key.replace('_', '-')} {asked[key]}: a whole number from {least} to {most:,}")
+        raise InputError(
+            f"--{key.replace('_', '-')} {asked[key]}: give a whole number from {least} to {most:,}"
+        )
     return int(value)
 
 
@@ -349,5 +351,5 @@ def _given(text: str) -> Prefill:
             raise InputError(f"--prefill-seconds {part[:40]!r}: write TOKENS=TIME, as in 8192=700ms")
         points.append((parse_count(tokens), parse_seconds(seconds)))
     if not all(n >= 1 and s > 0 for n, s in points) or len({n for n, _ in points}) < len(points):
-        raise InputError("--prefill-seconds: tokens of at least 1, each once, and times above 0")
+        raise InputError("--prefill-seconds: give tokens of at least 1, each once, and times above 0")
     return Prefill(tuple(sorted(points)))

@@ -76,7 +76,9 @@ def parse_limit(text: str) -> Limit:
             of = AMOUNTS[name] if grows else SHARES[name]
             return Limit(text, of, COMPARISONS[sign], float(value[grows:-1]) / 100, "%", grows)
         except ValueError:
-            raise InputError(f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage") from None
+            raise InputError(
+                f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage; write one as 20%"
+            ) from None
     if name in AMOUNTS:
         counted = name in COUNTED
         number = float(parse_bytes(value)) if counted else parse_seconds(value)

@@ -132,7 +132,7 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
             raise InputError("--from-trace, --model: both say the layers; give one of them")
         return _Planned(question_of(asked, network=network_of(asked, machine.node)), machine).result()
     if of_model := [key for key in OF_NETWORK if asked.get(key)]:
-        raise InputError(f"--{of_model[0].replace('_', '-')}: holds with --model")
+        raise InputError(f"--{of_model[0].replace('_', '-')}: goes with --model; add that, or leave it out")
     if not asked.get("from_trace"):
         return _Planned(question_of(asked), machine).result()
     from busfare.plan.offload.from_trace import layers_from_trace

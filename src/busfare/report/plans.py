@@ -258,7 +258,9 @@ def _on_an_assumption(answer: Plan, accesses: float) -> str:
     """What would be faster if the kernel touched each element once, which nobody has said, and up to how many accesses."""
     ahead = min((p for p in answer.ranking if p.assumes), key=lambda p: p.seconds)
     options = " and ".join(f"--{side.replace('_', '-')}" for side in ahead.assumes)
-    until = "however often it does" if accesses == math.inf else f"from {accesses:.3g} accesses on it is not"
+    until = (
+        "however often it does" if accesses == math.inf else f"from {accesses:.3g} accesses on it is slower"
+    )
     return (
         f"{ahead.strategy} would take {amounts.time(ahead.seconds)} if the kernel touches each element once; {until}. How "
         f"often it does is not known: count, and say so with {options}."

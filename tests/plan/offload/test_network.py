@@ -60,7 +60,7 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
     ("said", "says"),
     [
         ({"model": "llama-2-7b", "only_experts": True}, "has no experts"),
-        ({"cached_experts": "4"}, "hold with --only-experts"),
+        ({"cached_experts": "4"}, "go with --only-experts"),
         ({"only_experts": True, "cached_experts": "9"}, "the model has 8 a layer"),
         ({"only_experts": True, "hit_rate": "2"}, "--hit-rate 2"),
         ({"batch": "0"}, "--batch 0: no whole number from 1"),
@@ -120,7 +120,7 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
     [
         ({"layers": "4"}, "--layers: --model says it already"),
         ({"from_trace": "x.json"}, "--from-trace, --model: both say"),
-        ({"model": None, "type": "fp8"}, "--type: holds with --model"),
+        ({"model": None, "type": "fp8"}, "--type: goes with --model"),
         (
             {"tokens": "64", "context": "1000000", "batch": "64"},
             "give a smaller type, fewer sequences or a shorter context",

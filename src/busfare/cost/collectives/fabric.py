@@ -109,7 +109,8 @@ def _capability(node: Node, gpu: Gpu) -> float:
     if text is None or text.startswith("gfx"):
         why = "is AMD's, and RCCL has other figures" if text else "has no compute_capability in its file"
         raise InputError(
-            f"node {node.name}: its GPU {why}: collectives are priced by what NCCL does on NVIDIA's GPUs"
+            f"node {node.name}: its GPU {why}: collectives are priced by what NCCL does on NVIDIA's GPUs; "
+            "name a node that has those"
         )
     return float(text)
 
@@ -142,7 +143,10 @@ class _Links:
         if isinstance(link, PcieLink):
             return float(figures["pcie_share"] * link.lanes * PCIE[link.generation].bits_per_s / 8)
         if isinstance(link, FabricLink):
-            raise InputError(f"node {self.node.name}: {link.label} joins its GPUs; NCCL has no figures of it")
+            raise InputError(
+                f"node {self.node.name}: its GPUs are joined by {link.label}, of which NCCL has no figures; "
+                "name another node"
+            )
         return link.line_rate
 
     def _switched(self, names: list[str]) -> bool:
@@ -246,7 +250,7 @@ def _nvls(links: _Links, ranks: int, capability: float) -> tuple[int, float]:
     """Channels of reductions in the switch, one a GPU, and their rate. Raises InputError where there can be none."""
     if links.switch is None or capability < 9:
         raise InputError(
-            f"node {links.node.name}: nvls needs GPUs from Hopper on, joined by one NVLink switch"
+            f"node {links.node.name}: nvls needs GPUs from Hopper on, joined by one NVLink switch; leave it out"
         )
     return ranks, max(
         rate for rate in _rates(capability) if rate * ranks <= max(links.ring, _rates(capability)[-1] * ranks)

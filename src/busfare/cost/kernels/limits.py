@@ -108,7 +108,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     if not memory or not units or not clock:
         raise InputError(
             f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not known, "
-            "which prices of kernels need"
+            "which prices of kernels need; give a node file that says so"
         )
     peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
     if not peaks and gpu.flops_per_s:

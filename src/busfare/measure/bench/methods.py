@@ -189,7 +189,9 @@ def asked(quick: bool, virtual: str | None, largest: str) -> Callable[[Run[Metho
     """What measures vectors of up to `largest` ints. Raises InputError."""
     ints = parse_count(largest)
     if not LEAST_INTS <= ints <= MOST_INTS:
-        raise InputError(f"--largest {largest[:40]!r}: from {LEAST_INTS} to {MOST_INTS} ints")
+        raise InputError(
+            f"--largest {largest[:40]!r}: give a number of ints from {LEAST_INTS} to {MOST_INTS}"
+        )
     return lambda run: methods_result(run, run_methods(run, int(ints)))
 
 

@@ -335,7 +335,7 @@ def asked(
         limits = (("--levels", levels, MOST_LEVELS), ("--level-elements", level, MOST_LEVEL))
         for option, number, most in limits:
             if not 1 <= number <= most:
-                raise InputError(f"{option} {number}: from 1 to {most}")
+                raise InputError(f"{option} {number}: give a number from 1 to {most}")
         if virtual is not None:
             raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
 

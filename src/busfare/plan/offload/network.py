@@ -176,7 +176,7 @@ def network_of(said: Mapping[str, Any], node: Node) -> Network:
     if mixture is None and (only or cached or rate is not None):
         raise InputError(f"--model {model.name}: has no experts; leave the options of experts out")
     if not only and (cached or rate is not None):
-        raise InputError("--cached-experts, --hit-rate: hold with --only-experts")
+        raise InputError("--cached-experts, --hit-rate: go with --only-experts; add that")
     if mixture is not None:
         hit_rate_of(mixture, cached, rate)
     return Network(

@@ -83,7 +83,7 @@ def link_share(node: Node, gpus: int) -> float:
     links that their paths have in common. Raises InputError where the node has fewer.
     """
     if gpus > len(node.gpus()):
-        raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}")
+        raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}; give no more than that")
     paths = [node.host_path(ordinal) for ordinal in range(gpus)]
     own = paths[0].bandwidth("read")
     links = [(link.bandwidth("read"), sum(link in path.links for path in paths)) for link in paths[0].links]

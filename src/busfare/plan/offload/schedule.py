@@ -66,7 +66,7 @@ class Layers:
                 "copied back; give each once, or one a layer"
             )
         if min(*self.bytes, *self.seconds, *self.back_bytes, 0.0) < 0.0:
-            raise InputError("a layer with fewer than no bytes or seconds; give numbers from zero")
+            raise InputError("a layer with negative bytes or seconds; give zero or more")
 
     @classmethod
     def alike(cls, count: int, bytes_: float, seconds: float, back_bytes: float = 0.0) -> Layers:

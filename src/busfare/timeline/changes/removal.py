@@ -52,7 +52,7 @@ UNREAD = "the host does not look at these buffers between the copies, and the GP
 def remove(what: str) -> Change:
     """Operations of one direction or kind are gone, with their calls. Raises InputError for what cannot be removed."""
     if what not in REMOVABLE:
-        raise InputError(f"--remove {what[:40]!r}: one of {', '.join(REMOVABLE)}")
+        raise InputError(f"--remove {what[:40]!r}: not known; one of {', '.join(REMOVABLE)}")
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         removed = timeline.among("direction", what) | timeline.among("kind", what)

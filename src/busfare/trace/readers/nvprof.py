@@ -157,6 +157,8 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         frame = frame.with_columns(pcie_generation=pl.lit(generation), pcie_lanes=pl.lit(lanes))
     elif of_gpus.height:
         omissions.add(
-            "links-unlike", "PCIe links of some GPUs, or unlike ones: not told which is whose", links.height
+            "links-unlike",
+            "PCIe links of some GPUs only, or of several kinds: the trace does not say which is whose",
+            links.height,
         )
     return conform(frame, DEVICES)

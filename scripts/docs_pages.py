@@ -1,0 +1,123 @@
+"""Pages of the site that are made when it is built, as a hook of mkdocs: none of them can be out of date.
+
+The command line comes from its own help, nodes from the catalogue, and READMEs and the changelog from beside the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from busfare.advise.amounts import rate
+from busfare.cli import app
+from busfare.report.nodes import catalogue
+
+ROOT = Path(__file__).parents[1]
+#: Texts beside the code, and the page that each becomes.
+BESIDE = {
+    "results/README.md": "lab/results.md",
+    "hybrid/README.md": "reference/hybrid.md",
+    "CHANGELOG.md": "reference/changelog.md",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are made here."""
+    made = {"reference/commands.md": commands(), "reference/nodes.md": nodes()}
+    for source, page in BESIDE.items():
+        made[page] = (ROOT / source).read_text("utf-8").replace("](docs/", "](../")
+    for page, text in made.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Links of pages in docs/ to texts beside it lead to the pages that these become."""
+    for source, made in BESIDE.items():
+        markdown = markdown.replace(f"](../{source}", f"]({made}")
+        markdown = markdown.replace(f"](../../{source}", f"](../{made}")
+    return markdown
+
+
+def commands() -> str:
+    """Every command with its arguments and options, as `--help` has them."""
+    parts = [
+        "# Command line",
+        "This page is made from the help of the commands: `busfare COMMAND --help` says the same.",
+        "Every command exits with 0 when it is done, 1 when a limit of `--fail-if` was passed, 2 when an input cannot be "
+        "used, and 3 when there is no GPU and one is needed. `--json` writes one object to standard output "
+        "([its keys](../json.md)).",
+    ]
+    context = click.Context(app, info_name="busfare")
+    for each, command in _commands(context, app):
+        parts += [f"## {each.command_path}", _plain(command.help or ""), f"```text\n{_usage(each)}\n```"]
+        rows = [row for p in command.get_params(each) if (row := _row(p, each))]
+        parts.append("\n".join(["| argument or option | what it is |", "| --- | --- |", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(context: click.Context, group: click.Group) -> Iterator[tuple[click.Context, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if command.hidden:
+            continue
+        each = click.Context(command, context, name)
+        yield each, command
+        if isinstance(command, click.Group):
+            yield from _commands(each, command)
+
+
+def _usage(context: click.Context) -> str:
+    pieces = context.command.collect_usage_pieces(context)
+    return " ".join([context.command_path, *pieces])
+
+
+def _row(parameter: click.Parameter, context: click.Context) -> str | None:
+    """An argument or option as a row of a table, with its default where its help shows one."""
+    if isinstance(parameter, click.Argument):
+        name, help = parameter.make_metavar(context), getattr(parameter, "help", "") or ""
+    else:
+        record = parameter.get_help_record(context)
+        if record is None or "--help" in parameter.opts:
+            return None
+        name, help = record
+    return f"| `{name.replace('|', chr(92) + '|')}` | {_plain(help)} |"
+
+
+def _plain(text: str) -> str:
+    """A text of click's as one line that Markdown takes as it stands, but for what is in backticks."""
+    parts = re.split(r"(`[^`]*`)", " ".join(text.split()).replace("|", "\\|"))
+    return "".join(part if part.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", part) for part in parts)
+
+
+def nodes() -> str:
+    """The catalogue: each machine with its GPUs, and the rates of large copies that are predicted for it."""
+    known = catalogue()
+    rows = [
+        f"| `{one.name}` | {_plain(one.title)} | {one.gpus} | {_plain(one.host_link or '–')} | "
+        f"{rate(one.h2d_bytes_per_second)} | {rate(one.d2h_bytes_per_second)} |"
+        for one in known.nodes
+    ]
+    return "\n".join(
+        [
+            "# Nodes and GPUs",
+            "",
+            "The machines that ship with busfare, as `busfare nodes` lists them. Rates are predicted, of large pinned "
+            "copies. "
+            f"{known.gpus_by_name} more GPUs are known by name: `busfare nodes 3060` finds them, and "
+            "[Node files](../nodes.md) says how to describe a machine of your own.",
+            "",
+            "| node | machine | GPUs | link to the host | into the GPU | out of it |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )

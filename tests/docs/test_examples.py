@@ -1,0 +1,144 @@
+"""Every example of README and docs is run, and prints what is shown. What cannot be run here says why, and is counted."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from busfare.report.export import export
+from tests.conftest import Run
+from tests.docs.examples import ROOT, Example, examples, matches
+from tests.job.kineto_job import write_ranks
+from tests.streamed_programs import one_stream
+
+EXAMPLES = examples()
+WHY_NOT = {
+    "needs a GPU",
+    "needs a GPU and PyTorch",
+    "needs a GPU and CuPy",
+    "needs several GPUs and PyTorch",
+    "needs a cluster",
+    "needs a profiler",
+    "takes minutes",
+    "installs",
+}
+#: Names that the docs give to a trace of one's own, and the example that stands for it.
+YOURS = {
+    "run.json.gz": "train-images-h100",
+    "run-h100.json.gz": "train-images-h100",
+    "run-h200.json.gz": "train-images-h200",
+    "loop.json.gz": "smooth-out-of-core-h100",
+    "run.sqlite": "smooth-out-of-core-h100",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where examples run: the traces that ship, by their names and by those that the docs use, and a job of four ranks."""
+    made = tmp_path_factory.mktemp("examples")
+    shipped = ROOT / "src" / "busfare" / "examples"
+    for trace in shipped.glob("*.gz"):
+        shutil.copy(trace, made)
+    for name, of in YOURS.items():
+        shutil.copy(shipped / f"{of}.json.gz", made / name)
+    write_ranks(
+        made / "run-folder", [[900.0] * 6, [900.0] * 6, [950.0] * 6, [1400.0] * 6], 300.0, copy_us=200.0
+    )
+    (made / "runs").mkdir()
+    (made / "runs" / "first").symlink_to(made / "run-folder")
+    export(one_stream(names=("layer.",), memory="pageable"), "nsys-sqlite", made / "streamed.sqlite")
+    nodes = [
+        one.text for one in EXAMPLES if one.language == "toml" and one.text.startswith('name = "my-box"')
+    ]
+    (made / "my-box.toml").write_text(nodes[0], "utf-8")
+    plans = [one.text for one in EXAMPLES if one.language == "toml" and "[[kernel.step]]" in one.text]
+    (made / "kernels.toml").write_text(plans[0], "utf-8")
+    return made
+
+
+def is_run(example: Example) -> bool:
+    return example.language in ("sh", "console") and example.why_not is None
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if is_run(one)], ids=str)
+def test_an_example_does_what_is_shown(
+    example: Example, folder: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    steps = example.steps()
+    assert steps, "no command"
+    for command, shown in steps:
+        done = run_in(run_here, command)
+        refused = any(line.startswith("busfare: ") for line in (shown or "").splitlines())
+        assert (done.returncode != 0) == refused, done.stderr or done.stdout
+        if shown is not None:
+            printed = done.stdout + (done.stderr if refused else "")
+            assert matches(shown, printed), f"$ {command}\n{printed}"
+
+
+def run_in(run_here: Run, command: str) -> subprocess.CompletedProcess[str]:
+    """What a command line does: `busfare` in this process, and anything else in a shell."""
+    words = shlex.split(command, comments=True)
+    if words[0] != "busfare" or "$(" in command or "|" in words:
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    target = words[words.index(">") + 1] if ">" in words else None
+    done = run_here(*words[1 : words.index(">") if target else None])
+    if target:
+        Path(target).write_text(done.stdout, "utf-8")
+        done.stdout = ""
+    return done
+
+
+def test_what_is_not_run_says_why() -> None:
+    reasons = Counter(one.why_not for one in EXAMPLES if one.why_not)
+    assert set(reasons) == WHY_NOT
+    run = sum(map(is_run, EXAMPLES))
+    commands = [one for one in EXAMPLES if one.language in ("sh", "console")]
+    assert len(commands) - run <= 22, "run a new example, or raise this number and say why it cannot be run"
+    assert run >= 40
+
+
+def test_every_block_says_its_language() -> None:
+    known = {"sh", "console", "python", "toml", "c++", "text"}
+    assert [f"{one} {one.language!r}" for one in EXAMPLES if one.language not in known] == []
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.language == "python"], ids=str)
+def test_python_is_run_or_at_least_parses(
+    example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = compile(ast.parse(example.text), str(example), "exec")
+    if example.why_not is None:
+        monkeypatch.chdir(folder)
+        exec(code, {"__name__": "__main__"})
+
+
+def test_toml_is_toml() -> None:
+    parsed = [tomllib.loads(one.text) for one in EXAMPLES if one.language == "toml"]
+    assert len(parsed) >= 5 and all(parsed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\n…\nd\n", "a\nb\nc\nd\n", True),
+        ("a…d\n", "a b c d\n", True),
+        ("a\nb\n", "a\nc\n", False),
+        ("a\n", "a\nb\n", False),
+        ("…\nb\n", "a\nb\n", True),
+    ],
+)
+def test_outputs_are_compared(shown: str, printed: str, same: bool) -> None:
+    assert matches(shown, printed) is same

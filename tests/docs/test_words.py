@@ -1,0 +1,158 @@
+"""The words of outputs are plain English, or defined in the glossary."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from busfare import advise
+from busfare.advise.jobs import TOGETHER
+from busfare.cost.ranges import RUNGS
+from busfare.quantities import BYTE_UNITS, TIME_UNITS
+from busfare.report import terminal
+from busfare.report.document import Document, Table
+from busfare.timeline.play import PARTS
+from tests.conftest import Run
+from tests.docs.examples import ROOT
+from tests.job.kineto_job import write_ranks
+
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+DEFINED = {term.lower() for term in re.findall(r"\*\*(.+?)\*\*", GLOSSARY)}
+#: Of words in capitals and of symbols, how they are written.
+AS_WRITTEN = set(re.findall(r"\*\*(.+?)\*\*", GLOSSARY))
+#: Words of headings and titles that need no definition.
+PLAIN = set(
+    re.findall(
+        r"\w+",
+        """
+    a actual again against and are at back be behind best between both by bytes change come comes compared copies
+    cost could count each everything fact file first for from given go here hold how idle in into is it its keeps
+    kept kind large late least limited longest loop loops made many match meanwhile most moves much name no number
+    of on one only or other others out over own program ready run said same seen sent should size slower small so
+    sum than that the them these time to type unchanged up value waking what when where which while why with
+    within
+    """,
+    )
+)
+EXAMPLE = str(ROOT / "src" / "busfare" / "examples" / "train-images-h100.json.gz")
+LOOP = str(ROOT / "src" / "busfare" / "examples" / "smooth-out-of-core-h100.json.gz")
+COMMANDS = [
+    f"report {EXAMPLE}",
+    "report run-folder",
+    f"what-if {EXAMPLE} --pin",
+    "what-if run-folder --no-stragglers",
+    f"project {EXAMPLE} --to h200-sxm",
+    f"compare {EXAMPLE} {EXAMPLE}",
+    "price --node h100-sxm --bytes 64MiB",
+    "price --node dgx-a100 --collective all_reduce --ranks 8 --bytes 64MiB",
+    "price --from a100-sxm4-80gb --node h100-sxm --kernel gemm --type fp16 --shape 4096,8192,8192 --seconds 2.1ms",
+    "plan --h2d 336MB --d2h 504MB --kernel 12ms --node h100-sxm --flops 1G --device-bytes 1GB",
+    f"plan --from-trace {LOOP} --kernel-name smooth --sweep streams --to gh200",
+    "plan offload --model llama-3.1-70b --type q4_0 --tokens 512 --node rtx-4090",
+    "plan kv --model llama-3.1-8b --tokens 8192 --node h100-probed",
+    "nodes",
+    "nodes 4090",
+    "probe --virtual rtx-4090 --quick",
+]
+
+
+def is_defined(word: str) -> bool:
+    """Whether the glossary has it, in the singular or the plural."""
+    return any(
+        form in DEFINED for form in (word, word.removesuffix("s"), word.removesuffix("es"), word + "s")
+    )
+
+
+def undefined(heading: str) -> set[str]:
+    """The words of a heading that are neither plain nor defined, where the heading as a whole is not."""
+    if is_defined(heading.lower()):
+        return set()
+    for term in DEFINED:
+        heading = heading.replace(term, "") if " " in term else heading
+    words = re.findall(r"L\+o|[^\W\d_][\w/-]*", heading)
+    return {word for word in words if word.lower() not in PLAIN and not is_defined(word.lower())}
+
+
+def headings(document: Document) -> Iterator[str]:
+    for block in document.blocks:
+        if isinstance(block, Table):
+            yield from (column.name for column in block.columns)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    write_ranks(folder / "run-folder", [[900.0] * 4, [950.0] * 4], copy_us=200.0)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_headings_of_an_output_are_defined(
+    command: str, run_here: Run, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Document] = []
+    monkeypatch.chdir(job)
+    monkeypatch.setattr(terminal, "show", shown.append)
+    done = run_here(*command.split())
+    assert done.returncode == 0, done.stderr
+    found = [heading for document in shown for heading in headings(document)]
+    assert found
+    assert {heading: lacking for heading in found if (lacking := undefined(heading))} == {}
+
+
+def advised() -> list[str]:
+    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
+    return [*(id for id in words if id != "languages"), *TOGETHER]
+
+
+def test_kinds_rungs_and_units_are_defined() -> None:
+    from busfare.plan.strategies import STRATEGIES
+    from busfare.trace import tables
+
+    kinds = [*tables.DIRECTIONS, *tables.MEMORY_KINDS, *RUNGS, *STRATEGIES]
+    assert [kind for kind in kinds if not is_defined(kind)] == []
+    units = {
+        unit
+        for unit in (*BYTE_UNITS, *TIME_UNITS)
+        if unit not in ("PB", "EB", "TiB", "PiB", "EiB", "us", "μs", "min")
+    }
+    assert units <= AS_WRITTEN
+
+
+def test_titles_of_findings_and_parts_of_the_critical_path_are_defined() -> None:
+    titles = [_title(id) for id in advised()] + list(PARTS.values())
+    assert len(titles) > 20
+    assert {title: lacking for title in titles if (lacking := undefined(title))} == {}
+
+
+def _title(id: str) -> str:
+    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
+    return TOGETHER[id][0] if id in TOGETHER else str(words[id]["title"])
+
+
+@pytest.mark.parametrize("id", advised())
+def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
+    from busfare.advise.by_replay import CANDIDATES
+    from busfare.timeline.changes import as_options
+
+    page = (ROOT / "docs" / "advice" / f"{id}.md").read_text("utf-8")
+    assert f"*{_title(id)}.* Finding `{id}`" in page
+    assert [
+        part
+        for part in ("means", "happens", "mend it", "gain is computed", "does not hold")
+        if f"{part}\n" not in page
+    ] == []
+    options = {
+        word for asked in CANDIDATES.get(id, ()) for word in as_options(asked) if word.startswith("--")
+    }
+    assert {option for option in options if option not in page} == set()
+    assert f"]({id}.md)" in (ROOT / "docs" / "advice" / "index.md").read_text("utf-8")
+
+
+def test_no_page_is_of_a_finding_that_is_gone() -> None:
+    pages = {page.stem for page in (ROOT / "docs" / "advice").glob("*.md")} - {"index"}
+    assert pages == set(advised())
