@@ -15,6 +15,7 @@ import pytest
 import busfare
 from busfare import api
 from busfare.cli import plans
+from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
 
 IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"
@@ -95,8 +96,10 @@ def test_answers_are_those_of_the_commands(images: busfare.Run) -> None:
 
 def test_a_job_and_the_run_without_its_recorder_answer(images: busfare.Run, tmp_path: Path) -> None:
     job = busfare.report([IMAGES, PINNED])
-    assert isinstance(job, api.answers.JobReport) and job.traces.read == 2
-    assert "2 traces" in repr(job) or "traces" in repr(job)
+    assert isinstance(job, api.answers.JobReport) and job.traces.read == 2 and "2 kineto" in repr(job)
+    assert busfare.what_if(
+        write_ranks(tmp_path / "job", [[900.0] * 6, [1400.0] * 6], 300.0), rank=1, pin=True
+    ).ranks
     bare = images.report(unrecorded=0.15)
     assert bare.recording_cost is not None and bare.recording_cost.replayed_seconds == pytest.approx(
         0.15, rel=0.01

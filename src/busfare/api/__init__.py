@@ -237,7 +237,8 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is None or value is False or value == ():
             continue
         if option.multiple:
-            value = tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
+            each = value if isinstance(value, (list, tuple)) else (value,)
+            value = tuple(one if option.read is int else str(one) for one in each)
         elif value is True:
             if option.metavar and not option.bare:
                 raise InputError(f"what_if: {name} needs a value, {option.metavar}")
