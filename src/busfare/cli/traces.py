@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from busfare.cli.answer import answer, option, optional_node, read_trace, where_recorded, with_counters
 from busfare.errors import InputError
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
+
+if TYPE_CHECKING:
+    from busfare.report.document import Document
 
 trace_path = click.argument(
     "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
@@ -74,7 +77,6 @@ def what_if(
     from busfare.job.timeline import job_timeline
     from busfare.quantities import parse_seconds
     from busfare.report import what_ifs
-    from busfare.report.lanes import lanes_of
     from busfare.report.prediction_documents import what_if_document
     from busfare.timeline.changes import Setting, changes_of
 
@@ -101,8 +103,17 @@ def what_if(
         from busfare.report.export import perfetto_beside
 
         write_file(perfetto, perfetto_beside(read[0], predicted))
-    lanes = (lanes_of(read[0]), lanes_of(predicted, predicted=True)) if html and predicted else ()
-    answer(result, lambda: what_if_document(result, *lanes), json, html)
+
+    def document() -> Document:
+        if not (html and predicted):
+            return what_if_document(result)
+        from busfare.report.time_line_rows import time_line
+        from busfare.timeline import timeline
+
+        drawn = time_line(read[0], timeline(read[0], recorded_on), predicted=(predicted, played.timeline))
+        return what_if_document(result, drawn)
+
+    answer(result, document, json, html)
 
 
 @click.command()

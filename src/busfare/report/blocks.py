@@ -11,7 +11,7 @@ from busfare.advise.amounts import count, size, time
 from busfare.job.results import Clock, Collective, RankTimes
 from busfare.report.document import Block, Figure, Items, Table, Text, numbers, table, words
 from busfare.report.summary import Part, RecordingCost, path_name
-from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
+from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.trace import Omission
 
@@ -25,11 +25,14 @@ RUNGS = {
     "calibrated": "the recorded times of this trace",
 }
 MOST_RANKS, DRAWN_RANKS = 10, 64
+#: A smaller part of a critical path is not to be seen.
+LEAST_DRAWN = 0.001
+PATH_NOTE = "The critical path: the chain of calls, operations and waits that decides how long the run takes."
 #: Parts of a rank's run, as they are drawn.
 PARTS = {
     "kernels": ("kernels_seconds", COLOUR["kernels"]),
-    "waiting for other ranks": ("waiting_seconds", COLOUR["others"]),
-    "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["communication"]),
+    "waiting for other ranks": ("waiting_seconds", COLOUR["waits"]),
+    "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
 }
 
 
@@ -55,7 +58,7 @@ def ranking_bars(
 ) -> Bars:
     """Predictions by their names."""
     return Bars(
-        list(rows), [BarSeries("predicted", COLOUR["h2d"], [*map(bar, rows.values())])], axis, mark=mark
+        list(rows), [BarSeries("predicted", COLOUR["whole run"], [*map(bar, rows.values())])], axis, mark=mark
     )
 
 
@@ -103,6 +106,28 @@ def parts(
     both = [{part.part: part.seconds for part in path} for path in (recorded, predicted)]
     cells = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
     return Table(words(title) + numbers("recorded", "predicted"), cells)
+
+
+def path_drawn(paths: Mapping[str, Sequence[Part | PathPart]]) -> Bars:
+    """Critical paths by their names, each a bar of its parts; only the one called predicted is hatched."""
+    shares = {name: {part.part: part for part in path} for name, path in paths.items()}
+    series = []
+    for part in dict.fromkeys(part for path in shares.values() for part in path):
+        own = [(name, path.get(part)) for name, path in shares.items()]
+        if not any(row and row.share >= LEAST_DRAWN for _, row in own):
+            continue
+        bars = [
+            Bar(
+                row and row.seconds,
+                hover=(row and f"{part}: {time(row.seconds)}, {row.share:.1%}") or "",
+                predicted=name == "predicted",
+            )
+            for name, row in own
+        ]
+        known = own[0][1] if len(own) == 1 else None
+        share = "" if known is None else f" {known.share:.0%}" if known.share >= 0.005 else " < 1%"
+        series.append(BarSeries(part + share, COLOUR[drawn_as(part)], bars))
+    return Bars(list(paths), series, "of the run's critical path", stacked=True)
 
 
 def omitted(omissions: Sequence[Omission], title: str = "What this trace does not tell") -> list[Items]:

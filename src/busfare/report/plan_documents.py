@@ -163,7 +163,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
     if len(result.by_resident) > 1:
         streamed = [result.layers - point.resident for point in result.by_resident]
         seconds = [point.predicted_seconds for point in result.by_resident]
-        line = Line("predicted", COLOUR["h2d"], streamed, seconds, predicted=True)
+        line = Line("predicted", COLOUR["whole run"], streamed, seconds, predicted=True)
         marks: list[float] = [result.layers - result.resident]
         lines = Lines([line], "layers that live on the host", "a pass", marks=marks)
         blocks.append(Figure("resident", lines, "How much to keep; dotted: as asked"))

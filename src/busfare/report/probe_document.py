@@ -161,7 +161,7 @@ def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
     errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
     hovers = [f"{c.case}: {error:.2f} %" for c, error in zip(cases, errors, strict=True)]
     line = Line(
-        "error", COLOUR["h2d"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
+        "error", COLOUR["copies"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
     )
     chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
     return [Figure("residuals", chart, "Predicted over measured, on sizes not fitted")]

@@ -12,17 +12,31 @@ from html import escape
 from busfare.advise import amounts
 from busfare.printable import printable
 
-#: After Okabe and Ito: distinct to those who see no red or no green.
+#: Of lines and bars that a legend tells apart. After Okabe and Ito: distinct to those who see no red or no green.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c")
+#: What each colour means wherever it is not a legend that says so. What is predicted has the same, hatched or dashed.
 COLOUR = {
     "kernels": "#56b4e9",
     "communication": "#0072b2",
     "h2d": "#e69f00",
     "d2h": "#009e73",
     "other copies": "#cc79a7",
-    "measured": "#0072b2",
-    "predicted": "#e69f00",
-    "others": "#8c8c8c",
+    "copies": "#d55e00",
+    "calls": "#8c8c8c",
+    "waits": "#7f63b8",
+    "launches": "#a6761d",
+    "gaps between operations": "#c9b28f",
+    "host between calls": "#5f6b76",
+    "host waking up": "#b5bcc4",
+    "whole run": "#7a8b2f",
+    "others": "#b39b9b",
+}
+#: Parts of a critical path that are drawn as something else is.
+DRAWN_AS = {
+    "memory sets": "other copies",
+    "unexplained waits": "waits",
+    "host in calls": "calls",
+    "other": "others",
 }
 WIDTH, LETTER, LINE = 1000, 7.2, 22
 LONGEST_LABEL, LONGEST_WHISKER = 40, 1.6
@@ -64,7 +78,7 @@ class Bars:
     stacked: bool = False
     mark: float | None = None
 
-    def svg(self) -> str:
+    def markup(self) -> str:
         beside = 1 if self.stacked else len(self.series)
         bars = max(len(self.labels) * beside, 1)
         thick = 9 if bars > 60 else 13 if bars > 24 else 18
@@ -155,7 +169,7 @@ class Lines:
     y_log: bool = True
     marks: Sequence[float] = ()
 
-    def svg(self) -> str:
+    def markup(self) -> str:
         styles = {True: "dashed", False: "line"}
         legend, top = _legend(
             [(o.name, o.colour, "dot" if o.apart else styles[o.predicted]) for o in self.lines]
@@ -226,6 +240,11 @@ class Scale:
             first = math.ceil(self.low / step)
             values = [step * n for n in range(first, first + 12)]
         return [value for value in values if self.low <= value <= self.high * (1 + 1e-9)]
+
+
+def drawn_as(part: str) -> str:
+    """The name of the colour of a part of a critical path."""
+    return DRAWN_AS.get(part, part)
 
 
 def amount(value: float, unit: str) -> str:

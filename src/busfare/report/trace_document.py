@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from busfare.advise.amounts import count, several, size, time
-from busfare.report.blocks import beside_gain, communication_blocks, omitted, parts, paths, recorder, sizes
+from busfare.report.blocks import (
+    PATH_NOTE,
+    beside_gain,
+    communication_blocks,
+    omitted,
+    parts,
+    path_drawn,
+    paths,
+    recorder,
+    sizes,
+)
 from busfare.report.document import (
     Block,
     Cells,
@@ -21,21 +31,19 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.lanes import Lanes
 from busfare.report.summary import Report, path_name
+from busfare.report.time_line import TimeLine
 from busfare.results import RangedFinding
 from busfare.trace.totals import Gap
 
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
-ZOOM = (
-    "Drag to zoom, double-click to go back. Operations too close to tell apart are drawn as one bar; point at it to see how "
-    "many it holds. For every operation by itself: `busfare export --to perfetto`."
-)
 
 
-def report_document(result: Report, lanes: Lanes | None = None, more: Sequence[Block] = ()) -> Document:
-    """The report; `lanes` are the time line of its page, `more` stands at its end."""
+def report_document(
+    result: Report, time_line: TimeLine | None = None, more: Sequence[Block] = ()
+) -> Document:
+    """The report; `time_line` is that of its page, `more` stands at its end."""
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [trace.host[key] for key in ("cpu",) if key in trace.host]
@@ -46,8 +54,11 @@ def report_document(result: Report, lanes: Lanes | None = None, more: Sequence[B
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     blocks.append(_tiles(result))
-    if lanes and lanes.lanes:
-        blocks.append(Figure("timeline", lanes, "Time line", ZOOM))
+    if result.critical_path:
+        drawn = path_drawn({"recorded": result.critical_path})
+        blocks.append(Figure("path", drawn, "Where the run goes", PATH_NOTE))
+    if time_line and time_line.items:
+        blocks.append(Figure("timeline", time_line, "Time line"))
     blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
     if result.collectives and result.ranks and result.clocks:
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
@@ -168,6 +179,7 @@ def _findings(result: Report) -> Entries | Text:
             f.evidence,
             f.change,
             beside_gain(f.overlaps_with, ids, f.what_if, f.rests_on),
+            f.id,
         )
         for f in result.findings
     ]
