@@ -128,7 +128,9 @@ def test_a_page_is_drawn_without_a_complaint_and_keeps_text_text(
     document, console = opened(text, tmp_path, *flags)
     assert console == []
     assert "<img" not in document and "<title>broken-in" not in document
-    drawn = set(re.findall(r'<figure id="([^"]+)"><div class="(?:scroll"><svg|time-line")', document))
+    drawn = set(
+        re.findall(r'<figure id="([^"]+)"><div class="(?:scroll"[^>]*><svg|shares"|time-line")', document)
+    )
     assert figures <= drawn
     assert ('data-drawn="yes"' in document) == ("timeline" in figures)
 

@@ -11,7 +11,7 @@ from busfare.advise.amounts import count, size, time
 from busfare.job.results import Clock, Collective, RankTimes
 from busfare.report.document import Block, Figure, Items, Table, Text, numbers, table, words
 from busfare.report.summary import Part, RecordingCost, path_name
-from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as
+from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.trace import Omission
 
@@ -25,9 +25,6 @@ RUNGS = {
     "calibrated": "the recorded times of this trace",
 }
 MOST_RANKS, DRAWN_RANKS = 10, 64
-#: A smaller part of a critical path is not to be seen.
-LEAST_DRAWN = 0.001
-PATH_NOTE = "The critical path: the chain of calls, operations and waits that decides how long the run takes."
 #: Parts of a rank's run, as they are drawn.
 PARTS = {
     "kernels": ("kernels_seconds", COLOUR["kernels"]),
@@ -108,28 +105,6 @@ def parts(
     return Table(words(title) + numbers("recorded", "predicted"), cells)
 
 
-def path_drawn(paths: Mapping[str, Sequence[Part | PathPart]]) -> Bars:
-    """Critical paths by their names, each a bar of its parts; only the one called predicted is hatched."""
-    shares = {name: {part.part: part for part in path} for name, path in paths.items()}
-    series = []
-    for part in dict.fromkeys(part for path in shares.values() for part in path):
-        own = [(name, path.get(part)) for name, path in shares.items()]
-        if not any(row and row.share >= LEAST_DRAWN for _, row in own):
-            continue
-        bars = [
-            Bar(
-                row and row.seconds,
-                hover=(row and f"{part}: {time(row.seconds)}, {row.share:.1%}") or "",
-                predicted=name == "predicted",
-            )
-            for name, row in own
-        ]
-        known = own[0][1] if len(own) == 1 else None
-        share = "" if known is None else f" {known.share:.0%}" if known.share >= 0.005 else " < 1%"
-        series.append(BarSeries(part + share, COLOUR[drawn_as(part)], bars))
-    return Bars(list(paths), series, "of the run's critical path", stacked=True)
-
-
 def omitted(omissions: Sequence[Omission], title: str = "What this trace does not tell") -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
     sentences = [f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}" for o in omissions]
@@ -179,10 +154,20 @@ def beside_gain(
 def machine(facts: dict[str, object]) -> Table:
     """What the system says of itself."""
     gpus = facts.get("gpus")
-    rows = [(key, str(value)) for key, value in facts.items() if key != "gpus"]
+    rows = [(key, _fact(key, value)) for key, value in facts.items() if key != "gpus"]
     if isinstance(gpus, list):
-        rows += [(f"GPU {n} {key}", str(value)) for n, gpu in enumerate(gpus) for key, value in gpu.items()]
+        rows += [
+            (f"GPU {n} {key}", _fact(key, value)) for n, gpu in enumerate(gpus) for key, value in gpu.items()
+        ]
     return Table(words("fact", "value"), rows, "What the system says", face="page")
+
+
+def _fact(key: str, value: object) -> str:
+    if value is None or value == []:
+        return "–"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return size(value) if key.endswith("bytes") and isinstance(value, int) else str(value)
 
 
 def communication_blocks(

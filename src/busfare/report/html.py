@@ -10,6 +10,7 @@ from importlib import resources
 from busfare import __version__
 from busfare.printable import printable
 from busfare.report.document import Block, Document, Entries, Entry, Figure, Items, Table, Text, Tiles
+from busfare.report.shares import Shares
 from busfare.report.time_line import TimeLine
 
 CODE = re.compile("`([^`]+)`")
@@ -90,7 +91,11 @@ def _block(block: Block) -> str:
         case Figure():
             note = f"<figcaption>{_words(block.note)}</figcaption>" if block.note else ""
             drawn = block.chart.markup()
-            drawn = drawn if isinstance(block.chart, TimeLine) else f'<div class="scroll">{drawn}</div>'
+            drawn = (
+                drawn
+                if isinstance(block.chart, Shares | TimeLine)
+                else _wide(drawn, block.title or block.name)
+            )
             return f'{title}<figure id="{escape(block.name)}">{drawn}{note}</figure>'
 
 
@@ -105,6 +110,11 @@ def _button(entry: Entry) -> str:
     )
 
 
+def _wide(inner: str, what: str) -> str:
+    """What is moved sideways where it is wider than the page, by keys, too."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(printable(what or "Table"))}">{inner}</div>'
+
+
 def _table(table: Table) -> str:
     kinds = ["number" if column.numeric else "name" for column in table.columns]
 
@@ -115,4 +125,4 @@ def _table(table: Table) -> str:
 
     head = line("th", (_words(column.name) for column in table.columns))
     rows = (line("td", map(_words, row)) for row in table.rows)
-    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+    return _wide(f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>", table.title)

@@ -43,7 +43,7 @@ WORDS = {
 }
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
-MOST = 10
+MOST, MOST_BINS = 10, 12
 #: Of a node's graph: the widest link, and how far its rows are apart.
 WIDEST, ROW = 14.0, 90
 EXPLAINED = (
@@ -151,8 +151,11 @@ def _drawn(row: Spreading, amount: Callable[[float], str], what: str) -> list[Fi
     """How many traces have how much of a figure, and those with most of it."""
     figures = []
     if len(row.bars) > 1:
-        labels = [f"{amount(b.lower)} – {amount(b.upper)}" for b in row.bars]
-        bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
+        together = -(-len(row.bars) // MOST_BINS)
+        bars = [row.bars[at : at + together] for at in range(0, len(row.bars), together)]
+        labels = [f"{amount(some[0].lower)} – {amount(some[-1].upper)}" for some in bars]
+        counts = [sum(b.count for b in some) for some in bars]
+        bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
         spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "")
         figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
     largest = [Bar(r.value, amount(r.value), hover=r.path) for r in row.largest]

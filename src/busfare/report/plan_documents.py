@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from busfare.advise.amounts import rate, several, size, time
+from busfare.advise.amounts import flops, rate, several, size, time
 from busfare.plan.equations import Roofline
 from busfare.plan.machine import Basis
 from busfare.plan.offload.kv import Layout
@@ -138,10 +138,10 @@ def _roofline(roof: Roofline) -> list[Block]:
     }
     lines = predicted_lines(span, curves)
     lines.append(Line("this kernel, bounds", COLOURS[5], [here] * 3, list(bounds.values()), apart=True))
-    rows = [(name, f"{value / 1e9:,.4g}") for name, value in ({"kernel alone": roof.roof} | bounds).items()]
+    rows = [(name, flops(value)) for name, value in ({"kernel alone": roof.roof} | bounds).items()]
     sentence = f"{roof.operational_intensity:.3g} flops per byte of device memory, {here:.3g} per byte over the link."
-    chart = Lines(lines, "flops per byte over the link", "predicted flops per second, at most", "", "")
-    columns = words("roofline with transfers (predicted)") + numbers("GFLOP/s")
+    chart = Lines(lines, "flops per byte over the link", "predicted rate, at most", "", "FLOP/s")
+    columns = words("roofline with transfers (predicted)") + numbers("rate")
     return [Table(columns, rows, notes=[sentence]), Figure("roofline", chart)]
 
 

@@ -15,7 +15,7 @@ from busfare.project.results import (
     RunThere,
     TransfersThere,
 )
-from busfare.report.blocks import PATH_NOTE, bar, change, omitted, parts, path_drawn, ranges, recorder
+from busfare.report.blocks import bar, change, omitted, parts, ranges, recorder
 from busfare.report.document import (
     Block,
     Cells,
@@ -29,6 +29,7 @@ from busfare.report.document import (
     table,
     words,
 )
+from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import path_name
 from busfare.report.svg import COLOUR, Bars, BarSeries
 from busfare.report.time_line import TimeLine
@@ -201,7 +202,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     if result.rests_on:
         blocks.append(Items(result.rests_on, "Holds if"))
     paths = {"recorded": base.critical_path, "predicted": result.critical_path}
-    blocks.append(Figure("path", path_drawn(paths), "Where the run goes", PATH_NOTE))
+    blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Time line, recorded and with all changes"))
     blocks.append(parts("part of the critical path", base.critical_path, result.critical_path))

@@ -138,7 +138,9 @@ def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) 
 
 @dataclass(frozen=True)
 class Line:
-    """Points that a line joins, unless `apart`; predicted ones are dashed. `hovers`: what each point says."""
+    """Points that a line joins, unless `apart`; predicted ones are dashed. `hollow`: circles, not dots, to tell two of one
+    colour apart. `hovers`: what each point says.
+    """
 
     name: str
     colour: str
@@ -147,6 +149,7 @@ class Line:
     predicted: bool = False
     apart: bool = False
     hovers: Sequence[str] = ()
+    hollow: bool = False
 
     def drawable(self, y_log: bool) -> list[tuple[float, float]]:
         """The points that axes can show."""
@@ -172,7 +175,10 @@ class Lines:
     def markup(self) -> str:
         styles = {True: "dashed", False: "line"}
         legend, top = _legend(
-            [(o.name, o.colour, "dot" if o.apart else styles[o.predicted]) for o in self.lines]
+            [
+                (o.name, o.colour, "dot" if o.apart else "hollow" if o.hollow else styles[o.predicted])
+                for o in self.lines
+            ]
         )
         points = [line.drawable(self.y_log) for line in self.lines]
         every = [point for own in points for point in own]
@@ -197,7 +203,7 @@ class Lines:
                 hover = line.hovers[n] if n < len(line.hovers) else amount(own[n][1], self.y_unit)
                 title = f"<title>{escaped(f'{line.name}: {hover}')}</title>"
                 parts.append(
-                    f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{line.colour}">{title}</circle>'
+                    f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" {_dot(line.colour, line.hollow)}>{title}</circle>'
                 )
         parts += [_rule(x.at(value), top, end) for value in self.marks if value > 0]
         return drawn(end + 44, parts)
@@ -253,6 +259,8 @@ def amount(value: float, unit: str) -> str:
         return amounts.time(value)
     if unit in ("B", "B/s"):
         return amounts.size(value) + unit[1:]
+    if unit == "FLOP/s":
+        return amounts.flops(value)
     return f"{value:,.4g}{unit and ' '}{unit}"
 
 
@@ -268,15 +276,17 @@ def _rule(x: float, top: float, end: float) -> str:
 
 
 def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[str, float]:
-    """Its drawing, and how high it is. Each entry: name, colour, and solid, hatched, both, line, dashed or dot."""
+    """Its drawing, and how high it is. Each entry: name, colour, and solid, hatched, both, line, dashed, hollow or dot."""
     parts, x, y = [], 10.0, 6.0
     for name, colour, style in entries:
         wide = 34 + LETTER * len(name)
         if x + wide > WIDTH and x > 10:
             x, y = 10.0, y + LINE
         dash = f' stroke-dasharray="{PREDICTED_DASH}"' if style == "dashed" else ""
-        if style in ("line", "dashed"):
+        if style in ("line", "dashed", "hollow"):
             parts.append(f'<path class="line" stroke="{colour}" d="M{x} {y + 7}h24"{dash}/>')
+            if style == "hollow":
+                parts.append(f'<circle cx="{x + 12}" cy="{y + 7}" r="3" {_dot(colour, True)}/>')
         elif style == "dot":
             parts.append(f'<circle cx="{x + 12}" cy="{y + 7}" r="5" fill="{colour}"/>')
         else:
@@ -287,6 +297,10 @@ def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[str, float]:
         parts.append(text(x + 30, y + 12, name))
         x += wide + 14
     return "".join(parts), y + (LINE + 20 if entries else 6)
+
+
+def _dot(colour: str, hollow: bool) -> str:
+    return f'class="hollow" stroke="{colour}"' if hollow else f'fill="{colour}"'
 
 
 def short(label: str) -> str:

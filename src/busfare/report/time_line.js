@@ -4,7 +4,8 @@
 const MOST_LEVELS = 4, LEVEL = 16, GAP = 5, AXIS = 24, NARROW = 600, LOOKED_AT = 12, MOST_LINES = 200;
 
 const unpack = async (text) => {
-  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const letters = atob(text), packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const data = new Uint8Array(await new Response(stream).arrayBuffer());
   const length = new DataView(data.buffer).getUint32(0, true);
@@ -58,7 +59,8 @@ class TimeLine {
     this.span = [0, this.whole];
     this.selected = -1;
     this.lit = null;
-    this.end = Float64Array.from(items.start, (start, i) => start + items.length[i]);
+    this.end = new Float64Array(header.count);
+    for (let i = 0; i < header.count; i++) this.end[i] = items.start[i] + items.length[i];
     let first = 0;
     this.rows = header.rows.map(([label, group, count, predicted]) => {
       const row = { label, group, predicted, from: first, to: (first += count) };
@@ -248,7 +250,7 @@ class TimeLine {
         if (b - a > 40 && alpha === 1) {
           flush();
           kind = -1;
-          this.drawName(lane.own[n], Math.max(a, this.left), b, y, drawn);
+          this.drawName(lane.own[n], Math.max(a, this.left), b, y, row.predicted);
         }
       }
       x = Math.max(x + 1, Math.floor(b));
@@ -256,12 +258,19 @@ class TimeLine {
     flush();
   }
 
-  drawName(i, from, to, y, kind) {
-    const [r, g, b] = [1, 3, 5].map((place) => parseInt(this.header.kinds[kind][1].slice(place, place + 2), 16));
+  drawName(i, from, to, y, hatched) {
+    const colour = this.header.kinds[this.items.kind[i]][1];
+    const [r, g, b] = [1, 3, 5].map((place) => (parseInt(colour.slice(place, place + 2), 16) / 255) ** 2.2);
     const name = this.header.names[this.items.name[i]], room = Math.floor((to - from - 6) / 6.5);
     this.pen.globalAlpha = 1;
-    this.pen.fillStyle = r * 0.3 + g * 0.59 + b * 0.11 > 115 ? "#000000" : "#ffffff";
-    if (room > 3) this.pen.fillText(name.length > room ? `${name.slice(0, room - 1)}…` : name, from + 3, y + 11, to - from - 4);
+    if (room <= 3) return;
+    const text = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+    if (hatched) {
+      this.pen.fillStyle = colour;
+      this.pen.fillRect(from + 2, y, Math.min(this.pen.measureText(text).width + 2, to - from - 4), LEVEL - 2);
+    }
+    this.pen.fillStyle = 0.21 * r + 0.72 * g + 0.07 * b > 0.18 ? "#000000" : "#ffffff";
+    this.pen.fillText(text, from + 3, y + 11, to - from - 4);
   }
 
   drawJoints() {

@@ -22,9 +22,9 @@ from busfare.trace.tables import Schema
 MOST_ITEMS, MERGED_BARS = 2_000_000, 2_000
 LONGEST_NAME, MOST_JOINTS = 300, 20_000
 NS = 1e-9
-#: What is drawn: `kind` is a place in COLOUR. `id` is what `cause` (of an operation the call that launched it, of a call what
-#: it waited for, of a step of the critical path whose it is) and `after` (what had to end before it) mean. `marks`: a
-#: bit for each finding that touches it.
+#: What is drawn: `kind` is a place in COLOUR. `id` is what `cause` (of an operation the call that launched it, of a call
+#: what it waited for, of a step of the critical path whose it is) and `after` (what had to end before it) mean.
+#: `marks`: a bit for each finding that touches it.
 ITEMS: Schema = {
     **dict.fromkeys(("start_ns", "end_ns", "bytes", "id", "cause", "after", "marks"), pl.Int64()),
     "kind": pl.UInt8(),
@@ -75,7 +75,7 @@ class TimeLine:
         )
         if any(row.predicted for row in rows):
             legend += '<li><i class="hatched"></i>hatched: predicted</li>'
-        said = f"Time line of {several(self.items, 'operation')} and calls in {several(len(rows), 'row')} over {time(seconds)}"
+        said = f"Time line of {count(self.items)} operations and calls in {several(len(rows), 'row')}, {time(seconds)}"
         labels = ", ".join(dict.fromkeys(row.label for row in rows))
         path = any(row.group == "path" for row in rows)
         buttons = "".join(

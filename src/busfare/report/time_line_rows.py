@@ -34,20 +34,21 @@ def time_line(
     """`recorded`, and below it what is `predicted` of it, with the critical path of each where the run as it replays is
     given. `touches`: by the name of a finding the operations and the calls that it is about, as rows of `recorded`.
     """
-    marks = np.zeros((2, max(recorded.operations.height, recorded.calls.height)), np.int64)
-    for bit, both in enumerate((touches or {}).values()):
-        for own, rows in zip(marks, both, strict=True):
-            own[rows] |= 1 << bit
+    size = max(recorded.operations.height, recorded.calls.height)
+    marks = np.zeros((2, size), np.int64)
+    for bit, touched in enumerate((touches or {}).values()):
+        for own, chosen in zip(marks, touched, strict=True):
+            own[chosen] |= 1 << bit
     mine = None
     if run is not None:
         mine = (run, run.operations["row"].to_numpy(), run.calls["row"].to_numpy())
     rows, left_out = _rows(recorded, mine, marks, 0, "recorded " if predicted else "")
     if predicted:
         after, played = predicted
-        own = (played, np.arange(after.operations.height), np.arange(after.calls.height))
+        theirs = (played, np.arange(after.operations.height), np.arange(after.calls.height))
         first = recorded.operations.height + recorded.calls.height
         none = np.zeros((2, max(after.operations.height, after.calls.height)), np.int64)
-        below, more = _rows(after, own, none, first, "predicted ")
+        below, more = _rows(after, theirs, none, first, "predicted ")
         rows, left_out = [*rows, *below], list(dict.fromkeys([*left_out, *more]))
     note = f"Not drawn: {', '.join(left_out)}." if left_out else ""
     return TimeLine(rows, marks=list(touches or ()), note=note)

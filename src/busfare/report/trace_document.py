@@ -7,12 +7,10 @@ from dataclasses import replace
 
 from busfare.advise.amounts import count, several, size, time
 from busfare.report.blocks import (
-    PATH_NOTE,
     beside_gain,
     communication_blocks,
     omitted,
     parts,
-    path_drawn,
     paths,
     recorder,
     sizes,
@@ -31,6 +29,7 @@ from busfare.report.document import (
     table,
     words,
 )
+from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
 from busfare.report.time_line import TimeLine
 from busfare.results import RangedFinding
@@ -55,8 +54,10 @@ def report_document(
         blocks.append(Text(waits, "warning"))
     blocks.append(_tiles(result))
     if result.critical_path:
-        drawn = path_drawn({"recorded": result.critical_path})
-        blocks.append(Figure("path", drawn, "Where the run goes", PATH_NOTE))
+        where = Shares(
+            {"without its recorder" if result.recording_cost else "recorded": result.critical_path}
+        )
+        blocks.append(Figure("path", where, "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Time line"))
     blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
