@@ -39,7 +39,7 @@ def answered(text: str, folder: Path, script: str, *more: str, libraries: str = 
         document.body.dataset.answer = JSON.stringify(answer);
     }})();</script></body>"""
     document, console = opened(text.replace("</body>", asked), folder, *more)
-    assert console == []
+    assert not console, console
     answer = re.search(r'data-answer="([^"]*)"', document)
     assert answer, "the script did not come to its end"
     return json.loads(unescape(answer[1]))

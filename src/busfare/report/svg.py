@@ -322,4 +322,4 @@ def text(x: float, y: float, words: str, kind: str = "", hover: str = "") -> str
 
 def drawn(height: float, parts: Iterable[str]) -> str:
     """The whole picture."""
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}">{"".join(parts)}</svg>'
