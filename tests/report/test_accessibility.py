@@ -22,7 +22,8 @@ from tests.traces import EXAMPLES
 
 CHECKED = """
     const { violations } = await axe.run(document, { resultTypes: ["violations"] });
-    const found = violations.map(({ id, impact, nodes: [first] }) => [impact, id, first.html.slice(0, 200), first.failureSummary]);
+    const told = ({ id, impact, nodes: [first] }) => [impact, id, first.html.slice(0, 200), first.failureSummary];
+    const found = violations.map(told);
     return [matchMedia("(prefers-color-scheme: dark)").matches, found];
 """
 

@@ -207,11 +207,13 @@ def test_the_critical_path_and_a_finding_are_lit_by_their_buttons(tmp_path: Path
         tmp_path,
         """
         const bright = () => line.lit ? line.lit.reduce((sum, one) => sum + one, 0) : null;
-        const button = document.querySelector("[data-do=path]"), show = document.querySelector("[data-shows=pageable-copies]");
+        const button = document.querySelector("[data-do=path]");
+        const show = document.querySelector("[data-shows=pageable-copies]");
         button.click(); const path = [bright(), button.getAttribute("aria-pressed")];
         button.click(); const off = [bright(), button.getAttribute("aria-pressed")];
         show.click(); line.draw();
-        return { path, off, hidden: show.hidden, finding: bright(), said: said(), focused: document.activeElement === canvas };
+        const focused = document.activeElement === canvas;
+        return { path, off, hidden: show.hidden, finding: bright(), said: said(), focused };
         """,
     )
     assert lit["path"][0] > 48 and lit["path"][1] == "true"
