@@ -42,9 +42,9 @@ NEARER = """<script>(async () => {
   document.querySelector("[data-do=path]").click();
   const calls = line.rows.find(({ group }) => group === "calls");
   for (let i = calls.from; line.selected < 0 && i < calls.to; i++)
-    if (line.items.start[i] > 0.3 * line.whole && line.header.kinds[line.items.kind[i]][0] === "waits") line.select(i);
+    if (line.items.length[i] > 0.01 * line.whole && line.header.kinds[line.items.kind[i]][0] === "waits") line.select(i);
   const [start, end] = [line.items.start[line.selected], line.end[line.selected]];
-  line.show(start - 0.02 * line.whole, end + 0.02 * line.whole);
+  line.show(start - 0.08 * line.whole, end + 0.04 * line.whole);
   for (const other of document.querySelectorAll("body > :not(#timeline)")) other.remove();
 })();</script></body>"""
 

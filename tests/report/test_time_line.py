@@ -127,7 +127,8 @@ def test_more_than_a_page_holds_is_merged_and_says_so(monkeypatch: pytest.Monkey
     rows = [copy(n * 3, n * 3 + 1 + n % 2, 4096) for n in range(20_000)]
     drawn = time_line(trace(*rows))
     header, columns = unpacked(drawn)
-    assert header["count"] <= packing.MERGED_BARS
+    assert header["count"] <= packing.MERGED_BARS + 1
+    assert any("10 in one bar, busy 52 %" in name for name in header["names"])
     assert sum(columns["bytes"]) == 20_000 * 4096
     assert "Of 20,000 operations and calls" in drawn.markup()
 

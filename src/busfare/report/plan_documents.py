@@ -11,7 +11,7 @@ from busfare.plan.machine import Basis
 from busfare.plan.offload.kv import Layout
 from busfare.plan.sweep import Sweep
 from busfare.report.blocks import change, predicted_lines, ranges, ranking_bars
-from busfare.report.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
+from busfare.report.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
 from busfare.report.kv import KvByBlock, PlanKvResult
 from busfare.report.offload import PlanOffloadResult
 from busfare.report.plans import Answer, PlanResult
@@ -37,7 +37,14 @@ def plan_document(result: PlanResult) -> Document:
     )
     axis = "predicted time; dotted: full overlap"
     bars = ranking_bars({r.strategy: r for r in result.ranking}, axis, bounds.full_overlap)
+    tiles = [
+        (time(best.predicted_seconds), f"best, predicted: {best.strategy}"),
+        (time(bounds.full_overlap), "if all overlapped, predicted"),
+        (time(bounds.no_overlap), "if nothing did, predicted"),
+        (time(bounds.mapped), "mapped, predicted"),
+    ]
     blocks: list[Block] = [
+        Tiles(tiles),
         *map(Text, result.words),
         table(
             result.ranking,

@@ -19,7 +19,7 @@ from busfare.report.svg import COLOUR, escaped
 from busfare.trace.tables import Schema
 
 #: More than that is drawn as merged bars, of this many in each row.
-MOST_ITEMS, MERGED_BARS = 2_000_000, 2_000
+MOST_ITEMS, MERGED_BARS = 4_000_000, 2_000
 LONGEST_NAME, MOST_JOINTS = 300, 20_000
 NS = 1e-9
 #: What is drawn: `kind` is a place in COLOUR. `id` is what `cause` (of an operation the call that launched it, of a call
@@ -166,23 +166,20 @@ def _planes(values: NDArray[np.int64]) -> tuple[int, bytes]:
 
 def _merged(rows: Sequence[Row]) -> tuple[list[Row], str]:
     """Rows of merged bars, and the sentence that says so."""
-    spans = [(row.items["start_ns"].min(), row.items["end_ns"].max()) for row in rows]
-    resolution = (max(end for _, end in spans) - min(start for start, _ in spans)) // MERGED_BARS  # type: ignore
+    every = pl.concat([row.items.select("start_ns", "end_ns") for row in rows])
+    first, last = int(every["start_ns"].min()), int(every["end_ns"].max())  # type: ignore[arg-type]
     start, end = pl.col("start_ns"), pl.col("end_ns")
-    apart = (start - end.cum_max().shift() > resolution).fill_null(False)
-    longest = pl.col("name").cast(pl.String).fill_null("").get((end - start).arg_max())
+    length = end - start
+    longest = pl.col("name").cast(pl.String).fill_null("").get(length.arg_max())
+    busy = (100 * length.sum() / (end.max() - start.min()).clip(1)).clip(0, 100).round(0).cast(pl.Int64)
     made = []
     for row in rows:
-        bars = (
-            row.items.sort("start_ns")
-            .group_by(bar=apart.cum_sum(), maintain_order=True)
-            .agg(
-                start.first(),
-                end.max(),
-                pl.col("kind").first(),
-                pl.col("bytes").sum(),
-                name=pl.format("{} in one bar, the longest: {}", pl.len(), longest),
-            )
+        bars = row.items.group_by(bar=(start - first) // max(1, (last - first) // MERGED_BARS)).agg(
+            start.min(),
+            end.max(),
+            pl.col("kind").get(length.arg_max()),
+            pl.col("bytes").sum(),
+            name=pl.format("{} in one bar, busy {} %; the longest: {}", pl.len(), busy, longest),
         )
         made.append(Row(row.label, row.group, items_of(bars), row.predicted))
     many = count(sum(row.items.height for row in rows))
