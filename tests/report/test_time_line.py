@@ -47,6 +47,9 @@ def unpacked(drawn: TimeLine) -> tuple[dict[str, Any], dict[str, list[int]]]:
     return header, columns
 
 
+HOSTILE = "<img src=x onerror=document.title='broken-in'></script>"
+
+
 def drawn_of(recorded: Trace) -> TimeLine:
     _, own, touches = examine(recorded, H100)
     return time_line(recorded, own, touches)
@@ -56,7 +59,7 @@ def launched() -> Trace:
     """Two launches, a copy that its call waits for, and a wait for the device."""
     return run(
         made(kernel(12, 40, "first"), 0, 5),
-        made(kernel(45, 60, "second", stream=8), 6, 8),
+        made(kernel(45, 60, HOSTILE, stream=8), 6, 8),
         made(copy(62, 90, 1 << 20), 10, 95, "cudaMemcpy", "operation"),
         call(96, 97, "cudaDeviceSynchronize", "device"),
     )
@@ -191,7 +194,9 @@ def test_what_is_pointed_at_and_clicked_is_told_with_what_it_waited_for(tmp_path
         const clicked = said();
         pointer("pointerdown", row("host calls").from + 2); pointer("pointerup", row("host calls").from + 2);
         line.draw();
-        return { hover, clicked, wait: said(), links: line.chosen };
+        const wait = said(), links = line.chosen, hostile = row("kernels").from + 1;
+        pointer("pointermove", hostile); pointer("pointerdown", hostile); pointer("pointerup", hostile);
+        return { hover, clicked, wait, links, hostile: said(), title: document.title, images: document.images.length };
         """,
     )
     for part in ("h2d copy, pinned to device", "28 µs", "1.05 MB, 37.4 GB/s", "GPU 0, stream 7"):
@@ -199,6 +204,8 @@ def test_what_is_pointed_at_and_clicked_is_told_with_what_it_waited_for(tmp_path
     assert "after: cudaMemcpy" in told["clicked"]
     assert "after: h2d copy" in told["wait"] and "then: h2d copy" in told["wait"]
     assert len(told["links"]) == 2
+    assert HOSTILE in told["hostile"]
+    assert told["title"].startswith("busfare") and told["images"] == 0
 
 
 @pytest.mark.browser

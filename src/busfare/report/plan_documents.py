@@ -41,7 +41,7 @@ def plan_document(result: PlanResult) -> Document:
         (time(best.predicted_seconds), f"best, predicted: {best.strategy}"),
         (time(bounds.full_overlap), "if all overlapped, predicted"),
         (time(bounds.no_overlap), "if nothing did, predicted"),
-        (time(bounds.mapped), "mapped, predicted"),
+        (time(bounds.mapped), "mapped, at best, predicted"),
     ]
     blocks: list[Block] = [
         Tiles(tiles),

@@ -247,10 +247,12 @@ class TimeLine {
       else {
         flush();
         [kind, shade, from, to] = [drawn, shown, a, b];
+        // The next one begins where it ends, maybe in the same pixel.
+        if (right - left >= 1) n++;
         if (b - a > 40 && alpha === 1) {
           flush();
           kind = -1;
-          this.drawName(lane.own[n], Math.max(a, this.left), b, y, row.predicted);
+          this.drawName(lane.own[n - 1], Math.max(a, this.left), b, y, row.predicted);
         }
       }
       x = Math.max(x + 1, Math.floor(b));

@@ -177,6 +177,10 @@ class TimeLineInput extends TimeLine {
 }
 
 const drawn = [...document.querySelectorAll(".time-line")].map(async (element) => {
+  if (!window.DecompressionStream) {
+    element.querySelector(".selected").textContent = "This browser cannot unpack the time line: it knows no DecompressionStream.";
+    return;
+  }
   const packed = element.querySelector("script");
   const line = new TimeLineInput(element, await unpack(packed.textContent));
   packed.remove();

@@ -89,7 +89,7 @@ def _rows(
         ).filter(pl.col("end_ns") > pl.col("start_ns"))
     work = _operations(operations, marks[0][:count])
     asked = _calls(calls, marks[1][: calls.height])
-    both = pl.concat([work, asked]).with_columns(
+    both = pl.concat([work, asked], how="diagonal").with_columns(
         id=pl.int_range(pl.len()) + first_id, cause=pl.Series(cause), after=pl.Series(after)
     )
     if path.height:
@@ -107,7 +107,7 @@ def _rows(
         )
         for (number, sub), part in sorted(parts_of.items()):
             if group == "calls":
-                label = f"thread {part['thread'][0]}" if len(kept) > 1 else "host calls"
+                label = part["thread"][0] if len(kept) > 1 else "host calls"
             else:
                 label = (f"GPU {number} " if len(kept) > 1 else "") + KINDS[int(sub)]
             made.append(Row(prefix + label, group, items_of(part), bool(first_id)))
@@ -151,40 +151,25 @@ def _operations(operations: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFr
         group=pl.lit("work"),
         number=pl.col("device").fill_null(-1).cast(pl.Int64),
         sub=work.fill_null(KINDS.index("other copies")),
-        thread=pl.lit(None, pl.Int64),
+        thread=pl.lit(None, pl.Categorical),
     )
 
 
 def _calls(calls: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFrame:
     waits = pl.col("waits_for").cast(pl.String).fill_null("none") != "none"
-    return (
-        calls.with_columns(marks=pl.Series(marks))
-        .select(
-            "start_ns",
-            "end_ns",
-            "name",
-            "marks",
-            "thread",
-            bytes=pl.lit(None, pl.Int64),
-            stream=pl.lit(None, pl.Categorical),
-            kind=pl.when(waits).then(KINDS.index("waits")).otherwise(KINDS.index("calls")),
-            group=pl.lit("calls"),
-            number=pl.struct("process", "thread").rank("dense").cast(pl.Int64),
-            sub=pl.lit(0, pl.Int32),
-        )
-        .select(
-            "start_ns",
-            "end_ns",
-            "bytes",
-            "marks",
-            "kind",
-            "name",
-            "stream",
-            "group",
-            "number",
-            "sub",
-            "thread",
-        )
+    thread = pl.format("thread {}", pl.col("thread").fill_null(-1))
+    if calls["process"].n_unique() > 1:
+        thread = pl.format("process {}, {}", pl.col("process").fill_null(-1), thread)
+    return calls.with_columns(marks=pl.Series(marks)).select(
+        "start_ns",
+        "end_ns",
+        "marks",
+        "name",
+        kind=pl.when(waits).then(KINDS.index("waits")).otherwise(KINDS.index("calls")),
+        group=pl.lit("calls"),
+        number=pl.struct("process", "thread").rank("dense").cast(pl.Int64),
+        sub=pl.lit(0, pl.Int32),
+        thread=thread.cast(pl.Categorical),
     )
 
 
