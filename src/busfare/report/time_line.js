@@ -99,6 +99,7 @@ class TimeLine {
 
   // Only what `wanted` says of an item stays bright; null: everything does.
   light(wanted) {
+    this.element.querySelector("[data-do=path]")?.setAttribute("aria-pressed", false);
     this.lit = wanted && new Uint8Array(this.header.count);
     for (let i = 0; wanted && i < this.header.count; i++) this.lit[i] = wanted(i) ? 1 : 0;
     for (const row of this.rows)

@@ -79,7 +79,7 @@ class TimeLine:
         labels = ", ".join(dict.fromkeys(row.label for row in rows))
         path = any(row.group == "path" for row in rows)
         buttons = "".join(
-            f'<button type="button" data-do="{do}">{words}</button>'
+            f'<button type="button" data-do="{do}"{" aria-pressed=false" * (do == "path")}>{words}</button>'
             for do, words in BUTTONS.items()
             if path or do != "path"
         )

@@ -83,14 +83,11 @@ class TimeLineInput extends TimeLine {
       whole: () => {
         this.select(-1);
         this.light(null);
-        tools.querySelector("[data-do=path]")?.setAttribute("aria-pressed", false);
         this.show(0, this.whole);
       },
     };
     for (const button of tools.children) {
-      const act = doing[button.dataset.do] || (() => this.path(button));
-      if (!doing[button.dataset.do]) button.setAttribute("aria-pressed", false);
-      button.addEventListener("click", act);
+      button.addEventListener("click", doing[button.dataset.do] || (() => this.path(button)));
     }
     tools.hidden = false;
     const keys = {

@@ -64,7 +64,7 @@ def _rows(
     """Rows of one run, and what is left out of them. `run`: as it replays, and for its operations and calls their rows in
     the trace.
     """
-    operations, calls = trace.operations, trace.calls
+    operations, calls, predicted = trace.operations, trace.calls, prefix.startswith("predicted")
     count = operations.height
     cause = np.concatenate([first_pairs(calls, operations), np.full(calls.height, -1)]).astype(np.int64)
     cause[:count][cause[:count] >= 0] += count + first_id
@@ -94,7 +94,7 @@ def _rows(
     )
     if path.height:
         path = path.with_columns(name=both["name"].gather(path["row"]))
-    made = [Row(f"{prefix}critical path", "path", items_of(path), bool(first_id))] if path.height else []
+    made = [Row(f"{prefix}critical path", "path", items_of(path), predicted)] if path.height else []
     left_out = []
     for group, most, what in (("calls", MOST_THREADS, "thread"), ("work", MOST_GPUS, "GPU")):
         own = both.filter(pl.col("group") == group, pl.col("end_ns") >= pl.col("start_ns"))
@@ -109,8 +109,8 @@ def _rows(
             if group == "calls":
                 label = part["thread"][0] if len(kept) > 1 else "host calls"
             else:
-                label = (f"GPU {number} " if len(kept) > 1 else "") + KINDS[int(sub)]
-            made.append(Row(prefix + label, group, items_of(part), bool(first_id)))
+                label = (f"GPU {number if number >= 0 else '?'} " if len(kept) > 1 else "") + KINDS[int(sub)]
+            made.append(Row(prefix + label, group, items_of(part), predicted))
     return made, left_out
 
 
@@ -133,9 +133,8 @@ def _operations(operations: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFr
     moved = pl.format("{} {}, {} to {}", direction.fill_null(""), pl.col("kind").cast(pl.String), *memory)
     several = operations["process"].n_unique() > 1
     of = pl.format(", process {}", "process") if several else pl.lit("")
-    stream = pl.concat_str(
-        pl.format("GPU {}, stream {}", pl.col("device").fill_null(-1), pl.col("stream").fill_null(-1)), of
-    )
+    place = (pl.col(name).cast(pl.String).fill_null("?") for name in ("device", "stream"))
+    stream = pl.concat_str(pl.format("GPU {}, stream {}", *place), of)
     kinds = of_codes(kind_codes(operations), pl.Series(dtype=CLASSES))
     return operations.with_columns(kind=kinds, marks=pl.Series(marks)).select(
         "start_ns",
