@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import several, time
 from busfare.project.results import (
@@ -32,8 +33,10 @@ from busfare.report.document import (
 from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import path_name
 from busfare.report.svg import COLOUR, Bars, BarSeries
-from busfare.report.time_line import TimeLine
 from busfare.report.what_ifs import Outcome, RankOutcome, WhatIf
+
+if TYPE_CHECKING:
+    from busfare.report.time_line import TimeLine
 
 __all__ = [
     "comparison_document",

@@ -187,16 +187,6 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     bare = ["--unrecorded", f"{unrecorded_seconds:g}s"] if cost else []
     together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
-    found = findings()
-    nothing = np.zeros(0, np.int64)
-    touches = {
-        one.id: (
-            nothing if one.touches is None else one.touches.rows,
-            nothing if one.calls is None else one.calls,
-        )
-        for one in found
-        if one.touches is not None or one.calls is not None
-    }
     report = Report(
         trace=_traced(trace),
         node=RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
@@ -211,10 +201,21 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
         recording_cost=cost,
         critical_path=path,
-        findings=[ranged(finding, run_seconds, node, bare) for finding in found],
+        findings=[],  # which are looked for beside all this
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
+    found = findings()
+    nothing = np.zeros(0, np.int64)
+    touches = {
+        one.id: (
+            nothing if one.touches is None else one.touches.rows,
+            nothing if one.calls is None else one.calls,
+        )
+        for one in found
+        if one.touches is not None or one.calls is not None
+    }
+    report.findings = [ranged(finding, run_seconds, node, bare) for finding in found]
     return Examined(report, as_recorded, touches)
 
 

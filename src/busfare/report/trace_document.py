@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, several, size, time
 from busfare.report.blocks import (
@@ -31,9 +32,11 @@ from busfare.report.document import (
 )
 from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
-from busfare.report.time_line import TimeLine
 from busfare.results import RangedFinding
 from busfare.trace.totals import Gap
+
+if TYPE_CHECKING:
+    from busfare.report.time_line import TimeLine
 
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
