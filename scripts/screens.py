@@ -68,9 +68,9 @@ def main() -> int:
     pages = {
         "report-light": (page(report), 1000, 1000, False),
         "report-dark": (page(report), 1000, 800, True),
-        "report-phone": (page(report), 390, 1250, False),
+        "report-phone": (page(report), 390, 1230, False),
         "time-line": (page(report).replace("</body>", NEARER), 1000, 420, False),
-        "what-if": (page(_what_if(copied)), 1000, 1150, False),
+        "what-if": (page(_what_if(copied)), 1000, 1360, False),
         "plan": (page(plan_document(plan)), 1000, 900, True),
     }
     for name, (text, wide, high, dark) in pages.items():

@@ -204,7 +204,8 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     ]
     if result.rests_on:
         blocks.append(Items(result.rests_on, "Holds if"))
-    paths = {"recorded": base.critical_path, "predicted": result.critical_path}
+    before = "replayed without the recorder's cost" if cost else "recorded"
+    paths = {before: base.critical_path, "predicted": result.critical_path}
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Time line, recorded and with all changes"))

@@ -58,7 +58,11 @@ def report_document(
     blocks.append(_tiles(result))
     if result.critical_path:
         where = Shares(
-            {"without its recorder" if result.recording_cost else "recorded": result.critical_path}
+            {
+                "replayed without the recorder's cost"
+                if result.recording_cost
+                else "recorded": result.critical_path
+            }
         )
         blocks.append(Figure("path", where, "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
