@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.hpp' -o -
 # A worker a core; each takes whole files of tests, so that what a file builds is built once.
 WORKERS := -n auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo docs test check test-python test-hybrid test-pairs test-sanitized conformance bench validate clean
+.PHONY: install demo docs test check test-python test-hybrid test-pairs test-sanitized conformance bench validate screens clean
 .DEFAULT_GOAL := install
 
 $(BIN)/python:
@@ -77,6 +77,10 @@ bench: $(VENV)/installed-test
 
 validate: $(VENV)/installed
 	$(BIN)/python -m validation
+
+# The pictures of docs/screens.
+screens: $(VENV)/installed $(VENV)/system
+	$(BIN)/python scripts/screens.py
 
 clean:
 	rm -rf $(VENV) build out

@@ -96,7 +96,7 @@ def _drawn(found: dict[int, Times]) -> str:
             start, slope, _ = fitted([*part], [value_of(times) for times in part.values()])
             ends = np.geomspace(min(part), ARGUED if min(part) > REPLAYED_ROWS else REPLAYED_ROWS, 20)
             lines.append(Line(f"fitted, {group}", colour, [*ends], [*(start + slope * ends)], predicted=True))
-    picture = Lines(lines, "rows of the trace", "", y_unit="", marks=[REPLAYED_ROWS]).svg()
+    picture = Lines(lines, "rows of the trace", "", y_unit="", marks=[REPLAYED_ROWS]).markup()
     style = files("busfare.report").joinpath("page.css").read_text(encoding="utf-8")
     return picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
         ">", f"><style>{style}</style>", 1

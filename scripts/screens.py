@@ -1,45 +1,120 @@
-"""The picture of README and docs: a report as a terminal of 80 columns shows it. Usage: scripts/screens.py"""
+"""Makes the pictures of docs/screens anew: the terminal at 80 and 120 columns, and the page light, dark and on a phone.
+
+    make screens
+
+Needs Chromium. The traces are those that come with busfare.
+"""
 
 from __future__ import annotations
 
-import io
 import re
-from contextlib import chdir
-from importlib import resources
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
-from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 from busfare.node import load_node
-from busfare.report.summary import summarise
+from busfare.report.document import Document
+from busfare.report.html import page
+from busfare.report.plan_documents import plan_document
+from busfare.report.plans import answer_plan
+from busfare.report.prediction_documents import what_if_document
+from busfare.report.summary import examine
 from busfare.report.terminal import render
+from busfare.report.time_line_rows import time_line
 from busfare.report.trace_document import report_document
-from busfare.trace import read
+from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.timeline import timeline
+from busfare.timeline.changes import Setting, changes_of
+from busfare.trace import Trace, read
 
-SCREENS = Path(__file__).parents[1] / "docs" / "screens"
-EXAMPLE, NODE, WIDTH = "smooth-out-of-core-h100.json.gz", "h100-sxm", 80
+OUT = Path("docs/screens")
+EXAMPLES = Path("src/busfare/examples")
+LINES = 48
+#: What is done in the page before its picture is taken: a part of the run, its critical path, and a wait that is clicked.
+NEARER = """<script>(async () => {
+  while (!document.body.dataset.drawn) await new Promise((done) => setTimeout(done, 20));
+  const line = document.querySelector(".time-line").timeLine;
+  document.querySelector("[data-do=path]").click();
+  const calls = line.rows.find(({ group }) => group === "calls");
+  for (let i = calls.from; line.selected < 0 && i < calls.to; i++)
+    if (line.items.length[i] > 0.01 * line.whole && line.header.kinds[line.items.kind[i]][0] === "waits") line.select(i);
+  const [start, end] = [line.items.start[line.selected], line.end[line.selected]];
+  line.show(start - 0.08 * line.whole, end + 0.04 * line.whole);
+  for (const other of document.querySelectorAll("body > :not(#timeline)")) other.remove();
+})();</script></body>"""
 
 
-def main() -> None:
-    with resources.as_file(resources.files("busfare.examples")) as folder, chdir(folder):
-        result = summarise(read(EXAMPLE), load_node(NODE))
-    console = Console(record=True, width=WIDTH, file=io.StringIO())
-    console.print(Text(f"$ busfare report {EXAMPLE}", style="green"))
-    lines = list(render(report_document(result), WIDTH))
-    first, advice = (
-        next(i for i, (text, _) in enumerate(lines) if text.startswith(w))
-        for w in ("Transfers by size", "What to do")
+def main() -> int:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        print("Chromium is missing: apt-get install chromium", file=sys.stderr)
+        return 2
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    node = load_node("h100-sxm")
+    trained, copied = (
+        read(EXAMPLES / f"{name}-h100.json.gz") for name in ("train-images", "smooth-out-of-core")
     )
-    for text, style in [*lines[:first], ("…", "dim"), ("", ""), *lines[advice:]]:
-        console.print(Text(text, style=style), no_wrap=True, crop=False)
-    picture = console.export_svg(title="busfare", theme=DIMMED_MONOKAI, unique_id="busfare")
-    # The viewer's own fonts: a picture fetches nothing.
-    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
-    SCREENS.mkdir(exist_ok=True)
-    (SCREENS / f"terminal-{WIDTH}.svg").write_text(picture, "utf-8")
+    result, run, touches = examine(trained, node)
+    report = report_document(result, time_line(trained, run, touches))
+    for columns in (80, 120):
+        (OUT / f"report-{columns}.svg").write_text(_terminal(report, columns), encoding="utf-8")
+    plan = answer_plan({"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "flops": "12G", "node": "h100-sxm"})
+    pages = {
+        "report-light": (page(report), 1000, 1000, False),
+        "report-dark": (page(report), 1000, 800, True),
+        "report-phone": (page(report), 390, 1230, False),
+        "time-line": (page(report).replace("</body>", NEARER), 1000, 420, False),
+        "what-if": (page(_what_if(copied)), 1000, 1360, False),
+        "plan": (page(plan_document(plan)), 1000, 900, True),
+    }
+    for name, (text, wide, high, dark) in pages.items():
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "page.html"
+            file.write_text(text, encoding="utf-8")
+            flags = [
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--virtual-time-budget=8000",
+            ]
+            flags += [f"--user-data-dir={folder}/profile", f"--window-size={wide},{high}"]
+            flags += ["--force-dark-mode"] if dark else []
+            picture = (OUT / f"{name}.png").absolute()
+            subprocess.run(
+                [chromium, *flags, f"--screenshot={picture}", file.as_uri()], check=True, capture_output=True
+            )
+    for picture in sorted(OUT.iterdir()):
+        print(f"{picture}: {picture.stat().st_size / 1e3:.0f} kB")
+    return 0
+
+
+def _terminal(document: Document, columns: int) -> str:
+    """The first lines of a document in a terminal as SVG, which asks for no font from elsewhere."""
+    with Path("/dev/null").open("w") as nowhere:
+        console = Console(
+            record=True, width=columns, file=nowhere, markup=False, emoji=False, highlight=False
+        )
+        for line, style in list(render(document, columns))[:LINES]:
+            console.print(Text(line, style=style), no_wrap=True)
+        return re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="busfare report"), flags=re.DOTALL)
+
+
+def _what_if(recorded: Trace) -> Document:
+    setting = Setting(load_node("h100-sxm"))
+    asked = changes_of({"pin": "", "streams": 3}, setting.recorded_on)
+    result, played = answer_what_if(recorded, asked, setting, guessed=False)
+    after = predicted_trace(played), played.timeline
+    return what_if_document(
+        result, time_line(recorded, timeline(recorded, setting.recorded_on), predicted=after)
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

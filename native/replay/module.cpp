@@ -168,6 +168,8 @@ nb::dict play(nb::dict columns, bool with_path) {
     out["operation_end"] = column(std::move(p.operation_end));
     out["makespan"] = p.makespan;
     if (with_path) {
+        out["call_bound_by"] = column(std::move(p.return_bound_by));
+        out["operation_bound_by"] = column(std::move(p.operation_bound_by));
         std::vector<std::uint8_t> step;
         std::vector<Index> row;
         std::vector<Time> start, end;

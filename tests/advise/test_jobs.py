@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from busfare.cli import app
 from busfare.job.matching import MEMBERS
 from busfare.job.timeline import _relieved, job_timeline
-from busfare.report.lanes import lanes_of_job
+from busfare.report.time_line_rows import job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
 from tests.job.kineto_job import write_ranks
@@ -67,15 +67,12 @@ def test_a_send_that_its_receiver_does_not_hold_up_waits_for_room() -> None:
 def test_the_page_joins_the_ranks_where_they_meet(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
     paths = sorted(tmp_path.iterdir())
-    drawn = lanes_of_job(job_timeline([read(path) for path in paths], None, paths))
-    lanes = {lane.label: lane for lane in drawn.lanes}
-    waits = {
-        rank: sum(lanes[f"rank {rank} waits"].lengths) for rank in (0, 1) if f"rank {rank} waits" in lanes
-    }
-    assert waits == {0: pytest.approx(4 * 500e-6, rel=0.01)}
-    assert sum(lanes["rank 1 transfers"].lengths) == pytest.approx(4 * 100e-6, rel=0.01)
+    drawn = job_time_line(job_timeline([read(path) for path in paths], None, paths))
+    seconds = {row.label: (row.items["end_ns"] - row.items["start_ns"]).sum() * 1e-9 for row in drawn.rows}
+    waits = {label: spent for label, spent in seconds.items() if label.endswith("waits")}
+    assert waits == {"rank 0 waits": pytest.approx(4 * 500e-6, rel=0.01)}
+    assert seconds["rank 1 transfers"] == pytest.approx(4 * 100e-6, rel=0.01)
     # As the last rank comes: behind the launch and 1500 µs of its own.
     assert len(drawn.joints) == 4
     first, last = drawn.joints[0][1:]
-    assert (drawn.lanes[first].label, drawn.lanes[last].label) == ("rank 0 kernels", "rank 1 transfers")
-    assert drawn.svg().count("joint") == 1
+    assert (drawn.rows[first].label, drawn.rows[last].label) == ("rank 0 kernels", "rank 1 transfers")

@@ -15,12 +15,13 @@ from busfare.node import load_node
 from busfare.project import project, projected
 from busfare.report.export import perfetto, perfetto_beside
 from busfare.report.html import page
-from busfare.report.lanes import lanes_of
 from busfare.report.prediction_documents import projection_document, what_if_document
-from busfare.report.summary import summarise
+from busfare.report.summary import examine
 from busfare.report.terminal import show
+from busfare.report.time_line_rows import time_line
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import tables
 from busfare.trace.lanes import is_transfer
@@ -93,7 +94,7 @@ def test_a_report_comes_out_of_anything(
         recorded.operations["end_ns"] < recorded.operations["start_ns"]
     ).is_empty()
 
-    result = summarise(recorded)
+    result, run, touches = examine(recorded)
     plain = as_json(result)
     assert plain["transfers"]["count"] == sum(row["count"] for row in plain["by_path"])
     assert 0 <= plain["transfers"]["exposed_seconds"] <= plain["makespan_seconds"] * (1 + 1e-12)
@@ -101,7 +102,7 @@ def test_a_report_comes_out_of_anything(
     assert 0 <= plain["transfers"]["share_of_gpu_time"] <= 1
     for finding in plain["findings"]:
         assert finding["predicted_gain_seconds"] is None or finding["predicted_gain_seconds"] >= 0
-    document = report_document(result, lanes_of(recorded))
+    document = report_document(result, time_line(recorded, run, touches))
     show(document)
     assert "whole run" in capsys.readouterr().out
     assert page(document).endswith("</html>")
@@ -159,7 +160,8 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     )
     assert len(plain["changes"]) == 13
     after = predicted_trace(played)
-    document = what_if_document(result, lanes_of(recorded), lanes_of(after, predicted=True))
+    drawn = time_line(recorded, timeline(recorded, home), predicted=(after, played.timeline))
+    document = what_if_document(result, drawn)
     show(document)
     assert "nan" not in capsys.readouterr().out
     assert page(document).endswith("</html>")

@@ -24,12 +24,12 @@ from busfare.report.diff import Diff
 from busfare.report.document import Document
 from busfare.report.html import page
 from busfare.report.job_document import job_document
-from busfare.report.lanes import lanes_of
 from busfare.report.nodes import Nodes, Prices
 from busfare.report.plans import PlanResult
 from busfare.report.prediction_documents import comparison_document, projection_document
-from busfare.report.summary import Report, summarise
+from busfare.report.summary import Report, examine, summarise
 from busfare.report.terminal import render
+from busfare.report.time_line_rows import time_line
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import WhatIf
 from busfare.trace import Omission, Trace, read
@@ -49,7 +49,8 @@ def shown(document: Document) -> str:
 
 
 def reported(recorded: Trace, *more: Any) -> Document:
-    return report_document(summarise(recorded, *more), lanes_of(recorded))
+    report, run, touches = examine(recorded, *more)
+    return report_document(report, time_line(recorded, run, touches))
 
 
 def test_paths_and_sizes_add_up_to_the_total() -> None:

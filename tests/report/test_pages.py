@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,44 +18,28 @@ from busfare.report.bench_documents import methods_document, strategies_document
 from busfare.report.document import Document, Table, words
 from busfare.report.html import page
 from busfare.report.job_document import job_document
-from busfare.report.lanes import BARS_A_LANE, lanes_of
 from busfare.report.plan_documents import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document, what_if_document
 from busfare.report.probe_document import probe_document
-from busfare.report.summary import summarise
+from busfare.report.summary import examine
 from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines
 from busfare.report.terminal import render
+from busfare.report.time_line_rows import time_line
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import kernel_times
 from busfare.timeline.changes.holding import pin
 from busfare.trace import Trace, read
+from tests.chromium import opened
 from tests.job.build_job import Noted, write_job, write_rank
 from tests.traces import EXAMPLES, copy, kernel, trace
 from validation.stored import probe_raw, unpacked
 
 HOSTILE = "<img src=x onerror=document.title='broken-in'></script><script>document.title='broken-in'</script>"
 H100 = load_node("h100-sxm")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=10000",
-]
-
-
-def opened(text: str, folder: Path, *more: str) -> tuple[str, list[str]]:
-    """The document of a page after its scripts have run, and what they wrote to the console."""
-    file = folder / "page.html"
-    file.write_text(text, encoding="utf-8")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert chromium, "Chromium is missing: apt-get install chromium"
-    command = [chromium, *FLAGS, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
 
 
 def hostile_trace() -> Trace:
@@ -65,7 +47,8 @@ def hostile_trace() -> Trace:
 
 
 def reported(recorded: Trace) -> Document:
-    return report_document(summarise(recorded, H100), lanes_of(recorded))
+    report, run, touches = examine(recorded, H100)
+    return report_document(report, time_line(recorded, run, touches))
 
 
 def job(folder: Path) -> Document:
@@ -88,8 +71,8 @@ def changed(_: Path) -> Document:
     result, played = answer_what_if(
         recorded, [pin(), kernel_times(0.5, HOSTILE)], Setting(H100), guessed=False
     )
-    predicted = predicted_trace(played)
-    return what_if_document(result, lanes_of(recorded), lanes_of(predicted, predicted=True))
+    after = predicted_trace(played), played.timeline
+    return what_if_document(result, time_line(recorded, timeline(recorded, H100), predicted=after))
 
 
 def on_another_node(_: Path) -> Document:
@@ -118,11 +101,15 @@ def methods(_: Path) -> Document:
 
 #: Each page, the figures that are on it, and flags of the browser.
 PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
-    (lambda _: reported(read(EXAMPLES / "train-images-h100.json.gz")), {"timeline"}, ("--force-dark-mode",)),
+    (
+        lambda _: reported(read(EXAMPLES / "train-images-h100.json.gz")),
+        {"path", "timeline"},
+        ("--force-dark-mode",),
+    ),
     (lambda _: reported(hostile_trace()), {"timeline"}, ()),
     (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds", "links"}, ()),
     (planned, {"ranking", "sweep", "roofline"}, ()),
-    (changed, {"gains", "recorded", "predicted"}, ()),
+    (changed, {"gains", "path", "timeline"}, ()),
     (on_another_node, {"projection"}, ()),
     (probe, {"bandwidth", "latency", "residuals"}, ()),
     (strategies, {"cell0", "sweep0"}, ()),
@@ -140,36 +127,29 @@ def test_a_page_is_drawn_without_a_complaint_and_keeps_text_text(
     assert "default-src 'none'" in text and 'src="http' not in text and "<link" not in text
     document, console = opened(text, tmp_path, *flags)
     assert console == []
-    assert 'data-drawn="yes"' in document
     assert "<img" not in document and "<title>broken-in" not in document
-    drawn = set(re.findall(r'<figure id="([^"]+)"><div class="scroll"><svg', document))
+    drawn = set(
+        re.findall(r'<figure id="([^"]+)"><div class="(?:scroll"[^>]*><svg|shares"|time-line")', document)
+    )
     assert figures <= drawn
-
-
-def test_a_time_line_of_many_operations_stays_small() -> None:
-    rows = [copy(n * 3, n * 3 + 1 + n % 2, 4096) for n in range(40_000)]
-    (lane,) = lanes_of(trace(*rows)).lanes
-    assert len(lane.starts) <= BARS_A_LANE
-    assert sum(lane.lengths) > 0.9 * 0.12
-    many = re.search(r"([\d,]+) operations, busy \d+%", lane.hovers[0])
-    assert many and int(many[1].replace(",", "")) > 10
+    assert ('data-drawn="yes"' in document) == ("timeline" in figures)
 
 
 def test_predicted_bars_are_hatched_with_their_ranges_and_recorded_ones_solid() -> None:
     bars = [Bar(1.0, "1 s"), Bar(2.0, "2 s (1–3)", 1.0, 3.0, predicted=True)]
-    drawn = Bars(["recorded", "predicted"], [BarSeries("run", "#000000", bars)], "time").svg()
+    drawn = Bars(["recorded", "predicted"], [BarSeries("run", "#000000", bars)], "time").markup()
     plot = drawn.partition('class="end">recorded')[2]
     assert (plot.count("url(#hatch)"), plot.count('class="whisker"')) == (1, 1)
     lines = [
         Line(n, "#000000", [1, 10], [1, 2], predicted=n == "predicted") for n in ("measured", "predicted")
     ]
-    assert Lines(lines, "x", "y").svg().count("stroke-dasharray") == 2  # the line and its legend
+    assert Lines(lines, "x", "y").markup().count("stroke-dasharray") == 2  # the line and its legend
 
 
 def test_what_cannot_stand_on_an_axis_is_left_out() -> None:
     lines = [Line("some", "#000000", [0, 1, 2, 3], [1.0, None, float("nan"), 5.0])]
-    assert Lines(lines, "x", "y").svg().count("<circle") == 1
-    assert "no figures to draw" in Lines([Line("none", "#000000", [], [])], "x", "y").svg()
+    assert Lines(lines, "x", "y").markup().count("<circle") == 1
+    assert "no figures to draw" in Lines([Line("none", "#000000", [], [])], "x", "y").markup()
 
 
 def test_a_page_has_all_rows_of_a_table_that_a_terminal_shows_in_part() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["between", "count", "rate", "several", "size", "time"]
+__all__ = ["between", "count", "flops", "rate", "several", "size", "time"]
 
 
 def size(bytes_: float) -> str:
@@ -37,6 +37,11 @@ def between(seconds: float, low: float | None, high: float | None) -> str:
 def rate(bytes_per_second: float | None) -> str:
     """Bytes per second with a unit; '–' if unknown."""
     return "–" if bytes_per_second is None else size(bytes_per_second) + "/s"
+
+
+def flops(per_second: float) -> str:
+    """Floating-point operations per second: '47.9 TFLOP/s'."""
+    return size(per_second).removesuffix("B") + "FLOP/s"
 
 
 def count(number: int) -> str:

@@ -172,7 +172,8 @@ class Finding(msgspec.Struct, frozen=True):
     conditions of the replay, `what_if` the options with which `busfare what-if` shows it. `gain_with_loop_seconds`: where
     the host's loop around the calls goes as well. `overlaps_with`: ids of the other findings that touch some of the
     same operations; but where the gain is counted on top of another finding's, that is `on_top_of`, for these two do add
-    up. `touches` (not in JSON) are the operations that the change is about.
+    up. `touches` and `calls` (not in JSON) are the operations that the change
+    is about, and rows of the calls.
     """
 
     id: str
@@ -187,6 +188,7 @@ class Finding(msgspec.Struct, frozen=True):
     gain_with_loop_seconds: float | None = None
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
+    calls: NDArray[np.uint32] | None = None
     on_top_of: str | None = None
 
 

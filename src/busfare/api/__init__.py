@@ -32,8 +32,8 @@ from busfare.project import project as project_trace
 from busfare.quantities import parse_seconds
 from busfare.report import plan_documents, prediction_documents, what_ifs
 from busfare.report.document import Document
-from busfare.report.lanes import lanes_of
 from busfare.report.progress import reading
+from busfare.report.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import OPTIONS, Setting, changes_of
 from busfare.trace import Trace
@@ -152,7 +152,7 @@ def report(
 
     `unrecorded`: how long the run takes when it is not recorded (seconds); gains are then of that run.
     """
-    from busfare.report.summary import summarise
+    from busfare.report.summary import examine
     from busfare.report.trace_document import report_document
 
     if isinstance(trace, Trace):
@@ -163,9 +163,11 @@ def report(
         if one is None:
             return _report_job(paths, _node(recorded_on))
         run = _run(one)
-    result = summarise(run, _node(recorded_on), unrecorded)
+    result, replayed, touches = examine(run, _node(recorded_on), unrecorded)
     return answer(
-        answers.Report, result, lambda page: report_document(result, lanes_of(run) if page else None)
+        answers.Report,
+        result,
+        lambda page: report_document(result, time_line(run, replayed, touches) if page else None),
     )
 
 
@@ -217,8 +219,11 @@ def what_if(
     result, played = what_ifs.answer_what_if(runs[0], changes_of(asked, here), setting, guessed, bare)
 
     def document(page: bool) -> Document:
-        lanes = [lanes_of(run, predicted=run is not runs[0]) for run in made.runs or ()] if page else []
-        return prediction_documents.what_if_document(result, *lanes)
+        if not page or made.runs is None:
+            return prediction_documents.what_if_document(result)
+        recorded, predicted = made.runs
+        drawn = time_line(recorded, timeline(recorded, here), predicted=(predicted, played.timeline))
+        return prediction_documents.what_if_document(result, drawn)
 
     made = answer(answers.WhatIf, result, document)
     made.played = runs[0], played

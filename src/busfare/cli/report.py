@@ -123,15 +123,18 @@ def _of_trace(
     ahead = ["numpy.ma", "busfare.trace.sound", "busfare.report.summary"]
     import_ahead(*ahead, *([] if json else ["busfare.report.trace_document", "busfare.report.terminal"]))
     read = read_trace(path, sums_above=None if page else REPLAYED_ROWS)
-    from busfare.report.summary import summarise
+    from busfare.report.summary import examine
 
-    result = summarise(read, node, bare)
+    result, run, touches = examine(read, node, bare)
 
     def document() -> Document:
-        from busfare.report.lanes import lanes_of
         from busfare.report.trace_document import report_document
 
-        return report_document(result, lanes_of(read) if page else None)
+        if not page:
+            return report_document(result)
+        from busfare.report.time_line_rows import time_line
+
+        return report_document(result, time_line(read, run, touches))
 
     return result, document
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from busfare.cli.answer import answer, option, read_trace
 from busfare.errors import InputError
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
+
+if TYPE_CHECKING:
+    pass
 
 trace_path = click.argument(
     "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."

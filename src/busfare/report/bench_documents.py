@@ -25,7 +25,7 @@ from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Line
 
 __all__ = ["benched", "kv_document", "methods_document", "strategies_document"]
 
-MEASURED, PREDICTED, OTHERS = (COLOUR[name] for name in ("measured", "predicted", "others"))
+RUN, OTHERS = COLOUR["whole run"], COLOUR["others"]
 BENCHED = (
     "Measured: by events on the GPU (strategies) or the host's clock (methods), the mean of several runs, every result "
     "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
@@ -33,11 +33,11 @@ BENCHED = (
 VIRTUAL = "VIRTUAL: a node is played here; nothing was measured, nothing was checked. "
 #: The parts of a program, from its first line to its last.
 RANGES = {
-    "initialise": COLOUR["others"],
+    "initialise": COLOUR["host between calls"],
     "h2d": COLOUR["h2d"],
     "kernel": COLOUR["kernels"],
     "d2h": COLOUR["d2h"],
-    "sum": COLOUR["other copies"],
+    "sum": COLOUR["calls"],
 }
 
 
@@ -120,7 +120,7 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     predicted = [
         Bar(v.predicted_seconds, due(v), v.low_seconds, v.high_seconds, predicted=True) for v in fastest
     ]
-    series = [BarSeries(seen, MEASURED, measured), BarSeries("predicted", PREDICTED, predicted)]
+    series = [BarSeries(seen, RUN, measured), BarSeries("predicted", RUN, predicted)]
     labels = [v.strategy + (f" ({v.streams})" if v.streams > 1 else "") for v in fastest]
     every = []
     for v in cell.versions:
@@ -143,15 +143,15 @@ def _name(one: Fastest) -> str:
 
 def _against_streams(cell: StrategyCell, seen: str) -> list[Line]:
     lines = []
-    for strategy, colours in (
-        ("streams", (MEASURED, PREDICTED)),
-        ("hybrid", (COLOUR["d2h"], COLOUR["other copies"])),
+    for strategy, colour in (
+        ("streams", RUN),
+        ("hybrid", COLOURS[5]),
     ):
         own = [v for v in cell.versions if v.strategy == strategy]
         streams = [v.streams for v in own]
-        lines.append(Line(f"{strategy}, {seen}", colours[0], streams, [v.measured_seconds for v in own]))
+        lines.append(Line(f"{strategy}, {seen}", colour, streams, [v.measured_seconds for v in own]))
         predicted = [v.predicted_seconds for v in own]
-        lines.append(Line(f"{strategy}, predicted", colours[1], streams, predicted, predicted=True))
+        lines.append(Line(f"{strategy}, predicted", colour, streams, predicted, predicted=True))
     return [line for line in lines if line.x]
 
 
@@ -220,7 +220,7 @@ def _beside_published(result: MethodsResult) -> list[Block]:
     series = [
         BarSeries(name, colour, [Bar(own.get(method), share(own, method)) for method in methods])
         for name, own, colour in (
-            (f"{result.gpu}, {result.seen}", one, MEASURED),
+            (f"{result.gpu}, {result.seen}", one, RUN),
             ("GT 740, published [S16]", published, OTHERS),
         )
     ]
@@ -240,7 +240,7 @@ def _crossing(crossing: Crossover, seen: str) -> list[Block]:
     lines = [
         Line(f"{method}, {what}", colour, crossing.accesses, own[method], predicted=what == "predicted")
         for what, own in ((seen, crossing.measured_seconds), ("predicted", crossing.predicted_seconds))
-        for method, colour in (("zero-copy", PREDICTED), ("pinned", MEASURED))
+        for method, colour in (("zero-copy", COLOURS[5]), ("pinned", RUN))
     ]
     chart = Lines(lines, "accesses an element", "time of copies and kernel")
     return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]

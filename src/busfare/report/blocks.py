@@ -28,8 +28,8 @@ MOST_RANKS, DRAWN_RANKS = 10, 64
 #: Parts of a rank's run, as they are drawn.
 PARTS = {
     "kernels": ("kernels_seconds", COLOUR["kernels"]),
-    "waiting for other ranks": ("waiting_seconds", COLOUR["others"]),
-    "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["communication"]),
+    "waiting for other ranks": ("waiting_seconds", COLOUR["waits"]),
+    "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
 }
 
 
@@ -55,7 +55,7 @@ def ranking_bars(
 ) -> Bars:
     """Predictions by their names."""
     return Bars(
-        list(rows), [BarSeries("predicted", COLOUR["h2d"], [*map(bar, rows.values())])], axis, mark=mark
+        list(rows), [BarSeries("predicted", COLOUR["whole run"], [*map(bar, rows.values())])], axis, mark=mark
     )
 
 
@@ -154,10 +154,20 @@ def beside_gain(
 def machine(facts: dict[str, object]) -> Table:
     """What the system says of itself."""
     gpus = facts.get("gpus")
-    rows = [(key, str(value)) for key, value in facts.items() if key != "gpus"]
+    rows = [(key, _fact(key, value)) for key, value in facts.items() if key != "gpus"]
     if isinstance(gpus, list):
-        rows += [(f"GPU {n} {key}", str(value)) for n, gpu in enumerate(gpus) for key, value in gpu.items()]
+        rows += [
+            (f"GPU {n} {key}", _fact(key, value)) for n, gpu in enumerate(gpus) for key, value in gpu.items()
+        ]
     return Table(words("fact", "value"), rows, "What the system says", face="page")
+
+
+def _fact(key: str, value: object) -> str:
+    if value is None or value == []:
+        return "–"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return size(value) if key.endswith("bytes") and isinstance(value, int) else str(value)
 
 
 def communication_blocks(

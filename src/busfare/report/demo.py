@@ -11,10 +11,10 @@ from busfare.output import write_file
 from busfare.project import project, projected
 from busfare.report.document import Block, Table, numbers, words
 from busfare.report.html import page
-from busfare.report.lanes import lanes_of
 from busfare.report.prediction_documents import projection_blocks, runs_figure
-from busfare.report.summary import summarise
+from busfare.report.summary import examine
 from busfare.report.terminal import show
+from busfare.report.time_line_rows import time_line
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import Outcome, answer_what_if
 from busfare.timeline.changes import Setting, changes_of
@@ -60,7 +60,8 @@ def run_demo(folder: Path) -> Path:
         Table(words("whole run on") + numbers("as it is", CHANGED), [recorded, *elsewhere], faster),
         *projection_blocks(new, f"The changed program ({CHANGED}) on other nodes", face="page"),
     ]
-    document = report_document(summarise(before, node), lanes_of(before), more=tables)
+    report, run, touches = examine(before, node)
+    document = report_document(report, time_line(before, run, touches), more=tables)
     show(document)
     file = folder / "report.html"
     write_file(file, page(document))

@@ -8,7 +8,8 @@ from busfare.advise.amounts import count, size, time
 from busfare.report.blocks import change
 from busfare.report.diff import Changed, Diff, FindingChanged
 from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
-from busfare.report.svg import COLOUR, Bar, Bars, BarSeries
+from busfare.report.shares import PATH_NOTE, Shares
+from busfare.timeline import PathPart
 
 #: Parts that differ by less of the run are left out, and rows of a table beyond so many.
 LEAST, MOST = 0.001, 12
@@ -25,7 +26,7 @@ def diff_blocks(result: Diff) -> list[Block]:
     run = max(result.makespan.before_seconds or 0.0, result.makespan.after_seconds or 0.0)
     blocks: list[Block] = [*map(Text, result.why)]
     if result.critical_path:
-        blocks.append(Figure("paths", _bars(result), "Where both runs go"))
+        blocks.append(Figure("paths", _paths(result), "Where both runs go", PATH_NOTE))
     titles = {
         "part of the critical path": result.critical_path,
         "work": [result.makespan, *result.work],
@@ -40,17 +41,15 @@ def diff_blocks(result: Diff) -> list[Block]:
     return [*blocks, *_findings(result.findings)]
 
 
-def _bars(result: Diff) -> Bars:
-    parts = [part for part in result.critical_path if part.before_seconds or part.after_seconds][:MOST]
-    series = [
-        BarSeries(
-            name,
-            COLOUR[colour],
-            [Bar(part.before_seconds if at == 0 else part.after_seconds) for part in parts],
-        )
-        for at, (name, colour) in enumerate((("before", "others"), ("after", "measured")))
-    ]
-    return Bars([part.what for part in parts], series, "recorded time on the critical path")
+def _paths(result: Diff) -> Shares:
+    """Both critical paths, longest part first."""
+    paths = {}
+    for when in ("before", "after"):
+        took = {part.what: getattr(part, f"{when}_seconds") or 0.0 for part in result.critical_path}
+        whole = sum(took.values()) or 1.0
+        longest = sorted(took.items(), key=lambda part: -part[1])
+        paths[when] = [PathPart(what, seconds, seconds / whole) for what, seconds in longest]
+    return Shares(paths)
 
 
 def _table(title: str, rows: Sequence[Changed]) -> Table:

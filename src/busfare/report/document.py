@@ -40,8 +40,8 @@ def numbers(*names: str) -> tuple[Column, ...]:
 class Chart(Protocol):
     """What a figure shows."""
 
-    def svg(self) -> str:
-        """The picture, all names escaped."""
+    def markup(self) -> str:
+        """The picture as HTML or SVG, all names escaped."""
         ...
 
 
@@ -114,13 +114,14 @@ def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> T
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding: what to do, what it gains, why, how, and what else is to be known."""
+    """A finding: what to do, what it gains, why, how, and what else is to be known; `shows`: its mark in the time line."""
 
     title: str
     gain: str
     evidence: str
     change: str
     more: Sequence[str] = ()
+    shows: str = ""
 
 
 @dataclass(frozen=True)

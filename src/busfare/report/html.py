@@ -9,7 +9,9 @@ from importlib import resources
 
 from busfare import __version__
 from busfare.printable import printable
-from busfare.report.document import Block, Document, Entries, Figure, Items, Table, Text, Tiles
+from busfare.report.document import Block, Document, Entries, Entry, Figure, Items, Table, Text, Tiles
+from busfare.report.shares import Shares
+from busfare.report.time_line import TimeLine
 
 CODE = re.compile("`([^`]+)`")
 #: Nothing but what the page carries itself may run or load.
@@ -19,13 +21,17 @@ HATCH = (
     '<svg width="0" height="0" aria-hidden="true"><defs><pattern id="hatch" width="7" height="7" patternUnits='
     '"userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch" width="3" height="7"/></pattern></defs></svg>'
 )
+#: What draws time lines, where there are some.
+SCRIPTS = ("time_line.js", "time_line_input.js")
 STYLES = {"plain": "", "dim": ' class="dim"', "bold": ' class="bold"', "warning": ' class="warning"'}
 
 
 def page(document: Document) -> str:
     """The whole page."""
     files = resources.files("busfare.report")
-    style, script = (files.joinpath(f"page.{end}").read_text(encoding="utf-8") for end in ("css", "js"))
+    style = files.joinpath("page.css").read_text(encoding="utf-8")
+    drawn = any(isinstance(block, Figure) and isinstance(block.chart, TimeLine) for block in document.blocks)
+    scripts = [files.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS if drawn]
     blocks = (_block(block) for block in document.blocks if block.face != "terminal")
     facts = f'<p class="dim">{_words(document.facts)}</p>' if document.facts else ""
     return "\n".join(
@@ -38,7 +44,8 @@ def page(document: Document) -> str:
             f"<h1>{_words(document.heading).replace('/', '/<wbr>')}</h1>{facts}",
             *blocks,
             f"<footer>busfare {__version__}. {_words(document.explained)}</footer>",
-            f"<script>{script}</script>\n</body></html>",
+            *(f"<script>{script}</script>" for script in scripts),
+            "</body></html>",
         )
     )
 
@@ -75,6 +82,7 @@ def _block(block: Block) -> str:
                 f"<b>{_words(entry.title)}</b> <span class='gain'>{_words(entry.gain)}</span><br>"
                 f"{_words(entry.evidence)}<br>{_words(entry.change)}"
                 + "".join(f"<br><span class='dim'>{_words(text)}</span>" for text in entry.more)
+                + _button(entry)
                 for entry in block.entries
             )
             return f"{title}{notes}{_list(entries, 'ol')}"
@@ -82,7 +90,29 @@ def _block(block: Block) -> str:
             return title + _list(map(_words, block.items), "ul")
         case Figure():
             note = f"<figcaption>{_words(block.note)}</figcaption>" if block.note else ""
-            return f'{title}<figure id="{escape(block.name)}"><div class="scroll">{block.chart.svg()}</div>{note}</figure>'
+            drawn = block.chart.markup()
+            drawn = (
+                drawn
+                if isinstance(block.chart, Shares | TimeLine)
+                else _wide(drawn, block.title or block.name)
+            )
+            return f'{title}<figure id="{escape(block.name)}">{drawn}{note}</figure>'
+
+
+def _button(entry: Entry) -> str:
+    """What lights up a finding's operations in the time line, once that is drawn."""
+    if not entry.shows:
+        return ""
+    title = escape(printable(entry.title))
+    return (
+        f'<br><button type="button" hidden data-shows="{escape(entry.shows)}" data-title="{title}">'
+        f'Show in the time line<span class="unseen">: {title}</span></button>'
+    )
+
+
+def _wide(inner: str, what: str) -> str:
+    """What is moved sideways where it is wider than the page, by keys, too."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(printable(what or "Table"))}">{inner}</div>'
 
 
 def _table(table: Table) -> str:
@@ -95,4 +125,4 @@ def _table(table: Table) -> str:
 
     head = line("th", (_words(column.name) for column in table.columns))
     rows = (line("td", map(_words, row)) for row in table.rows)
-    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
+    return _wide(f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>", table.title)

@@ -29,8 +29,8 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.lanes import lanes_of_job
 from busfare.report.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, drawn, escaped, text
+from busfare.report.time_line_rows import job_time_line
 
 #: What the figures are called.
 WORDS = {
@@ -41,10 +41,9 @@ WORDS = {
     "exposed_seconds": "exposed transfers",
     "transfer_bytes": "bytes moved",
 }
-LANES_NOTE = "Drag to zoom, double-click to see all; point at a bar for what it is."
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
-MOST = 10
+MOST, MOST_BINS = 10, 12
 #: Of a node's graph: the widest link, and how far its rows are apart.
 WIDEST, ROW = 14.0, 90
 EXPLAINED = (
@@ -75,7 +74,7 @@ def job_document(
             f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
         ),
         _tiles(result),
-        *([Figure("ranks", lanes_of_job(together), "The ranks' time lines", LANES_NOTE)] if together else []),
+        *([Figure("timeline", job_time_line(together), "The ranks' time lines")] if together else []),
         *communication_blocks(result.collectives, result.ranks, result.clocks),
         *_strip(result),
         *_spreads(result.spread),
@@ -152,14 +151,17 @@ def _drawn(row: Spreading, amount: Callable[[float], str], what: str) -> list[Fi
     """How many traces have how much of a figure, and those with most of it."""
     figures = []
     if len(row.bars) > 1:
-        labels = [f"{amount(b.lower)} – {amount(b.upper)}" for b in row.bars]
-        bins = [Bar(b.count, count(b.count), hover=several(b.count, "trace")) for b in row.bars]
-        spread = Bars(labels, [BarSeries(what, COLOUR["kernels"], bins)], "traces", "")
+        together = -(-len(row.bars) // MOST_BINS)
+        bars = [row.bars[at : at + together] for at in range(0, len(row.bars), together)]
+        labels = [f"{amount(some[0].lower)} – {amount(some[-1].upper)}" for some in bars]
+        counts = [sum(b.count for b in some) for some in bars]
+        bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
+        spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "")
         figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
     largest = [Bar(r.value, amount(r.value), hover=r.path) for r in row.largest]
     named = Bars(
         [r.name for r in row.largest],
-        [BarSeries(what, COLOUR["h2d"], largest)],
+        [BarSeries(what, COLOUR["copies" if row.figure == "exposed_seconds" else "whole run"], largest)],
         f"{what}; dotted: median",
         "B" if amount is size else "s",
         mark=row.median,
@@ -292,7 +294,7 @@ class Strip:
     hovers: Sequence[Sequence[str]]
     axis: str
 
-    def svg(self) -> str:
+    def markup(self) -> str:
         left, top, high = 150, 40, 30
         wide = (WIDTH - left - 10) / max(len(self.columns), 1)
         parts = [
@@ -337,7 +339,7 @@ class LinkPicture:
     node: Node
     links: Sequence[Traffic]
 
-    def svg(self) -> str:
+    def markup(self) -> str:
         sent = {tuple(link.between): link for link in self.links}
         most = max((link.bytes for link in self.links), default=0) or 1
         places, parts = _places(self.node), []
@@ -349,7 +351,9 @@ class LinkPicture:
                 continue
             width = 2 + (WIDEST - 2) * used.bytes / most
             title = f"<title>{escape(printable(_hover(used), but=chr(10)))}</title>"
-            parts.append(f'<path {line} stroke="{COLOUR["h2d"]}" stroke-width="{width:.1f}">{title}</path>')
+            parts.append(
+                f'<path {line} stroke="{COLOUR["copies"]}" stroke-width="{width:.1f}">{title}</path>'
+            )
         for name, (x, y) in places.items():
             parts.append(f'<rect class="box" x="{x - 8:.0f}" y="{y - 8:.0f}" width="16" height="16"/>')
             parts.append(text(x, y + 24, name, "middle", hover=self.node.component(name).title or name))

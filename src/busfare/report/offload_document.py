@@ -7,7 +7,7 @@ from busfare.measure.bench.results import OffloadCell, OffloadResult
 from busfare.report.bench_documents import benched
 from busfare.report.document import Block, Document, Figure, Text, table
 from busfare.report.plan_documents import hidden
-from busfare.report.svg import COLOUR, COLOURS, Line, Lines
+from busfare.report.svg import COLOUR, Line, Lines
 
 __all__ = ["bench_offload_document"]
 
@@ -68,8 +68,10 @@ def _measured(cells: list[OffloadCell], seen: str) -> list[Block]:
         return []
     streamed = [c.layers - c.resident for c in shown]
     series = [
-        Line(seen, COLOUR["h2d"], streamed, [c.measured_seconds for c in shown]),
-        Line("predicted", COLOURS[1], streamed, [c.predicted_seconds for c in shown], predicted=True),
+        Line(seen, COLOUR["whole run"], streamed, [c.measured_seconds for c in shown]),
+        Line(
+            "predicted", COLOUR["whole run"], streamed, [c.predicted_seconds for c in shown], predicted=True
+        ),
     ]
     lines = Lines(series, "layers that live on the host", "a pass")
     return [Figure("resident", lines, "Pinned memory, depth 1, fewest tokens")]

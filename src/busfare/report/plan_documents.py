@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from busfare.advise.amounts import rate, several, size, time
+from busfare.advise.amounts import flops, rate, several, size, time
 from busfare.plan.equations import Roofline
 from busfare.plan.machine import Basis
 from busfare.plan.offload.kv import Layout
 from busfare.plan.sweep import Sweep
 from busfare.report.blocks import change, predicted_lines, ranges, ranking_bars
-from busfare.report.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
+from busfare.report.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
 from busfare.report.kv import KvByBlock, PlanKvResult
 from busfare.report.offload import PlanOffloadResult
 from busfare.report.plans import Answer, PlanResult
@@ -37,7 +37,14 @@ def plan_document(result: PlanResult) -> Document:
     )
     axis = "predicted time; dotted: full overlap"
     bars = ranking_bars({r.strategy: r for r in result.ranking}, axis, bounds.full_overlap)
+    tiles = [
+        (time(best.predicted_seconds), f"best, predicted: {best.strategy}"),
+        (time(bounds.full_overlap), "if all overlapped, predicted"),
+        (time(bounds.no_overlap), "if nothing did, predicted"),
+        (time(bounds.mapped), "mapped, at best, predicted"),
+    ]
     blocks: list[Block] = [
+        Tiles(tiles),
         *map(Text, result.words),
         table(
             result.ranking,
@@ -138,10 +145,10 @@ def _roofline(roof: Roofline) -> list[Block]:
     }
     lines = predicted_lines(span, curves)
     lines.append(Line("this kernel, bounds", COLOURS[5], [here] * 3, list(bounds.values()), apart=True))
-    rows = [(name, f"{value / 1e9:,.4g}") for name, value in ({"kernel alone": roof.roof} | bounds).items()]
+    rows = [(name, flops(value)) for name, value in ({"kernel alone": roof.roof} | bounds).items()]
     sentence = f"{roof.operational_intensity:.3g} flops per byte of device memory, {here:.3g} per byte over the link."
-    chart = Lines(lines, "flops per byte over the link", "predicted flops per second, at most", "", "")
-    columns = words("roofline with transfers (predicted)") + numbers("GFLOP/s")
+    chart = Lines(lines, "flops per byte over the link", "predicted rate, at most", "", "FLOP/s")
+    columns = words("roofline with transfers (predicted)") + numbers("rate")
     return [Table(columns, rows, notes=[sentence]), Figure("roofline", chart)]
 
 
@@ -163,7 +170,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
     if len(result.by_resident) > 1:
         streamed = [result.layers - point.resident for point in result.by_resident]
         seconds = [point.predicted_seconds for point in result.by_resident]
-        line = Line("predicted", COLOUR["h2d"], streamed, seconds, predicted=True)
+        line = Line("predicted", COLOUR["whole run"], streamed, seconds, predicted=True)
         marks: list[float] = [result.layers - result.resident]
         lines = Lines([line], "layers that live on the host", "a pass", marks=marks)
         blocks.append(Figure("resident", lines, "How much to keep; dotted: as asked"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import several, time
 from busfare.project.results import (
@@ -29,11 +30,13 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.lanes import Lanes
+from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import path_name
 from busfare.report.svg import COLOUR, Bars, BarSeries
-from busfare.report.trace_document import ZOOM
 from busfare.report.what_ifs import Outcome, RankOutcome, WhatIf
+
+if TYPE_CHECKING:
+    from busfare.report.time_line import TimeLine
 
 __all__ = [
     "comparison_document",
@@ -100,7 +103,7 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
         rows.append((name, str(moved), _changed(moved), str(run), _changed(run)))
     series = [
         BarSeries(what, COLOUR[colour], [bar(None, recorded[n]), *(bar(own[n]) for own in of_node)])
-        for n, (what, colour) in enumerate((("transfers", "h2d"), ("whole run", "kernels")))
+        for n, (what, colour) in enumerate((("transfers", "copies"), ("whole run", "whole run")))
     ]
     columns = words("node") + numbers("transfers", "change", "whole run", "change")
     notes = [f"Whole run: {first.makespan.method}.", ranges(first.makespan)]
@@ -171,10 +174,8 @@ def _kernels_compared(kernels: KernelsCompared) -> Table:
     )
 
 
-def what_if_document(
-    result: WhatIf, recorded: Lanes | None = None, predicted: Lanes | None = None
-) -> Document:
-    """The gains of changes, and the predicted time line below the recorded one."""
+def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Document:
+    """The gains of changes; `time_line`: the predicted run below the recorded one."""
     where = f"recorded on {result.recorded_on or 'a machine that is not known'}"
     where += GUESS if result.from_guessed_from_gpu_name else ""
     base, rows = result.baseline, [*result.changes, *([result] if len(result.changes) > 1 else [])]
@@ -203,9 +204,11 @@ def what_if_document(
     ]
     if result.rests_on:
         blocks.append(Items(result.rests_on, "Holds if"))
-    if recorded and recorded.lanes and predicted:
-        blocks.append(Figure("recorded", recorded, "Time line, as recorded", ZOOM))
-        blocks.append(Figure("predicted", predicted, "Time line, predicted with all changes"))
+    before = "replayed without the recorder's cost" if cost else "recorded"
+    paths = {before: base.critical_path, "predicted": result.critical_path}
+    blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
+    if time_line and time_line.items:
+        blocks.append(Figure("timeline", time_line, "Time line, recorded and with all changes"))
     blocks.append(parts("part of the critical path", base.critical_path, result.critical_path))
     if result.ranks:
         seconds = {name: f"{name}_seconds" for name in ("replayed", "predicted")}
@@ -228,6 +231,6 @@ def _steps(outcome: Outcome) -> Items:
 def runs_figure(name: str, runs: Sequence[tuple[str, float, Outcome | None]]) -> Figure:
     """Whole runs below each other: recorded, of so many seconds, or the outcome of a change."""
     series = BarSeries(
-        "whole run", COLOUR["kernels"], [bar(outcome, seconds) for _, seconds, outcome in runs]
+        "whole run", COLOUR["whole run"], [bar(outcome, seconds) for _, seconds, outcome in runs]
     )
     return Figure(name, Bars([run for run, *_ in runs], [series], "whole run"))

@@ -144,14 +144,19 @@ def _figures(result: ProbeResult) -> list[Figure]:
         lines = [
             Line(
                 f"GPU {gpu} {direction} {memory}",
-                COLOURS[(2 * kinds.index((gpu, memory)) + (direction != "h2d")) % len(COLOURS)],
+                COLOURS[kinds.index((gpu, memory)) % len(COLOURS)],
                 [bytes_ for bytes_, _ in own],
                 [bytes_ / seconds if name == "bandwidth" else seconds for bytes_, seconds in own],
+                hollow=direction == "d2h",
             )
             for (gpu, direction, memory), own in sorted(curves.items())
         ]
         unit = "B/s" if name == "bandwidth" else "s"
-        figures.append(Figure(name, Lines(lines, "bytes of the copy", "measured", "B", unit), title))
+        figures.append(
+            Figure(
+                name, Lines(lines, "bytes of the copy", "measured; circles: to the host", "B", unit), title
+            )
+        )
     return [*figures, *_residuals(result.residual_cases)]
 
 
@@ -161,7 +166,7 @@ def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
     errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
     hovers = [f"{c.case}: {error:.2f} %" for c, error in zip(cases, errors, strict=True)]
     line = Line(
-        "error", COLOUR["h2d"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
+        "error", COLOUR["copies"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
     )
     chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
     return [Figure("residuals", chart, "Predicted over measured, on sizes not fitted")]

@@ -5,11 +5,13 @@ Seconds, bytes, bytes per second; None is 'not known'.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
+from numpy.typing import NDArray
 
 from busfare import advise
 from busfare.errors import InputError
@@ -25,6 +27,7 @@ from busfare.trace.totals import Gap, Totals
 
 if TYPE_CHECKING:
     from busfare.project.results import PathCompared, PathThere
+    from busfare.timeline import Timeline
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "clocks")
@@ -140,7 +143,20 @@ def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:
     return f"{row.direction or '?'}  {row.source_memory or 'unknown'} → {row.destination_memory or 'unknown'}"
 
 
+class Examined(NamedTuple):
+    """A report, and what its page draws: the run as it replays, and by finding the operations and calls that it is about."""
+
+    report: Report
+    run: Timeline | None
+    touches: dict[str, tuple[NDArray[Any], NDArray[Any]]]
+
+
 def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Report:
+    """The report that `examine` makes."""
+    return examine(trace, node, unrecorded_seconds).report
+
+
+def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Examined:
     """Everything that `report` says of `trace`.
 
     `node` is where it was recorded. Without it the catalogue's node with the GPU that the trace names is taken, and said to
@@ -149,7 +165,8 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
     """
     guessed = node is None
     node = node or advise.guess_node(trace)
-    run, cost = advise.rebuilt(trace, node), None
+    run = as_recorded = advise.rebuilt(trace, node)
+    cost = None
     if unrecorded_seconds is not None:
         if run is None:
             raise InputError(
@@ -172,7 +189,7 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
     bare = ["--unrecorded", f"{unrecorded_seconds:g}s"] if cost else []
     together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
-    return Report(
+    report = Report(
         trace=_traced(trace),
         node=RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
         **asdict(totals),
@@ -186,10 +203,22 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
         recording_cost=cost,
         critical_path=path,
-        findings=[ranged(finding, run_seconds, node, bare) for finding in findings()],
+        findings=[],  # which are looked for beside all this
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
+    found = findings()
+    nothing = np.zeros(0, np.int64)
+    touches = {
+        one.id: (
+            nothing if one.touches is None else one.touches.rows,
+            nothing if one.calls is None else one.calls,
+        )
+        for one in found
+        if one.touches is not None or one.calls is not None
+    }
+    report.findings = [ranged(finding, run_seconds, node, bare) for finding in found]
+    return Examined(report, as_recorded, touches)
 
 
 def _together(trace: Trace) -> Communication | None:

@@ -12,17 +12,31 @@ from html import escape
 from busfare.advise import amounts
 from busfare.printable import printable
 
-#: After Okabe and Ito: distinct to those who see no red or no green.
+#: Of lines and bars that a legend tells apart. After Okabe and Ito: distinct to those who see no red or no green.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c")
+#: What each colour means wherever it is not a legend that says so. What is predicted has the same, hatched or dashed.
 COLOUR = {
     "kernels": "#56b4e9",
     "communication": "#0072b2",
     "h2d": "#e69f00",
     "d2h": "#009e73",
     "other copies": "#cc79a7",
-    "measured": "#0072b2",
-    "predicted": "#e69f00",
-    "others": "#8c8c8c",
+    "copies": "#d55e00",
+    "calls": "#8c8c8c",
+    "waits": "#7f63b8",
+    "launches": "#a6761d",
+    "gaps between operations": "#c9b28f",
+    "host between calls": "#5f6b76",
+    "host waking up": "#b5bcc4",
+    "whole run": "#7a8b2f",
+    "others": "#b39b9b",
+}
+#: Parts of a critical path that are drawn as something else is.
+DRAWN_AS = {
+    "memory sets": "other copies",
+    "unexplained waits": "waits",
+    "host in calls": "calls",
+    "other": "others",
 }
 WIDTH, LETTER, LINE = 1000, 7.2, 22
 LONGEST_LABEL, LONGEST_WHISKER = 40, 1.6
@@ -64,7 +78,7 @@ class Bars:
     stacked: bool = False
     mark: float | None = None
 
-    def svg(self) -> str:
+    def markup(self) -> str:
         beside = 1 if self.stacked else len(self.series)
         bars = max(len(self.labels) * beside, 1)
         thick = 9 if bars > 60 else 13 if bars > 24 else 18
@@ -124,7 +138,9 @@ def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) 
 
 @dataclass(frozen=True)
 class Line:
-    """Points that a line joins, unless `apart`; predicted ones are dashed. `hovers`: what each point says."""
+    """Points that a line joins, unless `apart`; predicted ones are dashed. `hollow`: circles, not dots, to tell two of one
+    colour apart. `hovers`: what each point says.
+    """
 
     name: str
     colour: str
@@ -133,6 +149,7 @@ class Line:
     predicted: bool = False
     apart: bool = False
     hovers: Sequence[str] = ()
+    hollow: bool = False
 
     def drawable(self, y_log: bool) -> list[tuple[float, float]]:
         """The points that axes can show."""
@@ -155,10 +172,13 @@ class Lines:
     y_log: bool = True
     marks: Sequence[float] = ()
 
-    def svg(self) -> str:
+    def markup(self) -> str:
         styles = {True: "dashed", False: "line"}
         legend, top = _legend(
-            [(o.name, o.colour, "dot" if o.apart else styles[o.predicted]) for o in self.lines]
+            [
+                (o.name, o.colour, "dot" if o.apart else "hollow" if o.hollow else styles[o.predicted])
+                for o in self.lines
+            ]
         )
         points = [line.drawable(self.y_log) for line in self.lines]
         every = [point for own in points for point in own]
@@ -183,7 +203,7 @@ class Lines:
                 hover = line.hovers[n] if n < len(line.hovers) else amount(own[n][1], self.y_unit)
                 title = f"<title>{escaped(f'{line.name}: {hover}')}</title>"
                 parts.append(
-                    f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" fill="{line.colour}">{title}</circle>'
+                    f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" {_dot(line.colour, line.hollow)}>{title}</circle>'
                 )
         parts += [_rule(x.at(value), top, end) for value in self.marks if value > 0]
         return drawn(end + 44, parts)
@@ -228,12 +248,19 @@ class Scale:
         return [value for value in values if self.low <= value <= self.high * (1 + 1e-9)]
 
 
+def drawn_as(part: str) -> str:
+    """The name of the colour of a part of a critical path."""
+    return DRAWN_AS.get(part, part)
+
+
 def amount(value: float, unit: str) -> str:
     """A value with its unit."""
     if unit == "s":
         return amounts.time(value)
     if unit in ("B", "B/s"):
         return amounts.size(value) + unit[1:]
+    if unit == "FLOP/s":
+        return amounts.flops(value)
     return f"{value:,.4g}{unit and ' '}{unit}"
 
 
@@ -249,15 +276,17 @@ def _rule(x: float, top: float, end: float) -> str:
 
 
 def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[str, float]:
-    """Its drawing, and how high it is. Each entry: name, colour, and solid, hatched, both, line, dashed or dot."""
+    """Its drawing, and how high it is. Each entry: name, colour, and solid, hatched, both, line, dashed, hollow or dot."""
     parts, x, y = [], 10.0, 6.0
     for name, colour, style in entries:
         wide = 34 + LETTER * len(name)
         if x + wide > WIDTH and x > 10:
             x, y = 10.0, y + LINE
         dash = f' stroke-dasharray="{PREDICTED_DASH}"' if style == "dashed" else ""
-        if style in ("line", "dashed"):
+        if style in ("line", "dashed", "hollow"):
             parts.append(f'<path class="line" stroke="{colour}" d="M{x} {y + 7}h24"{dash}/>')
+            if style == "hollow":
+                parts.append(f'<circle cx="{x + 12}" cy="{y + 7}" r="3" {_dot(colour, True)}/>')
         elif style == "dot":
             parts.append(f'<circle cx="{x + 12}" cy="{y + 7}" r="5" fill="{colour}"/>')
         else:
@@ -268,6 +297,10 @@ def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[str, float]:
         parts.append(text(x + 30, y + 12, name))
         x += wide + 14
     return "".join(parts), y + (LINE + 20 if entries else 6)
+
+
+def _dot(colour: str, hollow: bool) -> str:
+    return f'class="hollow" stroke="{colour}"' if hollow else f'fill="{colour}"'
 
 
 def short(label: str) -> str:
@@ -289,4 +322,4 @@ def text(x: float, y: float, words: str, kind: str = "", hover: str = "") -> str
 
 def drawn(height: float, parts: Iterable[str]) -> str:
     """The whole picture."""
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}">{"".join(parts)}</svg>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, several, size, time
 from busfare.report.blocks import beside_gain, communication_blocks, omitted, parts, paths, recorder, sizes
@@ -22,21 +23,22 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.lanes import Lanes
+from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
 from busfare.trace.totals import Gap
 
+if TYPE_CHECKING:
+    from busfare.report.time_line import TimeLine
+
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
-ZOOM = (
-    "Drag to zoom, double-click to go back. Operations too close to tell apart are drawn as one bar; point at it to see how "
-    "many it holds. For every operation by itself: `busfare export --to perfetto`."
-)
 
 
-def report_document(result: Report, lanes: Lanes | None = None, more: Sequence[Block] = ()) -> Document:
-    """The report; `lanes` are the time line of its page, `more` stands at its end."""
+def report_document(
+    result: Report, time_line: TimeLine | None = None, more: Sequence[Block] = ()
+) -> Document:
+    """The report; `time_line` is that of its page, `more` stands at its end."""
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [trace.host[key] for key in ("cpu",) if key in trace.host]
@@ -49,8 +51,17 @@ def report_document(result: Report, lanes: Lanes | None = None, more: Sequence[B
     blocks.append(_tiles(result))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
-    if lanes and lanes.lanes:
-        blocks.append(Figure("timeline", lanes, "Time line", ZOOM))
+    if result.critical_path:
+        where = Shares(
+            {
+                "replayed without the recorder's cost"
+                if result.recording_cost
+                else "recorded": result.critical_path
+            }
+        )
+        blocks.append(Figure("path", where, "Where the run goes", PATH_NOTE))
+    if time_line and time_line.items:
+        blocks.append(Figure("timeline", time_line, "Time line"))
     blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
     if result.collectives and result.ranks and result.clocks:
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
@@ -171,6 +182,7 @@ def _findings(result: Report) -> Entries | Text:
             f.evidence,
             f.change,
             beside_gain(f.overlaps_with, ids, f.what_if, f.rests_on),
+            f.id,
         )
         for f in result.findings
     ]

@@ -2,13 +2,25 @@
 
 from busfare.timeline.build import timeline
 from busfare.timeline.model import Timeline
-from busfare.timeline.play import PathPart, Played, critical_path_shares, play, unexplained_seconds
+from busfare.timeline.play import (
+    PART_NAMES,
+    Decided,
+    PathPart,
+    Played,
+    critical_path_shares,
+    decided,
+    play,
+    unexplained_seconds,
+)
 
 __all__ = [
+    "PART_NAMES",
+    "Decided",
     "PathPart",
     "Played",
     "Timeline",
     "critical_path_shares",
+    "decided",
     "play",
     "timeline",
     "unexplained_seconds",

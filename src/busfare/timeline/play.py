@@ -14,7 +14,10 @@ from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, Words, kind_codes
 
-__all__ = ["PathPart", "Played", "core_columns", "critical_path_shares", "play", "unexplained_seconds"]
+__all__ = [
+    "PART_NAMES", "Decided", "PathPart", "Played", "core_columns", "critical_path_shares", "decided", "play",
+    "unexplained_seconds",
+]  # fmt: skip
 
 Times = NDArray[np.int64]
 NS = 1e-9
@@ -41,6 +44,7 @@ PARTS = {
     "call": IN_CALLS,
     "wake-up": "host waking up",
 }
+PART_NAMES = tuple(dict.fromkeys([*PARTS.values(), "other"]))
 
 
 @dataclass(frozen=True)
@@ -74,26 +78,66 @@ def play(timeline: Timeline) -> Played:
     return Played(timeline, makespan_ns=int(times["makespan"]), **{name: times[name] for name in names})
 
 
-def critical_path_shares(timeline: Timeline) -> list[PathPart]:
-    """What the chain that decides the run's length consists of, longest first.
+@dataclass(frozen=True)
+class Decided:
+    """What decided how long a run takes. Of each step of its critical path, in order of time and shape (steps,): its part
+    (a place in PART_NAMES), whose it is (a row of the operations, or number of operations + a row of the calls), when it
+    is (ns from the start of the run), and what of it is in own calls and unexplained (ns).
+
+    `call_after`, `operation_after`: the operation that had to end for each call to return, for each operation to start;
+    -1 where it is none. Shapes (calls,), (operations,).
+    """
+
+    parts: Times
+    whose: Times
+    starts: Times
+    ends: Times
+    in_calls: Times
+    unexplained: Times
+    call_after: Times
+    operation_after: Times
+
+    @property
+    def shown(self) -> Times:
+        """The part that most of each step is, where a step is drawn as one."""
+        lengths = self.ends - self.starts
+        shown = np.where(2 * self.in_calls > lengths, PART_NAMES.index(IN_CALLS), self.parts)
+        return np.where(2 * self.unexplained > lengths, PART_NAMES.index(UNEXPLAINED), shown)
+
+
+def decided(timeline: Timeline) -> Decided:
+    """What decides the length of `timeline`, which is played for it.
 
     Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
     """
     path = _core.play(core_columns(timeline), path=True)
-    lengths, rows = path["path_end"] - path["path_start"], path["path_row"]
+    calls, operations = timeline.calls.height, timeline.operations.height
+    lengths, rows = path["path_end"] - path["path_start"], path["path_row"].astype(np.int64)
     step = path["path_step"].astype(np.int64)
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_own_calls(timeline, step, rows, lengths)
     operation = step == STEPS.index("operation")
+    part = np.array([PART_NAMES.index(PARTS.get(name, "other")) for name in (*STEPS, *CLASSES.categories)])
+    of_call = np.isin(step, [STEPS.index(name) for name in ("host", "call", "wake-up")])
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
-    sums = dict.fromkeys([*PARTS.values(), "other"], 0)
-    sums[IN_CALLS], sums[UNEXPLAINED] = int(in_calls.sum()), int(unexplained.sum())
-    names = dict(enumerate([*STEPS, *CLASSES.categories]))
-    by_step = np.bincount(step, weights=lengths - in_calls - unexplained)
-    for number in np.flatnonzero(by_step).tolist():
-        sums[PARTS.get(names.get(number, ""), "other")] += int(by_step[number])
+    after = (
+        np.maximum(path[f"{what}_bound_by"].astype(np.int64) - calls, -1) for what in ("call", "operation")
+    )
+    whose = np.where(of_call, operations + rows, rows)
+    return Decided(part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, *after)
+
+
+def critical_path_shares(timeline: Timeline) -> list[PathPart]:
+    """What the chain that decides the run's length consists of, longest first."""
+    path = decided(timeline)
+    lengths = path.ends - path.starts
+    rest = lengths - path.in_calls - path.unexplained
+    sums = np.bincount(path.parts, weights=rest, minlength=len(PART_NAMES)).astype(np.int64)
+    sums[PART_NAMES.index(IN_CALLS)] += int(path.in_calls.sum())
+    sums[PART_NAMES.index(UNEXPLAINED)] += int(path.unexplained.sum())
     total = int(lengths.sum())
-    parts = [PathPart(part, length * NS, length / total) for part, length in sums.items() if length > 0]
+    named = zip(PART_NAMES, sums.tolist(), strict=True)
+    parts = [PathPart(part, length * NS, length / total) for part, length in named if length > 0]
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
 
 

@@ -32,7 +32,7 @@ TIMES = ("start_ns", "end_ns")
 def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
     trace, moved = _within_a_year(trace)
-    asked = without_pollers(trace.calls)
+    asked = without_pollers(trace.calls.with_row_index("row"))
     host = outermost(asked)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations

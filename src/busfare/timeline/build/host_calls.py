@@ -120,7 +120,7 @@ def handed_over(calls: pl.DataFrame) -> Rows:
     if calls.is_empty() or calls["process"].n_unique() > calls["thread_number"].max():  # type: ignore[operator]
         return after  # each process has one thread
     since = pl.col("start_ns") - pl.col("end_ns").shift(1)
-    rows = calls.with_row_index("row").with_columns(
+    rows = calls.with_columns(row=pl.int_range(pl.len(), dtype=pl.UInt32)).with_columns(
         first=(since >= HANDS_OVER_AFTER_NS).fill_null(True).over("thread_number"),
         next_start=pl.col("start_ns").shift(-1).over("thread_number"),
     )

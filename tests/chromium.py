@@ -1,0 +1,45 @@
+"""Pages as a user opens them, in headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=10000",
+]
+
+
+def opened(text: str, folder: Path, *more: str) -> tuple[str, list[str]]:
+    """The document of a page after its scripts have run, and what they wrote to the console."""
+    file = folder / "page.html"
+    file.write_text(text, encoding="utf-8")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium, "Chromium is missing: apt-get install chromium"
+    command = [chromium, *FLAGS, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
+
+
+def answered(text: str, folder: Path, script: str, *more: str, libraries: str = "") -> Any:
+    """What `script`, the body of an asynchronous function, returns once a page is drawn, by way of JSON."""
+    asked = f"""<script>{libraries}</script><script>(async () => {{
+        while (document.querySelector(".time-line") && !document.body.dataset.drawn)
+            await new Promise((done) => setTimeout(done, 20));
+        const answer = await (async () => {{ {script} }})();
+        document.body.dataset.answer = JSON.stringify(answer);
+    }})();</script></body>"""
+    document, console = opened(text.replace("</body>", asked), folder, *more)
+    assert not console, console
+    answer = re.search(r'data-answer="([^"]*)"', document)
+    assert answer, "the script did not come to its end"
+    return json.loads(unescape(answer[1]))

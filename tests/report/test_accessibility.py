@@ -1,0 +1,60 @@
+"""Pages as axe-core sees them in a browser, light and dark: nothing that it calls serious or critical."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from busfare.job import How
+from busfare.job.run import run_job
+from busfare.job.timeline import job_timeline
+from busfare.report.document import Document
+from busfare.report.html import page
+from busfare.report.job_document import job_document
+from busfare.trace import read
+from tests.chromium import answered
+from tests.job.build_job import Noted
+from tests.job.kineto_job import write_ranks
+from tests.report.test_pages import changed, on_another_node, planned, probe, reported
+from tests.traces import EXAMPLES
+
+CHECKED = """
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    // The dark page differs in its colours alone.
+    const { violations } = await axe.run(document, dark ? { runOnly: ["color-contrast"] } : {});
+    const told = ({ id, impact, nodes: [first] }) => [impact, id, first.html.slice(0, 200), first.failureSummary];
+    const found = violations.map(told);
+    return [dark, found];
+"""
+
+
+def job(folder: Path) -> Document:
+    ranks = folder / "ranks"
+    ranks.mkdir()
+    write_ranks(ranks, [[1000.0] * 4, [1500.0] * 4])
+    paths = sorted(ranks.iterdir())
+    together = job_timeline([read(path) for path in paths], None, paths)
+    return job_document(run_job([ranks], None, How(), Noted()).result(), None, together)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("flags", [(), ("--force-dark-mode",)], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(flags: tuple[str, ...], tmp_path: Path) -> None:
+    axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    documents = [
+        reported(read(EXAMPLES / "smooth-out-of-core-h100.json.gz")),
+        changed(tmp_path),
+        on_another_node(tmp_path),
+        planned(tmp_path),
+        probe(tmp_path),
+        job(tmp_path),
+    ]
+    # In one page, for a browser is slow to start; a figure is named once in each.
+    blocks = [block for one in documents for block in one.blocks]
+    dark, found = answered(
+        page(Document("all", "all", "facts", blocks)), tmp_path, CHECKED, *flags, libraries=axe
+    )
+    assert dark == bool(flags)
+    assert [one for one in found if one[0] in ("serious", "critical")] == []

@@ -1,0 +1,281 @@
+"""The page's time line: that its columns come back as they went in, and what one can do with it in a browser."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from busfare.node import load_node
+from busfare.report import time_line as packing
+from busfare.report.html import page
+from busfare.report.summary import examine
+from busfare.report.time_line import TimeLine
+from busfare.report.time_line_rows import time_line
+from busfare.report.trace_document import report_document
+from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.timeline import timeline
+from busfare.timeline.changes import Setting
+from busfare.timeline.changes.holding import pin
+from busfare.trace import Trace, read
+from tests.chromium import answered
+from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
+
+H100 = load_node("h100-sxm")
+
+
+def unpacked(drawn: TimeLine) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """The header and the columns of a time line's markup, read as its script reads them."""
+    packed = drawn.markup().partition('<script type="text/plain">')[2].partition("</script>")[0]
+    whole = zlib.decompress(b64decode(packed))
+    length = int.from_bytes(whole[:4], "little")
+    header, at, columns = json.loads(whole[4 : 4 + length]), 4 + length, {}
+    for name, planes in header["columns"]:
+        value, columns[name] = 0, []
+        for item in range(header["count"]):
+            coded = sum(whole[at + plane * header["count"] + item] << 8 * plane for plane in range(planes))
+            value += coded >> 1 if coded % 2 == 0 else -((coded + 1) >> 1)
+            columns[name].append(value)
+        at += planes * header["count"]
+    assert at == len(whole)
+    return header, columns
+
+
+HOSTILE = "<img src=x onerror=document.title='broken-in'></script>"
+
+
+def drawn_of(recorded: Trace) -> TimeLine:
+    _, own, touches = examine(recorded, H100)
+    return time_line(recorded, own, touches)
+
+
+def launched() -> Trace:
+    """Two launches, a copy that its call waits for, and a wait for the device."""
+    return run(
+        made(kernel(12, 40, "first"), 0, 5),
+        made(kernel(45, 60, HOSTILE, stream=8), 6, 8),
+        made(copy(62, 90, 1 << 20), 10, 95, "cudaMemcpy", "operation"),
+        call(96, 97, "cudaDeviceSynchronize", "device"),
+    )
+
+
+def test_every_operation_and_call_is_in_the_page_with_its_times_and_bytes() -> None:
+    header, columns = unpacked(drawn_of(launched()))
+    rows = {label: count for label, _, count, _ in header["rows"]}
+    assert rows["host calls"] == 4 and rows["kernels"] == 2 and rows["h2d"] == 1
+    at = header["count"] - 1  # the copy, in the last row
+    assert (columns["start"][at], columns["length"][at], columns["bytes"][at]) == (62_000, 28_000, 1 << 20)
+    assert header["span"] == 97_000
+    assert "first" in header["names"] and "h2d copy, pinned to device" in header["names"]
+
+
+def test_an_operation_names_its_launch_and_a_call_what_it_waited_for() -> None:
+    header, columns = unpacked(drawn_of(launched()))
+    first = {label: sum(row[2] for row in header["rows"][:n]) for n, (label, *_) in enumerate(header["rows"])}
+    calls, kernels, copies = first["host calls"], first["kernels"], first["h2d"]
+
+    def cause(item: int) -> int:
+        return item + columns["cause"][item]
+
+    assert [cause(kernels), cause(kernels + 1), cause(copies)] == [calls, calls + 1, calls + 2]
+    assert cause(calls + 2) == copies
+    assert columns["cause"][calls] == 0  # a launch waits for nothing
+
+
+def test_the_critical_path_fills_the_run_and_says_whose_each_step_is() -> None:
+    path = next(row for row in drawn_of(launched()).rows if row.group == "path").items
+    assert path["start_ns"].min() == 0 and path["end_ns"].max() == 97_000
+    assert (path["end_ns"] - path["start_ns"]).sum() == 97_000
+    assert path["cause"].null_count() == 0
+
+
+def test_findings_mark_the_operations_that_they_touch() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    drawn = drawn_of(recorded)
+    bit = 1 << list(drawn.marks).index("pageable-copies")
+    marked = {row.label: (row.items["marks"] & bit != 0).sum() for row in drawn.rows if row.group == "work"}
+    assert marked == {"kernels": 0, "h2d": 24, "d2h": 24}
+
+
+def test_a_what_if_is_drawn_below_the_recording_and_called_predicted() -> None:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    _, played = answer_what_if(recorded, [pin()], Setting(H100), guessed=False)
+    after = predicted_trace(played), played.timeline
+    rows = time_line(recorded, timeline(recorded, H100), predicted=after).rows
+    assert [row.predicted for row in rows] == sorted(row.predicted for row in rows)
+    assert all(row.label.startswith("predicted" if row.predicted else "recorded") for row in rows)
+    copies = {row.label: row.items["end_ns"].max() for row in rows if row.label.endswith("d2h")}
+    assert copies["predicted d2h"] < copies["recorded d2h"] / 2
+
+
+def test_numbers_of_any_size_and_sign_come_back() -> None:
+    values = np.array([0, -1, 5, 1 << 40, -(1 << 40), 7, 7, 7])
+    planes, packed = packing._planes(values)
+    coded = np.zeros(len(values), np.uint64)
+    for plane in range(planes):
+        own = np.frombuffer(packed[plane * len(values) : (plane + 1) * len(values)], np.uint8)
+        coded |= own.astype(np.uint64) << np.uint64(8 * plane)
+    steps = (coded >> np.uint64(1)).astype(np.int64) ^ -(coded & np.uint64(1)).astype(np.int64)
+    assert np.cumsum(steps).tolist() == values.tolist()
+
+
+def test_more_than_a_page_holds_is_merged_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MOST_ITEMS", 10_000)
+    rows = [copy(n * 3, n * 3 + 1 + n % 2, 4096) for n in range(20_000)]
+    drawn = time_line(trace(*rows))
+    header, columns = unpacked(drawn)
+    assert header["count"] <= packing.MERGED_BARS + 1
+    assert any("10 in one bar, busy 52 %" in name for name in header["names"])
+    assert sum(columns["bytes"]) == 20_000 * 4096
+    assert "Of 20,000 operations and calls" in drawn.markup()
+
+
+SHOWN = """
+    const canvas = document.querySelector("canvas"), line = document.querySelector(".time-line").timeLine;
+    const press = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    const said = () => document.querySelector(".selected").textContent;
+    const row = (label) => line.rows.find((one) => one.label === label);
+    const pointer = (type, i, more) => {
+      const box = canvas.getBoundingClientRect(), [left, right, top] = line.box(i);
+      const place = { clientX: box.left + (left + right) / 2, clientY: box.top + top + 5, pointerId: 1, bubbles: true };
+      canvas.dispatchEvent(new PointerEvent(type, { ...place, ...more }));
+    };
+"""
+
+
+def asked(recorded: Trace, folder: Path, script: str, *flags: str) -> Any:
+    report, own, touches = examine(recorded, H100)
+    text = page(report_document(report, time_line(recorded, own, touches)))
+    return answered(text, folder, SHOWN + script, *flags)
+
+
+@pytest.mark.browser
+def test_keys_wheel_and_drags_show_another_part_of_the_run(tmp_path: Path) -> None:
+    spans = asked(
+        launched(),
+        tmp_path,
+        """
+        const spans = { whole: [...line.span] };
+        press("w"); spans.nearer = [...line.span];
+        press("d"); spans.later = [...line.span];
+        press("0"); spans.again = [...line.span];
+        const wheel = (more) => canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: -200, cancelable: true, ...more }));
+        spans.scrolled = wheel({}); spans.plain = [...line.span];
+        wheel({ ctrlKey: true, clientX: canvas.getBoundingClientRect().right }); spans.wheeled = [...line.span];
+        pointer("pointerdown", row("kernels").from, { clientX: 500 });
+        pointer("pointermove", row("kernels").from, { clientX: 600 });
+        pointer("pointerup", row("kernels").from, { clientX: 600 }); spans.dragged = [...line.span];
+        return spans;
+        """,
+    )
+    assert spans["whole"] == spans["again"] == spans["plain"] == [0, 97_000]
+    assert spans["nearer"] == [24_250, 72_750]
+    assert spans["later"][0] > spans["nearer"][0]
+    assert spans["scrolled"] is True  # the page's own: nothing held it up
+    assert spans["wheeled"][1] == pytest.approx(97_000, rel=0.01) and spans["wheeled"][0] > 50_000
+    assert spans["dragged"][0] < spans["wheeled"][0]
+
+
+@pytest.mark.browser
+def test_what_is_pointed_at_and_clicked_is_told_with_what_it_waited_for(tmp_path: Path) -> None:
+    told = asked(
+        launched(),
+        tmp_path,
+        """
+        pointer("pointermove", row("h2d").from);
+        const hover = document.querySelector(".hover").textContent;
+        pointer("pointerdown", row("h2d").from); pointer("pointerup", row("h2d").from);
+        const clicked = said();
+        pointer("pointerdown", row("host calls").from + 2); pointer("pointerup", row("host calls").from + 2);
+        line.draw();
+        const wait = said(), links = line.chosen, hostile = row("kernels").from + 1;
+        pointer("pointermove", hostile); pointer("pointerdown", hostile); pointer("pointerup", hostile);
+        return { hover, clicked, wait, links, hostile: said(), title: document.title, images: document.images.length };
+        """,
+    )
+    for part in ("h2d copy, pinned to device", "28 µs", "1.05 MB, 37.4 GB/s", "GPU 0, stream 7"):
+        assert part in told["hover"]
+    assert "after: cudaMemcpy" in told["clicked"]
+    assert "after: h2d copy" in told["wait"] and "then: h2d copy" in told["wait"]
+    assert len(told["links"]) == 2
+    assert HOSTILE in told["hostile"]
+    assert told["title"].startswith("busfare") and told["images"] == 0
+
+
+@pytest.mark.browser
+def test_the_critical_path_and_a_finding_are_lit_by_their_buttons(tmp_path: Path) -> None:
+    lit = asked(
+        read(EXAMPLES / "smooth-out-of-core-h100.json.gz"),
+        tmp_path,
+        """
+        const bright = () => line.lit ? line.lit.reduce((sum, one) => sum + one, 0) : null;
+        const button = document.querySelector("[data-do=path]");
+        const show = document.querySelector("[data-shows=pageable-copies]");
+        button.click(); const path = [bright(), button.getAttribute("aria-pressed")];
+        button.click(); const off = [bright(), button.getAttribute("aria-pressed")];
+        show.click(); line.draw();
+        const focused = document.activeElement === canvas;
+        return { path, off, hidden: show.hidden, finding: bright(), said: said(), focused };
+        """,
+    )
+    assert lit["path"][0] > 48 and lit["path"][1] == "true"
+    assert lit["off"] == [None, "false"]
+    assert (lit["hidden"], lit["finding"], lit["focused"]) == (False, 48, True)
+    assert "Large copies from or to pageable memory: 48" in lit["said"]
+
+
+@pytest.mark.browser
+def test_neighbours_share_a_pixel_until_they_are_zoomed_apart(tmp_path: Path) -> None:
+    rows = [kernel(n * 3, n * 3 + 2, f"k{n}") for n in range(20_000)]
+    told = asked(
+        trace(*rows),
+        tmp_path,
+        """
+        const middle = row("kernels").from + 10000, words = () => document.querySelector(".hover").textContent;
+        pointer("pointermove", middle); const far = words();
+        line.show(line.items.start[middle] - 5000, line.end[middle] + 5000); line.draw();
+        pointer("pointermove", middle);
+        return { far, near: words() };
+        """,
+    )
+    assert "more here" in told["far"]
+    assert "k10000 (kernels)" in told["near"] and "more here" not in told["near"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_is_predicted_alone_is_hatched(dark: bool, tmp_path: Path) -> None:
+    recorded = launched()
+    after = recorded, timeline(recorded, H100)
+    report, own, touches = examine(recorded, H100)
+    text = page(report_document(report, time_line(recorded, own, touches, after)))
+    script = """
+        const image = line.pen.getImageData(0, 0, canvas.width, canvas.height);
+        const colours = (i) => {
+          const [left, right, top] = line.box(i), dense = window.devicePixelRatio, found = new Set();
+          for (let y = Math.ceil((top + 1) * dense); y < (top + 12) * dense; y++)
+            for (let x = Math.ceil((right - 3) * dense); x < (right - 1) * dense; x++)
+              found.add(image.data.slice(4 * (y * canvas.width + x), 4 * (y * canvas.width + x) + 3).join());
+          return found.size;
+        };
+        return [colours(row("recorded h2d").from), colours(row("predicted h2d").from)];
+    """
+    solid, hatched = answered(text, tmp_path, SHOWN + script, *(["--force-dark-mode"] if dark else []))
+    assert solid == 1 and hatched > 1
+
+
+def test_rows_that_are_not_drawn_are_told() -> None:
+    rows = [call(n, n + 1, "cudaLaunchKernel", thread=n) for n in range(12)]
+    drawn = time_line(trace(kernel(0, 1), calls=rows))
+    assert len([row for row in drawn.rows if row.group == "calls"]) == 8
+    assert "4 less busy threads" in drawn.note
+
+
+def test_items_lack_nothing_that_the_script_reads() -> None:
+    assert packing.items_of(pl.DataFrame({"start_ns": [1], "end_ns": [2]})).columns == list(packing.ITEMS)
