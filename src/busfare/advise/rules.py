@@ -259,7 +259,8 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     )
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
     idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
-    return finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))
+    found = finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))
+    return replace(found, calls=waits["row"].to_numpy())
 
 
 def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Finding | None:

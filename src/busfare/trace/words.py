@@ -76,14 +76,15 @@ class Names(NamedTuple):
 
 
 def calls_named(calls: pl.DataFrame, pattern: str, names: Names | None = None) -> pl.DataFrame:
-    """Process, correlation, times and waits_for of the calls whose name contains the regular expression `pattern`.
+    """Process, correlation, times, waits_for and row of the calls whose name contains the regular expression `pattern`.
 
     `names`: those of the calls, where they are known.
     """
     names = names or Names.of_calls(calls)
     named = pl.Series(names.texts, dtype=pl.String).str.contains(pattern).fill_null(False).to_numpy()
     columns = calls.select("process", "correlation", "start_ns", "end_ns", "waits_for")
-    return columns[rows_of(names.of, named)] if named.any() else columns.clear()
+    rows = rows_of(names.of, named) if named.any() else np.zeros(0, np.uint32)
+    return columns[rows].with_columns(row=rows)
 
 
 #: The kinds of operations as a trace's sums tell them apart.
