@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 #: What is in the paths of Python's and CUDA's files, wherever they are installed.
 LIBRARY_PATHS = (
@@ -63,23 +62,26 @@ def is_library(file: str) -> bool:
 
 def is_library_module(module: str) -> bool:
     """Whether a program or shared library, by its path, is no part of the program itself."""
-    name = module.replace("\\", "/").rpartition("/")[2]
+    name = _name_of(module)
     return not name or name.startswith(LIBRARY_MODULES) or is_library(module)
 
 
-def of_native(frames: Iterable[tuple[str, str]]) -> str | None:
-    """The site in frames of function and module (its path), the innermost first: `main (saxpy)`. None where none is the
-    program's.
+def of_native(function: str, module: str, file: str = "", line: int = 0) -> str | None:
+    """The site of a frame in a program or library, by its path: `train.cu:42 step()`, or `step() (train)` where no line is
+    known. None where it is a library's.
     """
-    for function, module in frames:
-        if not is_library_module(module) and not LIBRARY_FUNCTIONS.search(function):
-            return f"{_cut(function)} ({module.replace(chr(92), '/').rpartition('/')[2]})"
-    return None
+    if is_library_module(module) or LIBRARY_FUNCTIONS.search(function) or is_library(file):
+        return None
+    return placed(function, file, line) if line else f"{_cut(function)} ({_name_of(module)})"
 
 
 def placed(function: str, file: str, line: str | int) -> str:
     """`train.py:42 load_batch`."""
     return f"{file}:{line} {_cut(function)}"
+
+
+def _name_of(module: str) -> str:
+    return module.replace("\\", "/").rpartition("/")[2]
 
 
 def _cut(name: str) -> str:

@@ -29,7 +29,7 @@ def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> 
     frames = frames.select("id", "stackDepth", pl.col("symbol_text", "module_text").fill_null(""))
     kinds = frames.select("symbol_text", "module_text").unique()
     kinds = kinds.with_columns(
-        site=pl.Series([sites.of_native([pair]) for pair in kinds.rows()], dtype=pl.String)
+        site=pl.Series([sites.of_native(*pair) for pair in kinds.rows()], dtype=pl.String)
     )
     own = frames.join(kinds.drop_nulls("site"), on=["symbol_text", "module_text"], how="inner")
     own = (
