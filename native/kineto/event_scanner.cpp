@@ -169,6 +169,14 @@ JsonString as_string(std::string_view value) {
     return {raw, raw.find('\\') != std::string_view::npos};
 }
 
+// Whether it is worth a look: most operators have no stack, or an empty one.
+bool may_have_stack(std::string_view event) {
+    const std::size_t at = event.find(kStack);
+    if (at == event.npos) return false;
+    const std::size_t value = event.find_first_not_of("\": \t\r\n", at + kStack.size());
+    return value != event.npos && event[value] != '}' && event[value] != ',';
+}
+
 // The functions around an operator; none where its arguments do not name them.
 JsonString stack_of(std::string_view arguments) {
     JsonString stack;
@@ -317,7 +325,7 @@ void EventScanner::keep(std::string_view text) {
     each_member(text, [&](std::string_view key, std::string_view value) {
         if (key == "cat") {
             if (is_string(value)) category = category_of(as_string(value).raw);
-            if (category == Category::operator_ && !launches_ && text.find(kStack) == text.npos)
+            if (category == Category::operator_ && !launches_ && !may_have_stack(text))
                 category = Category::other;
             return category != Category::other;
         } else if (key == "ph") {
