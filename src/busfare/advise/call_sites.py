@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,12 +14,14 @@ from busfare.advise.amounts import several, size, time
 from busfare.trace import Trace
 from busfare.trace.columns import first_pairs, numbered
 from busfare.trace.spans import stacks
+from busfare.trace.tables import CALLS_LOCATED
 
 if TYPE_CHECKING:
-    from busfare.advise.finding import Chosen
+    from busfare.advise.finding import Finding
 
-__all__ = ["CallSite", "Sites"]
+__all__ = ["CallSite", "call_sites"]
 
+Rows = NDArray[np.int64]
 NS = 1e-9
 #: Of a finding so many are named.
 MOST = 5
@@ -47,75 +49,65 @@ class CallSite(msgspec.Struct, frozen=True):
         return f"{place if self.site else f'In {place}'}: {what}{moved}, {time(self.seconds)}"
 
 
-class Sites:
-    """The sites of a trace's calls; nothing is looked at before it is asked for."""
+def call_sites(trace: Trace, found: Sequence[Finding]) -> list[tuple[CallSite, ...]]:
+    """Of each finding the places that its operations, or else its calls, are called from; what takes longest first.
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
+    None where the trace says nothing of where its calls are made, or not which call made which operation.
+    """
+    calls, ranges = trace.calls, trace.markers.drop_nulls("end_ns")
+    if trace.sums is not None or calls.is_empty() or ("site" not in calls.columns and ranges.is_empty()):
+        return [()] * len(found)
+    caused = [_caused(trace, finding) for finding in found]
+    touched = np.zeros(calls.height, np.bool_)
+    for rows, *_ in caused:
+        touched[rows] = True
+    if not touched.any():
+        return [()] * len(found)
+    names, name = _names(ranges)
+    stack = np.zeros(calls.height, np.int64)
+    around, stack[touched] = stacks(ranges, calls.filter(pl.Series(touched)), name)
+    within = [[names[code] for code in codes] for codes in around]
+    return [_grouped(calls, *what, stack, within) for what in caused]
 
-    @cached_property
-    def _told(self) -> bool:
-        """Whether the trace says anything of where its calls are made, and which call made which operation."""
-        calls, markers = self._trace.calls, self._trace.markers
-        located = "site" in calls.columns or markers["end_ns"].null_count() < markers.height
-        return located and self._trace.sums is None and calls.height > 0
 
-    def of(self, touched: Chosen | None, calls: NDArray[np.uint32] | None) -> tuple[CallSite, ...]:
-        """Where these operations, or else these rows of the trace's calls, are called; what takes longest first."""
-        if not self._told:
-            return ()
-        if touched is not None and touched.height:
-            rows = first_pairs(self._trace.calls, touched.columns("process", "correlation"))
-            return self._grouped(rows, touched.ends - touched.starts, touched.sizes)
-        if calls is not None and len(calls):
-            times = self._trace.calls.select("start_ns", "end_ns")[calls]
-            return self._grouped(
-                calls.astype(np.int64), (times["end_ns"] - times["start_ns"]).to_numpy(), None
-            )
-        return ()
-
-    def _grouped(
-        self, rows: NDArray[np.int64], ns: NDArray[np.int64], sizes: NDArray[np.int64] | None
-    ) -> tuple[CallSite, ...]:
+def _caused(trace: Trace, finding: Finding) -> tuple[Rows, Rows, Rows | None]:
+    """Rows of the calls, the nanoseconds that each took or caused, and the bytes that it moved."""
+    touches, calls = finding.touches, finding.calls
+    if touches is not None and touches.height:
+        rows = first_pairs(trace.calls, touches.columns("process", "correlation"))
         known = rows >= 0
-        rows, ns = rows[known], ns[known]
-        if not len(rows):
-            return ()
-        calls = self._trace.calls[rows]
-        ranges, within = self._ranges(calls)
-        located = [calls[name] for name in ("site", "module") if name in calls.columns]
-        codes = [column.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() for column in located]
-        number, first = numbered([within, *codes])
-        groups = len(first)
-        total = np.bincount(number, ns, groups)
-        moved = None if sizes is None else np.bincount(number, np.maximum(sizes[known], 0), groups)
-        count = np.bincount(number, minlength=groups)
-        found = []
-        for group in np.argsort(-total, kind="stable").tolist():
-            at = int(first[group])
-            site, module = (calls[name][at] if name in calls.columns else None for name in ("site", "module"))
-            around = ranges[within[at]]
-            if site is not None or around:
-                bytes_ = None if moved is None else int(moved[group])
-                found.append(
-                    CallSite(site, module, around, int(count[group]), bytes_, float(total[group]) * NS)
-                )
-            if len(found) == MOST:
-                break
-        return tuple(found)
+        return rows[known], (touches.ends - touches.starts)[known], np.maximum(touches.sizes[known], 0)
+    rows = np.zeros(0, np.int64) if calls is None else calls.astype(np.int64)
+    times = trace.calls.select("start_ns", "end_ns")[rows]
+    return rows, (times["end_ns"] - times["start_ns"]).to_numpy(), None
 
-    def _ranges(self, calls: pl.DataFrame) -> tuple[list[list[str]], NDArray[np.uint32]]:
-        """The different stacks of ranges around the calls, outermost first, and which one each call has."""
-        spans, texts, name = self._spans
-        found, number = stacks(spans, calls, name)
-        return [[texts[code] for code in stack] for stack in found], number
 
-    @cached_property
-    def _spans(self) -> tuple[pl.DataFrame, list[str], NDArray[np.int64]]:
-        """Ranges, their different names with what counts them left out, and which one each range has."""
-        spans = self._trace.markers.drop_nulls("end_ns")
-        names = spans["name"].cast(pl.String).fill_null("(unnamed)")
-        names = names.str.replace(OF_CALL, "").str.replace_all(COUNTED, "${1}*")
-        texts = names.unique(maintain_order=True)
-        codes = names.cast(pl.Enum(texts)).to_physical()
-        return spans, texts.to_list(), codes.cast(pl.Int64).to_numpy()
+def _grouped(
+    calls: pl.DataFrame, rows: Rows, ns: Rows, sizes: Rows | None, stack: Rows, within: list[list[str]]
+) -> tuple[CallSite, ...]:
+    if not len(rows):
+        return ()
+    located = {name: calls[name][rows] for name in CALLS_LOCATED if name in calls.columns}
+    codes = [column.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() for column in located.values()]
+    number, first = numbered([stack[rows], *codes])
+    count, total = np.bincount(number), np.bincount(number, ns)
+    moved = None if sizes is None else np.bincount(number, sizes)
+    found: list[CallSite] = []
+    for group in np.argsort(-total, kind="stable").tolist():
+        at = int(first[group])
+        site, module = (located[name][at] if name in located else None for name in CALLS_LOCATED)
+        ranges = within[stack[rows[at]]]
+        if site is not None or ranges:
+            bytes_ = None if moved is None else int(moved[group])
+            found.append(CallSite(site, module, ranges, int(count[group]), bytes_, float(total[group]) * NS))
+        if len(found) == MOST:
+            break
+    return tuple(found)
+
+
+def _names(ranges: pl.DataFrame) -> tuple[list[str], Rows]:
+    """The different names of ranges, with what counts them left out, and which one each range has."""
+    names = ranges["name"].cast(pl.String).fill_null("(unnamed)")
+    names = names.str.replace(OF_CALL, "").str.replace_all(COUNTED, "${1}*")
+    texts = names.unique(maintain_order=True)
+    return texts.to_list(), names.cast(pl.Enum(texts)).to_physical().cast(pl.Int64).to_numpy()

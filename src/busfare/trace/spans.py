@@ -39,13 +39,14 @@ def _swept(spans: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         spans.with_columns(order=1, deeper=1),
         points.with_columns(order=2, deeper=0).with_row_index("point"),
     )
-    # The spans of a thread that are as deep lie apart: the last that has begun is the one.
+    # The spans of a thread that are as deep lie apart: the last that has begun is the one. Each thread comes to a depth by
+    # beginning a span there, so that none is another thread's.
     return (
         pl.concat(edges, how="diagonal")
         .sort([*PLACE, "start_ns", "order", -pl.col("end_ns")])
         .with_columns(depth=pl.col("deeper").cum_sum())
         .filter(pl.col("order") > 0)
-        .with_columns(pl.col("span", "end_ns").forward_fill().over(*PLACE, "depth"))
+        .with_columns(pl.col("span", "end_ns").forward_fill().over("depth"))
     )
 
 
@@ -79,13 +80,13 @@ def stacks(
 
 def _outer(swept: pl.DataFrame, spans: int) -> NDArray[np.int64]:
     """Of each span the row of the one around it; -1 where there is none."""
-    begun = swept.filter(pl.col("order") == 1).select(*PLACE, "depth", "start_ns", "end_ns", "span")
+    begun = swept.filter(pl.col("order") == 1).select("depth", "start_ns", "end_ns", "span")
     begun = begun.with_row_index("at")
     asked = begun.with_columns(pl.col("depth") - 1, inner="span", inside=True).drop("span", "end_ns")
     found = (
         pl.concat([begun, asked], how="diagonal")
-        .sort([*PLACE, "depth", "at"])
-        .with_columns(pl.col("span", "end_ns").forward_fill().over(*PLACE, "depth"))
+        .sort("depth", "at")
+        .with_columns(pl.col("span", "end_ns").forward_fill().over("depth"))
         .filter(pl.col("inside").is_not_null())
     )
     rows = found.select("inner", _open_span()).drop_nulls()
