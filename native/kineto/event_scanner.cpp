@@ -17,7 +17,7 @@ struct CategoryName {
     Category category;
 };
 // Those in capitals are of 2021 and before.
-constexpr std::array<CategoryName, 15> kCategories{{
+constexpr std::array<CategoryName, 16> kCategories{{
     {"kernel", Category::kernel},
     {"gpu_memcpy", Category::copy},
     {"gpu_memset", Category::set},
@@ -33,7 +33,12 @@ constexpr std::array<CategoryName, 15> kCategories{{
     {"hip_runtime", Category::runtime_call},
     {"cpu_op", Category::operator_},
     {"Operator", Category::operator_},
+    {"python_function", Category::function},
 }};
+// How operators of older traces name the functions around them, and how names of functions begin that are
+// nobody's own.
+constexpr std::string_view kStack = "Call stack";
+constexpr std::string_view kBuiltIn = "<built-in";
 
 Category category_of(std::string_view text) {
     for (const auto& known : kCategories) {
@@ -162,6 +167,26 @@ bool is_string(std::string_view value) {
 JsonString as_string(std::string_view value) {
     const auto raw = value.substr(1, value.size() - 2);
     return {raw, raw.find('\\') != std::string_view::npos};
+}
+
+// Whether it is worth a look: most operators have no stack, or an empty one.
+bool may_have_stack(std::string_view event) {
+    const std::size_t at = event.find(kStack);
+    if (at == event.npos) return false;
+    const std::size_t value = event.find_first_not_of("\": \t\r\n", at + kStack.size());
+    return value != event.npos && event[value] != '}' && event[value] != ',';
+}
+
+// The functions around an operator; none where its arguments do not name them.
+JsonString stack_of(std::string_view arguments) {
+    JsonString stack;
+    if (arguments.find(kStack) == arguments.npos || arguments.front() != '{') return stack;
+    each_member(arguments, [&](std::string_view key, std::string_view value) {
+        if (key != kStack) return true;
+        if (is_string(value)) stack = as_string(value);
+        return false;
+    });
+    return stack;
 }
 
 }  // namespace
@@ -300,7 +325,8 @@ void EventScanner::keep(std::string_view text) {
     each_member(text, [&](std::string_view key, std::string_view value) {
         if (key == "cat") {
             if (is_string(value)) category = category_of(as_string(value).raw);
-            if (category == Category::operator_ && !launches_) category = Category::other;
+            if (category == Category::operator_ && !launches_ && !may_have_stack(text))
+                category = Category::other;
             return category != Category::other;
         } else if (key == "ph") {
             if (value.size() == 3) phase = value[1];
@@ -324,13 +350,23 @@ void EventScanner::keep(std::string_view text) {
     if (category == Category::other) return;
     if (!timed) {
         // A range whose end is another event: no writer of these categories makes them.
-        if (phase == 'B' && category != Category::operator_) ++unusable_;
+        if (phase == 'B' && category < Category::operator_) ++unusable_;
         return;
     }
 
-    if (category == Category::operator_) {
+    if (category >= Category::operator_) {
         const std::int64_t start_ns = decimal(start, 3);
         if (start_ns == kMissing || !is_string(name)) return;
+        const JsonString function =
+            category == Category::function ? as_string(name) : stack_of(arguments_text);
+        if (!function.raw.empty() && !function.raw.starts_with(kBuiltIn)) {
+            functions_.name.push_back(function_names_.of(function));
+            functions_.start_ns.push_back(start_ns);
+            functions_.duration_ns.push_back(decimal(duration, 3));
+            functions_.process.push_back(decimal(process, 0));
+            functions_.thread.push_back(decimal(thread, 0));
+        }
+        if (category == Category::function || !launches_) return;
         keep_operator(name, arguments_text);  // first: it throws where these are malformed
         operators_.start_ns.push_back(start_ns);
         operators_.duration_ns.push_back(decimal(duration, 3));
@@ -374,8 +410,8 @@ void EventScanner::keep(std::string_view text) {
     columns_.waited_stream.push_back(arguments.waited_stream);
     columns_.waited_event.push_back(arguments.waited_event);
     columns_.waited_correlation.push_back(arguments.waited_correlation);
-    columns_.name.push_back(is_string(name) ? name_id(as_string(name)) : -1);
-    columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : name_id(arguments.sync_kind));
+    columns_.name.push_back(is_string(name) ? names_.of(as_string(name)) : -1);
+    columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : names_.of(arguments.sync_kind));
     if ((category == Category::kernel || category == Category::annotation) &&
         name.find(kCollective) != std::string_view::npos && !arguments_text.empty() &&
         arguments_text.front() == '{')
@@ -414,11 +450,10 @@ void EventScanner::keep_operator(std::string_view name, std::string_view argumen
     operators_.signature.push_back(entry->second);
 }
 
-std::int32_t EventScanner::name_id(const JsonString& name) {
+std::int32_t EventScanner::Names::of(const JsonString& name) {
     std::string text = name.escaped ? unescape(name.raw) : std::string(name.raw);
-    const auto [entry, added] =
-        name_ids_.try_emplace(std::move(text), static_cast<std::int32_t>(names_.size()));
-    if (added) names_.push_back(entry->first);
+    const auto [entry, added] = ids.try_emplace(std::move(text), static_cast<std::int32_t>(texts.size()));
+    if (added) texts.push_back(entry->first);
     return entry->second;
 }
 

@@ -24,6 +24,7 @@ enum class Category : std::uint8_t {
     event_record,
     annotation,
     operator_,  // of PyTorch, on the host
+    function,   // of Python
     other
 };
 
@@ -45,6 +46,12 @@ struct OperatorColumns {
     std::vector<std::int32_t> signature;  // index into signatures()
 };
 
+// Calls of Python functions, and of operators that name the functions around them.
+struct FunctionColumns {
+    std::vector<std::int64_t> process, thread, start_ns, duration_ns;
+    std::vector<std::int32_t> name;  // index into function_names()
+};
+
 // Name, dimensions, types and values of an operator's inputs, as their JSON text; empty: none.
 using Signature = std::array<std::string, 4>;
 
@@ -62,9 +69,13 @@ class EventScanner {
     void finish();
 
     const EventColumns& columns() const { return columns_; }
-    const std::vector<std::string>& names() const { return names_; }
+    const std::vector<std::string>& names() const { return names_.texts; }
     const OperatorColumns& operators() const { return operators_; }
     const std::vector<Signature>& signatures() const { return signatures_; }
+    const FunctionColumns& functions() const { return functions_; }
+    // `train.py(42): load`, or `nn.Module: Linear_0`; of an operator several, the innermost first, with `;`
+    // between.
+    const std::vector<std::string>& function_names() const { return function_names_.texts; }
     // Rows of columns() that may be collectives, and what their arguments tell of them: a JSON object.
     const std::vector<std::pair<std::uint64_t, std::string>>& collectives() const { return collectives_; }
     // Fields of the top-level object other than the events, as JSON text: key, value.
@@ -80,6 +91,12 @@ class EventScanner {
     std::uint64_t unusable() const { return unusable_; }
 
   private:
+    // Texts, each once.
+    struct Names {
+        std::vector<std::string> texts;
+        std::unordered_map<std::string, std::int32_t> ids;
+        std::int32_t of(const JsonString& name);
+    };
     enum class State { start, top, events, end };
 
     std::size_t steps(const char* text, std::size_t size);
@@ -88,7 +105,6 @@ class EventScanner {
     bool event(JsonCursor& cursor);
     void keep(std::string_view text);
     void keep_operator(std::string_view name, std::string_view arguments);
-    std::int32_t name_id(const JsonString& name);
 
     bool launches_;
     State state_ = State::start;
@@ -106,8 +122,8 @@ class EventScanner {
     std::vector<Signature> signatures_;
     std::unordered_map<std::string, std::int32_t> signature_ids_;
     std::vector<std::pair<std::uint64_t, std::string>> collectives_;
-    std::vector<std::string> names_;
-    std::unordered_map<std::string, std::int32_t> name_ids_;
+    FunctionColumns functions_;
+    Names names_, function_names_;
     std::vector<std::pair<std::string, std::string>> header_;
 };
 

@@ -63,6 +63,17 @@ nb::dict operators(const EventScanner& scanner) {
     return out;
 }
 
+nb::dict functions(const EventScanner& scanner) {
+    const auto& c = scanner.functions();
+    nb::dict out;
+    out["process"] = column(c.process);
+    out["thread"] = column(c.thread);
+    out["start_ns"] = column(c.start_ns);
+    out["duration_ns"] = column(c.duration_ns);
+    out["name"] = column(c.name);
+    return out;
+}
+
 nb::list signatures(const EventScanner& scanner) {
     nb::list out;
     for (const auto& signature : scanner.signatures()) {
@@ -80,9 +91,9 @@ nb::list collectives(const EventScanner& scanner) {
     return out;
 }
 
-nb::list names(const EventScanner& scanner) {
+nb::list texts(const std::vector<std::string>& names) {
     nb::list out;
-    for (const auto& name : scanner.names()) out.append(nb::bytes(name.data(), name.size()));
+    for (const auto& name : names) out.append(nb::bytes(name.data(), name.size()));
     return out;
 }
 
@@ -113,7 +124,9 @@ NB_MODULE(_kineto_events, module) {
             nb::arg("text"))
         .def("finish", &EventScanner::finish)
         .def_prop_ro("columns", &columns)
-        .def_prop_ro("names", &names)
+        .def_prop_ro("names", [](const EventScanner& s) { return texts(s.names()); })
+        .def_prop_ro("functions", &functions)
+        .def_prop_ro("function_names", [](const EventScanner& s) { return texts(s.function_names()); })
         .def_prop_ro("operators", &operators)
         .def_prop_ro("signatures", &signatures)
         .def_prop_ro("collectives", &collectives)

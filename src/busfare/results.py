@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType
 
-from busfare.advise import Finding, amounts
+from busfare.advise import CallSite, Finding, amounts
 from busfare.cost.ranges import finding_between, seconds_between
 from busfare.node import Node
 
@@ -90,6 +90,7 @@ class RangedFinding(Ranged, kw_only=True):
     what_if: list[str]
     gain_with_loop_seconds: float | None
     overlaps_with: list[str]
+    call_sites: list[CallSite]
 
 
 def ranged(

@@ -24,6 +24,9 @@ def full_export(generation: str) -> build_nsys.NsysExport:
     export.add("TARGET_INFO_CUDA_STREAM", streamId=14, processId=71, contextId=1, priority=4294967291, flag=2)
     export.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value="n1")
     export.add("DIAGNOSTIC_EVENT", timestamp=1, text="2 events were dropped.")
+    export.call("cudaMemcpyAsync_v3020", 720, 725, 9, callchainId=3)
+    export.copy(1, (0, 2), 1 << 20, 725, 760, 9)
+    export.chain(3, ("cudaMemcpyAsync", "/lib/libcudart.so.12"), ("load(int)", "/home/me/app"))
     if generation == "2021":
         export.add("TARGET_INFO_GPU", deviceId=0, name="RTX 3080", busLocation="0000:01:00.0")
         export.add("TARGET_INFO_CUDA_GPU", deviceId=0, globalMemoryBandwidth=760080000, coreClockRate=1710000)
@@ -71,6 +74,10 @@ def kineto(folder: Path) -> list[Path]:
         build_kineto.kernel("mm", 85, 3, 63, **{"External id": 5, "registers per thread": 32}, **sides),
         build_kineto.call("cudaLaunchKernel", 86, 1, 64),
         build_kineto.kernel("mm", 89, 3, 64, **{"External id": 64, "shared memory": 512}, **sides),
+        build_kineto.function("train.py(60): <module>", 0, 99),
+        build_kineto.function("nn.Module: Net_0", 1, 98),
+        build_kineto.function('/home/é "me"/net.py(7): forward', 2, 90, **{"Python parent id": 1}),
+        build_kineto.event("cpu_op", "aten::to", 81, 9, args={"Call stack": "net.py(9): f;train.py(60): g"}),
     ]
     header = {
         "deviceProperties": [{"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}],

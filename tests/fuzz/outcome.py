@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import signal
 import time
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
+from busfare.advise.call_sites import call_sites
+from busfare.advise.finding import finding, rows_of
 from busfare.errors import InputError
 from busfare.node import Node
 from busfare.node.file import decode
 from busfare.trace import Trace, read, tables
-from busfare.trace.tables import OPERATIONS_OF_KERNELS
 
 __all__ = ["OutOfTime", "failure_of", "limit_memory"]
 
@@ -87,8 +91,10 @@ def _failure_of(path: Path) -> str:
 def _unsound(trace: Trace) -> str:
     for name, schema in SCHEMAS.items():
         found = getattr(trace, name).schema
-        optional = {column: kind for column, kind in OPERATIONS_OF_KERNELS.items() if column in found}
-        if dict(found) != dict(schema) | (optional if name == "operations" else {}):
+        may_have = {"operations": tables.OPERATIONS_OF_KERNELS, "calls": tables.CALLS_LOCATED}.get(name, {})
+        if dict(found) != dict(schema) | {
+            column: kind for column, kind in may_have.items() if column in found
+        }:
             return f"{name}: columns {found}"
     for name in ("operations", "calls"):
         frame: pl.DataFrame = getattr(trace, name)
@@ -113,6 +119,11 @@ def _unsound(trace: Trace) -> str:
         return "operations: a launch of no kernel, or one that is not there"
     if (trace.launches["grid_x"] < 1).any() or (trace.launches["shared_bytes"] < 0).any():
         return "launches: impossible ones"
+    every = finding("mostly-copies", "", 0.0, rows_of(trace, pl.lit(True)))
+    called = replace(every, touches=None, calls=np.arange(trace.calls.height, dtype=np.uint32))
+    for site in itertools.chain(*call_sites(trace, [every, called])):
+        if not str(site).isprintable() or site.count < 1 or site.seconds < 0 or (site.bytes or 0) < 0:
+            return f"call site {site!r}"
     for omission in trace.omissions:
         if omission.count < 0 or not omission.what.isprintable():
             return f"omission {omission!r}"

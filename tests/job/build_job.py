@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from busfare.advise import CallSite
 from busfare.job.links import LinkRate, LinkTraffic
 from busfare.job.partial import SUMS, Moved, Partial
 from busfare.job.ranks import MOMENTS, ROWS, TraceRank, packed
@@ -74,6 +75,7 @@ def random_partial(chance: random.Random) -> Partial:
             what_if=pick([[], ["--pin"]]),
             gain_with_loop_seconds=None,
             overlaps_with=[],
+            call_sites=[CallSite("train.py:42 load", None, ["step"], 6, 4096, 1e-3)],
         )
 
     ranks = [TraceRank(1, device, number(), 5, 6) for device in range(chance.randrange(3))]

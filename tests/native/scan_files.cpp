@@ -37,9 +37,11 @@ bool same(const EventScanner& a, const EventScanner& b) {
            x.registers == y.registers && x.shared_bytes == y.shared_bytes && x.external == y.external &&
            a.operators().signature == b.operators().signature &&
            a.operators().start_ns == b.operators().start_ns && a.signatures() == b.signatures() &&
-           a.names() == b.names() && a.header() == b.header() && a.error() == b.error() &&
-           a.truncated() == b.truncated() && a.saw_events() == b.saw_events() && a.events() == b.events() &&
-           a.unusable() == b.unusable() && (a.error().empty() || a.error_position() == b.error_position());
+           a.functions().name == b.functions().name && a.functions().start_ns == b.functions().start_ns &&
+           a.function_names() == b.function_names() && a.names() == b.names() && a.header() == b.header() &&
+           a.error() == b.error() && a.truncated() == b.truncated() && a.saw_events() == b.saw_events() &&
+           a.events() == b.events() && a.unusable() == b.unusable() &&
+           (a.error().empty() || a.error_position() == b.error_position());
 }
 
 }  // namespace

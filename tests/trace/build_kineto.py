@@ -40,6 +40,11 @@ def call(name: str, start_us: float, duration_us: float, correlation: int, **mor
     return event("cuda_runtime", name, start_us, duration_us, args={"correlation": correlation}, **more)
 
 
+def function(name: str, start_us: float, duration_us: float, **args: Any) -> Event:
+    """A call of a Python function, or of a module: `train.py(42): load`, `nn.Module: Linear_0`."""
+    return event("python_function", name, start_us, duration_us, args={"Python id": 1, **args})
+
+
 def sync(kind: str, start_us: float, duration_us: float, correlation: int, **args: Any) -> Event:
     args = {"cuda_sync_kind": kind, "stream": 7, "correlation": correlation, "device": 0, "context": 1} | args
     return event("cuda_sync", kind, start_us, duration_us, pid=0, tid=args["stream"], args=args)

@@ -29,6 +29,7 @@ GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+CHAINS = "CUDA_CALLCHAINS"
 
 #: An unsigned -1: no stream, or no event.
 NONE_32 = 4294967295
@@ -80,6 +81,7 @@ def columns_of(generation: str) -> dict[str, list[str]]:
             *["deviceId", "contextId", *green, "streamId", "correlationId", "globalPid", "eventId"],
             *(["eventSyncId"] if year >= 2025.6 else []),
         ],
+        CHAINS: ["id", "symbol", "module", "unresolved", "originalIP", "stackDepth"],
         "NVTX_EVENTS": [
             *["start", "end", "eventType", "rangeId", "text", "globalTid", "textId", "domainId"],
             "jsonText",
@@ -177,6 +179,12 @@ class NsysExport(Tables):
         row: dict[str, Value] = {"start": start, "end": end, "eventClass": 0, "correlationId": correlation}
         ids = {"globalTid": global_pid(process) + thread, "nameId": self.text(name)}
         self.add(RUNTIME, **row | ids | more)
+
+    def chain(self, id: int, *frames: tuple[str, str]) -> None:
+        """A call chain: functions and their modules, the innermost first."""
+        for depth, (function, module) in enumerate(frames):
+            names: dict[str, Value] = {"symbol": self.text(function), "module": self.text(module)}
+            self.add(CHAINS, id=id, **names, stackDepth=depth)
 
     def wait(
         self, sync_type: int, start: int, end: int, correlation: int, process: int = PROCESS, **more: Value

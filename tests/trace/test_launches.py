@@ -17,7 +17,7 @@ import pytest
 
 from busfare.trace import Trace, read
 from busfare.trace.export import export_nsys
-from busfare.trace.launches import innermost
+from busfare.trace.spans import innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES
 from tests.trace.build_directory import export_directory
 from tests.trace.build_kineto import call, event, kernel, small_events, write_kineto

@@ -47,6 +47,9 @@ CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const Tr
         plan.call = kinds_ & kAllCalls || (kinds_ & kCalls && is_call_of_interest(name));
         plan.act = copy_call(number) && kinds_ & kAddresses ? Act::kCopy : act_of(name);
         if (plan.act == Act::kNone && plan.call) plan.act = Act::kCall;
+        const std::string_view text(name);
+        plan.stack = options.stacks && (text.starts_with("cuMem") || text.starts_with("cuGraphLaunch") ||
+                                        text.find("Synchronize") != text.npos);
     }
 }
 
@@ -149,7 +152,7 @@ void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             read_copy(call, data.functionParams, note);
             if (fingerprint_ && call.host == HostSide::kDestination)
                 take_fingerprint(note.two, note.three, t_fingerprint);
-            return notes_.push(note, t_fingerprint.one ? &t_fingerprint : nullptr);
+            return push(note, plan, t_fingerprint.one ? &t_fingerprint : nullptr);
         }
         case Act::kStreamWait:
             wait(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE);
@@ -177,7 +180,17 @@ void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             note.what = Note::What::kCall;
             break;
     }
-    notes_.push(note);
+    push(note, plan);
+}
+
+void CallWatch::push(Note& note, const Plan& plan, const Note* fingerprint) {
+    notes_.push(note, fingerprint);
+    if (!plan.stack) return;
+    Note stack{};
+    stack.what = Note::What::kStack;
+    stack.correlation = note.correlation;
+    stack.one = stacks_.take();
+    if (stack.one != 0) notes_.push(stack);
 }
 
 void CallWatch::take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const {

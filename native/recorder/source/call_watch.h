@@ -10,6 +10,7 @@
 #include "handles.h"
 #include "note.h"
 #include "options.h"
+#include "stacks.h"
 #include "trace_clock.h"
 
 namespace busfare::recorder {
@@ -33,6 +34,8 @@ class CallWatch {
     /// From the callback of a driver call: false when this does not watch it.
     bool note(CUpti_CallbackId number, const CUpti_CallbackData& data);
 
+    Stacks& stacks() { return stacks_; }
+
   private:
     enum class Act : uint8_t {
         kNone,
@@ -50,10 +53,12 @@ class CallWatch {
         Act act = Act::kNone;
         bool call = false;
         bool per_thread = false;  ///< takes the null stream for the thread's own
+        bool stack = false;       ///< where it is made is wanted: it copies, waits, allocates or frees
     };
 
     void enter(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void leave(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
+    void push(Note& note, const Plan& plan, const Note* fingerprint = nullptr);
     void take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const;
     Act act_of(const char* name) const;
 
@@ -64,6 +69,7 @@ class CallWatch {
     const bool fingerprint_;
     const uint32_t kinds_;
     Notes notes_;
+    Stacks stacks_;
     StreamNumbers streams_;
     EventNumbers events_;
     std::atomic<bool> on_{false};

@@ -203,6 +203,8 @@ void Decoder::note(const Note& note, const Note* fingerprint) {
         case Note::What::kEvent:
             return journal_.append(TableId::kEvents, {note.correlation, kNoNumber, note.context, note.stream,
                                                       note.two, note.three});
+        case Note::What::kStack:
+            return journal_.append(TableId::kCallStacks, {note.correlation, note.one});
         default:
             return;
     }

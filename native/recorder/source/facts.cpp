@@ -47,6 +47,7 @@ void state_facts(Journal& journal, const Options& options, const CuptiLibrary* c
     journal.fact("cuda", cuda_version_text(driver_cuda_version()));
     if (cupti) journal.fact("cupti", std::to_string(cupti->version));
     journal.fact("command", options.command);
+    if (!options.run.empty()) journal.fact("run", options.run);
     const bool calls = options.kinds & (kCalls | kAllCalls);
     journal.fact("calls", !calls ? "none" : options.calls == Calls::kDriver ? "driver" : "both");
     if (options.counted_kernels > 0) journal.fact("counters", "read");

@@ -17,6 +17,7 @@ struct alignas(64) Note {
         kMessage,      ///< of MPI or NCCL, by the wall clock (messages.cpp)
         kFingerprint,  ///< of the copy noted next: `one` hash, `two` when taking it began, `three` for how
                        ///< long
+        kStack,        ///< of the call noted before: `one` number of its stack
     };
 
     uint64_t start;  ///< trace clock

@@ -57,12 +57,14 @@ Options options_from_environment() {
     options.delay_seconds = number("BUSFARE_RECORD_DELAY", 0.0);
     options.duration_seconds = number("BUSFARE_RECORD_DURATION", 0.0);
     options.fingerprint = number("BUSFARE_RECORD_FINGERPRINT", 0.0) > 0;
+    options.stacks = number("BUSFARE_RECORD_STACKS", 0.0) > 0;
     options.trust_cupti = number("BUSFARE_RECORD_TRUST_CUPTI", 0.0) > 0;
     options.counted_kernels = static_cast<size_t>(number("BUSFARE_RECORD_COUNTERS", 0.0));
     options.counter_passes = static_cast<size_t>(number("BUSFARE_RECORD_COUNTER_PASSES", 1.0));
     options.talk_of_counters = number("BUSFARE_RECORD_COUNTERS_TALK", 0.0) > 0;
     options.cupti = text("BUSFARE_RECORD_CUPTI");
     options.command = text("BUSFARE_RECORD_COMMAND");
+    options.run = text("BUSFARE_RECORD_RUN");
     if (const double kib = number("BUSFARE_RECORD_BUFFER_KIB", 0.0); kib >= 16) {
         options.buffer_bytes = static_cast<size_t>(kib) << 10;
     }

@@ -34,20 +34,29 @@ enum class TableId : uint16_t {
     kCounters = 25,
     kMessages = 26,
     kCommunicators = 27,
+    kStacks = 28,
+    kCallStacks = 29,
+    // 30 is `lines`, which the launcher writes.
 };
 
 /// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented
 /// order.
 constexpr size_t columns_of(TableId table) {
-    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6, 4, 4,  12, 7,  9,
-                                  8, 7, 5, 10, 7,  7,  2, 3, 4, 2, 16, 3,  10, 5};
+    constexpr size_t columns[] = {0, 2, 2,  19, 19, 10, 7, 8, 6, 4,  4, 12, 7, 9, 8,
+                                  7, 5, 10, 7,  7,  2,  3, 4, 2, 16, 3, 10, 5, 5, 2};
     return columns[static_cast<size_t>(table)];
 }
 
-inline constexpr size_t kTableCount = 28;  ///< including the unused number 0
+inline constexpr size_t kTableCount = 30;  ///< including the unused number 0
 
 /// What a row of `kLosses` counts.
-enum class Loss : uint64_t { kCuptiDropped = 1, kNoBuffer = 2, kNoteRingFull = 3, kUnknownRecord = 4 };
+enum class Loss : uint64_t {
+    kCuptiDropped = 1,
+    kNoBuffer = 2,
+    kNoteRingFull = 3,
+    kUnknownRecord = 4,
+    kStacksFull = 5
+};
 
 /// Why a recording ended, in `kEnd`.
 enum class EndReason : uint64_t { kProgramExit = 1, kDuration = 2 };

@@ -214,6 +214,7 @@ void Session::write_once(bool everything) {
     windows_.drain(
         [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
     counters_.write(journal_);
+    lose(Loss::kStacksFull, calls_.stacks().write(journal_));
     write_communicators(journal_);
     if (everything) journal_.flush();
     pool_.prepare();

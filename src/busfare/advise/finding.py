@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from busfare import cost
 from busfare.advise.amounts import several
+from busfare.advise.call_sites import CallSite
 from busfare.cost.model import Seconds, as_copies_of
 from busfare.node import Node
 from busfare.trace import Trace, _columns
@@ -190,6 +191,7 @@ class Finding(msgspec.Struct, frozen=True):
     touches: Chosen | None = None
     calls: NDArray[np.uint32] | None = None
     on_top_of: str | None = None
+    call_sites: tuple[CallSite, ...] = ()
 
 
 @cache

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
+from busfare.advise.call_sites import call_sites
 from busfare.advise.finding import Finding, change_in, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.node import Node
@@ -44,8 +45,15 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     kept = _ranked([finding for finding in found if finding.predicted_gain_seconds > WORTH_SAYING * makespan])
     language = language_of(trace) if kept else None
     return [
-        replace(finding, change=change_in(language, finding), overlaps_with=overlapping)
-        for finding, overlapping in zip(kept, _overlaps(kept, trace.operations.height), strict=True)
+        replace(
+            finding,
+            change=change_in(language, finding),
+            overlaps_with=overlapping,
+            call_sites=sites,
+        )
+        for finding, overlapping, sites in zip(
+            kept, _overlaps(kept, trace.operations.height), call_sites(trace, kept), strict=True
+        )
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType
 
+from busfare.advise import CallSite
 from busfare.results import Path, Ranged, Sized
 from busfare.trace.totals import Counted, MovedInAll
 
@@ -182,6 +183,7 @@ class LargestFinding(Ranked, kw_only=True):
     by_replay: bool
     rests_on: list[str]
     what_if: list[str]
+    call_sites: list[CallSite] = []
 
 
 class JobFinding(Ranged, kw_only=True):

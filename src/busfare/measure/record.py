@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +56,13 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
         _require_driver()
     target = _prepare_output(output)
     before = _recordings(target)
-    status = _run(command, environment(target, command, **options))
+    run = f"{os.getpid()}-{time.time_ns()}"
+    status = _run(command, environment(target, command, **options) | {"BUSFARE_RECORD_RUN": run})
+    if options.get("stacks"):
+        from busfare.measure.lines import add_lines
+
+        for file in (_recordings(target) or set()) - (before or set()):
+            add_lines(file, run)
     if not elsewhere and before is not None and _recordings(target) == before:
         print(
             f"busfare record: nothing was recorded: {program} made no call of CUDA, MPI or NCCL that could be seen "
@@ -104,6 +111,7 @@ def environment(
     kinds: Sequence[str] = (),
     calls: str = "driver",
     fingerprint: bool = False,
+    stacks: bool = False,
     counters: bool = False,
     counted_kernels: int = 200,
     counter_passes: int = 1,
@@ -113,9 +121,10 @@ def environment(
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`. `counters` reads the hardware counters of `counted_kernels` distinct kernels, each run
-    `counter_passes` times (1 to 8), of which all but one are taken back. `library` is the recorder to use. Raises
-    InputError for values out of range and where the recorder's library is not installed.
+    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `counters` reads the hardware
+    counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one are taken
+    back. `library` is the recorder to use. Raises InputError for values out of range and where the recorder's library is not
+    installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
@@ -151,6 +160,7 @@ def environment(
         "KINDS": ",".join(kinds) or None,
         "CALLS": calls if calls != "driver" else None,
         "FINGERPRINT": "1" if fingerprint else None,
+        "STACKS": "1" if stacks else None,
         "COUNTERS": str(counted_kernels) if counters else None,
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }

@@ -181,7 +181,7 @@ def _findings(result: Report) -> Entries | Text:
             _gain(f, result),
             f.evidence,
             f.change,
-            beside_gain(f.overlaps_with, ids, f.what_if, f.rests_on),
+            [*map(str, f.call_sites), *beside_gain(f.overlaps_with, ids, f.what_if, f.rests_on)],
             f.id,
         )
         for f in result.findings

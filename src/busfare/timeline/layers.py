@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.timeline.model import ACT, Mask, Timeline
 from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
-from busfare.trace.launches import innermost
+from busfare.trace.spans import innermost
 
 __all__ = ["StreamedLayers", "awaiting", "streamed_layers"]
 

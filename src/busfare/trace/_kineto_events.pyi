@@ -17,6 +17,14 @@ class EventScanner:
     @property
     def names(self) -> list[bytes]: ...
     @property
+    def functions(self) -> dict[str, NDArray[np.int64]]:
+        """A row a call of a Python function, or of an operator that names those around it: process, thread, start_ns,
+        duration_ns, name.
+        """
+    @property
+    def function_names(self) -> list[bytes]:
+        """Each text once: `train.py(42): load`; of an operator several, the innermost first, with `;` between."""
+    @property
     def operators(self) -> dict[str, NDArray[np.int64]]:
         """A row a call: external, process, thread, start_ns, duration_ns, signature."""
     @property

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 
 from busfare.trace.columns import first_pairs
-from busfare.trace.launches import around_calls
 from busfare.trace.model import Trace
+from busfare.trace.spans import around_calls
 from busfare.trace.tables import COLLECTIVE_KINDS, COLLECTIVES, DESCRIBED, conform, empty
 from busfare.trace.words import is_communication
 

@@ -13,6 +13,7 @@ from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.columns import first_pairs, first_rows, numbered, plain
 from busfare.trace.model import Trace
 from busfare.trace.sound import with_printable
+from busfare.trace.spans import around_calls, innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, conform
 
 #: The sides of the largest grid and block, and the threads of the largest block [CUDA: compute capabilities; HIP has no
@@ -72,42 +73,6 @@ def _sound() -> list[pl.Expr]:
 def grid_side(items: str, group: str) -> pl.Expr:
     """How many work-groups there are along a side of so many work-items, as HSA counts it; null for groups of none."""
     return (pl.col(items) + pl.col(group) - 1) // pl.when(pl.col(group) > 0).then(pl.col(group))
-
-
-def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
-    """Of each point the row of the innermost span around it on its thread; null where there is none.
-
-    Spans: process, thread, start_ns, end_ns; those of a thread lie within one another or apart. Points: process, thread,
-    start_ns.
-    """
-    place, at = ("process", "thread"), pl.col("start_ns")
-    spans = spans.select(*place, "start_ns", "end_ns").with_row_index("span").filter(at < pl.col("end_ns"))
-    edges = (
-        spans.select(*place, start_ns="end_ns", order=0, deeper=-1),
-        spans.with_columns(order=1, deeper=1),
-        points.select(*place, "start_ns", order=2, deeper=0).with_row_index("point"),
-    )
-    # The spans of a thread that are as deep lie apart: the last that has begun is the one.
-    order = [*place, "start_ns", "order", -pl.col("end_ns")]
-    within = (
-        pl.concat(edges, how="diagonal")
-        .sort(order)
-        .with_columns(depth=pl.col("deeper").cum_sum())
-        .filter(pl.col("order") > 0)
-        .with_columns(pl.col("span", "end_ns").forward_fill().over(*place, "depth"))
-        .filter(pl.col("order") == 2)
-        .sort("point")
-    )
-    return within.select(pl.when((pl.col("depth") > 0) & (at < pl.col("end_ns"))).then("span")).to_series()
-
-
-def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.int64]) -> pl.Series:
-    """Of these rows of `calls` the row of the innermost span around each; null for row -1."""
-    known = rows >= 0
-    points = calls.select("process", "thread", "start_ns")[rows[known]]
-    found = np.full(len(rows), -1, np.int64)
-    found[known] = innermost(spans, points).cast(pl.Int64).fill_null(-1).to_numpy()
-    return pl.Series(found).replace(-1, None).cast(pl.UInt32)
 
 
 def _launched_in_ranges(trace: Trace) -> pl.Series:

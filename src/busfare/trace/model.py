@@ -120,7 +120,7 @@ class Trace:
         return self.operations.select(columns)[rows]
 
     def calls_named(self, pattern: str) -> pl.DataFrame:
-        """Process, correlation, times and waits_for of the calls whose name contains the regular expression `pattern`."""
+        """Process, correlation, times, waits_for and row of the calls whose name contains the expression `pattern`."""
         return calls_named(self.calls, pattern, self.names)
 
     def calls_during(self, start_ns: int, end_ns: int) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from busfare.printable import HARMFUL, printable
 from busfare.trace.columns import in_order, occurs, order_of
 from busfare.trace.large import EARLIEST, LATEST, MANY_ROWS
 from busfare.trace.model import INCOMPLETE, Omission, Omissions, Trace
-from busfare.trace.tables import WAITS_FOR
+from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
@@ -73,6 +73,8 @@ def make_sound(trace: Trace) -> None:
     trace.host = {key: printable(text) for key, text in trace.host.items()}
     for table in ("operations", "calls", "markers", "devices"):
         setattr(trace, table, with_printable(getattr(trace, table), "name"))
+    for column in CALLS_LOCATED.keys() & set(trace.calls.columns):
+        trace.calls = with_printable(trace.calls, column)
 
 
 def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:

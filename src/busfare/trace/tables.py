@@ -143,6 +143,12 @@ CALLS_RECORDED: Schema = {
     "recorder_ns": pl.Int64(),  # between the thread's call before and this one, for fingerprints and counters
 }
 
+#: Where in the program a call is made; absent from traces that say nothing of it.
+CALLS_LOCATED: Schema = {
+    "site": pl.Categorical(),  # train.py:42 load_batch, or main (saxpy)
+    "module": pl.Categorical(),  # the class of PyTorch's module around it
+}
+
 #: Event records, and the waits of one stream for an event of another.
 EVENTS: Schema = {
     "kind": pl.Enum(EVENT_KINDS),

@@ -84,7 +84,7 @@ def calls_named(calls: pl.DataFrame, pattern: str, names: Names | None = None) -
     named = pl.Series(names.texts, dtype=pl.String).str.contains(pattern).fill_null(False).to_numpy()
     columns = calls.select("process", "correlation", "start_ns", "end_ns", "waits_for")
     rows = rows_of(names.of, named) if named.any() else np.zeros(0, np.uint32)
-    return columns[rows].with_columns(row=pl.Series(rows))
+    return columns[rows].with_columns(row=rows)
 
 
 #: The kinds of operations as a trace's sums tell them apart.

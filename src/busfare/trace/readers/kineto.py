@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace import api_calls
+from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import described
 from busfare.trace.launches import operators_of
@@ -18,6 +18,7 @@ from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.cupti import NO_ID
 from busfare.trace.readers.gunzip import pieces
 from busfare.trace.readers.tables import INT, meant
+from busfare.trace.spans import innermost
 from busfare.trace.tables import (
     CALLS,
     DESCRIBED,
@@ -117,7 +118,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     events = _events(scanner, none=names.height - 1)
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
-    calls = _calls(events, names)
+    calls = _located(_calls(events, names), scanner)
     operations = _with_graph_nodes(_operations(events, names, omissions), calls)
     trace = Trace(
         path=path,
@@ -270,6 +271,24 @@ def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     waits = waits.unique("correlation", keep="first", maintain_order=True)
     calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
     return conform(calls.join(waits, on="correlation", how="left", maintain_order="left"), CALLS)
+
+
+def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
+    """The calls with the columns of `CALLS_LOCATED`, where the trace tells of Python's functions."""
+    functions = pl.DataFrame(scanner.functions)
+    if functions.is_empty():
+        return calls
+    functions = functions.with_columns(pl.when(pl.all() != MISSING).then(pl.all()))
+    functions = functions.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    texts = [name.decode("utf-8", "replace") for name in scanner.function_names]
+    for column, meaning in (("site", sites.of_python), ("module", sites.module_of)):
+        means = pl.Series([meaning(text) for text in texts], dtype=pl.Categorical)
+        meant = means[functions["name"]]
+        spans = functions.filter(meant.is_not_null())
+        around = innermost(spans, calls)
+        found = meant.drop_nulls().gather(around)
+        calls = calls.with_columns(found.alias(column))
+    return calls
 
 
 def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

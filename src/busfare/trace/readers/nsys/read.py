@@ -12,7 +12,7 @@ import polars as pl
 
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers import cupti
-from busfare.trace.readers.nsys import rows
+from busfare.trace.readers.nsys import callchains, rows
 from busfare.trace.readers.nsys.scan import (
     CALLS_TABLE,
     COPIES,
@@ -60,7 +60,7 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
         sums, omissions, called = None, Omissions(), tables.read(CALLS_TABLE, rows.CALL_COLUMNS)
     else:
         sums, called = summed
-    calls = rows.calls_of(called, strings, omissions)
+    calls = callchains.located(rows.calls_of(called, strings, omissions), tables, strings)
     del called
     events, waited = rows.events_of(waits, records, calls, omissions)
     if sums is None:

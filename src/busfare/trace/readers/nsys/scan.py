@@ -41,6 +41,7 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+CALLCHAINS = "CUDA_CALLCHAINS"
 
 #: What copies have beside place, time and size; all but the fourth of 64 bits.
 OF_COPIES = ("copyKind", "srcKind", "dstKind", "dstDeviceId", "copyCount")

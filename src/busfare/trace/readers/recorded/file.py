@@ -111,6 +111,9 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     27: ("communicators", ("number", "name", "members", "place", "size")),
+    28: ("stacks", ("stack", "depth", "module", "address", "symbol")),
+    29: ("call_stacks", ("correlation", "stack")),
+    30: ("lines", ("module", "address", "depth", "function", "file", "line")),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

@@ -21,6 +21,7 @@ from busfare.trace.readers.recorded.rows import (
     operations,
     streams,
 )  # fmt: skip
+from busfare.trace.readers.recorded.stacks import located
 from busfare.trace.tables import DESCRIBED, empty
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
@@ -33,6 +34,7 @@ LOSS_OF = {
         "calls that came faster than they could be noted: they, or the addresses of their copies, are missing",
     ),
     4: ("unknown-records", "records of a kind that the recorder does not know"),
+    5: ("stacks-lost", "calls from too many different places: where these are made is not known"),
 }
 
 
@@ -74,7 +76,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         format="recorded",
         producer=recordings[0].facts.get("producer", "busfare record"),
         operations=_together([operations(part, omissions, launches) for part in parts]),
-        calls=_together([calls(part) for part in parts]),
+        calls=_together([located(calls(part), part) for part in parts]),
         events=_together([events(part) for part in parts]),
         markers=_together(ranges),
         described=pl.concat(described),
