@@ -11,10 +11,12 @@
 
 using namespace busfare::recorder;
 
-extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
+namespace {
+
+void start(bool late) {
     // An exception must not reach the driver, whose caller is the program.
     try {
-        Session::start();
+        Session::start(late);
         static const bool registered = [] {
             std::atexit(Session::finish);
             pthread_atfork(nullptr, nullptr, Session::forget_in_child);
@@ -24,19 +26,27 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
     } catch (...) {
         say("out of memory at the start, so nothing is recorded");
     }
+}
+
+}  // namespace
+
+extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
+    start(false);
     return 1;
 }
 
-/// Begins a recording in a program that runs already, as the environment says now; 0 where one is under way, or none can
-/// be had, which standard error then tells.
+/// Begins a recording in a program that runs already, as the environment says now; 0 where one is under way,
+/// or none can be had, which standard error then tells.
 extern "C" [[gnu::visibility("default")]] int busfare_record_begin() {
     if (Session::recording()) return 0;
-    InitializeInjection();
+    start(true);
     return Session::recording();
 }
 
 /// Ends it: its file is whole then.
-extern "C" [[gnu::visibility("default")]] void busfare_record_end() { Session::end(); }
+extern "C" [[gnu::visibility("default")]] void busfare_record_end() {
+    Session::end();
+}
 
 /// Hands NVTX on to CUPTI, whose markers then come with the other records. 0 tells NVTX that nobody listens.
 extern "C" [[gnu::visibility("default")]] int InitializeInjectionNvtx2(void* get_export_table) {

@@ -37,7 +37,7 @@ Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Jou
       counters_(cupti, options_, clock_),
       gate_(options_.nvtx_range) {}
 
-void Session::start() {
+void Session::start(bool late) {
     if (g_session.load()) return;
     Options options = options_from_environment();
     if (options.output.empty()) return;
@@ -46,7 +46,7 @@ void Session::start() {
     if (!cupti) return say(why.c_str());
     auto session = std::unique_ptr<Session>(
         new Session(*cupti, std::move(options), EarlyRecording::take(TraceClock(*cupti).is_system())));
-    if (!session->open()) return;
+    if (!session->open(late)) return;
     // From here on threads and CUPTI may hold the session: it stays, idle if the rest fails.
     Session* const started = session.release();
     g_session.store(started);
@@ -64,7 +64,7 @@ void Session::abandon() {
     state_changed_.notify_all();
 }
 
-bool Session::open() {
+bool Session::open(bool late) {
     FileHeader header;
     header.process = static_cast<uint64_t>(getpid());
     header.wall_clock_ns = TraceClock::system_ns();
@@ -75,6 +75,7 @@ bool Session::open() {
         return false;
     }
     state_facts(journal_, options_, &cupti_);
+    if (late) state_devices(journal_);
     flush_asked_ = true;
     return true;
 }

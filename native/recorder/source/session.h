@@ -30,7 +30,8 @@ class Session {
   public:
     /// Starts recording when the environment asks for it; otherwise, and on any failure, does nothing more
     /// than say why on standard error.
-    static void start();
+    /// Where CUDA is in use already (`late`), CUPTI tells nothing of the devices: the driver does.
+    static void start(bool late = false);
 
     static bool recording();
 
@@ -48,7 +49,7 @@ class Session {
     /// `journal` is open already, or null.
     Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Journal> journal);
 
-    bool open();
+    bool open(bool late);
     bool subscribe();
     void watch(CUpti_CallbackId driver_call) const;
     bool run_threads();
