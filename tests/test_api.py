@@ -14,6 +14,7 @@ import pytest
 
 import busfare
 from busfare import api
+from busfare.api import plans as questions
 from busfare.cli import plans
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
@@ -148,7 +149,11 @@ def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, messa
 
 
 def test_plans_take_every_option_of_their_commands() -> None:
-    for known, named in ((api.STRATEGIES, "strategies"), (api.OFFLOAD, "offload"), (api.KV, "kv")):
+    for known, named in (
+        (questions.STRATEGIES, "strategies"),
+        (questions.OFFLOAD, "offload"),
+        (questions.KV, "kv"),
+    ):
         params = {
             param.name
             for param in plans.plan_app.commands[named].params

@@ -20,17 +20,17 @@ import polars as pl
 from busfare.advise import guess_node, where_recorded
 from busfare.api import answers
 from busfare.api.answers import answer
+from busfare.api.plans import plan, plan_kv, plan_offload
 from busfare.errors import BusfareError, InputError, instead_of
 from busfare.job import How, one_trace
 from busfare.job import changes as job_changes
 from busfare.job.parts import trace_paths
 from busfare.job.timeline import job_timeline
 from busfare.node import Node, load_node
-from busfare.plan.ask import KEYS
 from busfare.project import compared, projected
 from busfare.project import project as project_trace
 from busfare.quantities import parse_seconds
-from busfare.report import plan_documents, prediction_documents, what_ifs
+from busfare.report import prediction_documents, what_ifs
 from busfare.report.document import Document
 from busfare.report.progress import reading
 from busfare.report.time_line_rows import time_line
@@ -43,30 +43,6 @@ __all__ = [
     "BusfareError", "Node", "Recorder", "Run", "compare", "diff", "node", "plan", "plan_kv", "plan_offload", "project",
     "read", "record", "report", "what_if",
 ]  # fmt: skip
-
-#: What each plan can be asked, as the options of its command.
-STRATEGIES = (*KEYS, "node", "to", "file", "from_trace", "kernel_name", "sweep")
-OFFLOAD = (
-    "node", "model", "layers", "bytes_per_layer", "seconds_per_layer", "tokens", "resident", "depth", "memory", "budget",
-    "back_bytes_per_layer", "cpu_seconds_per_layer", "gpus", "type", "context", "batch", "only_experts", "cached_experts",
-    "hit_rate", "cpu_bandwidth", "cpu_flops", "from_trace",
-)  # fmt: skip
-KV = (
-    "node", "model", "type", "bytes_per_token", "tokens", "block_tokens", "pieces", "layout", "evict", "prefill_seconds",
-    "launch", "batch_launch", "memcpy",
-)  # fmt: skip
-KV_DEFAULTS = {"tokens": "8192", "block_tokens": "16"}
-#: Those that are times, for which a number of seconds does; those that may be given several times; and paths.
-TIMES = (
-    "kernel",
-    "kernel_at",
-    "launch",
-    "batch_launch",
-    "seconds_per_layer",
-    "cpu_seconds_per_layer",
-    "prefill_seconds",
-)
-MANY, PATHS = ("to", "kernel_at"), ("file", "from_trace")
 
 
 class Run(Trace):
@@ -317,58 +293,6 @@ def diff(before: Source, after: Source) -> answers.Diff:
     runs = _run(before), _run(after)
     result = diff_traces(*runs, (summarise(runs[0]), summarise(runs[1])))
     return answer(answers.Diff, result, lambda _: diff_document(result))
-
-
-def plan(**asked: Any) -> answers.Plan:
-    """Which overlap strategy is fastest for a kernel: `plan(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm")`.
-
-    The options are those of `busfare plan`; numbers are bytes, seconds and counts.
-    """
-    from busfare.report.plans import answer_plan
-
-    result = answer_plan(_options(asked, STRATEGIES))
-    return answer(answers.Plan, result, lambda _: plan_documents.plan_document(result))
-
-
-def plan_offload(**asked: Any) -> answers.OffloadPlan:
-    """Layers that live on the host: how many should stay, how deep to prefetch. Options of `busfare plan offload`."""
-    from busfare.report.offload import answer_offload
-
-    result = answer_offload(_options(asked, OFFLOAD))
-    return answer(answers.OffloadPlan, result, lambda _: plan_documents.offload_document(result))
-
-
-def plan_kv(**asked: Any) -> answers.KvPlan:
-    """KV caches on the host: fetch or compute again, in which blocks and layout. Options of `busfare plan kv`."""
-    from busfare.report.kv import answer_kv
-
-    result = answer_kv(KV_DEFAULTS | _options(asked, KV))
-    return answer(answers.KvPlan, result, lambda _: plan_documents.kv_document(result))
-
-
-def _options(given: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """The options of a plan by key, as the command line gives them. Raises InputError for one that it does not know."""
-    if unknown := [name for name in given if name not in known]:
-        raise InputError(f"{unknown[0]}: is no option; {instead_of(unknown[0], known)}")
-
-    def text(name: str, value: Any) -> Any:
-        if isinstance(value, (bool, Node)):
-            return value
-        if name in TIMES and isinstance(value, (int, float)):
-            return f"{value!r}s"
-        return Path(value) if name in PATHS else str(value)
-
-    asked: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        if isinstance(value, Mapping):  # by tokens, or by number
-            each = [f"{key}={text(name, one)}" for key, one in value.items()]
-        else:
-            each = [text(name, one) for one in (value if isinstance(value, (list, tuple)) else [value])]
-        one = each[0] if len(each) == 1 else ",".join(map(str, each))
-        asked["vary" if name == "sweep" else name] = tuple(each) if name in MANY else one
-    return asked
 
 
 @cache
