@@ -334,11 +334,8 @@ def _joints(
     rows = rows[np.argsort(comes[rows], kind="stable")]
     begin = np.searchsorted(comes[rows], np.arange(2 * joints + 1))
     waiting = {"call": np.full(calls[-1], -1, np.int32), "operation": np.full(operations[-1], -1, np.int32)}
-    own, duration, engine = (
-        columns["call_own"].copy(),
-        columns["operation_duration"].copy(),
-        columns["operation_engine"].copy(),
-    )
+    kept = ("call_own", "operation_duration", "operation_engine")
+    own, duration, engine = (columns[name].copy() for name in kept)
     # Of messages that one call waits for, the last that came counts.
     late = np.argsort(members["last_ns"].fill_null(0).to_numpy(), kind="stable")
     for table, some in (("call", is_call), ("operation", ~is_call)):
@@ -368,20 +365,18 @@ def _beside(columns: Columns) -> Columns:
     """Columns of a job in which no kernel waits for a collective: neither for events behind one, nor in one's stream."""
     stream, carries = columns["operation_stream"], columns["operation_awaits"] >= 0
     carriers, others = np.unique(stream[carries]), np.unique(stream[~carries])
-    mixed = np.intersect1d(carriers, others)
-    alone = np.setdiff1d(carriers, others)
+    mixed, alone = np.intersect1d(carriers, others), np.setdiff1d(carriers, others)
     recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], alone)
     behind = np.isin(columns["call_act_event"], columns["call_act_event"][recorded])
     waits = (columns["call_act"] == ACT["wait"]) & behind & ~np.isin(columns["call_act_stream"], alone)
     # Where both share a stream, collectives go on in one of their own, each behind what was before it.
     moved = carries & np.isin(stream, mixed)
-    before = before_in(stream)
     new = len(columns["stream_kind"]) + np.searchsorted(mixed, stream)
     apart = moved & (columns["operation_after"] < 0)
     return {
         "call_act": np.where(waits, ACT["none"], columns["call_act"]),
         "operation_stream": np.where(moved, new, stream),
-        "operation_after": np.where(apart, before, columns["operation_after"]),
+        "operation_after": np.where(apart, before_in(stream), columns["operation_after"]),
         **{
             f"stream_{name}": np.append(columns[f"stream_{name}"], columns[f"stream_{name}"][mixed])
             for name in ("device", "context")
