@@ -114,7 +114,7 @@ def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: 
 
 
 #: What users meet; none of it looks into the source tree.
-FACED = ("test_cli.py", "test_api.py", "test_installation.py", "report/test_diff.py")
+FACED = ("test_api.py", "test_installation.py", "report/test_diff.py")
 
 
 def test_the_installed_package_passes_its_users_tests_outside_the_tree(
