@@ -13,6 +13,7 @@ from pathlib import Path
 
 from busfare import __version__
 from busfare.errors import InputError
+from busfare.measure.lines import TOOLS
 from busfare.measure.record import cupti_libraries, recorder_library
 from busfare.measure.results import Check, Doctor
 
@@ -38,7 +39,7 @@ def _core() -> Iterator[Check]:
 def _imports(name: str) -> bool:
     try:
         import_module(name)
-    except Exception:  # whatever a broken package raises
+    except ImportError:
         return False
     return True
 
@@ -120,14 +121,14 @@ def _is_installed(name: str) -> bool:
 def _programs() -> Iterator[Check]:
     programs = (
         (
-            "nsys",
+            ("nsys",),
             "traces in .nsys-rep",
             "install Nsight Systems, or run elsewhere: nsys export --type sqlite RUN.nsys-rep",
         ),
-        ("sbatch", "report --slurm", "run busfare where Slurm's commands are"),
-        ("mpirun", "bench ft, bench mg", "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)"),
-        ("addr2line", "lines of native code in findings", "install binutils"),
+        (("sbatch",), "report --slurm", "run busfare where Slurm's commands are"),
+        (("mpirun",), "bench ft, bench mg", "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)"),
+        (TOOLS, "record --stacks", "install binutils"),
     )
-    for program, needed_for, change in programs:
-        place = shutil.which(program)
-        yield Check(needed_for, program, bool(place), place or "not found", change)
+    for names, needed_for, change in programs:
+        place = next(filter(None, map(shutil.which, names)), None)
+        yield Check(needed_for, names[0], bool(place), place or "not found", change)
