@@ -106,7 +106,8 @@ def _packed(
         [row.items.sort("start_ns", "end_ns", descending=[False, True]) for row in rows]
     ).rechunk()
     starts, ends = (items[name].to_numpy() for name in ("start_ns", "end_ns"))
-    first = int(starts.min(initial=0)) if not len(starts) else int(starts.min())
+    first = int(starts.min()) if len(starts) else 0
+    span = int(ends.max()) - first if len(ends) else 0
     names, name = _numbered(items["name"])
     streams, stream = _numbered(items["stream"])
     known = items["id"].fill_null(-1).to_numpy()
@@ -134,7 +135,7 @@ def _packed(
     planes = {key: _planes(np.asarray(values).astype(np.int64)) for key, values in columns.items()}
     header = {
         "count": len(known),
-        "span": int(ends.max() - first) if len(ends) else 0,
+        "span": span,
         "rows": [[row.label, row.group, row.items.height, row.predicted] for row in rows],
         "kinds": list(COLOUR.items()),
         "names": names,
@@ -145,7 +146,7 @@ def _packed(
     }
     said = msgspec.json.encode(header)
     whole = b"".join([len(said).to_bytes(4, "little"), said, *(plane for _, plane in planes.values())])
-    return b64encode(zlib_ng.compress(whole, 6)).decode(), header["span"] * NS  # type: ignore[operator]
+    return b64encode(zlib_ng.compress(whole, 6)).decode(), span * NS
 
 
 def _numbered(names: pl.Series) -> tuple[list[str], NDArray[Any]]:
@@ -167,7 +168,7 @@ def _planes(values: NDArray[np.int64]) -> tuple[int, bytes]:
 def _merged(rows: Sequence[Row]) -> tuple[list[Row], str]:
     """Rows of merged bars, and the sentence that says so."""
     every = pl.concat([row.items.select("start_ns", "end_ns") for row in rows])
-    first, last = int(every["start_ns"].min()), int(every["end_ns"].max())  # type: ignore[arg-type]
+    first, last = int(every["start_ns"].to_numpy().min()), int(every["end_ns"].to_numpy().max())
     start, end = pl.col("start_ns"), pl.col("end_ns")
     length = end - start
     longest = pl.col("name").cast(pl.String).fill_null("").get(length.arg_max())
