@@ -6,7 +6,6 @@ The command line comes from its own help, nodes from the catalogue, and READMEs 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from mkdocs.structure.pages import Page
 
 from busfare.advise.amounts import rate
 from busfare.cli import app
+from busfare.cli.man_page import every_command, usage
 from busfare.report.nodes import catalogue
 
 ROOT = Path(__file__).parents[1]
@@ -56,28 +56,11 @@ def commands() -> str:
         "([its keys](../json.md)).",
     ]
     context = click.Context(app, info_name="busfare")
-    for each, command in _commands(context, app):
-        parts += [f"## {each.command_path}", _plain(command.help or ""), f"```text\n{_usage(each)}\n```"]
-        rows = [row for p in command.get_params(each) if (row := _row(p, each))]
+    for each in every_command(app, context):
+        parts += [f"## {each.command_path}", _plain(each.command.help or ""), f"```text\n{usage(each)}\n```"]
+        rows = [row for p in each.command.get_params(each) if (row := _row(p, each))]
         parts.append("\n".join(["| argument or option | what it is |", "| --- | --- |", *rows]))
     return "\n\n".join(parts) + "\n"
-
-
-def _commands(context: click.Context, group: click.Group) -> Iterator[tuple[click.Context, click.Command]]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if command.hidden:
-            continue
-        each = click.Context(command, context, name)
-        yield each, command
-        if isinstance(command, click.Group):
-            yield from _commands(each, command)
-
-
-def _usage(context: click.Context) -> str:
-    pieces = context.command.collect_usage_pieces(context)
-    return " ".join([context.command_path, *pieces])
 
 
 def _row(parameter: click.Parameter, context: click.Context) -> str | None:

@@ -19,7 +19,7 @@ def man_page(app: click.Group) -> str:
         ".SH SYNOPSIS", ".B busfare", "COMMAND [OPTIONS] [ARGUMENTS]",
         ".SH DESCRIPTION", "Every command takes", ".BR \\-\\-help .", "A NODE is a name of",
         ".BR \"busfare nodes\" ,", "a GPU by name, a TOML file, or a link in short, as pcie:4x16.",
-        ".SH COMMANDS", *_commands(app, context),
+        ".SH COMMANDS", *(line for command in every_command(app, context) for line in _described(command)),
         ".SH EXIT STATUS",
         *(f".TP\n.B {status}\n{what}" for status, what in (
             (0, "done"), (1, "a limit set with \\-\\-fail\\-if was passed"),
@@ -28,20 +28,29 @@ def man_page(app: click.Group) -> str:
     return "\n".join(lines)
 
 
-def _commands(group: click.Group, parent: click.Context) -> Iterator[str]:
+def every_command(group: click.Group, parent: click.Context) -> Iterator[click.Context]:
+    """The context of each command of `group` that help shows, and behind it those of its own commands."""
     for name in group.list_commands(parent):
         command = group.get_command(parent, name)
         if command is None or command.hidden:
             continue
         context = click.Context(command, parent=parent, info_name=name)
-        pieces = " ".join(command.collect_usage_pieces(context))
-        yield f'.SS "{_roff(f"{context.command_path} {pieces}")}"'
-        yield _roff(command.get_short_help_str(200))
-        for param in command.get_params(context):
-            if (record := param.get_help_record(context)) is not None:
-                yield f".TP\n.B {_roff(record[0])}\n{_roff(record[1])}"
+        yield context
         if isinstance(command, click.Group):
-            yield from _commands(command, context)
+            yield from every_command(command, context)
+
+
+def usage(context: click.Context) -> str:
+    """'busfare report [OPTIONS] TRACE...'."""
+    return " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+
+
+def _described(context: click.Context) -> Iterator[str]:
+    yield f'.SS "{_roff(usage(context))}"'
+    yield _roff(context.command.get_short_help_str(200))
+    for param in context.command.get_params(context):
+        if (record := param.get_help_record(context)) is not None:
+            yield f".TP\n.B {_roff(record[0])}\n{_roff(record[1])}"
 
 
 def _roff(text: str) -> str:
