@@ -56,6 +56,14 @@ def test_copies_that_are_new_or_gone_are_told() -> None:
     assert "12 copies of 231 MB: h2d pinned → device, gone now." in diff(after, before).why
 
 
+def test_a_trace_that_ends_in_the_middle_is_said_to_before_what_differs(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(IMAGES.read_bytes()[:60_000])
+    first, *_ = busfare.diff(IMAGES, cut).why
+    assert first.startswith(f"{cut}: the compressed file ends in the middle. What differs may be")
+    assert "cut.json.gz" not in busfare.diff(IMAGES, PINNED).why[0]
+
+
 def test_a_report_tells_what_changed_since_an_earlier_one_and_limits_growth(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     busfare.report(busfare.read(IMAGES)).save(old)

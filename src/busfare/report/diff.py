@@ -26,6 +26,8 @@ OF_CHANGE, OF_RUN = 0.05, 0.01
 #: A smaller share of the run does not show in three digits.
 SAME = 0.0005
 MOST_NAMES = 200
+#: Omissions without which the work of a run is not what its trace holds.
+UNRECORDED = ("no-gpu-records", "copies-not-recorded")
 NS = 1e-9
 
 
@@ -124,7 +126,8 @@ def diff(before: Report, after: Report) -> Diff:
         before=before.trace.path,
         after=after.trace.path,
         makespan=run,
-        why=_why(run, parts if before.critical_path and after.critical_path else [], paths),
+        why=_doubts(before, after)
+        + _why(run, parts if before.critical_path and after.critical_path else [], paths),
         critical_path=parts,
         work=work,
         by_path=paths,
@@ -180,6 +183,16 @@ def _beside(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping
 def longer(seconds: float) -> str:
     """'12 ms longer'."""
     return f"{time(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}"
+
+
+def _doubts(*reports: Report) -> list[str]:
+    """What of a run is not in its trace, and may be all that differs."""
+    said = []
+    for report in reports:
+        lacks = [report.trace.incomplete] if report.trace.incomplete else []
+        lacks += [one.what for one in report.omissions if one.id in UNRECORDED]
+        said += [f"{report.trace.path}: {what}. What differs may be what is missing." for what in lacks]
+    return said
 
 
 def _why(run: Changed, parts: list[Changed], paths: list[Changed]) -> list[str]:
