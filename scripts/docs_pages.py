@@ -55,8 +55,7 @@ def commands() -> str:
         "used, and 3 when there is no GPU and one is needed. `--json` writes one object to standard output "
         "([its keys](../json.md)).",
     ]
-    context = click.Context(app, info_name="busfare")
-    for each in every_command(app, context):
+    for each in every_command(app):
         parts += [f"## {each.command_path}", _plain(each.command.help or ""), f"```text\n{usage(each)}\n```"]
         rows = [row for p in each.command.get_params(each) if (row := _row(p, each))]
         parts.append("\n".join(["| argument or option | what it is |", "| --- | --- |", *rows]))

@@ -11,7 +11,6 @@ from busfare import __version__
 
 def man_page(app: click.Group) -> str:
     """The text of `busfare.1`."""
-    context = app.make_context("busfare", [], resilient_parsing=True)
     summary = (app.help or "").splitlines()[0].rstrip(".")
     lines = [
         f'.TH BUSFARE 1 "" "busfare {__version__}"',
@@ -19,7 +18,7 @@ def man_page(app: click.Group) -> str:
         ".SH SYNOPSIS", ".B busfare", "COMMAND [OPTIONS] [ARGUMENTS]",
         ".SH DESCRIPTION", "Every command takes", ".BR \\-\\-help .", "A NODE is a name of",
         ".BR \"busfare nodes\" ,", "a GPU by name, a TOML file, or a link in short, as pcie:4x16.",
-        ".SH COMMANDS", *(line for command in every_command(app, context) for line in _described(command)),
+        ".SH COMMANDS", *(line for command in every_command(app) for line in _described(command)),
         ".SH EXIT STATUS",
         *(f".TP\n.B {status}\n{what}" for status, what in (
             (0, "done"), (1, "a limit set with \\-\\-fail\\-if was passed"),
@@ -28,8 +27,13 @@ def man_page(app: click.Group) -> str:
     return "\n".join(lines)
 
 
-def every_command(group: click.Group, parent: click.Context) -> Iterator[click.Context]:
-    """The context of each command of `group` that help shows, and behind it those of its own commands."""
+def every_command(app: click.Group) -> Iterator[click.Context]:
+    """The context of each command that help shows, and behind it those of its own commands."""
+    # Only this makes a context that knows how help is asked for; commands keep the first they are shown in.
+    yield from _commands(app, app.make_context("busfare", [], resilient_parsing=True))
+
+
+def _commands(group: click.Group, parent: click.Context) -> Iterator[click.Context]:
     for name in group.list_commands(parent):
         command = group.get_command(parent, name)
         if command is None or command.hidden:
@@ -37,7 +41,7 @@ def every_command(group: click.Group, parent: click.Context) -> Iterator[click.C
         context = click.Context(command, parent=parent, info_name=name)
         yield context
         if isinstance(command, click.Group):
-            yield from every_command(command, context)
+            yield from _commands(command, context)
 
 
 def usage(context: click.Context) -> str:
