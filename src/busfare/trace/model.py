@@ -19,7 +19,9 @@ from busfare.trace.words import Names, calls_named
 #: What is said of ranges without an end.
 OPEN_RANGES = "NVTX ranges that were still open when the trace ended: shown as marks"
 #: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.
-INCOMPLETE = frozenset({"cut", "damaged", "damaged-gzip", "missing", "torn", "truncated", "truncated-gzip"})
+INCOMPLETE = frozenset(
+    {"cut", "damaged", "damaged-compression", "missing", "torn", "truncated", "truncated-compression"}
+)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import stat
 import sys
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from busfare.errors import InputError
 from busfare.printable import printable
+from busfare.trace.readers.compressed import COMPRESSIONS, head_of, whole
+from busfare.trace.readers.nsys.report_file import MAGIC as REPORT_MAGIC
+from busfare.trace.readers.nsys.report_file import SUFFIXES as REPORTS
 from busfare.trace.readers.recorded import MAGIC, holds_recording
 
 if TYPE_CHECKING:
@@ -21,16 +23,26 @@ if TYPE_CHECKING:
     from busfare.trace.readers.tables import TableSource
 
 SQLITE_MAGIC = b"SQLite format 3\0"
-GZIP_MAGIC = b"\x1f\x8b"
 KNOWN = (
-    "Nsight Systems (.sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
+    "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
     "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
-#: Of Nsight Systems itself, which exports what is read here.
-REPORTS = (".nsys-rep", ".qdrep")
-TRACE_SUFFIXES = (".json", ".gz", ".sqlite", ".bf", ".nvvp", ".nvprof", ".db", ".rpd", *REPORTS)
+TRACE_SUFFIXES = (
+    ".json",
+    ".gz",
+    ".zst",
+    ".bz2",
+    ".xz",
+    ".sqlite",
+    ".bf",
+    ".nvvp",
+    ".nvprof",
+    ".db",
+    ".rpd",
+    *REPORTS,
+)
 COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
-#: Files that people try, and what to do with them.
+#: Files that people try, by their first bytes, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (
         b"QDSTRM",
@@ -38,12 +50,23 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
     ),
     (b"<?xml", "XML: a .nvvp that holds only a session; give the file that nvprof wrote"),
     (b"PK\x03\x04", "a zip archive; unpack it and give the trace inside"),
-    (b"\x28\xb5\x2f\xfd", "zstd-compressed; decompress it first"),
-    (b"BZh", "bzip2-compressed; decompress it first"),
-    (b"\xfd7zXZ", "xz-compressed; decompress it first"),
     (b"NVR\0", COMPUTE),
     (b"ARROW1", "a single Arrow file; give the directory that holds all tables of the export"),
     (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
+)
+ROCPD = "record with `rocprofv3 --runtime-trace --output-format rocpd` and give its .db"
+#: What stands in the first bytes of text that other programs wrote, and what to do with it.
+TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), f"the JSON of rocprof; {ROCPD}"),
+    (re.compile(rb'"rocprofiler-sdk-tool"'), f"the JSON of rocprofv3; {ROCPD}"),
+    (
+        re.compile(rb'"/(?:device:[A-Z]+:\d|host:CPU|job:\w)'),
+        "the time line of JAX or TensorFlow (XLA); record with `nsys profile --trace=cuda`, and give its .nsys-rep",
+    ),
+    (
+        re.compile(rb'"writer":\s*"busfare export"'),
+        "a time line that `busfare export` made for ui.perfetto.dev; give the trace that it was made of",
+    ),
 )
 
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
@@ -114,13 +137,13 @@ def may_be_trace(path: Path) -> bool:
         head = file.read(4096)
     if not head:  # a trace of which nothing was written, if its name says so
         return path.suffix in TRACE_SUFFIXES
-    if EXECUTION_TRACE.match(_unpacked(head) if head.startswith(GZIP_MAGIC) else head):
+    if EXECUTION_TRACE.match(head_of(path)[0]):
         return False
-    begins = (SQLITE_MAGIC, GZIP_MAGIC, MAGIC, *(magic for magic, _ in FAMILIAR))
+    magics = (magic for magic, _ in (*FAMILIAR, *COMPRESSIONS.values()))
+    begins = (SQLITE_MAGIC, MAGIC, REPORT_MAGIC, *magics)
     return (
         head.startswith(begins)
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-        or head.startswith(b"NSYS")
         or path.suffix in REPORTS
     )
 
@@ -129,77 +152,77 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
-    if (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) and holds_recording(path):
-        from busfare.trace.readers.recorded import read as recorded
-
-        return recorded.read(path, launches)
     if stat.S_ISDIR(mode):
+        if holds_recording(path):
+            from busfare.trace.readers.recorded import read as recorded
+
+            return recorded.read(path, launches)
         from busfare.trace.readers.tables import DirectoryTables
 
         return _read_tables(DirectoryTables(path), launches)
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
-    with path.open("rb") as file:
-        head = file.read(4096)
-    if not head:
+    head, packed = head_of(path)
+    if not head and not packed:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
-    packed = head.startswith(GZIP_MAGIC)
-    inner = _unpacked(head) if packed else head
-    if inner.startswith(SQLITE_MAGIC):
-        return _read_sqlite(path, packed, sums_above, launches)
+    if not head:
+        raise InputError(f"{path}: nothing of this {packed} file can be unpacked; copy or compress it again")
+    if head.startswith(SQLITE_MAGIC):
+        with whole(path, packed is not None) as place:
+            return _read_sqlite(path, place, None if packed else sums_above, launches)
+    if head.startswith(MAGIC):
+        from busfare.trace.readers.recorded import read as recorded
+
+        with whole(path, packed is not None) as place:
+            trace: Trace = recorded.read(place, launches)
+            trace.path = path
+            return trace
     for magic, what in FAMILIAR:
-        if inner.startswith(magic):
+        if head.startswith(magic):
             raise InputError(f"{path}: this is {what}")
-    if inner[257:262] == b"ustar":
+    if head[257:262] == b"ustar":
         raise InputError(f"{path}: this is a tar archive; unpack it and give the trace inside")
-    if inner.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
         if ".ncu-rep" in path.suffixes:
             raise InputError(f"{path}: this is {COMPUTE}")
-        if b"NVIDIA Nsight" in inner or inner.startswith(b"NSYS") or {*path.suffixes} & {*REPORTS}:
-            name = path.stem if path.suffix == ".gz" else path.name
-            raise InputError(
-                f"{path}: an Nsight Systems report; convert it with `nsys export --type sqlite {name}`"
-            )
-        if not packed:
-            raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
+        if head.startswith(REPORT_MAGIC) or {*path.suffixes} & {*REPORTS}:
+            from busfare.trace.readers.nsys.report_file import exported
+
+            with whole(path, packed is not None) as place:
+                export = exported(path, place)
+            return _read_sqlite(path, export, sums_above, launches)
+        raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
+    for mark, what in TEXTS:
+        if mark.search(head):
+            raise InputError(f"{path}: this is {what}")
     from busfare.trace.readers import kineto
 
     return kineto.read(path, launches)
 
 
-def _unpacked(head: bytes) -> bytes:
-    """What the first bytes of a gzip file hold, as far as they can be read."""
-    import zlib
-
-    with suppress(zlib.error):
-        return zlib.decompressobj(31).decompress(head, 4096)
-    return b""
-
-
-def _read_sqlite(path: Path, packed: bool, sums_above: int | None, launches: bool) -> Trace:
+def _read_sqlite(path: Path, file: Path, sums_above: int | None, launches: bool) -> Trace:
+    """The trace `path` that is the database `file`."""
     from busfare.trace.readers.nsys.scan import begin
     from busfare.trace.readers.sqlite_file import SqliteFile, at_rest
 
-    with at_rest(path, packed) as place:
-        file = SqliteFile(path, place)
+    with at_rest(file) as place:
+        database = SqliteFile(path, place)
         # What is added up is read again later, when a copy is gone. Native code reads while Polars is imported.
-        scanning = None if sums_above is None or place is not path else begin(file, sums_above)
+        scanning = None if sums_above is None or place is not file else begin(database, sums_above)
         try:
             from busfare.trace.readers.tables import SqliteTables
 
-            return _read_tables(SqliteTables(file), launches, scanning)
+            return _read_tables(SqliteTables(database), launches, scanning)
         finally:
             if scanning is not None:
                 scanning.end()
-            file.close()
+            database.close()
 
 
 def _read_tables(tables: TableSource, launches: bool, scanning: Scanning | None = None) -> Trace:
     reader = _reader_of(tables)
     if reader is None:
         if tables.names >= ROCPROF:
-            from busfare.trace.readers.kineto import ROCPD
-
             raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
     more = {} if scanning is None else {"scanning": scanning}

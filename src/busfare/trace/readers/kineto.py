@@ -15,8 +15,8 @@ from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import described
 from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process
+from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import NO_ID
-from busfare.trace.readers.gunzip import pieces
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.spans import innermost
 from busfare.trace.tables import (
@@ -49,24 +49,6 @@ MEMORY_OF = {
 }  # fmt: skip
 COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
 
-#: So many bytes of a file tell which program wrote it.
-HEAD = 1 << 16
-ROCPD = "record with `rocprofv3 --runtime-trace --output-format rocpd` and give its .db"
-#: What stands in files of other programs; the program, and what to do.
-OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
-    (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), "the JSON of rocprof", ROCPD),
-    (re.compile(rb'"rocprofiler-sdk-tool"'), "the JSON of rocprofv3", ROCPD),
-    (
-        re.compile(rb'"/(?:device:[A-Z]+:\d|host:CPU|job:\w)'),
-        "the time line of JAX or TensorFlow (XLA)",
-        "record with `nsys profile --trace=cuda`, export with `nsys export --type sqlite` and give that",
-    ),
-    (
-        re.compile(rb'"writer":\s*"busfare export"'),
-        "a time line that `busfare export` made for ui.perfetto.dev",
-        "give the trace that it was made of",
-    ),
-)
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
 KEYS = {
     b"schemaVersion",
@@ -95,9 +77,6 @@ def read(path: Path, launches: bool = False) -> Trace:
         if scanner.error:
             break
     scanner.finish()
-    for mark, what, remedy in OTHERS:
-        if mark.search(head):
-            raise InputError(f"{path}: this is {what}; {remedy}")
     if reason := _no_trace(scanner, head):
         raise InputError(
             f"{path}: not a PyTorch profiler trace ({reason}); "

@@ -199,44 +199,25 @@ def quoted(name: str) -> str:
 
 
 @contextmanager
-def at_rest(path: Path, packed: bool) -> Iterator[Path]:
+def at_rest(path: Path) -> Iterator[Path]:
     """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards.
 
-    SQLite would write beside the file to read such a transaction. `packed`: it is gzip. Raises InputError where the copy
-    cannot be made.
+    SQLite would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
     """
     waiting = beside(path)
-    if not packed and not waiting:
+    if not waiting:
         yield path
         return
     import shutil
-    import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
-        place = Path(folder, "trace.sqlite")
-        try:
-            _unpack(path, place) if packed else shutil.copyfile(path, place)
-            for file, suffix in [] if packed else waiting:
+    from busfare.trace.readers.compressed import room
+
+    with room(path) as (place, copying):
+        with copying:
+            shutil.copyfile(path, place)
+            for file, suffix in waiting:
                 shutil.copyfile(file, f"{place}{suffix}")
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
-                "another folder with TMPDIR"
-            ) from None
         # Whoever reads a damaged one is told.
         with suppress(sqlite3.Error), closing(sqlite3.connect(place)) as database:
             database.execute("PRAGMA journal_mode=DELETE").fetchall()
         yield place
-
-
-def _unpack(path: Path, place: Path) -> None:
-    from busfare.trace.model import Omissions
-    from busfare.trace.readers.gunzip import decompressed
-
-    lost = Omissions()
-    with place.open("wb") as file:
-        for piece in decompressed(path, lost):
-            file.write(piece)
-    for omission in lost.list():
-        if omission.id != "not-gzip":
-            raise InputError(f"{path}: {omission.what}; copy or compress it again")

@@ -1,0 +1,205 @@
+"""Compressed files as text in pieces of bounded size, or whole in a place of their own."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from busfare.errors import InputError
+
+if TYPE_CHECKING:
+    from busfare.trace.model import Omissions
+
+PIECE = 1 << 20
+PIECES_AHEAD = 4
+#: A tar or SQLite file is known by its first bytes, a program's JSON by what stands in these.
+HEAD = 1 << 16
+
+
+class _Decompressor(Protocol):
+    """What bz2, lzma and zstd of the standard library have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    @property
+    def needs_input(self) -> bool: ...
+    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes: ...
+
+
+class _Gzip:
+    """zlib-ng, which is faster than the standard library's, with that interface."""
+
+    def __init__(self) -> None:
+        from zlib_ng import zlib_ng
+
+        self._inflate = zlib_ng.decompressobj(31)
+
+    eof = property(lambda self: self._inflate.eof)
+    unused_data = property(lambda self: self._inflate.unused_data)
+    needs_input = property(lambda self: not self._inflate.unconsumed_tail)
+
+    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
+        text: bytes = self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
+        return text
+
+
+def _zstd() -> _Decompressor:
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdDecompressor
+    else:
+        from backports.zstd import ZstdDecompressor
+    made: _Decompressor = ZstdDecompressor()
+    return made
+
+
+#: Its name, its first bytes, and what undoes it.
+COMPRESSIONS: dict[str, tuple[bytes, Callable[[], Any]]] = {
+    "gzip": (b"\x1f\x8b", _Gzip),
+    "zstd": (b"\x28\xb5\x2f\xfd", _zstd),
+    "bzip2": (b"BZh", bz2.BZ2Decompressor),
+    "xz": (b"\xfd7zXZ\0", lzma.LZMADecompressor),
+}
+
+
+def compression(head: bytes) -> str | None:
+    """The name of what the file that begins so was compressed by, or None."""
+    return next((name for name, (magic, _) in COMPRESSIONS.items() if head.startswith(magic)), None)
+
+
+def head_of(path: Path) -> tuple[bytes, str | None]:
+    """What the file holds at its beginning, unpacked, and the name of its compression. Raises OSError."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    name = compression(head)
+    if name is None:
+        return head, None
+    from busfare.trace.model import Omissions
+
+    return next(decompressed(path, Omissions()), b"")[:HEAD], name
+
+
+def damages() -> tuple[type[Exception], ...]:
+    """What the libraries raise where data is damaged."""
+    from zlib_ng import zlib_ng
+
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdError
+    else:
+        from backports.zstd import ZstdError
+    # The stubs of zlib-ng do not say that its error is an exception.
+    of_gzip: type[Exception] = zlib_ng.error  # type: ignore[assignment]
+    return (of_gzip, lzma.LZMAError, ZstdError, OSError, EOFError, ValueError)
+
+
+def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
+    """The file's text in pieces; those of a compressed file are decompressed ahead, by a second thread."""
+    with path.open("rb") as file:
+        if compression(file.read(8)) is None:
+            file.seek(0)
+            while piece := file.read(8 * PIECE):
+                yield piece
+            return
+    from concurrent.futures import ThreadPoolExecutor
+
+    each = decompressed(path, omissions)
+    with ThreadPoolExecutor(1) as thread:
+        ahead = deque(thread.submit(next, each, b"") for _ in range(PIECES_AHEAD))
+        while piece := ahead.popleft().result():
+            ahead.append(thread.submit(next, each, b""))
+            yield piece
+
+
+def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
+    """The text of a compressed file of any number of members, in pieces of bounded size."""
+    broken = damages()
+    with path.open("rb") as file:
+        waiting = file.read(PIECE // 4)
+        name = compression(waiting)
+        assert name is not None
+        magic, begin = COMPRESSIONS[name]
+        member: _Decompressor = begin()
+        while waiting or not (member.needs_input or member.eof):
+            if member.eof:  # another member, or padding
+                waiting += file.read(PIECE // 4) if len(waiting) < len(magic) else b""
+                if not waiting.startswith(magic):
+                    if waiting.strip(b"\0") or file.read(PIECE).strip(b"\0"):
+                        omissions.add(
+                            "after-compressed", "the compressed file has something after its end: left out"
+                        )
+                    return
+                member = begin()
+            try:
+                piece = member.decompress(waiting, PIECE)
+            except broken:
+                omissions.add(
+                    "damaged-compression",
+                    f"the compressed data is damaged near byte {file.tell()}: what follows is left out",
+                )
+                return
+            if piece:
+                yield piece
+            if member.eof:
+                waiting = member.unused_data or file.read(PIECE // 4)
+            else:
+                waiting = file.read(PIECE // 4) if member.needs_input else b""
+        if not member.eof:
+            omissions.add("truncated-compression", "the compressed file ends in the middle")
+
+
+@contextmanager
+def whole(path: Path, packed: bool) -> Iterator[Path]:
+    """The file at `path` itself, or where it is `packed`, what it holds, in a file that goes afterwards.
+
+    Raises InputError where it is damaged, or there is no room.
+    """
+    if not packed:
+        yield path
+        return
+    with room(path) as (place, copying):
+        with copying:
+            unpack(path, place)
+        try:
+            yield place
+        except InputError as error:  # of the file that its reader saw
+            raise InputError(str(error).replace(str(place), str(path))) from None
+
+
+def unpack(path: Path, place: Path) -> None:
+    """Writes what the compressed file at `path` holds to `place`. Raises InputError where it is damaged, and OSError."""
+    from busfare.trace.model import Omissions
+
+    lost = Omissions()
+    with place.open("wb") as file:
+        for piece in decompressed(path, lost):
+            file.write(piece)
+    for omission in lost.list():
+        if omission.id != "after-compressed":
+            raise InputError(f"{path}: {omission.what}; copy or compress it again")
+
+
+@contextmanager
+def room(path: Path) -> Iterator[tuple[Path, AbstractContextManager[None]]]:
+    """Where a copy of `path` can be, which goes afterwards, and what says of an error in copying that there is no room."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
+        yield Path(folder, "trace"), _copying(path, folder)
+
+
+@contextmanager
+def _copying(path: Path, folder: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
+            "another folder with TMPDIR"
+        ) from None
