@@ -13,9 +13,8 @@ import pytest
 from busfare.cli import COMMANDS, app
 from busfare.errors import InputError
 from busfare.output import OUTPUT, replacing, write_file
-from busfare.report import export as exports
-from busfare.report.export import export
 from busfare.trace import read
+from busfare.trace.write import FORMATS, export
 from tests.conftest import Run
 from tests.trace.build_directory import export_directory
 from tests.trace.build_nsys import small_export
@@ -129,15 +128,15 @@ def test_what_was_there_stays_if_writing_fails(tmp_path: Path) -> None:
     assert path.read_text() == "before"
 
 
-@pytest.mark.parametrize("to", ["parquet", "perfetto", "nsys-sqlite"])
+@pytest.mark.parametrize("to", FORMATS)
 def test_an_export_that_fails_leaves_nothing(
     to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for function in ("perfetto", "export_nsys", "_write_parquet"):
-        monkeypatch.setattr(exports, function, full)
+    for function in ("perfetto.perfetto", "nsys.export_nsys", "otf2.write_otf2", "_write_tables"):
+        monkeypatch.setattr(f"busfare.trace.write.{function}", full)
     with pytest.raises(InputError, match="No space left"):
         export(read(TRACE), to, tmp_path / "made")
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from busfare.report.export import export
+from busfare.trace.write import export
 from tests.conftest import Run
 from tests.docs.examples import ROOT, Example, examples, matches
 from tests.job.kineto_job import write_ranks

@@ -15,7 +15,6 @@ from polars.testing import assert_frame_equal
 
 from busfare.errors import InputError
 from busfare.trace import read
-from busfare.trace.export import export_nsys
 from busfare.trace.model import Trace
 from busfare.trace.readers.nsys import read as nsys
 from busfare.trace.readers.recorded import holds_recording
@@ -24,6 +23,7 @@ from busfare.trace.readers.recorded.file import Part, Recording, Table
 from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
 from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
+from busfare.trace.write.nsys import export_nsys
 
 from .conftest import Recorded
 

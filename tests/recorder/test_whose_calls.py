@@ -115,7 +115,7 @@ def test_a_replay_finds_the_same_run(recorded: Recorded) -> None:
 def test_the_export_tells_the_driver_from_the_runtime(recorded: Recorded, tmp_path: Path) -> None:
     import sqlite3
 
-    from busfare.trace.export import export_nsys
+    from busfare.trace.write.nsys import export_nsys
 
     for calls, event_class in (("driver", 1), ("both", 0)):
         path = tmp_path / f"{calls}.sqlite"

@@ -13,7 +13,6 @@ from busfare import cost
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import project, projected
-from busfare.report.export import perfetto, perfetto_beside
 from busfare.report.html import page
 from busfare.report.prediction_documents import projection_document, what_if_document
 from busfare.report.summary import examine
@@ -26,6 +25,7 @@ from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import tables
 from busfare.trace.lanes import is_transfer
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
+from busfare.trace.write.perfetto import perfetto, perfetto_beside
 from tests.traces import as_json, trace
 
 times = st.one_of(st.integers(-5, 200), st.integers(EARLIEST - 5, LATEST + 5), st.none())

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError
-from busfare.report.export import perfetto
 from busfare.report.summary import summarise
 from busfare.trace import Trace, read
 from busfare.trace.readers import compressed
+from busfare.trace.write.perfetto import perfetto
 from tests.trace.build_kineto import (
     Event,
     call,

@@ -16,9 +16,9 @@ import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
-from busfare.trace.export import export_nsys
 from busfare.trace.spans import innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES
+from busfare.trace.write.nsys import export_nsys
 from tests.trace.build_directory import export_directory
 from tests.trace.build_kineto import call, event, kernel, small_events, write_kineto
 from tests.trace.build_nsys import LAUNCH, NsysExport, global_pid, small_export

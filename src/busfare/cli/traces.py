@@ -74,7 +74,7 @@ def what_if(
 
     result = api.what_if(trace, recorded_on=from_, unrecorded=unrecorded, model=model, **asked)
     if perfetto:
-        from busfare.report.export import perfetto_beside
+        from busfare.trace.write.perfetto import perfetto_beside
 
         if result.runs is None:
             raise InputError("--perfetto is of one run: give it with one trace")
@@ -166,13 +166,13 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 @trace_path
 @option(
     "--to",
-    "parquet (a directory of tables), perfetto (a time line for ui.perfetto.dev) or nsys-sqlite.",
+    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), nsys-sqlite or otf2.",
     required=True,
 )
 @option("--output -o PATH", "Where to write.", type=OUTPUT, required=True)
 def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
-    from busfare.report.export import export as write
+    from busfare.trace.write import export as write
 
     write(read_trace(trace, launches=to != "perfetto"), to, output)
     note(f"{output} written")

@@ -16,6 +16,7 @@ from busfare.errors import InputError
 from busfare.measure.lines import TOOLS
 from busfare.measure.record import cupti_libraries, recorder_library
 from busfare.measure.results import Check, Doctor
+from busfare.trace.readers.nsys.report_file import installed as installed_nsys
 
 NATIVE = ("trace._columns", "trace._sqlite_columns", "trace._kineto_events", "timeline._core")
 #: Where NVIDIA's kernel module says who may read hardware counters.
@@ -121,14 +122,19 @@ def _is_installed(name: str) -> bool:
 def _programs() -> Iterator[Check]:
     programs = (
         (
-            ("nsys",),
+            "nsys",
+            next(iter(installed_nsys()), None),
             "traces in .nsys-rep",
             "install Nsight Systems, or run elsewhere: nsys export --type sqlite RUN.nsys-rep",
         ),
-        (("sbatch",), "report --slurm", "run busfare where Slurm's commands are"),
-        (("mpirun",), "bench ft, bench mg", "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)"),
-        (TOOLS, "record --stacks", "install binutils"),
+        ("sbatch", shutil.which("sbatch"), "report --slurm", "run busfare where Slurm's commands are"),
+        (
+            "mpirun",
+            shutil.which("mpirun"),
+            "bench ft, bench mg",
+            "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)",
+        ),
+        (TOOLS[0], next(filter(None, map(shutil.which, TOOLS)), None), "record --stacks", "install binutils"),
     )
-    for names, needed_for, change in programs:
-        place = next(filter(None, map(shutil.which, names)), None)
-        yield Check(needed_for, names[0], bool(place), place or "not found", change)
+    for name, place, needed_for, change in programs:
+        yield Check(needed_for, name, bool(place), place or "not found", change)

@@ -1,51 +1,17 @@
-"""A trace in forms that others' tools read: Parquet tables, and a time line for Perfetto."""
+"""A trace as a time line for ui.perfetto.dev."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import polars as pl
 
-from busfare.errors import InputError
-from busfare.output import replacing
-from busfare.trace import Trace
-from busfare.trace.export import export_nsys
 from busfare.trace.lanes import is_transfer
+from busfare.trace.model import Trace
 
-FORMATS = ("parquet", "perfetto", "nsys-sqlite")
-TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
 #: Rows of GPU operations get process ids of their own, above any real one; and those of a predicted run beside another's.
 GPU_ROWS, PREDICTED_ROWS = 1 << 32, 1 << 33
-
-
-def export(trace: Trace, to: str, output: Path) -> None:
-    """Writes `trace` to `output`: a directory of one Parquet file a table, one JSON file for ui.perfetto.dev, or
-    an SQLite file that readers of Nsight Systems exports take.
-
-    Raises InputError for an unknown format, or if `output` cannot be written.
-    """
-    if to not in FORMATS:
-        raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}")
-    if to == "nsys-sqlite" and output.exists():
-        raise InputError(f"{output}: exists; choose another name, or remove it")
-    with replacing(output) as place:
-        if to == "parquet":
-            _write_parquet(trace, place)
-        elif to == "nsys-sqlite":
-            export_nsys(trace, place)
-        else:
-            place.write_bytes(perfetto(trace))
-
-
-def _write_parquet(trace: Trace, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in TABLES:
-        getattr(trace, name).write_parquet(folder / f"{name}.parquet")
-    rows = [(o.id, o.count, o.what) for o in trace.omissions]
-    schema = {"id": pl.String, "count": pl.Int64, "what": pl.String}
-    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(folder / "omissions.parquet")
 
 
 def perfetto(trace: Trace) -> bytes:

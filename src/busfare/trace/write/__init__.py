@@ -1,0 +1,53 @@
+"""A trace in forms that others' tools read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.output import replacing
+from busfare.trace.model import Trace
+
+FORMATS = ("parquet", "csv", "perfetto", "nsys-sqlite", "otf2")
+TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
+
+
+def export(trace: Trace, to: str, output: Path) -> None:
+    """Writes `trace` to `output`: a directory of one Parquet or CSV file a table, one JSON file for ui.perfetto.dev, an
+    SQLite file that readers of Nsight Systems exports take, or an OTF2 archive.
+
+    Raises InputError for an unknown format, a library that is missing, or if `output` cannot be written.
+    """
+    if to not in FORMATS:
+        raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}")
+    if to == "nsys-sqlite" and output.exists():
+        raise InputError(f"{output}: exists; choose another name, or remove it")
+    with replacing(output) as place:
+        if to in ("parquet", "csv"):
+            _write_tables(trace, to, place)
+        elif to == "nsys-sqlite":
+            from busfare.trace.write.nsys import export_nsys
+
+            export_nsys(trace, place)
+        elif to == "otf2":
+            from busfare.trace.write.otf2 import write_otf2
+
+            write_otf2(trace, place)
+        else:
+            from busfare.trace.write.perfetto import perfetto
+
+            place.write_bytes(perfetto(trace))
+
+
+def _write_tables(trace: Trace, to: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [(o.id, o.count, o.what) for o in trace.omissions]
+    schema = {"id": pl.String, "count": pl.Int64, "what": pl.String}
+    omissions = pl.DataFrame(rows, schema=schema, orient="row")
+    for name, table in [*((name, getattr(trace, name)) for name in TABLES), ("omissions", omissions)]:
+        if to == "csv":
+            table.write_csv(folder / f"{name}.csv")
+        else:
+            table.write_parquet(folder / f"{name}.parquet")
