@@ -201,8 +201,12 @@ def test_small_accesses_cost_packets_of_their_own() -> None:
 
 
 def test_a_coherent_node_reads_in_place() -> None:
-    answer = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["gh200"])
-    assert seconds(answer, "managed") == seconds(answer, "mapped")
+    shared = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["mi300a"])
+    assert seconds(shared, "managed") == seconds(shared, "mapped")
+    # Published of a GH200: managed memory that both sides touch moves at 18 to 29 GB/s; pageable memory is read in place.
+    coherent = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["gh200"])
+    assert 840e6 / 29e9 < seconds(coherent, "managed") < 12e-3 + 840e6 / 18e9
+    assert seconds(coherent, "mapped") < 12.1e-3
     pcie = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["h100-sxm"])
     assert seconds(pcie, "managed") > seconds(pcie, "managed-prefetch") > seconds(pcie, "streams")
 

@@ -43,6 +43,12 @@ PLACED = ("kind", "direction", "process", "device", "bytes", "start_ns", "end_ns
 #: Pinned allocation runs at about 5 GB/s (rapidsai/dask-cuda#98, a V100-era host); used where a node says nothing.
 PINNING_BYTES_PER_S = 5e9
 
+#: [dnhkng.github.io, 2026-04-25, dual GH200: 331 to 339 of unregistered, 332 to 338 GB/s of pinned memory].
+READ_IN_PLACE = (
+    "This GPU also reads pageable memory in place, as fast as pinned memory (published of GH200s: 335 GB/s): data that a "
+    "kernel reads once need not be copied at all."
+)
+
 
 def _seconds(calls: pl.DataFrame) -> float:
     return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
@@ -82,6 +88,8 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
             f"Allocating {size(largest)} of pinned memory takes about {time(pinning)} ({source}), repaid after "
             f"{several(uses, 'copy')} of it."
         )
+    if node is not None and node.host_path(0).is_c2c:
+        evidence.append(READ_IN_PLACE)
     found = finding("pageable-copies", " ".join(evidence), copies.saved(prices), copies)
     return replace(found, title="Copies from or to pageable memory") if small else found
 

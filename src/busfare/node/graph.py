@@ -15,7 +15,7 @@ from busfare.node.arrays import FloatArray
 from busfare.node.component import Component, Cost, Cpu, Gpu, Kernels, Memory, Switch
 from busfare.node.contention import Contention, typical
 from busfare.node.curve import CollectiveCurve, Curve
-from busfare.node.link import Flow, Link
+from busfare.node.link import C2cLink, Flow, Link
 from busfare.node.source import Source, Sourced
 
 __all__ = ["Node", "Path"]
@@ -32,6 +32,11 @@ class Path:
     def narrowest(self, flow: Flow) -> Link:
         """The link that a long copy fills first. Raises ValueError for a path of no links."""
         return min(self.links, key=lambda link: link.bandwidth(flow))
+
+    @property
+    def is_c2c(self) -> bool:
+        """Whether it goes over NVLink-C2C, over which a GPU reads any of the host's memory in place."""
+        return any(isinstance(link, C2cLink) for link in self.links)
 
     def peak(self) -> float:
         """Bytes per second of the narrowest line rate, before any packet overhead."""

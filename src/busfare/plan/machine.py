@@ -26,6 +26,9 @@ Kind = Literal["recorded", "measured", "data-sheet", "estimated", "assumed"]
 #: NUMAUM_Coherence: P100 on PCIe 3 31 and 160 ps/B, V100 on 3 NVLinks 40 and 90 ps/B; rounded middle].
 FAULT_SECONDS_PER_BYTE = {"h2d": 3.5e-11, "d2h": 1.25e-10}
 FAULT_LATENCY_S = {"h2d": 4.8e-5, "d2h": 1.85e-5}
+#: Managed memory of coherent machines that host and GPU touch in turn: its pages move, though the GPU can read them in place
+#: [GH200: dnhkng.github.io, 2026-04-25, 18 to 29 GB/s; MI250X: cwpearson/frontier-gpu-bandwidth, implicit_managed].
+MIGRATED_BYTES_PER_S = {"c2c": 23.5e9, "gfx": 5.2e9}
 #: `cudaMemPrefetchAsync` of up to 64 KiB [the same source, NUMAUM_Prefetch, P100].
 PREFETCH_LATENCY_S = 4.4e-5
 #: The least that a GPU moves for one access to host memory: a sector of its cache.
@@ -73,8 +76,8 @@ class Machine:
 
     @property
     def reads_in_place(self) -> bool:
-        """Whether managed memory stays where it is when the GPU touches it."""
-        return self.gpu.coherent or self.gpu.unified_memory
+        """Whether the GPU reads the host's pageable memory where it is, as fast as it reads mapped memory."""
+        return self.gpu.unified_memory or self.node.host_path(0).is_c2c
 
     @property
     def migrates_on_fault(self) -> bool:
@@ -139,12 +142,21 @@ def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
     basis.append(Basis(f"G {direction} mapped", mapped.long_gap_per_byte_s, "s/B", kind, why))  # type: ignore[arg-type]
     pageable = node.curve(direction, "pageable") or _staged_curve(node, copy)
     faulted = node.curve(direction, "managed", faults=True) or line(
-        "managed", FAULT_LATENCY_S[direction], long + FAULT_SECONDS_PER_BYTE[direction]
+        "managed", FAULT_LATENCY_S[direction], _migrated_gap(node) or long + FAULT_SECONDS_PER_BYTE[direction]
     )
     # Before Pascal the driver moves whole managed allocations at the launch.
     faulted = faulted if _migrates_on_fault(gpu) else pageable
     prefetched = node.curve(direction, "managed") or line("managed", PREFETCH_LATENCY_S, long)
     return HostCurves(copy, pageable, mapped, faulted, prefetched)
+
+
+def _migrated_gap(node: Node) -> float | None:
+    """Seconds a byte of managed memory that moves between host and GPU, where machines of the kind published it."""
+    gpu = node.gpu(0)
+    if node.host_path(0).is_c2c:
+        return 1 / MIGRATED_BYTES_PER_S["c2c"]
+    of_amd = gpu.coherent and (gpu.compute_capability or "").startswith("gfx")
+    return 1 / MIGRATED_BYTES_PER_S["gfx"] if of_amd else None
 
 
 def _copy_curve(node: Node, direction: Way, basis: list[Basis]) -> Curve:

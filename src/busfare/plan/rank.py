@@ -140,7 +140,7 @@ def _assumed(problem: Problem, machine: Machine, strategy: str) -> tuple[str, ..
     """The numbers of accesses that the problem does not say and that `strategy` pays for."""
     if not problem.assumed:
         return ()
-    mapped = ("mapped", "managed") if machine.gpu.coherent else ("mapped",)
+    mapped = ("mapped", "managed") if machine.gpu.unified_memory else ("mapped",)
     pays = {
         "accesses_in": strategy in mapped and problem.h2d_bytes * machine.h2d.mapped.long_gap_per_byte_s > 0,
         "accesses_out": strategy in (*mapped, "hybrid")

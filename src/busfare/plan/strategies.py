@@ -47,8 +47,8 @@ AT_ONCE = ("batched", "managed", "managed-prefetch", "mapped")
 
 
 def layout_of(machine: Machine, strategy: str) -> Layout:
-    """The strategy's layout; managed memory that is read in place is mapped."""
-    return STRATEGIES["mapped" if strategy == "managed" and machine.reads_in_place else strategy]
+    """The strategy's layout; managed memory of a GPU that shares the host's is mapped."""
+    return STRATEGIES["mapped" if strategy == "managed" and machine.gpu.unified_memory else strategy]
 
 
 def shares_of(machine: Machine, layout: Layout) -> tuple[float, float]:

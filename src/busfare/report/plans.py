@@ -44,6 +44,10 @@ DO = {
     "explicit-pageable": "Leave the copies as they are.",
     "streams-pageable": "Use {streams} even without pinning; kernels hide behind the staging of later chunks.",
 }
+IN_PLACE = (
+    "Let the kernel read and write the host's memory where it is: this GPU reads what malloc gives, too, as fast as mapped "
+    "memory, so nothing need be pinned; one thread an element, neighbours beside each other, each element touched once."
+)
 NO_NODE = "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
@@ -229,10 +233,11 @@ def _words(answer: Plan, accesses: float | None) -> list[str]:
     if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:
         sentences.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
     numbers = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
-    sentences.append(DO[best.strategy].format(**numbers))
+    in_place = best.strategy == "mapped" and answer.machine.reads_in_place
+    sentences.append(IN_PLACE if in_place else DO[best.strategy].format(**numbers))
     if accesses is not None:
         sentences.append(_on_an_assumption(answer, accesses))
-    if answer.problem.memory == "pageable" and not best.strategy.endswith("pageable"):
+    if answer.problem.memory == "pageable" and not (in_place or best.strategy.endswith("pageable")):
         sentences.append(
             "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
         )
