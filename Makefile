@@ -57,7 +57,7 @@ test-python: $(VENV)/installed-test $(VENV)/system
 # CPUs and the stand-in run; the CUDA code is compiled by NVIDIA's wheels, for no GPU is needed for that.
 test-hybrid: $(VENV)/installed-cuda $(VENV)/system
 	$(BIN)/cmake -S hybrid -B build/hybrid -DHYBRID_CUDA_WHEELS=$$(echo $(abspath $(VENV))/lib/python3.*/site-packages/nvidia/cu13)
-	$(BIN)/cmake --build build/hybrid --parallel
+	$(BIN)/cmake --build build/hybrid --parallel $$(nproc)
 	$(BIN)/ctest --test-dir build/hybrid --parallel $$(nproc) --output-on-failure
 
 # The programs that validation runs on a GPU compile, and their references on the host know known answers.

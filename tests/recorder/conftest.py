@@ -80,7 +80,7 @@ def _build(folder: Path) -> None:
     configure = ["cmake", "-S", str(SOURCE), "-B", str(folder), "-DBUSFARE_RECORDER_TESTS=ON"]
     for command in (
         [*configure, f"-DPython_EXECUTABLE={sys.executable}"],
-        ["cmake", "--build", str(folder), "--parallel"],
+        ["cmake", "--build", str(folder), "--parallel", str(os.cpu_count())],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
