@@ -187,6 +187,33 @@ nb::dict play(nb::dict columns, bool with_path) {
     return out;
 }
 
+// All of them as pairs of nodes: a call's row, or the number of calls + an operation's row.
+nb::dict dependency_columns(nb::dict columns) {
+    const Columns c(columns);
+    const Timeline t = timeline(c);
+    std::vector<Index> from, to;
+    {
+        nb::gil_scoped_release unlocked;
+        const Dependencies d = dependencies(t);
+        const auto calls = static_cast<Index>(d.call_behind.size());
+        const auto add = [&](Index before, Index behind) {
+            if (behind == kNone) return;
+            from.push_back(before);
+            to.push_back(behind);
+        };
+        for (Index call = 0; call < calls; ++call) add(call, d.call_behind[call]);
+        for (Index o = 0; o < static_cast<Index>(d.operation_behind.size()); ++o) {
+            if (t.operations.launched[o]) add(t.operations.call[o], calls + o);
+            if (d.operation_behind[o] != kNone) add(calls + o, calls + d.operation_behind[o]);
+        }
+        for (const Edge& edge : d.edges) add(edge.from, edge.to);
+    }
+    nb::dict out;
+    out["from"] = column(std::move(from));
+    out["to"] = column(std::move(to));
+    return out;
+}
+
 nb::object alone_column(nb::dict columns, nb::handle start_column, nb::handle end_column) {
     const Columns c(columns);
     const Timeline t = timeline(c);
@@ -206,6 +233,7 @@ NB_MODULE(_core, module) {
     module.doc() =
         "A run as columns: taken apart, played again, and its critical path. Times in nanoseconds.";
     module.def("explain", &explain_columns, nb::arg("columns"), nb::arg("recorded"));
+    module.def("dependencies", &dependency_columns, nb::arg("columns"));
     module.def("play", &play, nb::arg("columns"), nb::arg("path") = false);
     module.def("alone", &alone_column, nb::arg("columns"), nb::arg("start"), nb::arg("end"));
 }

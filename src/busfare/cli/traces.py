@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from busfare.cli.answer import answer, option, read_trace
 from busfare.errors import InputError
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
-
-if TYPE_CHECKING:
-    pass
 
 trace_path = click.argument(
     "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
@@ -166,15 +164,22 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 @trace_path
 @option(
     "--to",
-    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), nsys-sqlite or otf2.",
+    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), nsys-sqlite, otf2, or chakra (also "
+    "of a job's directory).",
     required=True,
 )
 @option("--output -o PATH", "Where to write.", type=OUTPUT, required=True)
 def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
-    from busfare.trace.write import export as write
+    if to == "chakra":
+        from busfare.job.chakra import export_chakra
 
-    write(read_trace(trace, launches=to != "perfetto"), to, output)
+        for left_out in export_chakra(trace, output):
+            print(f"busfare: {left_out}", file=sys.stderr)
+    else:
+        from busfare.trace.write import export as write
+
+        write(read_trace(trace, launches=to != "perfetto"), to, output)
     note(f"{output} written")
 
 

@@ -74,22 +74,14 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
     """The job that `traces` are of, recorded on `node`. Raises InputError where nothing can be replayed, or no two ranks
     communicate.
     """
-    held = [
-        (str(path), *place_of(trace, path), ranks_of(trace))
-        for trace, path in zip(traces, paths, strict=True)
-    ]
-    ranks = numbered(held)
+    ranks = ranks_of_all(traces, paths)
     members, _, base = joined([rows_of(trace) for trace in traces], ranks)
     if members["joint"].is_null().all():
         raise InputError(
             f"{paths[0]}: no collective or message of one rank matches that of another: there is no job to replay; give the "
             "traces of all ranks of one run"
         )
-    parts = [
-        _part(trace, clock, process, tuple(one.rank for one in own), node)
-        for clock, trace in enumerate(traces)
-        for process, own in _processes([one for one in ranks if one.clock == clock])
-    ]
+    parts = parts_of(traces, ranks, node)
     starts = np.array([_absolute(traces[part.clock], part, members) for part in parts], np.int64)
     starts -= starts.min()
     recorded = int(max(start + part.timeline.recorded_ns for start, part in zip(starts, parts, strict=True)))
@@ -98,6 +90,25 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
     transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
     bases = np.array([traces[part.clock].origin_ns - base for part in parts], np.int64)
     return JobTimeline(ranks, parts, members, transfer, starts, bases, recorded)
+
+
+def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
+    """The ranks of a job, by what its traces and their paths say."""
+    return numbered(
+        [
+            (str(path), *place_of(trace, path), ranks_of(trace))
+            for trace, path in zip(traces, paths, strict=True)
+        ]
+    )
+
+
+def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) -> list[Part]:
+    """Each process of each trace, apart."""
+    return [
+        _part(trace, clock, process, tuple(one.rank for one in own), node)
+        for clock, trace in enumerate(traces)
+        for process, own in _processes([one for one in ranks if one.clock == clock])
+    ]
 
 
 def _relieved(members: pl.DataFrame) -> pl.DataFrame:

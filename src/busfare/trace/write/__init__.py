@@ -21,7 +21,7 @@ def export(trace: Trace, to: str, output: Path) -> None:
     Raises InputError for an unknown format, a library that is missing, or if `output` cannot be written.
     """
     if to not in FORMATS:
-        raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}")
+        raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}, chakra")
     if to == "nsys-sqlite" and output.exists():
         raise InputError(f"{output}: exists; choose another name, or remove it")
     with replacing(output) as place:
