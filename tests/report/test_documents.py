@@ -33,7 +33,9 @@ from busfare.report.time_line_rows import time_line
 from busfare.report.trace_document import report_document
 from busfare.report.what_ifs import WhatIf
 from busfare.trace import Omission, Trace, read
+from tests.advise.test_call_sites import steps
 from tests.job.build_job import Noted, write_job, write_rank
+from tests.trace.build_kineto import write_kineto
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 from validation.stored import probed_node, unpacked
 
@@ -179,6 +181,13 @@ def test_the_terminal_names_what_is_wrong_in_a_job(tmp_path: Path) -> None:
     assert re.search(r"Slowest: rank 5 on node1, 15 ms", joined)
     assert re.search(r"GPU 0 of rank 2 on node0, h2d: 25 GB/s, 50% of the median", joined)
     assert re.search(r"PCIe 5 x16\s+cpu0 → gpu0\s+12", joined)
+
+
+def test_findings_of_a_job_name_lines_of_the_program(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_kineto(tmp_path / f"{rank}.json", steps(), {"distributedInfo": {"rank": rank}})
+    text = shown(job_document(run_job([tmp_path], None, How(), Noted()).result()))
+    assert "At train.py:42 load_batch, in step *: 6 copies, 201 MB, 60 ms" in text
 
 
 def test_ranks_and_hosts_that_are_not_known_are_not_made_up(tmp_path: Path) -> None:

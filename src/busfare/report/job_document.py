@@ -250,7 +250,10 @@ def _findings(result: JobReport) -> Block:
             if finding.id in TOGETHER
             else f"Most in {finding.largest.name}: {finding.largest.evidence}",
             finding.largest.change,
-            beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
+            [
+                *map(str, finding.largest.call_sites),
+                *beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
+            ],
         )
         for finding in result.findings
     ]
