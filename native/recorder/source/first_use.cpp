@@ -9,6 +9,7 @@
 #include <chrono>
 #include <ctime>
 #include <exception>
+#include <fstream>
 
 #include "message.h"
 #include "threads.h"
@@ -19,8 +20,8 @@ namespace {
 using What = Watchpoints::Event::What;
 
 constexpr uint64_t kLongestWatch = 2'000'000'000;  // ns behind the copy's call
-constexpr auto kLongestSetting = std::chrono::milliseconds(100);
-constexpr auto kLongestStop = std::chrono::milliseconds(100);
+constexpr auto kLongestSetting = std::chrono::milliseconds(500);
+constexpr auto kLongestStop = std::chrono::seconds(1);
 constexpr int kLookEvery = 5;               // ms
 constexpr uint64_t kRestFor = 100;          // times as long as setting took
 constexpr size_t kMostDestinations = 1024;  // whose samples are counted
@@ -41,6 +42,16 @@ bool holds_bytes(uint64_t address) {
     const bool read = ::pread(pages, &page, sizeof page, at) == sizeof page;
     ::close(pages);
     return !read || page & kThere;
+}
+
+/// What the process has handed to `write` and its like, so far; 0 where the kernel does not say.
+uint64_t written_bytes() {
+    std::ifstream file("/proc/self/io");
+    uint64_t bytes = 0;
+    for (std::string word; file >> word;) {
+        if (word == "wchar:") file >> bytes;
+    }
+    return bytes;
 }
 
 /// Different each time, the same in every run.
@@ -98,11 +109,15 @@ void FirstUse::start() {
         try {
             run();
         } catch (const std::exception& error) {
+            const std::lock_guard ended(mutex_);
+            said_ = error.what();
             state_ = State::kOff;
-            sayf("first uses go unrecorded from here on (%s)", error.what());
         }
     });
     changed_.wait_for(lock, kLongestSetting, [this] { return !said_.empty(); });
+    // By this thread: that one has closed standard error, for itself.
+    if (!said_.empty() && state_ == State::kOff)
+        sayf("first uses cannot be seen here (%s); the rest is recorded", said_.c_str());
 }
 
 bool FirstUse::wanted(uint64_t destination, uint64_t bytes) {
@@ -165,15 +180,16 @@ void FirstUse::run() {
     const bool can = points_.begin(&why);
     std::unique_lock lock(mutex_);
     said_ = !can ? why : points_.see_system_calls() ? "program and system calls" : "program";
+    if (can) state_ = State::kIdle;
     changed_.notify_all();
-    if (!can) return sayf("first uses cannot be seen here (%s); the rest is recorded", why.c_str());
-    state_ = State::kIdle;
+    if (!can) return;
     while (!stopping_) {
         changed_.wait(lock, [this] { return stopping_ || state_ == State::kAsked; });
         if (state_ != State::kAsked) continue;
         const std::vector<Watchpoints::Piece> pieces =
             pieces_of(now_.destination, now_.bytes, now_.correlation);
         now_.watched_bytes = 0;
+        if (!points_.see_system_calls()) now_.written = written_bytes();
         for (const Watchpoints::Piece& piece : pieces) now_.watched_bytes += piece.bytes;
         lock.unlock();
         const bool set = points_.set(pieces);
@@ -255,7 +271,8 @@ void FirstUse::judge(uint64_t returned, uint64_t now) {
         now_.thread = event.thread;
         now_.address = event.address;
     }
-    if (now_.set == 0 || returned == 0) now_.ended = End::kLostSight;
+    const bool may_be_written = !points_.see_system_calls() && written_bytes() - now_.written >= now_.bytes;
+    if (now_.set == 0 || returned == 0 || may_be_written) now_.ended = End::kLostSight;
 }
 
 void FirstUse::write(Journal& journal) {

@@ -48,14 +48,16 @@ class FirstUse {
         kFreed = 4,       ///< pinned memory was freed, or other memory was mapped there
         kTooLong = 5,
         kStopped = 6,
-        kLostSight = 7,  ///< a thread began, or too much happened
+        kLostSight =
+            7,  ///< a thread began, too much happened, or a system call may have taken the bytes unseen
     };
     struct Watch {
         uint32_t correlation = 0;
         uint64_t destination = 0, bytes = 0;
         uint64_t watched_bytes = 0;
-        uint64_t asked = 0;  ///< CLOCK_MONOTONIC, as all times here
-        uint64_t set = 0;    ///< when the program's thread went on; 0: not yet
+        uint64_t written = 0;  ///< of the process, when it was asked for
+        uint64_t asked = 0;    ///< CLOCK_MONOTONIC, as all times here
+        uint64_t set = 0;      ///< when the program's thread went on; 0: not yet
         uint64_t end = 0;
         End ended = End::kStopped;
         uint32_t thread = 0;   ///< that touched it

@@ -245,6 +245,12 @@ void run(const std::string& scenario) {
     } else if (scenario == "never") {
         copied(large, kLarge, 16);
         nap();
+    } else if (scenario == "late") {
+        for (int round = 0; round < 20; ++round) {
+            const uint32_t number = copied(large, kLarge, round);
+            nap(0.01);
+            touch(number, large, kLarge);
+        }
     } else if (scenario == "many") {
         for (int round = 0; round < 300; ++round) {
             const uint32_t number = copied(large, kLarge, round);

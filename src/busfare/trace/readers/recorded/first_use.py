@@ -18,8 +18,8 @@ SAMPLED = (
     "bytes, or other copies', earlier is not known"
 )
 LOST = (
-    "watches over a copy's destination that say nothing: a thread was started meanwhile, the host touched it before the "
-    "copy's end, or the copy is not in the recording"
+    "watches over a copy's destination that say nothing: a thread was started meanwhile, a system call or a call of MPI may "
+    "have taken the bytes unseen, the host touched them before the copy's end, or the copy is not in the recording"
 )
 PROGRAM_ONLY = (
     "accesses by system calls (files, sockets) are not seen; for that run as root, or with the sysctl "
@@ -44,7 +44,17 @@ def first_uses(process: RecordedProcess, operations: pl.DataFrame, omissions: Om
         pl.when(pl.col("until") == "touched").then("thread")
     )
     sound = pl.col("until").is_not_null() & (pl.col("copied_ns") <= pl.col("end_ns")).fill_null(False)
-    kept = conform(watches.filter(sound), FIRST_USES)
+    # Network cards and other processes take what is sent, and no watchpoint sees it.
+    sent = _calls_of_mpi(process)
+    before, by_end = (sent.search_sorted(watches[name]) for name in ("copied_ns", "end_ns"))
+    kept = conform(watches.filter(sound & pl.Series(before == by_end)), FIRST_USES)
     omissions.add_if(kept.height, "first-uses", f"{name}: {SAMPLED}")
     omissions.add_if(len(table) - kept.height, "first-uses-lost", f"{name}: {LOST}")
     return kept
+
+
+def _calls_of_mpi(process: RecordedProcess) -> pl.Series:
+    """When MPI was called, ascending."""
+    table = process.recording.table("messages")
+    calls = process.frame(table, wall=True).with_columns(name=process.names(table["name"]).cast(pl.String))
+    return calls.filter(pl.col("name").str.starts_with("MPI_"))["start_ns"].drop_nulls().sort()
