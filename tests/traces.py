@@ -98,6 +98,7 @@ def trace(
     streams: list[dict[str, Any]] | None = None,
     gpu: str | None = None,
     omissions: list[Omission] | None = None,
+    first_uses: list[dict[str, Any]] | None = None,
 ) -> Trace:
     """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
     devices = tables.empty(tables.DEVICES)
@@ -107,18 +108,35 @@ def trace(
         path=Path("built-by-hand"),
         format="kineto",
         producer="a test",
-        operations=_table(operations, tables.OPERATIONS),
+        operations=_table(operations, tables.OPERATIONS, tables.OPERATIONS_RECORDED),
         calls=_table(calls or [], tables.CALLS),
         events=_table(events or [], tables.EVENTS),
         streams=tables.conform(pl.DataFrame(streams), tables.STREAMS)
         if streams
         else tables.empty(tables.STREAMS),
         devices=devices,
+        first_uses=tables.conform(pl.DataFrame(first_uses), tables.FIRST_USES)
+        if first_uses
+        else tables.empty(tables.FIRST_USES),
         omissions=omissions or [],
     )
 
 
-def _table(rows: Any, schema: tables.Schema) -> pl.DataFrame:
+def used(correlation: int, at_us: float, **more: Any) -> dict[str, Any]:
+    """The host's first use of what a copy brought."""
+    found = {
+        "process": 1,
+        "correlation": correlation,
+        "end_ns": round(at_us * 1000),
+        "until": "touched",
+        "thread": 1,
+    }
+    return found | more
+
+
+def _table(rows: Any, schema: tables.Schema, optional: tables.Schema | None = None) -> pl.DataFrame:
     if not rows:
         return tables.empty(schema)
-    return tables.conform(pl.from_dicts(list(rows), infer_schema_length=None), schema).sort("start_ns")
+    return tables.conform(pl.from_dicts(list(rows), infer_schema_length=None), schema, optional).sort(
+        "start_ns"
+    )

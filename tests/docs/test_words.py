@@ -29,9 +29,9 @@ PLAIN = set(
     re.findall(
         r"\w+",
         """
-    a actual again against and are at back be behind best between both by bytes change come comes compared copies
+    a actual again against and are at back be before behind best between both by bytes change come comes compared copies
     cost could count each everything fact file first for from given go here hold how idle in into is it its keeps
-    kept kind large late least limited longest loop loops made many match meanwhile most moves much name no number
+    kept kind large late least limited long longest loop loops made many match meanwhile most moves much name no number
     of on one only or other others out over own program ready run said same seen sent should size slower small so
     sum than that the them these time to type unchanged up value waking what when where which while why with
     within

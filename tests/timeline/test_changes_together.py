@@ -18,7 +18,7 @@ from busfare.node import load_node
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
-from tests.traces import EXAMPLES, call, copy, kernel, trace
+from tests.traces import EXAMPLES, call, copy, kernel, trace, used
 
 SHARED = os.environ.get("BUSFARE_SHARED")
 PUBLISHED = sorted(p for p in Path(SHARED, "data/traces").rglob("*") if p.is_file()) if SHARED else []
@@ -26,6 +26,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "pin": {"pin": ""},
     "async": {"async": ""},
     "all asynchronous": {"async": "."},
+    "wait at first use": {"wait_at_first_use": True},
     "drop synchronisations": {"drop_synchronisations": ""},
     "batch": {"batch_below": "64KiB"},
     "batch all": {"batch_below": "1GiB"},
@@ -103,7 +104,10 @@ def runs(draw: st.DrawFn) -> Trace:
         direction = draw(st.sampled_from(["h2d", "d2h", "d2d"]))
         memory = draw(st.sampled_from([None, "pageable", "pinned", "managed"]))
         if kind in ("copy", "migration"):
-            operations.append(copy(now, now + took, draw(SIZES), direction, memory, **at) | {"kind": kind})
+            place = {"destination_address": draw(st.sampled_from([None, 4096, 8192]))}
+            operations.append(
+                copy(now, now + took, draw(SIZES), direction, memory, **at, **place) | {"kind": kind}
+            )
         else:
             operations.append(kernel(now, now + took, **at) | {"kind": kind})
         if draw(st.booleans()):
@@ -111,7 +115,11 @@ def runs(draw: st.DrawFn) -> Trace:
             begun = now - draw(st.sampled_from([0.0, 3.0, 30.0]))
             ended = max(begun, now + took + draw(st.sampled_from([-80.0, -1.0, 3.0])))
             calls.append(call(begun, ended, CALLS[waits], waits, correlation=number))
-    return trace(*operations, calls=calls)
+    copied = [row for row in operations if "destination_address" in row and row["correlation"] is not None]
+    uses = draw(st.lists(st.sampled_from(copied), max_size=4)) if copied else []
+    waited = st.sampled_from([0.0, 30.0, 500.0])
+    seen = [used(row["correlation"], row["end_ns"] / 1000 + draw(waited)) for row in uses]
+    return trace(*operations, calls=calls, first_uses=seen)
 
 
 @settings(max_examples=60)

@@ -10,6 +10,7 @@
 #include "counters.h"
 #include "cupti_library.h"
 #include "decoder.h"
+#include "first_use.h"
 #include "journal.h"
 #include "kinds.h"
 #include "nvtx_gate.h"
@@ -79,6 +80,7 @@ class Session {
     Windows windows_;
     Decoder decoder_;
     Kinds kinds_;
+    FirstUse first_use_;
     CallWatch calls_;
     Counters counters_;
     NvtxGate gate_;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 /// What the stand-in for CUPTI offers to those who make up work for it.
 namespace fake {
@@ -39,9 +40,10 @@ void emit(CUpti_ActivityKind kind, Record record) {
 /// record, whether the runtime's calls are recorded or not.
 void emit_call(const Call& call, uint32_t correlation, uint64_t start, uint64_t end);
 
-/// The callbacks of a runtime call and of the driver call in it.
+/// The callbacks of a runtime call and of the driver call in it, which does its `work`.
 void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t end,
-               const void* runtime_parameters, const void* driver_parameters);
+               const void* runtime_parameters, const void* driver_parameters,
+               const std::function<void()>& work = {});
 
 /// The callbacks of a launch, to which CUPTI tells the kernel's name; and how many kernels were launched so
 /// far.

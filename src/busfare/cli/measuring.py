@@ -105,6 +105,10 @@ def probe(
 )
 @click.option("--fingerprint/--no-fingerprint", help="Hash each copied buffer, to find what is sent twice.")
 @click.option("--stacks/--no-stacks", help="Take call stacks, so that a report names the lines of calls.")
+@click.option(
+    "--first-use/--no-first-use",
+    help="Watch a sample of the copies back for the host's first touch of their bytes.",
+)
 @click.option("--counters/--no-counters", help="Read hardware counters of each distinct kernel.")
 @click.option("--counted-kernels", metavar="N", default=200, help="Read counters of at most so many kernels.")
 @click.option(

@@ -112,6 +112,7 @@ def environment(
     calls: str = "driver",
     fingerprint: bool = False,
     stacks: bool = False,
+    first_use: bool = False,
     counters: bool = False,
     counted_kernels: int = 200,
     counter_passes: int = 1,
@@ -121,10 +122,10 @@ def environment(
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `counters` reads the hardware
-    counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one are taken
-    back. `library` is the recorder to use. Raises InputError for values out of range and where the recorder's library is not
-    installed.
+    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
+    of the copies back for the host's first touch of their bytes. `counters` reads the hardware counters of
+    `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one are taken back.
+    `library` is the recorder to use. Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
@@ -148,6 +149,8 @@ def environment(
             raise InputError(f"{name} {number}: give a number from 1 to {most}")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
+    if first_use and not {"default", "addresses"} & set(kinds or ("default",)):
+        raise InputError("--first-use: needs the addresses of copies; add addresses to --kinds")
     path = recorder_library(library)
     asked = {
         "OUTPUT": output,
@@ -161,6 +164,7 @@ def environment(
         "CALLS": calls if calls != "driver" else None,
         "FINGERPRINT": "1" if fingerprint else None,
         "STACKS": "1" if stacks else None,
+        "FIRST_USE": "1" if first_use else None,
         "COUNTERS": str(counted_kernels) if counters else None,
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }

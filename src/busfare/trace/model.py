@@ -76,6 +76,7 @@ class Trace:
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
     counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
+    first_uses: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.FIRST_USES))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
     sums: Sums | None = None

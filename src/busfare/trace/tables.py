@@ -140,7 +140,8 @@ CALLS: Schema = {
 
 #: Only of calls that busfare's own recorder held up by more than a moment; absent from other traces.
 CALLS_RECORDED: Schema = {
-    "recorder_ns": pl.Int64(),  # between the thread's call before and this one, for fingerprints and counters
+    # Between the thread's call before and this one, for fingerprints, counters and first uses.
+    "recorder_ns": pl.Int64(),
 }
 
 #: Where in the program a call is made; absent from traces that say nothing of it.
@@ -225,6 +226,20 @@ COUNTERS: Schema = {
     "fp64_flops": pl.Float64(),
     "fp64_cycles": pl.Float64(),  # the sum over multiprocessors of cycles in which the pipeline was busy
     "tensor_cycles": pl.Float64(),  # likewise
+}
+
+#: How the watch over a copy's destination ended: another copy went to it, or took its bytes; the memory was freed; nothing
+#: came within two seconds of the copy's call; the recording ended.
+WATCHED_UNTIL = ("touched", "copied-over", "sent", "freed", "too-long", "stopped")
+
+#: A row a copy from the GPU whose destination was watched, which is a sample of them, in some of its bytes.
+FIRST_USES: Schema = {
+    "process": pl.Int64(),
+    "correlation": pl.Int64(),  # as of the copy
+    "end_ns": pl.Int64(),  # of the watch: when the host first touched a watched byte, if `until` says that it did
+    "until": pl.Enum(WATCHED_UNTIL),
+    "thread": pl.Int64(),  # that touched it
+    "watched_bytes": pl.Int64(),
 }
 
 

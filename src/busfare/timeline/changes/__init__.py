@@ -11,6 +11,7 @@ from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.first_use import wait_at_first_use
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
 from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
@@ -87,6 +88,10 @@ OPTIONS = (
     ),
     Option(
         "--async", "Copies to the GPU, or all that match, no longer hold the host up.", without_waiting, "[REGEX]"
+    ),
+    Option(
+        "--wait-at-first-use", "Waits for what comes back come when the host first uses it (record --first-use).",
+        wait_at_first_use,
     ),
     Option(
         "--drop-synchronisations", "Only waits behind copies to the host, and last ones, stay.",

@@ -114,6 +114,13 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     28: ("stacks", ("stack", "depth", "module", "address", "symbol")),
     29: ("call_stacks", ("correlation", "stack")),
     30: ("lines", ("module", "address", "depth", "function", "file", "line")),
+    31: (
+        "first_uses",
+        (
+            "correlation", "start", "duration", "end", "thread", "address", "watched_bytes", "held_start",
+            "held_duration",
+        ),
+    ),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

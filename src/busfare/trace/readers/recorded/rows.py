@@ -265,7 +265,7 @@ def held_up(recording: Recording) -> NDArray[np.int64]:
     """Before each call of the recording: ns that the recorder held its thread up since its call before.
 
     A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended; counters
-    of a launch are made ready before it and read after it.
+    of a launch are made ready before it and read after it; watchpoints are set before a copy from the GPU begins.
     """
     calls = recording.table("calls")
     ns = np.zeros(len(calls), np.int64)
@@ -275,6 +275,7 @@ def held_up(recording: Recording) -> NDArray[np.int64]:
             ("copy_addresses", "fingerprint"),
             ("counted_launches", "before"),
             ("counted_launches", "after"),
+            ("first_uses", "held"),
         )
         if len(table := recording.table(name))
     ]

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "copy_calls.h"
+#include "journal.h"
+#include "trace_clock.h"
+#include "watchpoints.h"
+
+namespace busfare::recorder {
+
+/// When the host first touches what a copy from the GPU has brought, of a sample of the copies.
+///
+/// One destination at a time is watched, from before its copy is submitted. The program's thread hands it to
+/// a thread of the recorder's, which sets watchpoints and sees what becomes of them.
+class FirstUse {
+  public:
+    explicit FirstUse(const TraceClock& clock) : clock_(clock) {}
+
+    /// Starts the thread.
+    void start();
+
+    /// A copy call of the program begins, or any that frees pinned memory (`copy` null).
+    void enter(const CopyCall* copy, const Note& addresses, uint32_t correlation);
+
+    /// The same call has returned, of a copy.
+    void leave(uint32_t correlation);
+
+    /// What was watched comes to its end, and nothing more is.
+    void stop();
+
+    /// What was seen since the last time; once, whether anything can be.
+    void write(Journal& journal);
+
+  private:
+    /// How a watch ended; numbers are part of the file format.
+    enum class End : uint64_t {
+        kTouched = 1,
+        kCopiedOver = 2,  ///< another copy goes to the same place
+        kSent = 3,        ///< another copy takes it from there
+        kFreed = 4,       ///< pinned memory was freed, or other memory was mapped there
+        kTooLong = 5,
+        kStopped = 6,
+        kLostSight =
+            7,  ///< a thread began, too much happened, or a system call may have taken the bytes unseen
+    };
+    struct Watch {
+        uint32_t correlation = 0;
+        uint64_t destination = 0, bytes = 0;
+        uint64_t watched_bytes = 0;
+        uint64_t written = 0;  ///< of the process, when it was asked for
+        uint64_t asked = 0;    ///< CLOCK_MONOTONIC, as all times here
+        uint64_t set = 0;      ///< when the program's thread went on; 0: not yet
+        uint64_t end = 0;
+        End ended = End::kStopped;
+        uint32_t thread = 0;   ///< that touched it
+        uint64_t address = 0;  ///< that it touched
+
+        bool holds(uint64_t at, uint64_t size) const {
+            return at < destination + bytes && destination < at + size;
+        }
+    };
+    struct Sampled {
+        uint32_t seen, taken;
+    };
+    enum class State : uint8_t { kOff, kIdle, kAsked, kWatching };
+
+    void run();
+    void watch();
+    void look();
+    std::optional<End> meaning(const Watchpoints::Event& event, uint64_t returned) const;
+    void judge(uint64_t returned, uint64_t now);
+    void end(End how);
+    bool wanted(uint64_t destination, uint64_t bytes);
+
+    const TraceClock& clock_;
+    Watchpoints points_;
+    std::atomic<State> state_{State::kOff};
+    std::atomic<uint64_t> next_{0};        ///< no watch begins before
+    std::atomic<uint64_t> returned_{0};    ///< when the watched copy's call returned
+    std::atomic<uint64_t> ended_{0};       ///< when the program did what ends the watch …
+    std::atomic<End> how_{End::kStopped};  ///< … and what that was
+    std::atomic<bool> stopping_{false};
+
+    std::mutex mutex_;  ///< guards what follows
+    std::condition_variable changed_;
+    Watch now_;
+    std::unordered_map<uint64_t, Sampled> sampled_;  ///< by destination and bytes
+    std::vector<Watch> done_;
+    std::string said_;                        ///< what is seen, or why nothing is; not written yet
+    std::vector<Watchpoints::Event> events_;  ///< of the watch, the recorder's thread's alone
+};
+
+}  // namespace busfare::recorder
