@@ -108,7 +108,7 @@ def trace(
         format="kineto",
         producer="a test",
         operations=_table(operations, tables.OPERATIONS),
-        calls=_table(calls or [], tables.CALLS),
+        calls=_table(calls or [], tables.CALLS, tables.CALLS_WOKEN),
         events=_table(events or [], tables.EVENTS),
         streams=tables.conform(pl.DataFrame(streams), tables.STREAMS)
         if streams
@@ -118,7 +118,8 @@ def trace(
     )
 
 
-def _table(rows: Any, schema: tables.Schema) -> pl.DataFrame:
+def _table(rows: Any, schema: tables.Schema, optional: tables.Schema | None = None) -> pl.DataFrame:
     if not rows:
         return tables.empty(schema)
-    return tables.conform(pl.from_dicts(list(rows), infer_schema_length=None), schema).sort("start_ns")
+    frame = pl.from_dicts(list(rows), infer_schema_length=None)
+    return tables.conform(frame, schema, optional).sort("start_ns")

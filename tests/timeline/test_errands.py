@@ -64,3 +64,30 @@ def test_one_errand_after_another_of_the_same_thread_goes_too() -> None:
     )
     # From the last call before them it goes on 4 µs later, as it did behind them.
     assert lasts(without(recorded, "h2d")) == pytest.approx(1060 - 960, abs=5)
+
+
+@pytest.mark.parametrize(("told", "spared"), [(True, 300), (False, 410)])
+def test_of_an_errand_whose_waits_are_recorded_only_its_own_time_goes(told: bool, spared: float) -> None:
+    """The first thread wakes the other 250 µs after its call, and goes on 60 µs after it is woken; or nobody tells."""
+    sends, goes_on = (
+        {"awake_ns": awake if told else None, "woken_after": of if told else None}
+        for awake, of in ((150_000, 0), (60_000, 1))
+    )
+    recorded = run(
+        made(kernel(10, 50), 0, 60),
+        (copy(462, 550, MIB, "d2h"), call(460, 470, "cuMemcpyDtoHAsync_v2") | sends | {"thread": 2}),
+        (kernel(675, 750), call(670, 674, "cuLaunchKernel") | goes_on),
+        call(674, 760, "cuCtxSynchronize", "device"),
+    )
+    assert lasts(without(recorded, "d2h")) == pytest.approx(760 - spared, abs=11)
+
+
+def test_who_woke_a_thread_is_believed_before_who_called_last() -> None:
+    woken = {"awake_ns": 400_000, "woken_after": 0}
+    recorded = run(
+        made(kernel(10, 300), 0, 60),
+        (kernel(320, 400), call(310, 320, "cuLaunchKernel") | {"thread": 3}),
+        (kernel(520, 600), call(510, 520, "cuLaunchKernel") | woken | {"thread": 2}),
+    )
+    assert timeline(recorded).columns["call_after"].tolist() == [-1, 0, 0]
+    assert play(timeline(recorded)).makespan_ns == 600_000

@@ -105,6 +105,9 @@ def probe(
 )
 @click.option("--fingerprint/--no-fingerprint", help="Hash each copied buffer, to find what is sent twice.")
 @click.option("--stacks/--no-stacks", help="Take call stacks, so that a report names the lines of calls.")
+@click.option(
+    "--threads/--no-threads", help="Note which thread woke which, so that a replay knows who waits for whom."
+)
 @click.option("--counters/--no-counters", help="Read hardware counters of each distinct kernel.")
 @click.option("--counted-kernels", metavar="N", default=200, help="Read counters of at most so many kernels.")
 @click.option(

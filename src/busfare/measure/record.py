@@ -21,6 +21,8 @@ from busfare.errors import InputError, NoGpuError
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
 MESSAGES = "libbusfare_messages.so"
+#: Stands in front of what threads wait with, likewise.
+THREADS = "libbusfare_threads.so"
 
 #: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
 KINDS = (
@@ -112,6 +114,7 @@ def environment(
     calls: str = "driver",
     fingerprint: bool = False,
     stacks: bool = False,
+    threads: bool = False,
     counters: bool = False,
     counted_kernels: int = 200,
     counter_passes: int = 1,
@@ -121,10 +124,10 @@ def environment(
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `counters` reads the hardware
-    counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one are taken
-    back. `library` is the recorder to use. Raises InputError for values out of range and where the recorder's library is not
-    installed.
+    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted; `threads` notes
+    which thread woke which. `counters` reads the hardware counters of `counted_kernels` distinct kernels, each run
+    `counter_passes` times (1 to 8), of which all but one are taken back. `library` is the recorder to use. Raises InputError
+    for values out of range and where the recorder's library is not installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
@@ -165,14 +168,13 @@ def environment(
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
-    messages = path.with_name(MESSAGES)
+    if threads and not {"default", "messages"} & set(kinds or ("default",)):
+        raise InputError("--threads: --kinds leaves out `messages`, which notes them; add it")
     # The loader takes the list apart at spaces and colons.
-    if (
-        {"default", "messages"} & set(kinds or ("default",))
-        and messages.is_file()
-        and not {*" :"} & {*str(path)}
-    ):
-        variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
+    named = [MESSAGES] * bool({"default", "messages"} & set(kinds or ("default",))) + [THREADS] * threads
+    loaded = [str(file) for name in named if (file := path.with_name(name)).is_file()]
+    if loaded and not {*" :"} & {*str(path)}:
+        variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
 
 

@@ -16,7 +16,7 @@ from busfare.expressions import found_in
 from busfare.node import Node
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
+from busfare.timeline.model import LONGEST_NS, WAIT, Columns, Mask, Timeline, Times
 from busfare.timeline.prices import packing_nanoseconds, pageable, staged
 
 ASYNC_COPY = r"Memcpy.*Async"
@@ -106,8 +106,8 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
         "operation_order_lag": lags_behind(timeline, before, removed),
         "operation_after": number[_kept_before(columns["operation_after"], removed)].astype(np.int32),
         "call_own": np.where(emptied | errands, 0, columns["call_own"]),
-        "call_gap": np.where(
-            errands, 0, columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
+        "call_gap": gaps_without_errands(
+            timeline, errands, columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
         ),
     }
     changed = with_rows(timeline, columns, np.flatnonzero(kept), number[instead])
@@ -144,6 +144,19 @@ def errands_for(timeline: Timeline, removed: Mask) -> Mask:
     does = np.zeros(len(begins), bool)
     does[errand[emptied]] = True
     return np.asarray((begins & goes_on & does)[errand])
+
+
+def gaps_without_errands(timeline: Timeline, errands: Mask, gap: Times) -> Times:
+    """`gap` without the errands, calls of shape (calls,): what they took since their hand-over, and until they woke those
+    that go on after them. Where the recording does not tell that moment, it is the hand-over, and the last call.
+    """
+    after = timeline.columns["call_after"]
+    until = np.zeros(len(after), np.int64)
+    if "awake_ns" in timeline.calls.columns:
+        awake = timeline.calls["awake_ns"].fill_null(LONGEST_NS).clip(0, LONGEST_NS).to_numpy()
+        until = np.maximum(gap - awake, 0)
+    behind = (after >= 0) & errands[after]
+    return np.where(errands, until, np.where(behind, gap - until, gap))
 
 
 def with_rows(timeline: Timeline, columns: Columns, rows: Times, number: Times) -> Timeline:

@@ -141,4 +141,17 @@ def handed_over(calls: pl.DataFrame) -> Rows:
         own = other["thread_number"] == firsts["thread_number"]
         hands = (own | silent | waits) & (other["row"] < firsts["row"])
         after[firsts.filter(hands)["row"].to_numpy()] = other.filter(hands)["row"].to_numpy()
-    return after
+    return _as_recorded(rows, after) if "woken_after" in rows.columns else after
+
+
+def _as_recorded(rows: pl.DataFrame, after: Rows) -> Rows:
+    """`after` by who woke whom, where the recording has it: of that call and the thread's own before, the later one."""
+    known = rows.select("process", woken_after="correlation", by="row").drop_nulls()
+    known = known.unique(["process", "woken_after"], keep="first")
+    told = rows.join(known, on=["process", "woken_after"], how="left", maintain_order="left")
+    by = told["by"].cast(pl.Int64).fill_null(-1).to_numpy()
+    own, ends = before_in(rows["thread_number"].to_numpy()), np.append(rows["end_ns"].to_numpy(), 0)
+    later = np.where((own >= 0) & (ends[own] > ends[by]), own, by)
+    return np.where(rows["first"].to_numpy() & (by >= 0) & (by < np.arange(len(by))), later, after).astype(
+        np.int32
+    )
