@@ -20,9 +20,10 @@ def woken(calls: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
     noted = noted.filter(process.names(table["name"]).cast(pl.String).str.contains(WAITS).fill_null(False))
     if noted.is_empty() or calls.is_empty():
         return calls
-    waits = noted.select(
+    waits = noted.drop_nulls("end_ns").select(
         "thread", waited="end_ns", waker="peer", woken_ns=pl.col("request") - process.zero_ns
-    ).sort("waited")
+    )
+    waits = waits.sort("waited")
     called = calls.select("thread", called="end_ns", after="correlation").drop_nulls("called").sort("called")
     before = pl.col("end_ns").shift(1).over("thread")
     asking = calls.with_row_index("call").sort("start_ns").with_columns(before=before)
