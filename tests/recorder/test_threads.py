@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.measure.record import environment
+from busfare.measure.record import environment, recording
 from busfare.trace import Trace, read
 
 from .conftest import Built, Launch, Recorded
@@ -44,9 +46,15 @@ def test_nothing_is_noted_unless_it_is_asked_for(recorded: Recorded, launch: Lau
     assert launch("-o", "none.bf", "--threads", "--kinds", "calls").returncode == 2
 
 
-def test_waits_of_threads_need_the_kind_that_notes_them(built: Built) -> None:
+def test_what_cannot_note_the_waits_of_threads_is_refused(built: Built, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="add it"):
         environment("run.bf", kinds=["calls"], threads=True, library=built.library)
+    with pytest.raises(InputError, match="from the start"), recording(tmp_path / "run.bf", threads=True):
+        pass
+    elsewhere = tmp_path / built.library.name
+    elsewhere.touch()
+    with pytest.raises(InputError, match="missing"):
+        environment("run.bf", threads=True, library=elsewhere)
     assert "libbusfare_threads" not in environment("run.bf", library=built.library)["LD_PRELOAD"]
 
 

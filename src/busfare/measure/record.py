@@ -81,6 +81,8 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
+    if options.get("threads"):
+        raise InputError("threads: has to be there from the start; use `busfare record --threads -- PROGRAM`")
     _require_driver()
     target = _prepare_output(str(output))
     asked = environment(target, (sys.executable, *sys.argv), **options)
@@ -173,7 +175,10 @@ def environment(
     # The loader takes the list apart at spaces and colons.
     named = [MESSAGES] * bool({"default", "messages"} & set(kinds or ("default",))) + [THREADS] * threads
     loaded = [str(file) for name in named if (file := path.with_name(name)).is_file()]
-    if loaded and not {*" :"} & {*str(path)}:
+    loaded = [] if {*" :"} & {*str(path)} else loaded
+    if threads and str(path.with_name(THREADS)) not in loaded:
+        raise InputError(f"--threads: {path.with_name(THREADS)} is missing, or its path has a space or colon")
+    if loaded:
         variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
 
