@@ -109,7 +109,7 @@ def trace(
         format="kineto",
         producer="a test",
         operations=_table(operations, tables.OPERATIONS, tables.OPERATIONS_RECORDED),
-        calls=_table(calls or [], tables.CALLS),
+        calls=_table(calls or [], tables.CALLS, tables.CALLS_WOKEN),
         events=_table(events or [], tables.EVENTS),
         streams=tables.conform(pl.DataFrame(streams), tables.STREAMS)
         if streams

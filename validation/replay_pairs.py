@@ -26,6 +26,8 @@ WITHIN_PERCENT = 10.0
 GOALS = {"pairs": (76 / 89, 0.9), "unseen": (46 / 60, 0.9), "offload": (0.8, 0.0)}
 #: The goal for unseen programs is one of their first 60 pairs, those of these machines; later machines are printed beside.
 FIRST_UNSEEN = ("2049", "2118", "2137")
+#: Programs in whose recordings something was found that the models lacked: unseen no longer, and missed for the goal.
+LOOKED_AT = ("jax_regression",)
 #: Changes that save so nearly the same (share of the run) have saved the same.
 SAME = 0.02
 
@@ -155,7 +157,8 @@ def judge_set(name: str) -> None:
     print(f"of all {_share(pairs)} pairs, CUDA C++ {_share(cuda)}, not scattered {_share(firm)}")
     of = f"{'the first ' * (len(first) < len(pairs))}{len(first)} pairs"
     least = math.ceil(goals[0] * len(first) - 1e-9)
-    goal(f"{name}: of {of}, within {WITHIN_PERCENT:g} %", sum(p.within for p in first), least=least, form="d")
+    within = sum(p.within and p.pair.program not in LOOKED_AT for p in first)
+    goal(f"{name}: of {of}, within {WITHIN_PERCENT:g} %", within, least=least, form="d")
     least = math.ceil(goals[1] * len(advice) - 1e-9)
     goal(f"{name}: of {len(advice)}, first advice that saved most", sum(advice), least=least, form="d")
 

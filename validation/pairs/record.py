@@ -62,7 +62,8 @@ class Run:
                 # What the recording says of itself: no path of this machine.
                 [program.source, "--variant", variant],
                 capture="profiler-calls",
-                fingerprint=recording.endswith("fingerprint"),
+                fingerprint=program.fingerprint and recording != "before",
+                threads=recording.endswith("threads"),
             )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
         self._process = subprocess.Popen(

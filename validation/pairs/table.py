@@ -18,10 +18,13 @@ def variants_of(text: str) -> tuple[str, ...]:
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
-    """`fingerprint`: `before` is recorded once more with hashes of what it copies."""
+    """`fingerprint`: `before` is recorded once more with hashes of what it copies; `threads`: and once with who woke whom,
+    with hashes where `fingerprint` asks for them.
+    """
 
     source: str
     fingerprint: bool
+    threads: bool = False
 
     @cached_property
     def text(self) -> str:
@@ -33,7 +36,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def recordings(self) -> tuple[str, ...]:
-        return ("before", "before-fingerprint") if self.fingerprint else ("before",)
+        more = {"before-threads": self.threads, "before-fingerprint": self.fingerprint}
+        return ("before", *(name for name, wanted in more.items() if wanted))
 
     @property
     def library(self) -> str:
@@ -65,11 +69,15 @@ class Plan(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = msgspec.field(name="programs")
     findings: dict[str, tuple[str, ...]] = {}
     fingerprinted: frozenset[str] = frozenset()
+    threaded: frozenset[str] = frozenset()
 
     @property
     def programs(self) -> dict[str, Program]:
         names = (Path(source).stem for source in self.sources)
-        return {n: Program(s, n in self.fingerprinted) for n, s in zip(names, self.sources, strict=True)}
+        return {
+            name: Program(source, name in self.fingerprinted, name in self.threaded)
+            for name, source in zip(names, self.sources, strict=True)
+        }
 
 
 def read_plan(name: str) -> Plan:

@@ -1,5 +1,6 @@
 #include "messages.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -92,7 +93,7 @@ bool stop(Early& early) {
 }
 
 void push(const BusfareMessage* message) {
-    if (!g_on.load(std::memory_order_relaxed)) return;
+    if (!g_on.load(std::memory_order_relaxed) || own_thread()) return;
     static const Notes notes([] {
         const std::function<void()>* const wake = g_wake.load();
         wake ? (*wake)() : EarlyRecording::wake();
@@ -115,6 +116,8 @@ void name_communicator(const BusfareCommunicator* made) {
     const std::lock_guard lock(g_names_mutex);
     names().push_back({made->number, made->name, made->members, made->place, made->size});
 }
+
+constexpr BusfareMessageSink kSink{push, name_communicator};
 
 uint64_t signed_column(uint32_t value) {
     return static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(value)));
@@ -197,13 +200,16 @@ void write_communicators(Journal& journal) {
 void wake_for_messages(std::function<void()> wake_writer) {
     g_wake = new std::function<void()>(std::move(wake_writer));
     g_on = true;
+    // libbusfare_threads.so, where it stands in front of the program's waits.
+    using Begin = void(const BusfareMessageSink*);
+    auto* const begin = reinterpret_cast<Begin*>(dlsym(RTLD_DEFAULT, "busfare_threads_begin"));
+    if (begin) begin(&kSink);
 }
 
 }  // namespace busfare::recorder
 
 extern "C" [[gnu::visibility("default")]] const BusfareMessageSink* busfare_message_sink() {
     using namespace busfare::recorder;
-    static const BusfareMessageSink sink{push, name_communicator};
     try {
         if (!EarlyRecording::start()) return nullptr;
         static const bool registered = [] {
@@ -212,7 +218,7 @@ extern "C" [[gnu::visibility("default")]] const BusfareMessageSink* busfare_mess
             return true;
         }();
         (void)registered;
-        return &sink;
+        return &kSink;
     } catch (...) {
         return nullptr;
     }

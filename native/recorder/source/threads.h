@@ -7,13 +7,22 @@
 
 namespace busfare::recorder {
 
+/// Whether the calling thread is one of the recorder's own.
+inline bool& own_thread() {
+    thread_local bool own = false;
+    return own;
+}
+
 /// Threads of the recorder take no signals: those are the program's.
 template <typename Body>
 void start_thread(const char* name, Body body) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread(body);
+    std::thread thread([body] {
+        own_thread() = true;
+        body();
+    });
     pthread_setname_np(thread.native_handle(), name);
     thread.detach();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -109,6 +109,9 @@ def probe(
     "--first-use/--no-first-use",
     help="Watch a sample of the copies back for the host's first touch of their bytes.",
 )
+@click.option(
+    "--threads/--no-threads", help="Note which thread woke which, so that a replay knows who waits for whom."
+)
 @click.option("--counters/--no-counters", help="Read hardware counters of each distinct kernel.")
 @click.option("--counted-kernels", metavar="N", default=200, help="Read counters of at most so many kernels.")
 @click.option(

@@ -21,6 +21,8 @@ from busfare.errors import InputError, NoGpuError
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
 MESSAGES = "libbusfare_messages.so"
+#: Stands in front of what threads wait with, likewise.
+THREADS = "libbusfare_threads.so"
 
 #: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
 KINDS = (
@@ -79,6 +81,8 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
+    if options.get("threads"):
+        raise InputError("threads: has to be there from the start; use `busfare record --threads -- PROGRAM`")
     _require_driver()
     target = _prepare_output(str(output))
     asked = environment(target, (sys.executable, *sys.argv), **options)
@@ -113,6 +117,7 @@ def environment(
     fingerprint: bool = False,
     stacks: bool = False,
     first_use: bool = False,
+    threads: bool = False,
     counters: bool = False,
     counted_kernels: int = 200,
     counter_passes: int = 1,
@@ -123,9 +128,10 @@ def environment(
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
     `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
-    of the copies back for the host's first touch of their bytes. `counters` reads the hardware counters of
-    `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one are taken back.
-    `library` is the recorder to use. Raises InputError for values out of range, and where the recorder is not installed.
+    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `counters` reads
+    the hardware counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one
+    are taken back. `library` is the recorder to use. Raises InputError for values out of range, and where the recorder is not
+    installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
@@ -169,14 +175,16 @@ def environment(
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
-    messages = path.with_name(MESSAGES)
+    if threads and not {"default", "messages"} & set(kinds or ("default",)):
+        raise InputError("--threads: --kinds leaves out `messages`, which notes them; add it")
     # The loader takes the list apart at spaces and colons.
-    if (
-        {"default", "messages"} & set(kinds or ("default",))
-        and messages.is_file()
-        and not {*" :"} & {*str(path)}
-    ):
-        variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
+    named = [MESSAGES] * bool({"default", "messages"} & set(kinds or ("default",))) + [THREADS] * threads
+    loaded = [str(file) for name in named if (file := path.with_name(name)).is_file()]
+    loaded = [] if {*" :"} & {*str(path)} else loaded
+    if threads and str(path.with_name(THREADS)) not in loaded:
+        raise InputError(f"--threads: {path.with_name(THREADS)} is missing, or its path has a space or colon")
+    if loaded:
+        variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
 
 

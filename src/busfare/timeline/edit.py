@@ -16,7 +16,7 @@ from busfare.expressions import found_in
 from busfare.node import Node
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
+from busfare.timeline.model import LONGEST_NS, WAIT, Columns, Mask, Timeline, Times
 from busfare.timeline.prices import packing_nanoseconds, pageable, staged
 
 ASYNC_COPY = r"Memcpy.*Async"
@@ -29,6 +29,7 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
+ERRANDS = "what other threads do for these copies alone is not done either, from where it is handed to them"
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) ->
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
     """The timeline without these operations, on conditions where there are some; shape (operations,)."""
+    conditions = (*rests_on, *[ERRANDS] * bool(errands_for(timeline, removed).any()))
     return applied(
-        timeline, without_operations(timeline, removed), removed, *(rests_on if removed.any() else ())
+        timeline, without_operations(timeline, removed), removed, *(conditions if removed.any() else ())
     )
 
 
@@ -95,6 +97,7 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
         return timeline
     columns, kept = dict(timeline.columns), ~removed
     emptied = timeline.calls_of(removed) & ~timeline.calls_of(kept)
+    errands = errands_for(timeline, removed)
     before = before_in(columns["operation_stream"])
     number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
     # Who waited for one that is gone waits for the one before it in its stream.
@@ -102,13 +105,58 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     columns |= {
         "operation_order_lag": lags_behind(timeline, before, removed),
         "operation_after": number[_kept_before(columns["operation_after"], removed)].astype(np.int32),
-        "call_own": np.where(emptied, 0, columns["call_own"]),
-        "call_gap": columns["call_gap"] if bytes_stay else gaps_without(timeline, removed),
+        "call_own": np.where(emptied | errands, 0, columns["call_own"]),
+        "call_gap": gaps_without_errands(
+            timeline, errands, columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
+        ),
     }
     changed = with_rows(timeline, columns, np.flatnonzero(kept), number[instead])
     wait, key = changed.columns["call_wait"], changed.columns["call_wait_key"]
     none = (wait == WAIT["given"]) & (key < 0) | emptied
     return changed.with_columns(call_wait=np.where(none, WAIT["none"], wait).astype(np.uint8))
+
+
+def errands_for(timeline: Timeline, removed: Mask) -> Mask:
+    """The calls of errands that are for the operations `removed` alone; shape (calls,). `removed`: shape (operations,).
+
+    An errand is what a thread, other than its process's first, calls from where it is handed the work until somebody goes on
+    after it (`handed_over`). What is for `removed` alone goes with it, and the time since it was handed over, in which a
+    thread woke up and made ready what it copies; the time until somebody goes on stays.
+    """
+    after, thread = timeline.columns["call_after"], timeline.columns["call_thread"]
+    handed = after >= 0
+    if not handed.any():
+        return np.zeros(len(after), bool)
+    first = np.zeros(len(after), bool)
+    first[np.unique(thread, return_index=True)[1]] = True
+    errand = numbered_in(thread, handed | first)
+    begins, goes_on = np.zeros((2, int(errand.max()) + 1), bool)
+    begins[errand[handed]] = True
+    goes_on[errand[after[handed]]] = True
+    kept = timeline.calls_of(~removed)
+    emptied = timeline.calls_of(removed) & ~kept
+    stays = kept | timeline.waiting() & ~emptied
+    # Where the first thread makes no calls, another one may be the program's own.
+    process = timeline.calls["process"]
+    own = timeline.calls["thread"].eq_missing(process)
+    stays |= (own | ~process.is_in(process.filter(own).unique().implode()).fill_null(False)).to_numpy()
+    begins[errand[stays]] = False
+    does = np.zeros(len(begins), bool)
+    does[errand[emptied]] = True
+    return np.asarray((begins & goes_on & does)[errand])
+
+
+def gaps_without_errands(timeline: Timeline, errands: Mask, gap: Times) -> Times:
+    """`gap` without the errands, calls of shape (calls,): what they took since their hand-over, and until they woke those
+    that go on after them. Where the recording does not tell that moment, it is the hand-over, and the last call.
+    """
+    after = timeline.columns["call_after"]
+    until = np.zeros(len(after), np.int64)
+    if "awake_ns" in timeline.calls.columns:
+        awake = timeline.calls["awake_ns"].fill_null(LONGEST_NS).clip(0, LONGEST_NS).to_numpy()
+        until = np.maximum(gap - awake, 0)
+    behind = (after >= 0) & errands[after]
+    return np.where(errands, until, np.where(behind, gap - until, gap))
 
 
 def with_rows(timeline: Timeline, columns: Columns, rows: Times, number: Times) -> Timeline:

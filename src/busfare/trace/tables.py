@@ -144,6 +144,12 @@ CALLS_RECORDED: Schema = {
     "recorder_ns": pl.Int64(),
 }
 
+#: What made a thread go on before a call; of recordings with `--threads` alone.
+CALLS_WOKEN: Schema = {
+    "awake_ns": pl.Int64(),  # since another thread last woke this one, after its call before; null: none did
+    "woken_after": pl.Int64(),  # correlation of the call behind which that thread, or who woke it, went on
+}
+
 #: Where in the program a call is made; absent from traces that say nothing of it.
 CALLS_LOCATED: Schema = {
     "site": pl.Categorical(),  # train.py:42 load_batch, or main (saxpy)

@@ -117,7 +117,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
          "waits of streams for events that the trace does not name: taken from the order of calls and the times of work"),
         ("replay-host-functions", calls_named(calls, HOST_FUNCTION, names).height,
          "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
-         "tell; a change to what they wait for may gain more than is said"),
+         "tell (`record --threads` notes who wakes whom); a change to what they wait for may gain more than is said"),
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
          "streams of unknown kind are taken not to wait for the default stream"),

@@ -111,10 +111,11 @@ def between_calls(calls: pl.DataFrame, after: Rows, origin_ns: int) -> Times:
 
 
 def handed_over(calls: pl.DataFrame) -> Rows:
-    """The call of another thread after which each call starts, where threads take turns; -1 elsewhere. Shape (calls,).
+    """The call after which each call starts, where threads take turns; -1 elsewhere. Shape (calls,).
 
     PyTorch's backward pass is such a thread: it is silent while the program's own thread works, and the other way
-    round. Threads of one process that work at the same time hand nothing over.
+    round. Of JAX's, the one that hands over may say a few things more. Threads of one process that work at the same time
+    hand nothing over. A thread that goes on after a silence in which no other called comes after its own call before.
     """
     after = np.full(calls.height, -1, np.int32)
     if calls.is_empty() or calls["process"].n_unique() > calls["thread_number"].max():  # type: ignore[operator]
@@ -125,13 +126,32 @@ def handed_over(calls: pl.DataFrame) -> Rows:
         next_start=pl.col("start_ns").shift(-1).over("thread_number"),
     )
     burst = pl.col("first").cum_sum().over("thread_number")
-    rows = rows.with_columns(burst_end=pl.col("end_ns").max().over("thread_number", burst))
+    rows = rows.with_columns(
+        burst_end=pl.col("end_ns").max().over("thread_number", burst),
+        next_burst=pl.when("first").then("start_ns").shift(-1).backward_fill().over("thread_number"),
+    )
     for part in rows.partition_by("process", maintain_order=True):
         by_end = part.sort("end_ns", "row")
         firsts = part.filter("first")
         at = np.searchsorted(by_end["end_ns"].to_numpy(), firsts["start_ns"].to_numpy(), side="right") - 1
         firsts, other = firsts.filter(pl.Series(at >= 0)), by_end[at[at >= 0]]
         silent = other["next_start"].is_null() | (other["next_start"] >= firsts["burst_end"])
-        hands = (other["thread_number"] != firsts["thread_number"]) & silent & (other["row"] < firsts["row"])
+        waits = other["next_burst"].is_null() | (other["next_burst"] >= firsts["burst_end"])
+        waits &= other["burst_end"] < firsts["start_ns"] + HANDS_OVER_AFTER_NS
+        own = other["thread_number"] == firsts["thread_number"]
+        hands = (own | silent | waits) & (other["row"] < firsts["row"])
         after[firsts.filter(hands)["row"].to_numpy()] = other.filter(hands)["row"].to_numpy()
-    return after
+    return _as_recorded(rows, after) if "woken_after" in rows.columns else after
+
+
+def _as_recorded(rows: pl.DataFrame, after: Rows) -> Rows:
+    """`after` by who woke whom, where the recording has it: of that call and the thread's own before, the later one."""
+    known = rows.select("process", woken_after="correlation", by="row").drop_nulls()
+    known = known.unique(["process", "woken_after"], keep="first")
+    told = rows.join(known, on=["process", "woken_after"], how="left", maintain_order="left")
+    by = told["by"].cast(pl.Int64).fill_null(-1).to_numpy()
+    own, ends = before_in(rows["thread_number"].to_numpy()), np.append(rows["end_ns"].to_numpy(), 0)
+    later = np.where((own >= 0) & (ends[own] > ends[by]), own, by)
+    return np.where(rows["first"].to_numpy() & (by >= 0) & (by < np.arange(len(by))), later, after).astype(
+        np.int32
+    )

@@ -16,10 +16,8 @@ from busfare.timeline.edit import (
     Applied,
     Change,
     Setting,
-    applied,
     taken_out,
     with_durations,
-    without_operations,
 )
 from busfare.timeline.model import Mask, Timeline
 from busfare.timeline.prices import packing_nanoseconds
@@ -57,8 +55,7 @@ def remove(what: str) -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         removed = timeline.among("direction", what) | timeline.among("kind", what)
         duration = np.where(removed, 0, timeline.columns["operation_duration"])
-        changed = with_durations(timeline, kernels_held(timeline, duration))
-        return applied(timeline, without_operations(changed, removed), removed)
+        return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
     return Change("--remove", f"no {what}", apply)
 

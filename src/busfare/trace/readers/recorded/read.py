@@ -23,6 +23,7 @@ from busfare.trace.readers.recorded.rows import (
     streams,
 )  # fmt: skip
 from busfare.trace.readers.recorded.stacks import located
+from busfare.trace.readers.recorded.wakes import woken
 from busfare.trace.tables import DESCRIBED, empty
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
@@ -78,7 +79,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         format="recorded",
         producer=recordings[0].facts.get("producer", "busfare record"),
         operations=_together(worked),
-        calls=_together([located(calls(part), part) for part in parts]),
+        calls=_together([woken(located(calls(part), part), part) for part in parts]),
         events=_together([events(part) for part in parts]),
         markers=_together(ranges),
         described=pl.concat(described),
