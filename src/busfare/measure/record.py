@@ -128,10 +128,10 @@ def environment(
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
     `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
-    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `counters` reads
-    the hardware counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one
-    are taken back. `library` is the recorder to use. Raises InputError for values out of range, and where the recorder is not
-    installed.
+    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `counters`
+    reads the hardware counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which
+    all but one are taken back. `library` is the recorder to use. Raises InputError for values out of range, and where the
+    recorder is not installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
