@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.node.file import catalogue_text
-from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof
+from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_xla
 from tests.trace.build_directory import export_directory
 
 __all__ = ["CORPUS"]
@@ -143,6 +143,23 @@ def rpd(folder: Path) -> list[Path]:
     return [file.write(folder / "trace.rpd")]
 
 
+def xla(folder: Path) -> list[Path]:
+    many = build_xla.Plane("/device:GPU:1", device_vendor="AMD", memory_size="much")
+    many.line(3, "Stream #3", [
+        (f"kernel {i}", 2000 + 10 * i, 5, {"correlation_id": i, "kernel_details": f" grid:{i},1,1 block:64,1,1"})
+        for i in range(60)
+    ])  # fmt: skip
+    graph = {"correlation_id": 70, "cuda_graph_exec_id": 2}
+    many.line(4, "Stream #4", [("CudaGraphExec:2", 3000, 9, graph), ("odd", 3010, 1, {"correlation_id": 71})])
+    calls = build_xla.Plane("/host:CUPTI")
+    calls.line(9, "Host Threads/9", [("cuGraphLaunch (CudaGraph:2)", 2990, 20, graph)])
+    planes = (*build_xla.small_planes(), many, calls)
+    return [
+        build_xla.write_space(folder / "host.xplane.pb", *planes),
+        build_xla.write_space(folder / "small.pb"),
+    ]
+
+
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -159,5 +176,6 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "nvprof": nvprof,
     "rocpd": rocpd,
     "rpd": rpd,
+    "xla": xla,
     "node": node,
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
+    "JAX and TensorFlow (.xplane.pb), nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -39,6 +39,7 @@ TRACE_SUFFIXES = (
     ".nvprof",
     ".db",
     ".rpd",
+    ".pb",
     *REPORTS,
 )
 COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
@@ -69,6 +70,11 @@ TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
 )
 
+#: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
+XSPACE = re.compile(
+    rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
+    rb"(?:[^\x00-\x1f]{0,60}/(?:host|device):|Task Environment)"
+)
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Tables of rocprof's own databases, of versions 1 and 2.
@@ -144,6 +150,7 @@ def may_be_trace(path: Path) -> bool:
     return (
         head.startswith(begins)
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        or XSPACE.match(head) is not None
         or path.suffix in REPORTS
     )
 
@@ -177,6 +184,11 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
             trace: Trace = recorded.read(place, launches)
             trace.path = path
             return trace
+    if XSPACE.match(head):
+        from busfare.trace.readers.xla import read as xspace
+
+        with whole(path, packed is not None) as place:
+            return xspace.read(path, place)
     for magic, what in FAMILIAR:
         if head.startswith(magic):
             raise InputError(f"{path}: this is {what}")
