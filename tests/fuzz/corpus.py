@@ -160,6 +160,12 @@ def xla(folder: Path) -> list[Path]:
     ]
 
 
+def xla_time_line(folder: Path) -> list[Path]:
+    file = folder / "host.trace.json"
+    file.write_text(build_xla.time_line(*build_xla.small_planes()), encoding="utf-8")
+    return [file]
+
+
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -177,5 +183,6 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "rocpd": rocpd,
     "rpd": rpd,
     "xla": xla,
+    "xla-time-line": xla_time_line,
     "node": node,
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "JAX and TensorFlow (.xplane.pb), nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
+    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -61,10 +61,6 @@ TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), f"the JSON of rocprof; {ROCPD}"),
     (re.compile(rb'"rocprofiler-sdk-tool"'), f"the JSON of rocprofv3; {ROCPD}"),
     (
-        re.compile(rb'"/(?:device:[A-Z]+:\d|host:CPU|job:\w)'),
-        "the time line of JAX or TensorFlow (XLA); record with `nsys profile --trace=cuda`, and give its .nsys-rep",
-    ),
-    (
         re.compile(rb'"writer":\s*"busfare export"'),
         "a time line that `busfare export` made for ui.perfetto.dev; give the trace that it was made of",
     ),
@@ -75,6 +71,8 @@ XSPACE = re.compile(
     rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
     rb"(?:[^\x00-\x1f]{0,60}/(?:host|device):|Task Environment)"
 )
+#: What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
+TIME_LINE = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Tables of rocprof's own databases, of versions 1 and 2.
@@ -207,6 +205,10 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
     for mark, what in TEXTS:
         if mark.search(head):
             raise InputError(f"{path}: this is {what}")
+    if TIME_LINE.search(head):
+        from busfare.trace.readers.xla import chrome
+
+        return chrome.read(path)
     from busfare.trace.readers import kineto
 
     return kineto.read(path, launches)
