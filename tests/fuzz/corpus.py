@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.node.file import catalogue_text
-from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_xla
+from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_xla, test_nvprof_text
 from tests.trace.build_directory import export_directory
+from tests.trace.test_nvprof_text import GPU
 
 __all__ = ["CORPUS"]
 
@@ -118,6 +119,14 @@ def nvprof(folder: Path) -> list[Path]:
     return [file.write(folder / "run.nvvp")]
 
 
+def nvprof_text(folder: Path) -> list[Path]:
+    file = folder / "trace.csv"
+    many = [f'{at},1.5,8,2,1,128,1,1,32,1,1,,,,,{GPU},"kernel {at}",{at}' for at in range(100)]
+    rows = [*test_nvprof_text.ROWS, *test_nvprof_text.CALLS, *many]
+    file.write_text(test_nvprof_text.printed(*rows), encoding="utf-8")
+    return [file]
+
+
 def rocpd(folder: Path) -> list[Path]:
     files = []
     for schema in (3, 4):
@@ -180,6 +189,7 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "nsys-directory": nsys_directory,
     "kineto": kineto,
     "nvprof": nvprof,
+    "nvprof-text": nvprof_text,
     "rocpd": rocpd,
     "rpd": rpd,
     "xla": xla,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
+    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), rocprofv3 rocpd, RPD, and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -66,6 +66,11 @@ TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
 )
 
+#: Lines that nvprof prints: about itself, or of a table as CSV.
+NVPROF = re.compile(
+    rb'^(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)', re.MULTILINE
+)
+NSYS_STATS = "a table of `nsys stats`; give the .nsys-rep or .sqlite that it was made of"
 #: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
 XSPACE = re.compile(
     rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
@@ -149,6 +154,7 @@ def may_be_trace(path: Path) -> bool:
         head.startswith(begins)
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
         or XSPACE.match(head) is not None
+        or NVPROF.search(head) is not None
         or path.suffix in REPORTS
     )
 
@@ -201,6 +207,12 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
             with whole(path, packed is not None) as place:
                 export = exported(path, place)
             return _read_sqlite(path, export, sums_above, launches)
+        if NVPROF.search(head):
+            from busfare.trace.readers import nvprof_text
+
+            return nvprof_text.read(path)
+        if head.startswith(b"Start (ns),"):
+            raise InputError(f"{path}: this is {NSYS_STATS}")
         raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
     for mark, what in TEXTS:
         if mark.search(head):
