@@ -7,7 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.node.file import catalogue_text
-from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_xla, test_nvprof_text
+from tests.trace import (
+    build_kineto,
+    build_nsys,
+    build_nvprof,
+    build_rocprof,
+    build_xla,
+    test_nvprof_text,
+    test_unitrace,
+)
 from tests.trace.build_directory import export_directory
 from tests.trace.test_nvprof_text import GPU
 
@@ -175,6 +183,12 @@ def xla_time_line(folder: Path) -> list[Path]:
     return [file]
 
 
+def unitrace(folder: Path) -> list[Path]:
+    file = folder / "app.json"
+    file.write_text(json.dumps({"traceEvents": test_unitrace.EVENTS}), encoding="utf-8")
+    return [file]
+
+
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -194,5 +208,6 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "rpd": rpd,
     "xla": xla,
     "xla-time-line": xla_time_line,
+    "unitrace": unitrace,
     "node": node,
 }

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), rocprofv3 rocpd, RPD, and busfare's own recordings"
+    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), Intel unitrace (.json), rocprofv3 rocpd, "
+    "RPD, and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -78,6 +79,8 @@ XSPACE = re.compile(
 )
 #: What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
 TIME_LINE = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
+#: Categories of events that Intel's unitrace writes.
+UNITRACE = re.compile(rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)')
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Tables of rocprof's own databases, of versions 1 and 2.
@@ -221,6 +224,10 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
         from busfare.trace.readers.xla import chrome
 
         return chrome.read(path)
+    if UNITRACE.search(head):
+        from busfare.trace.readers import unitrace
+
+        return unitrace.read(path)
     from busfare.trace.readers import kineto
 
     return kineto.read(path, launches)

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from busfare.errors import InputError
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.compressed import pieces
+from busfare.trace.readers.chrome_json import Event, events_of, names_of, times_of
 from busfare.trace.readers.xla.rows import GPU, HOST, NUMBERS, PYTHON_FRAME, STATS, STREAM, TPU, Row, Rows
 
 #: Its writer leaves out what begins after so many events [OpenXLA: xplane_to_trace_events.cc].
 MOST_EVENTS = 1_000_000
 RECORD = "record with `jax.profiler.trace` or `tf.profiler`, and give the .xplane.pb"
-EVENT_LIST, BETWEEN = re.compile(r'"traceEvents"\s*:\s*\[\s*'), re.compile(r"\s*,?\s*")
-
-
-class _Event(msgspec.Struct):
-    """An event, of which nothing is sure."""
-
-    ph: Any = None
-    pid: Any = None
-    tid: Any = None
-    ts: Any = None
-    dur: Any = None
-    name: Any = None
-    args: Any = None
-
-
-class _File(msgspec.Struct):
-    events: list[_Event] = msgspec.field(name="traceEvents", default_factory=list)
 
 
 def read(path: Path) -> Trace:
@@ -43,8 +20,8 @@ def read(path: Path) -> Trace:
     A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an omission.
     """
     omissions, rows = Omissions(), Rows()
-    events = _events(b"".join(pieces(path, omissions)), omissions)
-    places, threads = _names(events)
+    events = events_of(path, omissions)
+    places, threads = names_of(events)
     if not any(
         HOST.fullmatch(name) or GPU.fullmatch(name) or TPU.fullmatch(name) for name in places.values()
     ):
@@ -75,60 +52,12 @@ def read(path: Path) -> Trace:
     return rows.trace(path, "JAX or TensorFlow (time line of XLA's profiler)", omissions)
 
 
-def _events(text: bytes, omissions: Omissions) -> list[_Event]:
-    try:
-        return msgspec.json.decode(text, type=_File).events
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return list(_one_by_one(text.decode("utf-8", "replace"), omissions))
-
-
-def _one_by_one(text: str, omissions: Omissions) -> Iterator[_Event]:
-    """The events up to where the text is damaged, or ends."""
-    decoder = json.JSONDecoder()
-    begun = EVENT_LIST.search(text)
-    at = begun.end() if begun else len(text)
-    while at < len(text) and text[at] != "]":
-        try:
-            entry, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            break
-        if isinstance(entry, dict):
-            yield _Event(**{key: entry.get(key) for key in _Event.__struct_fields__})
-        between = BETWEEN.match(text, at)
-        at = between.end() if between else at
-    if text[at : at + 1] != "]":
-        omissions.add(
-            "truncated", "the file ends or is damaged in the middle: what it held beyond is missing"
-        )
-
-
-def _names(events: list[_Event]) -> tuple[dict[Any, str], dict[Any, str]]:
-    """The names of processes, and of threads by process and number."""
-    places: dict[Any, str] = {}
-    threads: dict[Any, str] = {}
-    for event in events:
-        if event.ph == "M" and isinstance(event.args, dict) and isinstance(event.args.get("name"), str):
-            if not (isinstance(event.pid, int) and isinstance(event.tid, int | None)):
-                continue
-            if event.name == "process_name":
-                places[event.pid] = event.args["name"]
-            elif event.name == "thread_name":
-                threads[event.pid, event.tid] = event.args["name"]
-    return places, threads
-
-
-def _row(event: _Event) -> Row | None:
+def _row(event: Event) -> Row | None:
     """Name, times in ns and stats; None where they cannot be used."""
-    times = event.ts, 0 if event.dur is None else event.dur
-    if not all(isinstance(time, int | float) and abs(time) < 1e15 for time in times):
+    times = times_of(event)
+    if times is None:
         return None
-    if not (isinstance(event.pid, int) and isinstance(event.tid, int) and isinstance(event.name, str)):
-        return None
-    row: Row = {
-        "name": event.name,
-        "start_ns": round(times[0] * 1000),
-        "end_ns": round((times[0] + times[1]) * 1000),
-    }
+    row: Row = {"name": event.name, "start_ns": times[0], "end_ns": times[1]}
     for key, said in event.args.items() if isinstance(event.args, dict) else ():
         if column := STATS.get(key):
             row[column] = _whole(said) if column in NUMBERS else str(said)
