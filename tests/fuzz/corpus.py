@@ -13,6 +13,7 @@ from tests.trace import (
     build_nvprof,
     build_rocprof,
     build_xla,
+    test_nccl_inspector,
     test_nvprof_text,
     test_unitrace,
 )
@@ -189,6 +190,10 @@ def unitrace(folder: Path) -> list[Path]:
     return [file]
 
 
+def nccl_inspector(folder: Path) -> list[Path]:
+    return [test_nccl_inspector.write(folder / "n1.log", test_nccl_inspector.of_rank(1) * 20)]
+
+
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -209,5 +214,6 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "xla": xla,
     "xla-time-line": xla_time_line,
     "unitrace": unitrace,
+    "nccl-inspector": nccl_inspector,
     "node": node,
 }

@@ -26,7 +26,7 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
     "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), Intel unitrace (.json), rocprofv3 rocpd, "
-    "RPD, and busfare's own recordings"
+    "RPD, NCCL Inspector (verbose .log), and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -81,6 +81,7 @@ XSPACE = re.compile(
 TIME_LINE = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
 #: Categories of events that Intel's unitrace writes.
 UNITRACE = re.compile(rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)')
+INSPECTOR = re.compile(rb'"inspector_output_format_version"')
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Tables of rocprof's own databases, of versions 1 and 2.
@@ -224,6 +225,10 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
         from busfare.trace.readers.xla import chrome
 
         return chrome.read(path)
+    if INSPECTOR.search(head):
+        from busfare.trace.readers import nccl_inspector
+
+        return nccl_inspector.read(path)
     if UNITRACE.search(head):
         from busfare.trace.readers import unitrace
 

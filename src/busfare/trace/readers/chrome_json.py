@@ -89,6 +89,7 @@ def times_of(event: Event) -> tuple[int, int] | None:
     begun, lasting = event.ts, 0 if event.dur is None else event.dur
     if not all(isinstance(time, int | float) and abs(time) < 1e15 for time in (begun, lasting)):
         return None
-    if not (isinstance(event.pid, int) and isinstance(event.tid, int) and isinstance(event.name, str)):
+    numbers = all(isinstance(number, int) and abs(number) < 1 << 63 for number in (event.pid, event.tid))
+    if not (numbers and isinstance(event.name, str)):
         return None
     return round(begun * 1000), round((begun + lasting) * 1000)
