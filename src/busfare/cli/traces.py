@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     pass
 
 trace_path = click.argument(
-    "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
+    "trace",
+    metavar="TRACE",
+    type=PATH,
+    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof, AMD or Intel trace.",
 )
 from_node = option("--from from_ NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
 counted = option(
