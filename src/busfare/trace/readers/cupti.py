@@ -21,6 +21,16 @@ DIRECTION_OF = {
 PEER_COPY = 10
 #: CUpti_ActivityMemoryKind; Nsight Systems has numbers of its own, one less.
 MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "static", 7: "managed"}
+#: The same as PyTorch's profiler and nvprof write them.
+DIRECTION_NAMED = {
+    "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "HtoH": "h2h", "PtoP": "p2p",
+    "DtoD": "d2d", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
+}  # fmt: skip
+#: `Host` of AMD traces says neither pinned nor pageable.
+MEMORY_NAMED = {
+    "Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed",
+    "Device Static": "static", "Managed Static": "managed",
+}  # fmt: skip
 #: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
 MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
 #: CUpti_ActivityStreamFlag.

@@ -16,7 +16,7 @@ from busfare.trace.collectives import described
 from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.compressed import HEAD, pieces
-from busfare.trace.readers.cupti import NO_ID, with_graph_nodes
+from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID, with_graph_nodes
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.spans import innermost
 from busfare.trace.tables import (
@@ -38,15 +38,6 @@ from busfare.trace.tables import (
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
 
-DIRECTION_OF = {
-    "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "HtoH": "h2h", "PtoP": "p2p",
-    "DtoD": "d2d", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
-}  # fmt: skip
-#: `Host` of AMD traces says neither pinned nor pageable.
-MEMORY_OF = {
-    "Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed",
-    "Device Static": "static", "Managed Static": "managed",
-}  # fmt: skip
 COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
 
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
@@ -145,9 +136,9 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
     ).select(
         name.cast(pl.Categorical),
         plain.cast(pl.Categorical),
-        meant("direction", DIRECTION_OF, DIRECTIONS),
-        meant("source", MEMORY_OF, MEMORY_KINDS).alias("source_memory"),
-        meant("destination", MEMORY_OF, MEMORY_KINDS).alias("destination_memory"),
+        meant("direction", DIRECTION_NAMED, DIRECTIONS),
+        meant("source", MEMORY_NAMED, MEMORY_KINDS).alias("source_memory"),
+        meant("destination", MEMORY_NAMED, MEMORY_KINDS).alias("destination_memory"),
         waits_for=api_calls.waits_for(plain),
         of_host=(pl.col("source") == "Host") | (pl.col("destination") == "Host"),
     )

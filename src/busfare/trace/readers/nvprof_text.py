@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.trace import api_calls
 from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.compressed import pieces
-from busfare.trace.readers.cupti import shared_bytes
+from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, shared_bytes
 from busfare.trace.readers.tables import INT, TEXT, meant
 from busfare.trace.tables import CALLS, DEVICES, DIRECTIONS, LAUNCH_SHAPE, MEMORY_KINDS, OPERATIONS, conform
 
@@ -27,14 +27,6 @@ COPY = r"^\[(CUDA memcpy|Unified Memory Memcpy) (\w+)\]$"
 #: What else nvprof says of managed memory: page faults, thrashing, throttling.
 MANAGED_EVENT = r"^\[Unified Memory "
 SET = "[CUDA memset]"
-DIRECTION_OF = {
-    "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "HtoH": "h2h", "PtoP": "p2p",
-    "DtoD": "d2d", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
-}  # fmt: skip
-MEMORY_OF = {
-    "Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed",
-    "Device Static": "static", "Managed Static": "managed",
-}  # fmt: skip
 #: A row tells 1028 bytes as 1.003906 KB, and their rate likewise.
 BYTES_OF = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 NANOSECONDS_OF = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -181,11 +173,11 @@ def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     )
     copied_or_moved = pl.col("what").is_not_null()
     kind = pl.when(migrated).then(pl.lit("migration")).when(copied_or_moved).then(pl.lit("copy"))
-    source, destination = (meant(end, MEMORY_OF, MEMORY_KINDS) for end in ("source", "destination"))
+    source, destination = (meant(end, MEMORY_NAMED, MEMORY_KINDS) for end in ("source", "destination"))
     managed = pl.when(migrated).then(pl.lit("managed"))
     frame = frame.filter(~other).with_columns(
         kind=kind.when(name == SET).then(pl.lit("set")).otherwise(pl.lit("kernel")),
-        direction=meant("ends", DIRECTION_OF, DIRECTIONS),
+        direction=meant("ends", DIRECTION_NAMED, DIRECTIONS),
         start_ns="start",
         end_ns=pl.col("start") + pl.col("duration"),
         bytes=pl.coalesce("size", "managed_size"),
