@@ -83,8 +83,8 @@ def _tables(
         if line.startswith(HEADER):
             if header:
                 yield header, units, rows, of_table
-            header, rows, of_table = next(csv.reader([line])), [], process
-            units = next(csv.reader([next(lines, "")]), [])
+            header, rows, of_table = _row(line), [], process
+            units = _row(next(lines, ""))
         elif header:
             row = _row(line)
             if len(row) == len(header):
