@@ -162,3 +162,9 @@ def test_other_output_is_refused_with_what_to_give(text: str, tmp_path: Path) ->
 def test_tables_of_nsys_stats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nsys stats.*give the \.nsys-rep"):
         read_text(tmp_path, "Start (ns),Duration (ns),CorrId\n1,2,3\n")
+
+
+def test_a_header_that_is_no_csv_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(printed(*ROWS, columns=COLUMNS + "\ra,b").encode())
+    with pytest.raises(InputError, match="without a table"):
+        read(tmp_path / "t")
