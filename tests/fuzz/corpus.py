@@ -7,8 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.node.file import catalogue_text
-from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof
+from tests.trace import (
+    build_kineto,
+    build_nsys,
+    build_nvprof,
+    build_rocprof,
+    build_xla,
+    test_nccl_inspector,
+    test_nvprof_text,
+    test_unitrace,
+)
 from tests.trace.build_directory import export_directory
+from tests.trace.test_nvprof_text import GPU
 
 __all__ = ["CORPUS"]
 
@@ -118,6 +128,14 @@ def nvprof(folder: Path) -> list[Path]:
     return [file.write(folder / "run.nvvp")]
 
 
+def nvprof_text(folder: Path) -> list[Path]:
+    file = folder / "trace.csv"
+    many = [f'{at},1.5,8,2,1,128,1,1,32,1,1,,,,,{GPU},"kernel {at}",{at}' for at in range(100)]
+    rows = [*test_nvprof_text.ROWS, *test_nvprof_text.CALLS, *many]
+    file.write_text(test_nvprof_text.printed(*rows), encoding="utf-8")
+    return [file]
+
+
 def rocpd(folder: Path) -> list[Path]:
     files = []
     for schema in (3, 4):
@@ -143,6 +161,39 @@ def rpd(folder: Path) -> list[Path]:
     return [file.write(folder / "trace.rpd")]
 
 
+def xla(folder: Path) -> list[Path]:
+    many = build_xla.Plane("/device:GPU:1", device_vendor="AMD", memory_size="much")
+    many.line(3, "Stream #3", [
+        (f"kernel {i}", 2000 + 10 * i, 5, {"correlation_id": i, "kernel_details": f" grid:{i},1,1 block:64,1,1"})
+        for i in range(60)
+    ])  # fmt: skip
+    graph = {"correlation_id": 70, "cuda_graph_exec_id": 2}
+    many.line(4, "Stream #4", [("CudaGraphExec:2", 3000, 9, graph), ("odd", 3010, 1, {"correlation_id": 71})])
+    calls = build_xla.Plane("/host:CUPTI")
+    calls.line(9, "Host Threads/9", [("cuGraphLaunch (CudaGraph:2)", 2990, 20, graph)])
+    planes = (*build_xla.small_planes(), many, calls)
+    return [
+        build_xla.write_space(folder / "host.xplane.pb", *planes),
+        build_xla.write_space(folder / "small.pb"),
+    ]
+
+
+def xla_time_line(folder: Path) -> list[Path]:
+    file = folder / "host.trace.json"
+    file.write_text(build_xla.time_line(*build_xla.small_planes()), encoding="utf-8")
+    return [file]
+
+
+def unitrace(folder: Path) -> list[Path]:
+    file = folder / "app.json"
+    file.write_text(json.dumps({"traceEvents": test_unitrace.EVENTS}), encoding="utf-8")
+    return [file]
+
+
+def nccl_inspector(folder: Path) -> list[Path]:
+    return [test_nccl_inspector.write(folder / "n1.log", test_nccl_inspector.of_rank(1) * 20)]
+
+
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -157,7 +208,12 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "nsys-directory": nsys_directory,
     "kineto": kineto,
     "nvprof": nvprof,
+    "nvprof-text": nvprof_text,
     "rocpd": rocpd,
     "rpd": rpd,
+    "xla": xla,
+    "xla-time-line": xla_time_line,
+    "unitrace": unitrace,
+    "nccl-inspector": nccl_inspector,
     "node": node,
 }

@@ -26,6 +26,10 @@ SECONDS = 2.0  # of processor time
 STALLED_SECONDS = 30  # of waiting: a deadlock, on any machine
 GIBIBYTE = 1 << 30
 
+MAY_HAVE = {
+    "operations": {**tables.OPERATIONS_OF_KERNELS, **tables.OPERATIONS_OF_COLLECTIVES},
+    "calls": tables.CALLS_LOCATED,
+}
 SCHEMAS: dict[str, tables.Schema] = {
     "operations": tables.OPERATIONS,
     "calls": tables.CALLS,
@@ -91,7 +95,7 @@ def _failure_of(path: Path) -> str:
 def _unsound(trace: Trace) -> str:
     for name, schema in SCHEMAS.items():
         found = getattr(trace, name).schema
-        may_have = {"operations": tables.OPERATIONS_OF_KERNELS, "calls": tables.CALLS_LOCATED}.get(name, {})
+        may_have = MAY_HAVE.get(name, {})
         if dict(found) != dict(schema) | {
             column: kind for column, kind in may_have.items() if column in found
         }:

@@ -42,6 +42,25 @@ def test_links_in_circles_and_second_names_are_seen_through(tmp_path: Path) -> N
     assert found.duplicates == 4
 
 
+def test_a_run_that_lies_there_in_two_forms_is_one(tmp_path: Path) -> None:
+    for name in (
+        "a.nsys-rep",
+        "a.sqlite",
+        "b.nsys-rep",
+        "n1.xplane.pb",
+        "n1.trace.json.gz",
+        "n2.trace.json.gz",
+    ):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "perfetto_trace.json.gz").write_bytes(b"x")
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z" / "perfetto_trace.json.gz").write_bytes(b"x")
+    found = find_parts([tmp_path])
+    kept = ["a.sqlite", "b.nsys-rep", "n1.xplane.pb", "n2.trace.json.gz", "z/perfetto_trace.json.gz"]
+    assert [os.path.relpath(part.path, tmp_path) for part in found.parts] == kept
+    assert found.duplicates == 3
+
+
 def test_ten_thousand_paths_are_found_in_order(tmp_path: Path) -> None:
     for number in range(10_000):
         (tmp_path / f"{number:05}.json").touch()

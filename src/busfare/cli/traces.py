@@ -13,7 +13,10 @@ from busfare.errors import InputError
 from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
 
 trace_path = click.argument(
-    "trace", metavar="TRACE", type=PATH, help="Nsight Systems, PyTorch, nvprof, rocpd or RPD trace."
+    "trace",
+    metavar="TRACE",
+    type=PATH,
+    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof, AMD or Intel trace.",
 )
 from_node = option("--from from_ NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
 counted = option(

@@ -16,6 +16,8 @@ from busfare.trace.readers.nsys.report_file import SUFFIXES as REPORTS
 from busfare.trace.readers.recorded import is_recording
 
 MOST_JOBS = 1024
+#: What JAX and TensorFlow write of a host: its profile, and time lines made of it.
+XSPACE, TIME_LINE, PERFETTO = ".xplane.pb", ".trace.json.gz", "perfetto_trace.json.gz"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Part(NamedTuple):
 
 @dataclass
 class Parts:
-    """`duplicates` lead to a file that is among the parts, or are reports beside their export.
+    """`duplicates` lead to a file that is among the parts, or are other forms of one: reports beside their export, time
+    lines beside the profile that they were made of.
 
     `unlisted`: folders that cannot be listed, and why.
     """
@@ -92,9 +95,9 @@ class Parts:
                 folders.clear()
                 continue
             folders.sort()
-            exports = {Path(name).stem for name in files if name.endswith(".sqlite")}
+            others = _others(files)
             for name in sorted(files):
-                if name.endswith(REPORTS) and Path(name).stem in exports:
+                if name in others:
                     self.duplicates += 1
                 else:
                     self.take(Part(str(Path(here, name)), False))
@@ -173,6 +176,15 @@ def _holds_tables(folder: Path, files: list[str]) -> bool:
     """Whether `folder` is an export of tables. One that holds recordings is not: each of those is a part."""
     tables = any(name.endswith((".parquet", ".arrow")) for name in files)
     return tables and is_trace_directory(folder) and not any(is_recording(folder / n) for n in files)
+
+
+def _others(files: list[str]) -> set[str]:
+    """Those of a folder's files that another one of them says more of: the same run, made into another form."""
+    exports = {Path(name).stem for name in files if name.endswith(".sqlite")}
+    profiles = {name.removesuffix(XSPACE) for name in files if name.endswith(XSPACE)}
+    reports = {name for name in files if name.endswith(REPORTS) and Path(name).stem in exports}
+    made = {f"{host}{TIME_LINE}" for host in profiles} | {PERFETTO for _ in profiles}
+    return reports | made.intersection(files)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -36,7 +36,7 @@ FAILURES_LISTED = 100
 LEFT_OUT = {
     "unreadable": "files could not be read and are in no figure here: see the failures",
     "not-traces": "files of the folders are no traces: passed over",
-    "duplicates": "paths lead to a file that has another path here: counted once",
+    "duplicates": "paths lead to a run that has another path or file here: counted once",
     "idle-processes": "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
     "unknown-rank": "traces do not say which rank they are of: not in the strip of ranks",
     "several-of-a-rank": "traces are of a rank that has another trace here: each stands for itself",

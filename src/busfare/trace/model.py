@@ -66,7 +66,7 @@ class Trace:
     """
 
     path: Path
-    format: str  # nsys-sqlite, nsys-directory, kineto, nvprof, rocpd, rpd, recorded
+    format: str  # nsys-sqlite, nsys-directory, kineto, nvprof, rocpd, rpd, xla, unitrace, nccl-inspector, recorded
     producer: str  # the program and version that wrote the file, as far as the file says
     operations: pl.DataFrame
     calls: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.CALLS))

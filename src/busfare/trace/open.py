@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
+    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), Intel unitrace (.json), rocprofv3 rocpd, "
+    "RPD, NCCL Inspector (verbose .log), and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -39,6 +40,7 @@ TRACE_SUFFIXES = (
     ".nvprof",
     ".db",
     ".rpd",
+    ".pb",
     *REPORTS,
 )
 COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
@@ -60,15 +62,26 @@ TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), f"the JSON of rocprof; {ROCPD}"),
     (re.compile(rb'"rocprofiler-sdk-tool"'), f"the JSON of rocprofv3; {ROCPD}"),
     (
-        re.compile(rb'"/(?:device:[A-Z]+:\d|host:CPU|job:\w)'),
-        "the time line of JAX or TensorFlow (XLA); record with `nsys profile --trace=cuda`, and give its .nsys-rep",
-    ),
-    (
         re.compile(rb'"writer":\s*"busfare export"'),
         "a time line that `busfare export` made for ui.perfetto.dev; give the trace that it was made of",
     ),
 )
 
+#: Lines that nvprof prints: about itself, or of a table as CSV.
+NVPROF = re.compile(
+    rb'^(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)', re.MULTILINE
+)
+NSYS_STATS = "a table of `nsys stats`; give the .nsys-rep or .sqlite that it was made of"
+#: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
+XSPACE = re.compile(
+    rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
+    rb"(?:[^\x00-\x1f]{0,60}/(?:host|device):|Task Environment)"
+)
+#: What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
+TIME_LINE = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
+#: Categories of events that Intel's unitrace writes.
+UNITRACE = re.compile(rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)')
+INSPECTOR = re.compile(rb'"inspector_output_format_version"')
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Tables of rocprof's own databases, of versions 1 and 2.
@@ -144,6 +157,8 @@ def may_be_trace(path: Path) -> bool:
     return (
         head.startswith(begins)
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        or XSPACE.match(head) is not None
+        or NVPROF.search(head) is not None
         or path.suffix in REPORTS
     )
 
@@ -177,6 +192,11 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
             trace: Trace = recorded.read(place, launches)
             trace.path = path
             return trace
+    if XSPACE.match(head):
+        from busfare.trace.readers.xla import read as xspace
+
+        with whole(path, packed is not None) as place:
+            return xspace.read(path, place)
     for magic, what in FAMILIAR:
         if head.startswith(magic):
             raise InputError(f"{path}: this is {what}")
@@ -191,10 +211,28 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
             with whole(path, packed is not None) as place:
                 export = exported(path, place)
             return _read_sqlite(path, export, sums_above, launches)
+        if NVPROF.search(head):
+            from busfare.trace.readers import nvprof_text
+
+            return nvprof_text.read(path)
+        if head.startswith(b"Start (ns),"):
+            raise InputError(f"{path}: this is {NSYS_STATS}")
         raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
     for mark, what in TEXTS:
         if mark.search(head):
             raise InputError(f"{path}: this is {what}")
+    if TIME_LINE.search(head):
+        from busfare.trace.readers.xla import chrome
+
+        return chrome.read(path)
+    if INSPECTOR.search(head):
+        from busfare.trace.readers import nccl_inspector
+
+        return nccl_inspector.read(path)
+    if UNITRACE.search(head):
+        from busfare.trace.readers import unitrace
+
+        return unitrace.read(path)
     from busfare.trace.readers import kineto
 
     return kineto.read(path, launches)

@@ -40,6 +40,8 @@ RECORD_AGAIN = {
     "nvprof": "`nvprof -o FILE PROGRAM`",
     "rocpd": "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
     "rpd": "`runTracer.sh`",
+    "unitrace": "`unitrace --chrome-kernel-logging`",
+    "xla": "`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI",
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from busfare.trace import api_calls
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers.tables import ints, meant
 from busfare.trace.tables import DIRECTIONS, KINDS, MARKERS, MEMORY_KINDS, STREAM_KINDS, STREAMS, conform
@@ -20,6 +21,16 @@ DIRECTION_OF = {
 PEER_COPY = 10
 #: CUpti_ActivityMemoryKind; Nsight Systems has numbers of its own, one less.
 MEMORY_OF = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "static", 7: "managed"}
+#: The same as PyTorch's profiler and nvprof write them.
+DIRECTION_NAMED = {
+    "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "HtoH": "h2h", "PtoP": "p2p",
+    "DtoD": "d2d", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
+}  # fmt: skip
+#: `Host` of AMD traces says neither pinned nor pageable.
+MEMORY_NAMED = {
+    "Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed",
+    "Device Static": "static", "Managed Static": "managed",
+}  # fmt: skip
 #: CUpti_ActivityUnifiedMemoryCounterKind, of the kinds whose value is bytes moved.
 MIGRATION_OF = {1: "h2d", 2: "d2h", 8: "d2d"}
 #: CUpti_ActivityStreamFlag.
@@ -183,3 +194,23 @@ def devices(frame: pl.DataFrame) -> pl.DataFrame:
         copy_engines="numMemcpyEngines",
         compute_capability=pl.format("{}.{}", "computeCapabilityMajor", "computeCapabilityMinor"),
     )
+
+
+def with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
+    names = calls["name"].unique().drop_nulls()
+    launching = names.filter(names.cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))
+    if not launching.is_empty():
+        launches = calls["correlation"].filter(calls["name"].is_in(launching.implode()))
+        launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
+        number = pl.when(launched & (pl.col("kind") != "graph")).then(
+            pl.int_range(1, pl.len() + 1).over("correlation")
+        )
+        operations = operations.with_columns(pl.coalesce("graph_node", number))
+    omissions.add_if(
+        operations.height - operations["graph_node"].null_count(),
+        "graph-nodes",
+        "operations inside CUDA graph launches: seen, but not how they depend on each other; "
+        "taken in the order observed",
+    )
+    return operations

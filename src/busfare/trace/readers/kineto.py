@@ -16,7 +16,7 @@ from busfare.trace.collectives import described
 from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process
 from busfare.trace.readers.compressed import HEAD, pieces
-from busfare.trace.readers.cupti import NO_ID
+from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID, with_graph_nodes
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.spans import innermost
 from busfare.trace.tables import (
@@ -38,15 +38,6 @@ from busfare.trace.tables import (
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
 
-DIRECTION_OF = {
-    "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "HtoH": "h2h", "PtoP": "p2p",
-    "DtoD": "d2d", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
-}  # fmt: skip
-#: `Host` of AMD traces says neither pinned nor pageable.
-MEMORY_OF = {
-    "Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed",
-    "Device Static": "static", "Managed Static": "managed",
-}  # fmt: skip
 COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
 
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
@@ -98,7 +89,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
-    operations = _with_graph_nodes(_operations(events, names, omissions), calls)
+    operations = with_graph_nodes(_operations(events, names, omissions), calls, omissions)
     trace = Trace(
         path=path,
         format="kineto",
@@ -112,12 +103,6 @@ def read(path: Path, launches: bool = False) -> Trace:
         described=about,
     )
     name_process(trace)
-    omissions.add_if(
-        operations.height - operations["graph_node"].null_count(),
-        "graph-nodes",
-        "operations inside CUDA graph launches: seen, but not how they depend on each other; "
-        "taken in the order observed",
-    )
     trace.omissions = omissions.list()
     if launches:
         external = events.filter(pl.col("category") <= SET)["external"]
@@ -151,9 +136,9 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
     ).select(
         name.cast(pl.Categorical),
         plain.cast(pl.Categorical),
-        meant("direction", DIRECTION_OF, DIRECTIONS),
-        meant("source", MEMORY_OF, MEMORY_KINDS).alias("source_memory"),
-        meant("destination", MEMORY_OF, MEMORY_KINDS).alias("destination_memory"),
+        meant("direction", DIRECTION_NAMED, DIRECTIONS),
+        meant("source", MEMORY_NAMED, MEMORY_KINDS).alias("source_memory"),
+        meant("destination", MEMORY_NAMED, MEMORY_KINDS).alias("destination_memory"),
         waits_for=api_calls.waits_for(plain),
         of_host=(pl.col("source") == "Host") | (pl.col("destination") == "Host"),
     )
@@ -219,18 +204,6 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
     return conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES})
-
-
-def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
-    names = calls["name"].unique().drop_nulls()
-    launching = names.filter(names.cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))
-    if launching.is_empty():
-        return operations
-    launches = calls["correlation"].filter(calls["name"].is_in(launching.implode()))
-    launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
-    number = pl.int_range(1, pl.len() + 1).over("correlation")
-    return operations.with_columns(pl.coalesce("graph_node", pl.when(launched).then(number)))
 
 
 def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.DataFrame:
