@@ -461,11 +461,6 @@ def test_no_events_at_all_is_a_trace_of_nothing(tmp_path: Path) -> None:
     assert list(omitted(trace)) == ["no-gpu-records"]
 
 
-ROCPROF = b"""{ "traceEvents":[{}
-,{"args":{"name":"CPU HIP API"},"ph":"M","pid":2,"name":"process_name","sort_index":0}
-,{"ph":"X","name":"CopyHostToDevice","pid":"1","tid":"0","ts":"622109046136","dur":"92212",
-  "args":{"BeginNs":"622109046136251","EndNs":"622109138348698","dev-id":"4"}}
-]}"""
 XLA = b"""{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[
 {"ph":"M","pid":1,"name":"process_name","args":{"name":"/device:GPU:0"}},
 {"ph":"X","pid":1,"tid":13,"ts":1.0,"dur":2.0,"name":"MemcpyH2D"}]}"""
@@ -476,11 +471,6 @@ XLA = b"""{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (ROCPROF, "the JSON of rocprof; record with `rocprofv3 .*rocpd"),
-        (
-            b'{"rocprofiler-sdk-tool": [{"metadata": {}, "agents": [], "buffer_records": {}}]}',
-            "of rocprofv3; record",
-        ),
         (XLA, "JAX or TensorFlow .*nsys profile"),
         (
             XLA.replace(b"/device:GPU:0", b"/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
@@ -498,7 +488,7 @@ def test_a_chrome_trace_of_another_program_is_refused_by_its_name(
     content: bytes, told: str, packed: bool, cut: float, tmp_path: Path
 ) -> None:
     content = content[: int(cut * len(content))]
-    if cut < 1 and not any(tool in told for tool in ("rocprof", "TensorFlow", "made of")):
+    if cut < 1 and not any(tool in told for tool in ("TensorFlow", "made of")):
         told = "ends in the middle, before"
     with pytest.raises(InputError, match=told):
         of_bytes(gzipped(content) if packed else content, tmp_path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "nvprof, rocprofv3 rocpd, RPD, and busfare's own recordings"
+    "nvprof, rocprofv3 (rocpd, JSON, CSV), rocprof, RPD, and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -54,11 +54,12 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (b"ARROW1", "a single Arrow file; give the directory that holds all tables of the export"),
     (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
 )
-ROCPD = "record with `rocprofv3 --runtime-trace --output-format rocpd` and give its .db"
 #: What stands in the first bytes of text that other programs wrote, and what to do with it.
 TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), f"the JSON of rocprof; {ROCPD}"),
-    (re.compile(rb'"rocprofiler-sdk-tool"'), f"the JSON of rocprofv3; {ROCPD}"),
+    (
+        re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'),
+        "the JSON of rocprof; record with `rocprofv3 --runtime-trace --output-format rocpd` and give its .db",
+    ),
     (
         re.compile(rb'"/(?:device:[A-Z]+:\d|host:CPU|job:\w)'),
         "the time line of JAX or TensorFlow (XLA); record with `nsys profile --trace=cuda`, and give its .nsys-rep",
@@ -71,10 +72,17 @@ TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
-#: Tables of rocprof's own databases, of versions 1 and 2.
-ROCPROF = {"COPY", "HIP", "KERN"}
 #: Modules that read tables, of which the first that matches them does.
-TABLE_READERS = ("nsys.read", "nvprof", "rocprof")
+TABLE_READERS = ("nsys.read", "nvprof", "rocprof.databases")
+#: What stands in the first bytes of JSON of other profilers, and the module that reads it.
+JSON_READERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (re.compile(rb'"rocprofiler-sdk-tool"'), "rocprof.results_json"),
+)
+#: First lines of the CSV files that profilers write; by the second, of kernels, which stand for all files of a process.
+CSV = re.compile(
+    rb"(?i)(?=[^\n]*,)[^\n]*\b(?:start_timestamp|beginns|kernelname|counter_name|totaldurationns|agent_type)\b"
+)
+CSV_KERNELS = re.compile(rb"(?i)[^\n]*\b(?:kernel_name\b[^\n]*start_timestamp|kernelname\b[^\n]*beginns)\b")
 
 
 def read(path: str | Path, sums_above: int | None = None, launches: bool = False) -> Trace:
@@ -118,9 +126,7 @@ def is_trace_directory(path: Path) -> bool:
     try:
         if holds_recording(path):
             return True
-        from busfare.trace.readers.tables import DirectoryTables
-
-        tables = DirectoryTables(path)
+        tables = _tables_in(path)
         return bool(tables.names) and _reader_of(tables) is not None
     except (InputError, OSError):
         return False
@@ -157,9 +163,7 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
             from busfare.trace.readers.recorded import read as recorded
 
             return recorded.read(path, launches)
-        from busfare.trace.readers.tables import DirectoryTables
-
-        return _read_tables(DirectoryTables(path), launches)
+        return _read_tables(_tables_in(path), launches)
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     head, packed = head_of(path)
@@ -195,9 +199,16 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
     for mark, what in TEXTS:
         if mark.search(head):
             raise InputError(f"{path}: this is {what}")
-    from busfare.trace.readers import kineto
+    name = next((module for mark, module in JSON_READERS if mark.search(head)), "kineto")
+    of_json: Trace = import_module(f"busfare.trace.readers.{name}").read(path, launches)
+    return of_json
 
-    return kineto.read(path, launches)
+
+def _tables_in(path: Path) -> TableSource:
+    """The tables of a directory: an export of them, or the CSV files of a process."""
+    from busfare.trace.readers.tables import DirectoryTables
+
+    return DirectoryTables(path)
 
 
 def _read_sqlite(path: Path, file: Path, sums_above: int | None, launches: bool) -> Trace:
@@ -222,8 +233,6 @@ def _read_sqlite(path: Path, file: Path, sums_above: int | None, launches: bool)
 def _read_tables(tables: TableSource, launches: bool, scanning: Scanning | None = None) -> Trace:
     reader = _reader_of(tables)
     if reader is None:
-        if tables.names >= ROCPROF:
-            raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
     more = {} if scanning is None else {"scanning": scanning}
     trace: Trace = reader.read(tables, launches, **more)

@@ -14,7 +14,7 @@ from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import described
 from busfare.trace.launches import operators_of
-from busfare.trace.model import Omissions, Trace, name_process
+from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import NO_ID
 from busfare.trace.readers.tables import INT, meant
@@ -98,7 +98,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
-    operations = _with_graph_nodes(_operations(events, names, omissions), calls)
+    operations = _operations(events, names, omissions)
     trace = Trace(
         path=path,
         format="kineto",
@@ -112,16 +112,11 @@ def read(path: Path, launches: bool = False) -> Trace:
         described=about,
     )
     name_process(trace)
-    omissions.add_if(
-        operations.height - operations["graph_node"].null_count(),
-        "graph-nodes",
-        "operations inside CUDA graph launches: seen, but not how they depend on each other; "
-        "taken in the order observed",
-    )
+    number_graph_nodes(trace, omissions)
     trace.omissions = omissions.list()
     if launches:
         external = events.filter(pl.col("category") <= SET)["external"]
-        launch, trace.launches = operators_of(scanner, operations, external, calls)
+        launch, trace.launches = operators_of(scanner, trace.operations, external, calls)
         trace.operations = trace.operations.with_columns(launch)
     return trace
 
@@ -219,18 +214,6 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
     return conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES})
-
-
-def _with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
-    names = calls["name"].unique().drop_nulls()
-    launching = names.filter(names.cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))
-    if launching.is_empty():
-        return operations
-    launches = calls["correlation"].filter(calls["name"].is_in(launching.implode()))
-    launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
-    number = pl.int_range(1, pl.len() + 1).over("correlation")
-    return operations.with_columns(pl.coalesce("graph_node", pl.when(launched).then(number)))
 
 
 def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.DataFrame:
