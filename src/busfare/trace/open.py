@@ -73,7 +73,7 @@ TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Modules that read tables, of which the first that matches them does.
-TABLE_READERS = ("nsys.read", "nvprof", "rocprof.databases")
+TABLE_READERS = ("nsys.read", "nvprof", "rocprof.databases", "rocprof.csv_files")
 #: What stands in the first bytes of JSON of other profilers, and the module that reads it.
 JSON_READERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb'"rocprofiler-sdk-tool"'), "rocprof.results_json"),
@@ -151,6 +151,7 @@ def may_be_trace(path: Path) -> bool:
         head.startswith(begins)
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
         or path.suffix in REPORTS
+        or CSV_KERNELS.match(head) is not None
     )
 
 
@@ -187,6 +188,10 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
     if head[257:262] == b"ustar":
         raise InputError(f"{path}: this is a tar archive; unpack it and give the trace inside")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        if CSV.match(head):
+            from busfare.trace.readers.rocprof.csv_files import CsvFiles
+
+            return _read_tables(CsvFiles(path), launches)
         if ".ncu-rep" in path.suffixes:
             raise InputError(f"{path}: this is {COMPUTE}")
         if head.startswith(REPORT_MAGIC) or {*path.suffixes} & {*REPORTS}:
@@ -208,7 +213,18 @@ def _tables_in(path: Path) -> TableSource:
     """The tables of a directory: an export of them, or the CSV files of a process."""
     from busfare.trace.readers.tables import DirectoryTables
 
-    return DirectoryTables(path)
+    tables = DirectoryTables(path)
+    if tables.names:
+        return tables
+    from busfare.trace.readers.rocprof.csv_files import CsvFiles
+
+    files = CsvFiles(path)
+    if len(files.processes) > 1:
+        raise InputError(
+            f"{path}: CSV files of {len(files.processes)} processes ({', '.join(files.processes[:3])} …); give one file "
+            "of the process that you mean, and those beside it are read with it"
+        )
+    return files
 
 
 def _read_sqlite(path: Path, file: Path, sums_above: int | None, launches: bool) -> Trace:
