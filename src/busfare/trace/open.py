@@ -57,10 +57,6 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
 #: What stands in the first bytes of text that other programs wrote, and what to do with it.
 TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
-        re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'),
-        "the JSON of rocprof; record with `rocprofv3 --runtime-trace --output-format rocpd` and give its .db",
-    ),
-    (
         re.compile(rb'"/(?:device:[A-Z]+:\d|host:CPU|job:\w)'),
         "the time line of JAX or TensorFlow (XLA); record with `nsys profile --trace=cuda`, and give its .nsys-rep",
     ),
@@ -73,10 +69,11 @@ TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
 #: Modules that read tables, of which the first that matches them does.
-TABLE_READERS = ("nsys.read", "nvprof", "rocprof.databases", "rocprof.csv_files")
+TABLE_READERS = ("nsys.read", "nvprof", "rocprof.databases", "rocprof.csv_files", "rocprof.v1")
 #: What stands in the first bytes of JSON of other profilers, and the module that reads it.
 JSON_READERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb'"rocprofiler-sdk-tool"'), "rocprof.results_json"),
+    (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), "rocprof.v1"),
 )
 #: First lines of the CSV files that profilers write; by the second, of kernels, which stand for all files of a process.
 CSV = re.compile(
