@@ -7,7 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.node.file import catalogue_text
-from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_rocprof_files
+from tests.trace import (
+    build_kineto,
+    build_nsys,
+    build_nvprof,
+    build_perfetto,
+    build_rocprof,
+    build_rocprof_files,
+)
 from tests.trace.build_directory import export_directory
 
 __all__ = ["CORPUS"]
@@ -198,6 +205,15 @@ def rocprof(folder: Path) -> list[Path]:
     ]
 
 
+def rocprof_perfetto(folder: Path) -> list[Path]:
+    file = build_perfetto.small_perfetto()
+    file.packet().stats.buffers.add(overwritten=1)
+    for i in range(60):
+        file.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, agent=f"GPU-{i}" if i % 2 else i)
+        file.call("hipGraphLaunch", 1999 + 10 * i, 2005 + 10 * i, 20 + i)
+    return [file.write(folder / "run.pftrace")]
+
+
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -217,5 +233,6 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "rocprof-json": rocprof_json,
     "rocprof-csv": rocprof_csv,
     "rocprof": rocprof,
+    "rocprof-perfetto": rocprof_perfetto,
     "node": node,
 }

@@ -26,6 +26,7 @@ from busfare.trace.readers import kineto
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
+from tests.trace.build_perfetto import small_perfetto
 from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
 from tests.trace.build_rocprof_files import (
     small_csv,
@@ -65,6 +66,7 @@ def test_the_content_tells_the_format_and_the_name_does_not(name: str, tmp_path:
     assert read(write_json(path, small_json())).format == "rocprofv3-json"
     (write_csv(tmp_path / "of a process", small_csv()) / "3131_kernel_trace.csv").rename(path)
     assert read(path).format == "rocprof-csv"
+    assert read(small_perfetto().write(path)).format == "rocprofv3-perfetto"
     path.write_text(document(small_events()))
     assert read(path).format == "kineto"
     path.write_bytes(gzipped(document(small_events()).encode()))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "nvprof, rocprofv3 (rocpd, JSON, CSV), rocprof, RPD, and busfare's own recordings"
+    "nvprof, rocprofv3 (rocpd, JSON, CSV, Perfetto), rocprof, RPD, and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -39,9 +39,11 @@ TRACE_SUFFIXES = (
     ".nvprof",
     ".db",
     ".rpd",
+    ".pftrace",
     *REPORTS,
 )
 COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
+OTF2 = "OTF2 of rocprofv3; record with `--output-format rocpd`, and give its .db"
 #: Files that people try, by their first bytes, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (
@@ -75,6 +77,8 @@ JSON_READERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb'"rocprofiler-sdk-tool"'), "rocprof.results_json"),
     (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), "rocprof.v1"),
 )
+#: How Perfetto's files begin: a packet, its length, and one of the fields that the first has.
+PERFETTO = re.compile(rb"\n[\x80-\xff]{0,3}[\0-\x7f][\x18\x32\x40\x50\x6a]")
 #: First lines of the CSV files that profilers write; by the second, of kernels, which stand for all files of a process.
 CSV = re.compile(
     rb"(?i)(?=[^\n]*,)[^\n]*\b(?:start_timestamp|beginns|kernelname|counter_name|totaldurationns|agent_type)\b"
@@ -143,12 +147,11 @@ def may_be_trace(path: Path) -> bool:
     if EXECUTION_TRACE.match(head_of(path)[0]):
         return False
     magics = (magic for magic, _ in (*FAMILIAR, *COMPRESSIONS.values()))
-    begins = (SQLITE_MAGIC, MAGIC, REPORT_MAGIC, *magics)
     return (
-        head.startswith(begins)
+        head.startswith((SQLITE_MAGIC, MAGIC, REPORT_MAGIC, *magics))
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
         or path.suffix in REPORTS
-        or CSV_KERNELS.match(head) is not None
+        or any(begins.match(head) for begins in (CSV_KERNELS, PERFETTO))
     )
 
 
@@ -189,6 +192,12 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
             from busfare.trace.readers.rocprof.csv_files import CsvFiles
 
             return _read_tables(CsvFiles(path), launches)
+        if PERFETTO.match(head):
+            from busfare.trace.readers.rocprof import perfetto
+
+            return perfetto.read(path, launches)
+        if ".otf2" in path.suffixes:
+            raise InputError(f"{path}: this is {OTF2}")
         if ".ncu-rep" in path.suffixes:
             raise InputError(f"{path}: this is {COMPUTE}")
         if head.startswith(REPORT_MAGIC) or {*path.suffixes} & {*REPORTS}:

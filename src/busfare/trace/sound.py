@@ -39,7 +39,7 @@ RECORD_AGAIN = {
     "kineto": "`ProfilerActivity.CUDA`",
     "nvprof": "`nvprof -o FILE PROGRAM`",
     **dict.fromkeys(
-        ("rocpd", "rocprofv3-json", "rocprof-csv", "rocprof"),
+        ("rocpd", "rocprofv3-json", "rocprofv3-perfetto", "rocprof-csv", "rocprof"),
         "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
     ),
     "rpd": "`runTracer.sh`",

@@ -14,8 +14,10 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.compressed import head_of, pieces
-from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records, of_agents
-from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, texts
+from busfare.trace.readers.rocprof.agents import COLUMNS as COLUMNS_OF_AGENTS
+from busfare.trace.readers.rocprof.agents import numbered, on_agents, placed, seen
+from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
+from busfare.trace.readers.tables import INT, TEXT, TableSource, texts
 from busfare.trace.tables import Schema, conform
 
 #: Ours and, in order of preference, theirs, in lower case.
@@ -70,8 +72,6 @@ NO_TRACES = {
 NAME = re.compile(
     r"(?P<process>.*?)_?(?:(?:kernel|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl)[a-z_]*)_trace|agent_info)\.csv"
 )
-#: An agent as `--agent-index` has it: its place among all or among its kind, or a bare number, its node, before ROCm 6.4.
-AGENT = r"^(?:(?P<label>Agent|CPU|GPU) )?(?P<number>\d+)$"
 #: What compilers append to the names of kernels.
 DESCRIPTOR = r"( \[clone \.kd\]|\.kd)$"
 
@@ -156,28 +156,17 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
             ".db that it writes, or the directory of its CSV files"
         )
     _refuse_many(tables)
-    agents = _agents(
-        tables.read("agents", ints("node place copy_engines multiprocessors") | texts("type name"))
-    )
     kernels = tables.read("kernels", _texts_of(KERNELS, "agent"))
     copies = tables.read("copies", _texts_of(COPIES, "source_agent destination_agent"))
     regions = conform(tables.read("regions", _texts_of(REGIONS)), REGIONS)
     allocations = tables.read("allocations", _texts_of(ALLOCATIONS, "operation agent"))
-    if not agents.height:
-        agents = _seen(kernels, copies)
-        omissions.add_if(
-            agents.height,
-            "unknown-agents",
-            "agents of which no agent_info.csv tells: those that work are taken as GPUs, numbered in order",
-        )
-    kernels = _on_agents(kernels, "agent", agents).with_columns(device="agent_number")
-    for end in ("source", "destination"):
-        copies = _on_agents(copies, f"{end}_agent", agents).rename(
-            {f"{end}_agent_number": end, f"{end}_agent_type": f"{end}_type"}
-        )
+    known = numbered(tables.read("agents", COLUMNS_OF_AGENTS))
+    if known.is_empty():
+        known = seen(kernels, copies, omissions)
+    kernels, copies = placed(kernels, copies, known)
     freed = pl.col("operation").str.contains("FREE").fill_null(False)
     address = pl.col("address").str.strip_prefix("0x").str.to_integer(base=16, strict=False)
-    allocations = _on_agents(allocations, "agent", agents).with_columns(
+    allocations = on_agents(allocations, "agent", known).with_columns(
         address=address, size=pl.when(~freed).then("size")
     )
     pids = regions["process"].drop_nulls().unique()
@@ -191,7 +180,7 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         own(copies, COPIES),
         own(regions, REGIONS),
         own(allocations, ALLOCATIONS),
-        agents.filter(pl.col("type") == "GPU"),
+        known.filter(pl.col("type") == "GPU"),
     )
     return found.trace(path, "rocprof-csv", "rocprof (CSV)", omissions, launches)
 
@@ -208,50 +197,3 @@ def _refuse_many(tables: CsvFiles) -> None:
             raise InputError(
                 f"{tables.path}: CSV of {runs} processes in one file; give the .db that it was made of"
             )
-
-
-def _agents(frame: pl.DataFrame) -> pl.DataFrame:
-    """The agents with their numbers among those of their type, in order of their nodes."""
-    frame = frame.with_columns(pl.col("type").str.to_uppercase()).sort("node").with_columns(
-        device=pl.int_range(pl.len()).over("type")
-    )  # fmt: skip
-    return frame.with_columns(place=pl.coalesce("place", "node"))
-
-
-def _seen(kernels: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """The agents that kernels ran on, and the ends of copies that the direction says are GPUs."""
-    to, of = (pl.col("name").str.contains(words).fill_null(False) for words in ("TO_DEVICE", "DEVICE_TO"))
-    names = pl.concat(
-        [
-            kernels["agent"],
-            copies.filter(to)["destination_agent"].alias("agent"),
-            copies.filter(of)["source_agent"].alias("agent"),
-        ]
-    ).unique()
-    number = names.to_frame().select(node=pl.col("agent").str.extract(AGENT, 2).cast(INT, strict=False))
-    found = number.drop_nulls().unique().sort("node").with_columns(type=pl.lit("GPU"), place="node")
-    return _agents(conform(found, ints("node place copy_engines multiprocessors") | texts("type name")))
-
-
-def _on_agents(frame: pl.DataFrame, column: str, agents: pl.DataFrame) -> pl.DataFrame:
-    """`frame` with number, null of a CPU, and type of the agents that `column` names, as `column`_number and …_type."""
-    agent = pl.col(column).str
-    keyed = frame.with_columns(
-        label=agent.extract(AGENT, 1), number=agent.extract(AGENT, 2).cast(INT, strict=False)
-    )
-    for key in ("node", "place"):
-        keyed = of_agents(keyed, f"by_{key}", agents, {key: "number"})
-    # Before ROCm 6.4 a bare number is the node; an "Agent" is the place among those that the process sees, if not told else.
-    order = pl.col("label").is_null()
-    by_type = pl.col("label").is_in(["CPU", "GPU"]).fill_null(False)
-
-    def known(node: str, place: str) -> pl.Expr:
-        return pl.when(order).then(pl.coalesce(node, place)).otherwise(pl.coalesce(place, node))
-
-    number = pl.when(by_type).then(pl.when(pl.col("label") == "GPU").then("number"))
-    kind = pl.when(by_type).then("label")
-    made = keyed.with_columns(
-        number.otherwise(known("by_node", "by_place")).alias(f"{column}_number"),
-        kind.otherwise(known("by_node_type", "by_place_type")).alias(f"{column}_type"),
-    )
-    return made.drop("label", "number", "by_node", "by_place", "by_node_type", "by_place_type")
