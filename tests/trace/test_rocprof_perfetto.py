@@ -9,8 +9,9 @@ import pytest
 from busfare.errors import InputError
 from busfare.trace import may_be_trace, read
 from tests.trace.build_kineto import gzipped
-from tests.trace.build_perfetto import GPU, PerfettoFile, framed, small_perfetto
+from tests.trace.build_perfetto import GPU, HOST, PerfettoFile, framed, small_perfetto
 from tests.trace.build_rocprof import PROCESS, small_process, write_rocpd
+from tests.trace.build_rocprof_files import THREAD
 from tests.traces import omitted
 
 
@@ -89,3 +90,13 @@ def test_otf2_is_refused_with_what_to_record(tmp_path: Path) -> None:
     (tmp_path / "out_results.otf2").write_bytes(b"\0\1\2 anything")
     with pytest.raises(InputError, match="OTF2 of rocprofv3; record with `--output-format rocpd`"):
         read(tmp_path / "out_results.otf2")
+
+
+def test_work_that_a_call_of_hsa_started_is_that_of_hips_call_around_it(tmp_path: Path) -> None:
+    file = small_perfetto()
+    file.slice(
+        "hsa_api", "hsa_amd_memory_async_copy", 1001, 1009, HOST, tid=THREAD, corr_id=50, ancestor_id=11
+    )
+    file.copy("MEMORY_COPY_HOST_TO_DEVICE", ("Agent-0", "Agent-1"), 64, 1600, 1610, 50)
+    trace = read(file.write(tmp_path / "run.pftrace"))
+    assert trace.operations.filter(bytes=64)["correlation"].to_list() == [11]

@@ -72,8 +72,6 @@ NO_TRACES = {
 NAME = re.compile(
     r"(?P<process>.*?)_?(?:(?:kernel|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl)[a-z_]*)_trace|agent_info)\.csv"
 )
-#: What compilers append to the names of kernels.
-DESCRIPTOR = r"( \[clone \.kd\]|\.kd)$"
 
 
 class CsvFiles(TableSource):
@@ -176,7 +174,7 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         return conform(frame, schema).with_columns(pl.col("process").fill_null(process))
 
     found = Records(
-        own(kernels.with_columns(pl.col("name").str.replace(DESCRIPTOR, "")), KERNELS),
+        own(kernels, KERNELS),
         own(copies, COPIES),
         own(regions, REGIONS),
         own(allocations, ALLOCATIONS),

@@ -95,7 +95,7 @@ class _Rocpd(_File):
         super().__init__(tables)
         agents = self.lookup("rocpd_info_agent", ints("id type_index") | texts("type name product_name"))
         self.agents = agents.with_columns(pl.col("type").str.to_uppercase())
-        self.events = self.lookup("rocpd_event", ints("id stack_id category_id"))
+        self.events = self.lookup("rocpd_event", ints("id stack_id parent_stack_id category_id"))
         self.processes = self.lookup("rocpd_info_process", ints("id pid")).rename({"pid": "process"})
 
     def trace(self, launches: bool) -> Trace:
@@ -156,7 +156,7 @@ class _Rocpd(_File):
     def _regions(self) -> pl.DataFrame:
         """Calls and markers, which their category tells apart."""
         frame = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
-        frame = self.text(frame, "category_id", "category")
+        frame = self.text(frame, "category_id", "category").with_columns(ancestor="parent_stack_id")
         return self._threads(frame)
 
     def _threads(self, frame: pl.DataFrame) -> pl.DataFrame:

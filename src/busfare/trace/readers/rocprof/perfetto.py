@@ -30,13 +30,13 @@ STATE_CLEARED = 1
 MOST_NESTED = 8
 #: Our columns, by the annotations that versions have called them.
 COLUMNS = {
-    "begin_ns": "start_ns", "end_ns": "end_ns", "corr_id": "correlation", "tid": "thread", "agent": "agent",
-    "queue": "queue", "stream_ID": "stream", "VGPR_Count": "vgprs", "Accum_VGPR_Count": "accumulating",
-    "LDS_Block_Size": "shared_bytes", "group_segment_size": "shared_bytes", "copy_bytes": "size",
-    "src_agent": "source_agent", "dst_agent": "destination_agent",
+    "begin_ns": "start_ns", "end_ns": "end_ns", "corr_id": "correlation", "ancestor_id": "ancestor",
+    "tid": "thread", "agent": "agent", "queue": "queue", "stream_ID": "stream", "VGPR_Count": "vgprs",
+    "Accum_VGPR_Count": "accumulating", "LDS_Block_Size": "shared_bytes", "group_segment_size": "shared_bytes",
+    "copy_bytes": "size", "src_agent": "source_agent", "dst_agent": "destination_agent",
 }  # fmt: skip
 OF_SLICES: Schema = ints(
-    "process start_ns end_ns correlation thread queue stream vgprs accumulating shared_bytes size"
+    "process start_ns end_ns correlation ancestor thread queue stream vgprs accumulating shared_bytes size"
 ) | texts("name category agent source_agent destination_agent")
 CALLS = ("hip_api", "hsa_api", "rccl_api", "marker_api")
 

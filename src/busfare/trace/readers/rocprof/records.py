@@ -34,6 +34,10 @@ DIRECTION_OF_NAME = {
 }
 DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CPU>CPU": "h2h"}
 UNNAMED_KERNEL = "(unnamed kernel)"
+#: What compilers append to the names of kernels.
+DESCRIPTOR = r"( \[clone \.kd\]|\.kd)$"
+#: Calls of HSA's lie so deep within one another at most.
+MOST_NESTED = 3
 
 TIMED = ints("start_ns end_ns process correlation")
 #: A dispatch, or what is of another `kind`. Its grid is in work-items; vector registers, ordinary and accumulating ones,
@@ -50,8 +54,8 @@ COPIES: Schema = (
     | ints("stream size source destination source_address destination_address")
     | texts("name source_type destination_type")
 )
-#: A call, or what a program marked by ROCTx: their category tells.
-REGIONS: Schema = TIMED | ints("thread") | texts("name category")
+#: A call, or what a program marked by ROCTx: their category tells. `ancestor` is the correlation of the call around it.
+REGIONS: Schema = TIMED | ints("thread ancestor") | texts("name category")
 #: Memory that was taken or, of size null, given back.
 ALLOCATIONS: Schema = TIMED | ints("thread address size") | texts("agent_type")
 
@@ -77,7 +81,8 @@ class Records:
         copied = copies(directed, omissions, self._host(directed, omissions))
         shape = LAUNCH_SHAPE if launches else {}
         parts = [
-            conform(frame, OPERATIONS, shape) for frame in (_shaped(conform(self.kernels, KERNELS)), copied)
+            conform(self._called(frame), OPERATIONS, shape)
+            for frame in (_shaped(conform(self.kernels, KERNELS)), copied)
         ]
         operations = pl.concat(parts, how="diagonal")
         timed = (pl.col("start_ns") != 0) | (pl.col("end_ns") != 0)  # the tracer had no times for others
@@ -93,6 +98,17 @@ class Records:
         number_graph_nodes(trace, omissions)
         trace.omissions = omissions.list()
         return trace
+
+    def _called(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Operations with the correlation of HIP's call where one of HSA's within that started them."""
+        of_hsa = pl.col("category").str.to_uppercase().str.starts_with("HSA")
+        inner = self.regions.filter(of_hsa.fill_null(False) & (pl.col("ancestor") > 0))
+        key = ["process", "correlation"]
+        inner = inner.select(*key, caller="ancestor").unique(key, keep="first")
+        for _ in range(MOST_NESTED if inner.height else 0):
+            frame = frame.join(inner, on=key, how="left", maintain_order="left")
+            frame = frame.with_columns(correlation=pl.coalesce("caller", "correlation")).drop("caller")
+        return frame
 
     def _directed(self) -> pl.DataFrame:
         """The copies, with directions and the GPU whose they are."""
@@ -177,7 +193,7 @@ def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
         *(grid_side(*both).alias(f"grid_{side}") for side, both in sides.items()),
         *(pl.col(group).alias(f"block_{side}") for side, (_, group) in sides.items()),
         kind=pl.col("kind").fill_null("kernel"),
-        name=pl.col("name").fill_null(UNNAMED_KERNEL),
+        name=pl.col("name").str.replace(DESCRIPTOR, "").fill_null(UNNAMED_KERNEL),
         registers=pl.col("vgprs") + pl.col("accumulating").fill_null(0),
     )
 

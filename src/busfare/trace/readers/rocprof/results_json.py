@@ -30,8 +30,6 @@ from busfare.trace.tables import DEVICES, Schema, conform
 
 GPU, CPU = 2, 1
 TYPES = {CPU: "CPU", GPU: "GPU"}
-#: Calls are nested so deep at most: HIP's in RCCL's, HSA's in HIP's.
-MOST_NESTED = 3
 
 
 class _Handle(msgspec.Struct):
@@ -203,14 +201,11 @@ def _frame(rows: Sequence[object], columns: dict[str, Column], types: Schema) ->
 def _records(process: _Process, number: int) -> _Frames:
     found = process.buffer_records
     agents = _agents(process.agents)
-    regions = _regions(process)
-    outer = _outer(regions)
     pid = process.metadata.pid if process.metadata.pid is not None else number
 
-    def known(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-        """Of a process, and with the correlation of the call of HIP's around that of HSA's."""
-        called = _called(frame, outer).with_columns(pl.col("correlation").replace(0, None))
-        return conform(called.with_columns(process=pl.lit(pid, pl.Int64)), schema)
+    def own(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+        known = pl.col("correlation").replace(0, None)
+        return conform(frame.with_columns(known, process=pl.lit(pid, pl.Int64)), schema)
 
     copies = _copies(found.memory_copy, process)
     for end in ("source", "destination"):
@@ -223,10 +218,10 @@ def _records(process: _Process, number: int) -> _Frames:
     kernels = kernels.join(numbers, on="agent", how="left", maintain_order="left")
     gpus = agents.filter(pl.col("type") == "GPU").unique("device", maintain_order=True).sort("device")
     return _Frames(
-        known(kernels, KERNELS),
-        known(copies, COPIES),
-        conform(regions.with_columns(process=pl.lit(pid, pl.Int64)), REGIONS),
-        known(allocations, ALLOCATIONS),
+        own(kernels, KERNELS),
+        own(copies, COPIES),
+        own(_regions(process), REGIONS),
+        own(allocations, ALLOCATIONS),
         conform(gpus, DEVICES),
     )
 
@@ -332,19 +327,3 @@ def _address(address: int | str | _Handle | None) -> int | None:
         except ValueError:
             return None
     return address
-
-
-def _outer(regions: pl.DataFrame) -> pl.DataFrame:
-    """Of calls of HSA's that others made, their own ids and those of the callers."""
-    inner = regions.filter(
-        pl.col("category").str.starts_with("HSA").fill_null(False) & (pl.col("ancestor") > 0)
-    )
-    return inner.select("correlation", caller="ancestor").unique("correlation", keep="first")
-
-
-def _called(frame: pl.DataFrame, outer: pl.DataFrame) -> pl.DataFrame:
-    """`frame` with the ids of the outermost calls known."""
-    for _ in range(MOST_NESTED if outer.height else 0):
-        frame = frame.join(outer, on="correlation", how="left", maintain_order="left")
-        frame = frame.with_columns(correlation=pl.coalesce("caller", "correlation")).drop("caller")
-    return frame
