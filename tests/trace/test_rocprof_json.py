@@ -87,6 +87,12 @@ def test_kernels_inside_a_graph_launch_are_its_nodes(tmp_path: Path) -> None:
     assert omitted(trace)["graph-nodes"] == 2
 
 
+def test_copies_that_kernels_make_are_said_to_be_kernels(tmp_path: Path) -> None:
+    run = small_json()
+    run.kernel("__amd_rocclr_copyBuffer", 1600, 1610, 20)
+    assert omitted(written(tmp_path, run))["copying-kernels"] == 1
+
+
 def test_impossible_records_are_noted(tmp_path: Path) -> None:
     run = small_json()
     run.kernel("never timed", 0, 0, 30)
