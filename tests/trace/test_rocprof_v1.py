@@ -129,6 +129,16 @@ def test_fills_are_sets(tmp_path: Path) -> None:
         assert trace.operations["bytes"].to_list() == [4096, None, 8192, None]
 
 
+def test_numbers_beyond_all_bounds_are_unknown(tmp_path: Path) -> None:
+    rows = v1_rows()
+    rows["OPS"][0] |= {"BeginNs": 10**30, "dev-id": -(10**30)}
+    trace = read(write_v1_json(tmp_path / "results.json", v1_events(rows)))
+    assert (trace.operations.height, omitted(trace)["untimed"]) == (2, 1)
+    assert read(
+        write_v1_json(tmp_path / "empty.json", v1_events({t: [] for t in rows}))
+    ).operations.is_empty()
+
+
 @pytest.mark.parametrize("cut", [0.4, 0.95])
 def test_a_cut_file_is_refused_in_one_line(cut: float, tmp_path: Path) -> None:
     path = write_v1_json(tmp_path / "results.json")

@@ -17,7 +17,7 @@ from busfare.trace.columns import first_pairs
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.compressed import pieces
 from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
-from busfare.trace.readers.tables import INT, TableSource, ints, texts
+from busfare.trace.readers.tables import INT, TableSource, ints, texts, typed
 from busfare.trace.tables import conform
 
 #: What rocprof records, as the JSON names it and as the database does; GPU0 and on are kernels.
@@ -118,10 +118,9 @@ def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
         if e.ph == "X" and (a := e.args) is not None
     ]
     drawn = ints("drawn_pid drawn_tid drawn_ts")
-    frame = pl.DataFrame(rows, schema={**ROWS, **drawn}, orient="row", strict=False)
+    frame = typed(rows, {**ROWS, **drawn})
     arrows = [(e.pid, e.tid, e.ts, e.id) for e in events if e.ph == "t" and e.id is not None]
-    to = pl.DataFrame(arrows, schema={**drawn, "arrow": INT}, orient="row", strict=False)
-    to = to.unique([*drawn], keep="none")
+    to = typed(arrows, {**drawn, "arrow": INT}).unique([*drawn], keep="none")
     frame = frame.join(to, on=[*drawn], how="left", maintain_order="left")
     doubled = pl.len().over([*drawn]) > 1
     frame = frame.with_columns(arrow=pl.when(~doubled).then("arrow"))
