@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from tests.conftest import Ask
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport
 from tests.trace.build_nvprof import EPOCH, small_file
+from tests.trace.build_rocprof_files import write_v1_json
 from tests.traces import EXAMPLES
 
 EXAMPLE = EXAMPLES / "smooth-out-of-core-h100.json.gz"
@@ -113,13 +113,9 @@ def test_a_trace_without_gpu_work_has_no_findings(ask: Ask, tmp_path: Path) -> N
     assert ask("report", export.write(tmp_path / "idle.sqlite"))["findings"] == []
 
 
-def test_json_of_rocprof_is_refused(ask: Ask, tmp_path: Path) -> None:
-    times = {"pid": 2, "tid": 1, "ts": 1.0, "dur": 2.0}
-    event = {"ph": "X", "name": "hipLaunchKernel", "args": {"BeginNs": 1}} | times
-    named = {"ph": "M", "name": "process_name", "pid": 2, "args": {"name": "CPU HIP API"}}
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"traceEvents": [named, event], "otherData": {"DurationNs": "1"}}))
-    assert "rocprof" in ask("report", path)
+def test_json_of_rocprof_is_no_empty_trace_of_pytorch(ask: Ask, tmp_path: Path) -> None:
+    report = ask("report", write_v1_json(tmp_path / "results.json"))
+    assert (report["kernels"]["count"], report["transfers"]["bytes"]) == (1, 12288)
 
 
 def test_two_gpus_that_copy_slowly_at_the_same_time_do_not_gain_twice(ask: Ask, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from tests.trace import (
     build_kineto,
     build_nsys,
     build_nvprof,
+    build_perfetto,
     build_rocprof,
+    build_rocprof_files,
     build_xla,
     test_nccl_inspector,
     test_nvprof_text,
@@ -194,6 +196,70 @@ def nccl_inspector(folder: Path) -> list[Path]:
     return [test_nccl_inspector.write(folder / "n1.log", test_nccl_inspector.of_rank(1) * 20)]
 
 
+def rocprof_json(folder: Path) -> list[Path]:
+    run = build_rocprof_files.small_json()
+    for i in range(40):
+        run.kernel(f'kernel_{i} "é"', 2000 + 10 * i, 2009 + 10 * i, 20 + i)
+        run.call("hipGraphLaunch" if i % 2 else "hipHostMalloc", 1999 + 10 * i, 2005 + 10 * i, 20 + i)
+        what = {
+            "agent_id": {"handle": build_rocprof_files.CPU},
+            "address": hex(i << 20),
+            "allocation_size": i,
+        }
+        run.add(
+            "memory_allocation",
+            build_rocprof_files.ALLOCATION,
+            i % 3 // 2,
+            2000 + 10 * i,
+            2001 + 10 * i,
+            i,
+            **what,
+        )
+        addresses = {"src_address": {"handle": i << 20}, "dst_address": str(i)}
+        ends = (build_rocprof_files.CPU, build_rocprof_files.GPU_0)
+        run.copy(2, *ends, i, 3000 + i, 3009 + i, 20 + i, **addresses)
+    return [
+        build_rocprof_files.write_json(folder / "run_results.json", run, build_rocprof_files.small_json(4))
+    ]
+
+
+def rocprof_csv(folder: Path) -> list[Path]:
+    files = build_rocprof_files.small_csv()
+    for _, rows in files.values():
+        rows += [list(row) for row in rows for _ in range(10)]
+    whole = build_rocprof_files.write_csv(folder / "host", files)
+    (folder / "results.csv").write_text(
+        "Index,KernelName,gpu-id,queue-id,pid,tid,lds,arch_vgpr,accum_vgpr,BeginNs,EndNs\n"
+        + "".join(f'{i},"k{i} [clone .kd]",8,0,77,78,0,16,4,{i}00,{i}90\n' for i in range(60))
+    )
+    return [whole, folder / "results.csv"]
+
+
+def rocprof(folder: Path) -> list[Path]:
+    rows = build_rocprof_files.v1_rows()
+    for i in range(40):
+        rows["HIP"].append(
+            rows["HIP"][i % 5] | {"BeginNs": 2000 + 10 * i, "EndNs": 2009 + 10 * i, "Index": 20 + i}
+        )
+        rows["OPS"].append(
+            rows["OPS"][0] | {"BeginNs": 2001 + 10 * i, "EndNs": 2008 + 10 * i, "Index": 20 + i}
+        )
+    database = build_rocprof_files.write_v1(folder / "results.db", rows)
+    return [
+        database,
+        build_rocprof_files.write_v1_json(folder / "results.json", build_rocprof_files.v1_events(rows)),
+    ]
+
+
+def rocprof_perfetto(folder: Path) -> list[Path]:
+    file = build_perfetto.small_perfetto()
+    file.packet().stats.buffers.add(overwritten=1)
+    for i in range(60):
+        file.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, agent=f"GPU-{i}" if i % 2 else i)
+        file.call("hipGraphLaunch", 1999 + 10 * i, 2005 + 10 * i, 20 + i)
+    return [file.write(folder / "run.pftrace")]
+
+
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -215,5 +281,9 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "xla-time-line": xla_time_line,
     "unitrace": unitrace,
     "nccl-inspector": nccl_inspector,
+    "rocprof-json": rocprof_json,
+    "rocprof-csv": rocprof_csv,
+    "rocprof": rocprof,
+    "rocprof-perfetto": rocprof_perfetto,
     "node": node,
 }

@@ -34,6 +34,11 @@ JSON_WORDS = [
     *[b"9" * 30, b"[" * 3000, b'{"a":' * 3000, b"// x"],
     *b'"ph":"X", "cat":"kernel", "ts":"5", "dur":-5, "args":5, "args":{"bytes":-1},'.split(b" "),
 ]
+CSV_WORDS = [
+    *b'"" " , ,,, \r \0 \xff Agent 99 -1 0x 1e999 "Function" "Guid", "Address"'.split(b" "),
+    b"9" * 30,
+    b"\n" * 50,
+]
 TOML_WORDS = [*b'nan inf -1 1e999 \'\' [[component]] [x \0 """ \xff'.split(b" "), b"= 5", b"[" * 2000]
 
 
@@ -49,8 +54,10 @@ def mutated(seed: Path, target: Path, dice: Random) -> Path:
         if dice.random() < 0.5:
             content = gzip.compress(_text(gzip.decompress(content), dice, JSON_WORDS), 1, mtime=0)
         target.write_bytes(_bytes(content, dice) if dice.random() < 0.7 else content)
+    elif seed.suffix == ".pftrace":
+        target.write_bytes(_bytes(content, dice))
     else:
-        words = TOML_WORDS if seed.suffix == ".toml" else JSON_WORDS
+        words = {".toml": TOML_WORDS, ".csv": CSV_WORDS}.get(seed.suffix, JSON_WORDS)
         target.write_bytes(_text(content, dice, words) if dice.random() < 0.7 else _bytes(content, dice))
     return target
 
@@ -250,6 +257,8 @@ def _directory(seed: Path, target: Path, dice: Random) -> None:
                 if len(content) > 400:
                     content[-dice.randrange(1, 400)] = dice.randrange(256)
             file.write_bytes(content)
+        elif file.suffix == ".csv":
+            file.write_bytes(_text(file.read_bytes(), dice, CSV_WORDS))
         else:
             _other_columns(file, dice)
 

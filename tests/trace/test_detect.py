@@ -26,7 +26,16 @@ from busfare.trace.readers import kineto
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
+from tests.trace.build_perfetto import small_perfetto
 from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
+from tests.trace.build_rocprof_files import (
+    small_csv,
+    small_json,
+    write_csv,
+    write_json,
+    write_v1,
+    write_v1_json,
+)
 from tests.trace.sqlite_file import write_sqlite
 
 WRONG_NAMES = [
@@ -52,6 +61,12 @@ def test_the_content_tells_the_format_and_the_name_does_not(name: str, tmp_path:
     assert read(small_file().write(path)).format == "nvprof"
     assert read(write_rocpd(path, small_process())).format == "rocpd"
     assert read(small_rpd().write(path)).format == "rpd"
+    assert read(write_v1(path)).format == "rocprof"
+    assert read(write_v1_json(path)).format == "rocprof"
+    assert read(write_json(path, small_json())).format == "rocprofv3-json"
+    (write_csv(tmp_path / "of a process", small_csv()) / "3131_kernel_trace.csv").rename(path)
+    assert read(path).format == "rocprof-csv"
+    assert read(small_perfetto().write(path)).format == "rocprofv3-perfetto"
     path.write_text(document(small_events()))
     assert read(path).format == "kineto"
     path.write_bytes(gzipped(document(small_events()).encode()))
@@ -110,8 +125,6 @@ def test_paths_and_databases_that_are_no_trace(tmp_path: Path) -> None:
     assert "no tables of a trace" in refused(tmp_path / "folder")
     mail = write_sqlite(tmp_path / "mail.sqlite", {"messages": ["id"], "StringIds": ["id"]}, {})
     assert "no tables of a trace" in refused(mail)
-    tables = {name: ["BeginNs"] for name in ("COPY", "HIP", "KERN", "OPS")}
-    assert "--output-format rocpd" in refused(write_sqlite(tmp_path / "results.db", tables, {}))
 
 
 def test_a_link_to_a_trace_is_followed(tmp_path: Path) -> None:

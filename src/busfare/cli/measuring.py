@@ -121,7 +121,10 @@ def probe(
     help="Run a counted kernel up to so many times; more passes read more counters.",
 )
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
-    """Run any CUDA program and record its GPU work; returns the program's exit status."""
+    """Run any CUDA program and record its GPU work; returns the program's exit status.
+
+    On AMD's GPUs, rocprofv3 records it.
+    """
     from busfare.measure.record import record as run
 
     status = run(command, output, kinds=[kind for kind in kinds.split(",") if kind], **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import inspect
 import os
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from busfare.errors import InputError, NoGpuError
+from busfare.measure import rocm
 
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
@@ -50,12 +52,17 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     `output` is a directory that gets a file of each process that uses CUDA; with %p (process id), %h (host) or
     %r (rank) in it, it is the name of one process's file.
 
-    Raises InputError when the command or the output cannot be used, NoGpuError when there is no NVIDIA driver.
+    Where there is no NVIDIA driver but rocprofv3 of ROCm, that records the program instead. Raises InputError when the
+    command or the output cannot be used, NoGpuError when there is neither.
     """
     program = _program(command)
     elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
-    if not elsewhere:
+    tool = None if elsewhere or _has_driver() else rocm.rocprofv3()
+    if not elsewhere and tool is None:
         _require_driver()
+    if tool is not None:
+        defaults = {name: one.default for name, one in inspect.signature(environment).parameters.items()}
+        return _run(rocm.profiled(tool, command, _prepare_output(output), options, defaults), {})
     target = _prepare_output(output)
     before = _recordings(target)
     run = f"{os.getpid()}-{time.time_ns()}"
@@ -197,13 +204,20 @@ def _program(command: Sequence[str]) -> str:
     return found
 
 
-def _require_driver() -> None:
+def _has_driver() -> bool:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
+        return False
+    return True
+
+
+def _require_driver() -> None:
+    if not _has_driver():
         raise NoGpuError(
-            "no NVIDIA driver here (libcuda.so.1 cannot be loaded); record on a machine with an NVIDIA GPU"
-        ) from None
+            "no NVIDIA driver here (libcuda.so.1 cannot be loaded); record on a machine with an NVIDIA GPU, or with "
+            "rocprofv3 of ROCm"
+        )
 
 
 def recorder_library(given: Path | None = None) -> Path:

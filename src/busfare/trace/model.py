@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import tables
+from busfare.trace.api_calls import GRAPH_LAUNCH
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes, Sums
 from busfare.trace.words import Names, calls_named
@@ -66,7 +67,7 @@ class Trace:
     """
 
     path: Path
-    format: str  # nsys-sqlite, nsys-directory, kineto, nvprof, rocpd, rpd, xla, unitrace, nccl-inspector, recorded
+    format: str  # nsys-sqlite, kineto, xla, nvprof, rocpd, rocprofv3-json, rocprof-csv, rocprof, rpd, recorded, …
     producer: str  # the program and version that wrote the file, as far as the file says
     operations: pl.DataFrame
     calls: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.CALLS))
@@ -158,3 +159,18 @@ def name_process(trace: Trace) -> None:
     trace.operations = trace.operations.with_columns(only)
     trace.events = trace.events.with_columns(only)
     trace.streams = trace.streams.with_columns(only)
+
+
+def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:
+    """Numbers the operations of each graph launch whose nodes the trace does not number itself, and notes how many."""
+    launching = calls_named(trace.calls, GRAPH_LAUNCH).drop_nulls("correlation")
+    if launching.height:
+        launched = pl.Series(occurs(launching, trace.operations)) & (trace.operations["kind"] != "graph")
+        number = pl.int_range(1, pl.len() + 1).over("process", "correlation")
+        numbered = pl.coalesce("graph_node", pl.when(launched).then(number))
+        trace.operations = trace.operations.with_columns(graph_node=numbered)
+    omissions.add_if(
+        trace.operations.height - trace.operations["graph_node"].null_count(),
+        "graph-nodes",
+        "operations inside graph launches: seen, but not how they depend on each other; taken in the order observed",
+    )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), Intel unitrace (.json), rocprofv3 rocpd, "
-    "RPD, NCCL Inspector (verbose .log), and busfare's own recordings"
+    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), rocprofv3 (rocpd, JSON, CSV, Perfetto), "
+    "rocprof, RPD, Intel unitrace (.json), NCCL Inspector (verbose .log), and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -41,9 +41,11 @@ TRACE_SUFFIXES = (
     ".db",
     ".rpd",
     ".pb",
+    ".pftrace",
     *REPORTS,
 )
 COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
+OTF2 = "OTF2 of rocprofv3; record with `--output-format rocpd`, and give its .db"
 #: Files that people try, by their first bytes, and what to do with them.
 FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (
@@ -56,11 +58,8 @@ FAMILIAR: tuple[tuple[bytes, str], ...] = (
     (b"ARROW1", "a single Arrow file; give the directory that holds all tables of the export"),
     (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
 )
-ROCPD = "record with `rocprofv3 --runtime-trace --output-format rocpd` and give its .db"
 #: What stands in the first bytes of text that other programs wrote, and what to do with it.
 TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), f"the JSON of rocprof; {ROCPD}"),
-    (re.compile(rb'"rocprofiler-sdk-tool"'), f"the JSON of rocprofv3; {ROCPD}"),
     (
         re.compile(rb'"writer":\s*"busfare export"'),
         "a time line that `busfare export` made for ui.perfetto.dev; give the trace that it was made of",
@@ -77,17 +76,27 @@ XSPACE = re.compile(
     rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
     rb"(?:[^\x00-\x1f]{0,60}/(?:host|device):|Task Environment)"
 )
-#: What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
-TIME_LINE = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
-#: Categories of events that Intel's unitrace writes.
-UNITRACE = re.compile(rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)')
-INSPECTOR = re.compile(rb'"inspector_output_format_version"')
 #: PyTorch's execution traces, which lie beside those of its profiler: operators without times.
 EXECUTION_TRACE = re.compile(rb'\s*\{\s*"schema":\s*"\d')
-#: Tables of rocprof's own databases, of versions 1 and 2.
-ROCPROF = {"COPY", "HIP", "KERN"}
 #: Modules that read tables, of which the first that matches them does.
-TABLE_READERS = ("nsys.read", "nvprof", "rocprof")
+TABLE_READERS = ("nsys.read", "nvprof", "rocprof.databases", "rocprof.csv_files", "rocprof.v1")
+#: What stands in the first bytes of JSON of other profilers, and the module that reads it.
+JSON_READERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (re.compile(rb'"rocprofiler-sdk-tool"'), "rocprof.results_json"),
+    (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), "rocprof.v1"),
+    # What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
+    (re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)'), "xla.chrome"),
+    (re.compile(rb'"inspector_output_format_version"'), "nccl_inspector"),
+    # Categories of events that Intel's unitrace writes.
+    (re.compile(rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)'), "unitrace"),
+)
+#: How Perfetto's files begin: a packet, its length, and one of the fields that the first has.
+PERFETTO = re.compile(rb"\n[\x80-\xff]{0,3}[\0-\x7f][\x18\x32\x40\x50\x6a]")
+#: First lines of the CSV files that profilers write; by the second, of kernels, which stand for all files of a process.
+CSV = re.compile(
+    rb"(?i)(?=[^\n]*,)[^\n]*\b(?:start_timestamp|beginns|kernelname|counter_name|totaldurationns|agent_type)\b"
+)
+CSV_KERNELS = re.compile(rb"(?i)[^\n]*\b(?:kernel_name\b[^\n]*start_timestamp|kernelname\b[^\n]*beginns)\b")
 
 
 def read(path: str | Path, sums_above: int | None = None, launches: bool = False) -> Trace:
@@ -131,9 +140,7 @@ def is_trace_directory(path: Path) -> bool:
     try:
         if holds_recording(path):
             return True
-        from busfare.trace.readers.tables import DirectoryTables
-
-        tables = DirectoryTables(path)
+        tables = _tables_in(path)
         return bool(tables.names) and _reader_of(tables) is not None
     except (InputError, OSError):
         return False
@@ -153,13 +160,13 @@ def may_be_trace(path: Path) -> bool:
     if EXECUTION_TRACE.match(head_of(path)[0]):
         return False
     magics = (magic for magic, _ in (*FAMILIAR, *COMPRESSIONS.values()))
-    begins = (SQLITE_MAGIC, MAGIC, REPORT_MAGIC, *magics)
     return (
-        head.startswith(begins)
+        head.startswith((SQLITE_MAGIC, MAGIC, REPORT_MAGIC, *magics))
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
         or XSPACE.match(head) is not None
         or NVPROF.search(head) is not None
         or path.suffix in REPORTS
+        or any(begins.match(head) for begins in (CSV_KERNELS, PERFETTO))
     )
 
 
@@ -172,9 +179,7 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
             from busfare.trace.readers.recorded import read as recorded
 
             return recorded.read(path, launches)
-        from busfare.trace.readers.tables import DirectoryTables
-
-        return _read_tables(DirectoryTables(path), launches)
+        return _read_tables(_tables_in(path), launches)
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     head, packed = head_of(path)
@@ -203,6 +208,16 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
     if head[257:262] == b"ustar":
         raise InputError(f"{path}: this is a tar archive; unpack it and give the trace inside")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        if CSV.match(head):
+            from busfare.trace.readers.rocprof.csv_files import CsvFiles
+
+            return _read_tables(CsvFiles(path), launches)
+        if PERFETTO.match(head):
+            from busfare.trace.readers.rocprof import perfetto
+
+            return perfetto.read(path, launches)
+        if ".otf2" in path.suffixes:
+            raise InputError(f"{path}: this is {OTF2}")
         if ".ncu-rep" in path.suffixes:
             raise InputError(f"{path}: this is {COMPUTE}")
         if head.startswith(REPORT_MAGIC) or {*path.suffixes} & {*REPORTS}:
@@ -221,21 +236,27 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
     for mark, what in TEXTS:
         if mark.search(head):
             raise InputError(f"{path}: this is {what}")
-    if TIME_LINE.search(head):
-        from busfare.trace.readers.xla import chrome
+    name = next((module for mark, module in JSON_READERS if mark.search(head)), "kineto")
+    of_json: Trace = import_module(f"busfare.trace.readers.{name}").read(path, launches)
+    return of_json
 
-        return chrome.read(path)
-    if INSPECTOR.search(head):
-        from busfare.trace.readers import nccl_inspector
 
-        return nccl_inspector.read(path)
-    if UNITRACE.search(head):
-        from busfare.trace.readers import unitrace
+def _tables_in(path: Path) -> TableSource:
+    """The tables of a directory: an export of them, or the CSV files of a process."""
+    from busfare.trace.readers.tables import DirectoryTables
 
-        return unitrace.read(path)
-    from busfare.trace.readers import kineto
+    tables = DirectoryTables(path)
+    if tables.names:
+        return tables
+    from busfare.trace.readers.rocprof.csv_files import CsvFiles
 
-    return kineto.read(path, launches)
+    files = CsvFiles(path)
+    if len(files.processes) > 1:
+        raise InputError(
+            f"{path}: CSV files of {len(files.processes)} processes ({', '.join(files.processes[:3])} …); give one file "
+            "of the process that you mean, and those beside it are read with it"
+        )
+    return files
 
 
 def _read_sqlite(path: Path, file: Path, sums_above: int | None, launches: bool) -> Trace:
@@ -260,8 +281,6 @@ def _read_sqlite(path: Path, file: Path, sums_above: int | None, launches: bool)
 def _read_tables(tables: TableSource, launches: bool, scanning: Scanning | None = None) -> Trace:
     reader = _reader_of(tables)
     if reader is None:
-        if tables.names >= ROCPROF:
-            raise InputError(f"{tables.path}: this is a database of rocprof; {ROCPD}")
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
     more = {} if scanning is None else {"scanning": scanning}
     trace: Trace = reader.read(tables, launches, **more)

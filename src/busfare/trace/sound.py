@@ -38,7 +38,10 @@ RECORD_AGAIN = {
     "nsys-directory": "`nsys profile --trace=cuda`",
     "kineto": "`ProfilerActivity.CUDA`",
     "nvprof": "`nvprof -o FILE PROGRAM`",
-    "rocpd": "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
+    **dict.fromkeys(
+        ("rocpd", "rocprofv3-json", "rocprofv3-perfetto", "rocprof-csv", "rocprof"),
+        "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
+    ),
     "rpd": "`runTracer.sh`",
     "unitrace": "`unitrace --chrome-kernel-logging`",
     "xla": "`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI",

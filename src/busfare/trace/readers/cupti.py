@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from busfare.trace import api_calls
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers.tables import ints, meant
 from busfare.trace.tables import DIRECTIONS, KINDS, MARKERS, MEMORY_KINDS, STREAM_KINDS, STREAMS, conform
@@ -194,23 +193,3 @@ def devices(frame: pl.DataFrame) -> pl.DataFrame:
         copy_engines="numMemcpyEngines",
         compute_capability=pl.format("{}.{}", "computeCapabilityMajor", "computeCapabilityMinor"),
     )
-
-
-def with_graph_nodes(operations: pl.DataFrame, calls: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    """Numbers the operations of each graph launch whose nodes the trace does not number itself."""
-    names = calls["name"].unique().drop_nulls()
-    launching = names.filter(names.cast(pl.String).str.contains(api_calls.GRAPH_LAUNCH))
-    if not launching.is_empty():
-        launches = calls["correlation"].filter(calls["name"].is_in(launching.implode()))
-        launched = pl.col("correlation").is_in(launches.drop_nulls().unique().implode())
-        number = pl.when(launched & (pl.col("kind") != "graph")).then(
-            pl.int_range(1, pl.len() + 1).over("correlation")
-        )
-        operations = operations.with_columns(pl.coalesce("graph_node", number))
-    omissions.add_if(
-        operations.height - operations["graph_node"].null_count(),
-        "graph-nodes",
-        "operations inside CUDA graph launches: seen, but not how they depend on each other; "
-        "taken in the order observed",
-    )
-    return operations

@@ -14,9 +14,9 @@ from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import described
 from busfare.trace.launches import operators_of
-from busfare.trace.model import Omissions, Trace, name_process
+from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
-from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID, with_graph_nodes
+from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.spans import innermost
 from busfare.trace.tables import (
@@ -89,7 +89,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
-    operations = with_graph_nodes(_operations(events, names, omissions), calls, omissions)
+    operations = _operations(events, names, omissions)
     trace = Trace(
         path=path,
         format="kineto",
@@ -103,10 +103,11 @@ def read(path: Path, launches: bool = False) -> Trace:
         described=about,
     )
     name_process(trace)
+    number_graph_nodes(trace, omissions)
     trace.omissions = omissions.list()
     if launches:
         external = events.filter(pl.col("category") <= SET)["external"]
-        launch, trace.launches = operators_of(scanner, operations, external, calls)
+        launch, trace.launches = operators_of(scanner, trace.operations, external, calls)
         trace.operations = trace.operations.with_columns(launch)
     return trace
 

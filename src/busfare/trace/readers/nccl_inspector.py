@@ -25,7 +25,7 @@ CLOSE = 0.02
 Record = dict[str, Any]
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, launches: bool = False) -> Trace:
     """Reads the records of a process: each collective is a kernel that communicates, by the host's clock.
 
     Raises InputError if none says when it ran, or the process has several GPUs and several communicators.

@@ -110,16 +110,18 @@ class SqliteTables(TableSource):
                     raise self.file.unusable(f"table {table} never ends")
                 rows += fetched
                 if len(rows) >= ROWS_A_PIECE:
-                    pieces.append(_typed(rows, present))
+                    pieces.append(typed(rows, present))
                     rows = []
         except DAMAGE as error:
             raise self.file.unusable(error) from None
-        return pl.concat([*pieces, _typed(rows, present)] if rows else pieces)
+        return pl.concat([*pieces, typed(rows, present)])
 
 
-def _typed(rows: Sequence[tuple[object, ...]], schema: dict[str, pl.DataType]) -> pl.DataFrame:
+def typed(rows: Sequence[tuple[object, ...]], schema: Schema) -> pl.DataFrame:
+    """A table of these rows; a value of another type than its column's, or beyond it, is null."""
     made = []
-    for (name, kind), values in zip(schema.items(), zip(*rows, strict=True), strict=True):
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    for (name, kind), values in zip(schema.items(), columns, strict=True):
         accepted = str if kind == pl.String else (int, float) if kind.is_float() else int
         known = [value if isinstance(value, accepted) else None for value in values]
         made.append(pl.Series(name, known, dtype=kind, strict=False))

@@ -32,7 +32,7 @@ DIRECTION_OF = {"MD": "h2d", "HD": "h2d", "DM": "d2h", "DH": "d2h", "DD": "d2d"}
 RECORD = "record with `unitrace --chrome-kernel-logging ./app`"
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, launches: bool = False) -> Trace:
     """Reads a time line of unitrace. Raises InputError if it holds nothing that ran on a GPU.
 
     Its calls are left out: what they launch and wait for it does not tell as a replay needs it.

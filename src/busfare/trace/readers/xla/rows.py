@@ -9,8 +9,7 @@ from typing import Any
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace, name_process
-from busfare.trace.readers.cupti import with_graph_nodes
+from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.xla import work
 from busfare.trace.tables import DEVICES, MARKERS, Schema, conform
 
@@ -79,12 +78,13 @@ class Rows:
             path=path,
             format="xla",
             producer=producer,
-            operations=with_graph_nodes(operations, calls, omissions),
+            operations=operations,
             calls=calls,
             markers=conform(ranges, MARKERS),
             devices=conform(pl.DataFrame(self.gpus, strict=False), DEVICES),
         )
         name_process(trace)
+        number_graph_nodes(trace, omissions)
         trace.omissions = omissions.list()
         return trace
 

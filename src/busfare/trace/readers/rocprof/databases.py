@@ -10,38 +10,23 @@ import re
 
 import polars as pl
 
-from busfare.trace import api_calls
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.tables import TEXT, TableSource, ints, meant, texts
-from busfare.trace.tables import (
-    CALLS,
-    DEVICES,
-    DIRECTIONS,
-    LAUNCH_SHAPE,
-    MARKERS,
-    OPERATIONS,
-    Schema,
-    conform,
-)
+from busfare.trace.readers.rocprof.records import Records, calls, copies, of_agents
+from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
+from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
 
 SUFFIX = r"(_[0-9a-fA-F_-]+)?"
 ROCPD_KERNELS = "rocpd_kernel_dispatch"
 RPD_TABLES = {"rocpd_op", "rocpd_api", "rocpd_string"}
 
-#: rocpd: names of copies, and the types of the agents that they are between.
-DIRECTION_OF_NAME = {
-    "HOST_TO_DEVICE": "h2d",
-    "DEVICE_TO_HOST": "d2h",
-    "DEVICE_TO_DEVICE": "d2d",
-    "HOST_TO_HOST": "h2h",
+#: Of a dispatch and of its kernel.
+SIDES = {
+    f"{theirs}_size_{side}": f"{ours}_{side}"
+    for theirs, ours in (("grid", "items"), ("workgroup", "group"))
+    for side in "xyz"
 }
-DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CPU>CPU": "h2h"}
-#: Of a dispatch and of its kernel; vector registers, ordinary and accumulating ones, which share a file since CDNA 2.
-LAUNCH = ints(
-    "grid_size_x grid_size_y grid_size_z workgroup_size_x workgroup_size_y workgroup_size_z group_segment_size"
-)
-REGISTERS = ints("arch_vgpr_count accum_vgpr_count")
+REGISTERS = {"arch_vgpr_count": "vgprs", "accum_vgpr_count": "accumulating"}
 
 #: RPD: hipMemcpyKind, and types of operations.
 DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}
@@ -102,38 +87,6 @@ class _File:
         """`frame` with the text that column `key` numbers as column `name`."""
         return self.joined(frame, key, self.strings.rename({"string": name}))
 
-    def copies(
-        self, frame: pl.DataFrame, source: str, destination: str, host: pl.Expr | None = None
-    ) -> pl.DataFrame:
-        """Copies with what directions and GPUs mean: `p2p`, and kinds of memory, that of the host as `host` says."""
-        host = pl.lit(None) if host is None else host
-        direction, ends = pl.col("direction"), (pl.col(source), pl.col(destination))
-        between = (direction == "d2d") & (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])
-        self.omissions.add_if(
-            frame.filter((pl.col("kind") == "copy") & direction.is_null()).height,
-            "unknown-direction",
-            "copies whose direction the trace does not say: counted, with no direction",
-        )
-        return frame.with_columns(
-            direction=pl.when(between).then(pl.lit("p2p")).otherwise(direction).cast(pl.Enum(DIRECTIONS)),
-            peer_device=pl.when(between).then(destination),
-            source_memory=pl.when(direction.is_in(["d2h", "d2d"]))
-            .then(pl.lit("device"))
-            .when(direction == "h2d")
-            .then(host),
-            destination_memory=pl.when(direction.is_in(["h2d", "d2d"]))
-            .then(pl.lit("device"))
-            .when(direction == "d2h")
-            .then(host),
-            bytes="size",
-            copy_count=pl.lit(1),
-        )
-
-    def calls(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Rows of `calls`."""
-        plain = api_calls.plain_name(pl.col("name").fill_null("(unnamed call)"))
-        return conform(frame.with_columns(name=plain, waits_for=api_calls.waits_for(plain)), CALLS)
-
 
 class _Rocpd(_File):
     """A database of rocprofv3."""
@@ -142,28 +95,15 @@ class _Rocpd(_File):
         super().__init__(tables)
         agents = self.lookup("rocpd_info_agent", ints("id type_index") | texts("type name product_name"))
         self.agents = agents.with_columns(pl.col("type").str.to_uppercase())
-        self.events = self.lookup("rocpd_event", ints("id stack_id category_id"))
+        self.events = self.lookup("rocpd_event", ints("id stack_id parent_stack_id category_id"))
         self.processes = self.lookup("rocpd_info_process", ints("id pid")).rename({"pid": "process"})
 
     def trace(self, launches: bool) -> Trace:
-        operations = pl.concat([self._kernels(launches), self._copies()], how="diagonal")
-        if (operations["kind"] == "copy").any():
-            self.omissions.add(
-                "unknown-memory",
-                "rocprofv3 does not record whether host memory was pinned: advice on pinning cannot be given",
-            )
-        regions = self._regions()
-        marked = pl.col("category").str.contains("MARKER").fill_null(False)
-        return Trace(
-            path=self.tables.path,
-            format="rocpd",
-            producer=f"rocprofv3 (rocpd schema {self.schema or 'unknown'})",
-            operations=operations,
-            calls=self.calls(regions.filter(~marked)),
-            markers=conform(regions.filter(marked), MARKERS),
-            devices=self._devices(),
-            omissions=self.omissions.list(),
+        producer = f"rocprofv3 (rocpd schema {self.schema or 'unknown'})"
+        found = Records(
+            self._kernels(launches), self._copies(), self._regions(), self._allocations(), self._devices()
         )
+        return found.trace(self.tables.path, "rocpd", producer, self.omissions, launches)
 
     def _timed(self, table: str, wanted: Schema) -> pl.DataFrame:
         """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
@@ -186,51 +126,41 @@ class _Rocpd(_File):
         return frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in both)
 
     def _kernels(self, launches: bool) -> pl.DataFrame:
-        of_launch, of_symbol = (LAUNCH, REGISTERS) if launches else ({}, {})
+        of_launch = dict.fromkeys([*SIDES, "group_segment_size"], INT) if launches else {}
+        of_symbol = dict.fromkeys(REGISTERS, INT) if launches else {}
         frame = self._timed(ROCPD_KERNELS, ints("agent_id kernel_id queue_id stream_id") | of_launch)
         wanted = ints("id") | texts("display_name kernel_name") | of_symbol
         frame = self.joined(frame, "kernel_id", self.lookup("rocpd_info_kernel_symbol", wanted))
         frame = self.joined(frame, "agent_id", self.agents.select("id", "part", device="type_index"))
-        if launches:
-            sides = {side: (f"grid_size_{side}", f"workgroup_size_{side}") for side in "xyz"}
-            frame = frame.with_columns(
-                *(grid_side(*both).alias(f"grid_{side}") for side, both in sides.items()),
-                *(pl.col(group).alias(f"block_{side}") for side, (_, group) in sides.items()),
-                registers=pl.col("arch_vgpr_count") + pl.col("accum_vgpr_count").fill_null(0),
-                shared_bytes="group_segment_size",
-            )
         frame = frame.with_columns(
-            kind=pl.lit("kernel"),
-            name=pl.coalesce("display_name", "kernel_name").fill_null("(unnamed kernel)"),
-            stream=pl.coalesce("stream_id", "queue_id"),
+            name=pl.coalesce("display_name", "kernel_name"), stream=pl.coalesce("stream_id", "queue_id")
         )
-        return conform(frame, OPERATIONS, LAUNCH_SHAPE)
+        return frame.rename(SIDES | REGISTERS | {"group_segment_size": "shared_bytes"}, strict=False)
 
     def _copies(self) -> pl.DataFrame:
-        wanted = ints("name_id src_agent_id dst_agent_id size queue_id stream_id")
-        frame = self.text(self._timed("rocpd_memory_copy", wanted), "name_id", "copy_name")
-        for side in ("src", "dst"):
-            ordinal = pl.when(pl.col("type") == "GPU").then("type_index").alias(side)
-            agents = self.agents.select("id", "part", ordinal, pl.col("type").alias(f"{side}_type"))
-            frame = self.joined(frame, f"{side}_agent_id", agents)
-        named = pl.col("copy_name").str.to_uppercase().str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
-        frame = frame.with_columns(named=named, agents=pl.concat_str("src_type", pl.lit(">"), "dst_type"))
-        directions = (
-            meant("named", DIRECTION_OF_NAME, DIRECTIONS),
-            meant("agents", DIRECTION_OF_AGENTS, DIRECTIONS),
-        )
-        frame = frame.with_columns(
-            kind=pl.lit("copy"),
-            stream=pl.coalesce("stream_id", "queue_id"),
-            direction=pl.coalesce(*directions),
-        )
-        device = pl.when(pl.col("direction") == "h2d").then("dst").otherwise("src")
-        return conform(self.copies(frame.with_columns(device=device), "src", "dst"), OPERATIONS)
+        wanted = ints("name_id src_agent_id dst_agent_id size queue_id stream_id src_address dst_address")
+        frame = self.text(self._timed("rocpd_memory_copy", wanted), "name_id", "name")
+        agents = self.agents.with_columns(device="type_index")
+        for side, end in (("src", "source"), ("dst", "destination")):
+            frame = of_agents(frame, end, agents, {"id": f"{side}_agent_id", "part": "part"})
+        addresses = {"src_address": "source_address", "dst_address": "destination_address"}
+        return frame.with_columns(stream=pl.coalesce("stream_id", "queue_id")).rename(addresses)
+
+    def _allocations(self) -> pl.DataFrame:
+        frame = self._timed("rocpd_memory_allocate", ints("agent_id address size") | texts("type level"))
+        frame = self.joined(frame, "agent_id", self.agents.select("id", "part", agent_type="type"))
+        given_back = pl.col("type").str.to_uppercase() == "FREE"
+        real = pl.col("level").str.to_uppercase().ne_missing("SCRATCH")
+        return self._threads(frame.filter(real)).with_columns(size=pl.when(~given_back).then("size"))
 
     def _regions(self) -> pl.DataFrame:
         """Calls and markers, which their category tells apart."""
         frame = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
-        frame = self.text(frame, "category_id", "category")
+        frame = self.text(frame, "category_id", "category").with_columns(ancestor="parent_stack_id")
+        return self._threads(frame)
+
+    def _threads(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` with the number that the system gave the thread."""
         threads = self.lookup("rocpd_info_thread", ints("id tid")).rename({"tid": "thread"})
         return self.joined(frame, "tid", threads).with_columns(thread=pl.coalesce("thread", "tid"))
 
@@ -267,7 +197,7 @@ class _Rpd(_File):
             format="rpd",
             producer="rocmProfileData" + (f" (schema {self.schema})" if self.schema else ""),
             operations=operations,
-            calls=self.calls(theirs.filter(name != MARKER_CALL)),
+            calls=calls(theirs.filter(name != MARKER_CALL)),
             markers=conform(marked, MARKERS),
             omissions=self.omissions.list(),
         )
@@ -294,7 +224,8 @@ class _Rpd(_File):
             ),
         )
         self._note_unknown(frame)
-        frame = self.copies(frame, "srcDevice", "dstDevice", self._host_memory(frame))
+        ends = {"srcDevice": "source", "dstDevice": "destination"}
+        frame = copies(frame.rename(ends), self.omissions, self._host_memory(frame))
         kind, of_copies = pl.col("kind"), ["direction", "source_memory", "destination_memory", "bytes"]
         frame = frame.with_columns(
             pl.when(kind == "copy").then(pl.col(*of_copies, "peer_device", "copy_count")),

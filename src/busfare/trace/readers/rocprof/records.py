@@ -1,0 +1,218 @@
+"""What AMD's profilers record, alike in all their files: operations with directions and GPUs, calls, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from busfare.trace import api_calls
+from busfare.trace.launches import grid_side
+from busfare.trace.model import Omissions, Trace, number_graph_nodes
+from busfare.trace.readers.rocprof.memory import host_memory
+from busfare.trace.readers.tables import ints, meant, texts
+from busfare.trace.tables import (
+    CALLS,
+    DEVICES,
+    DIRECTIONS,
+    LAUNCH_SHAPE,
+    MARKERS,
+    MEMORY_KINDS,
+    OPERATIONS,
+    Schema,
+    conform,
+)
+
+#: Names of copies, and the types of the agents that they are between.
+DIRECTION_OF_NAME = {
+    "HOSTTODEVICE": "h2d",
+    "DEVICETOHOST": "d2h",
+    "DEVICETODEVICE": "d2d",
+    "HOSTTOHOST": "h2h",
+}
+DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CPU>CPU": "h2h"}
+UNNAMED_KERNEL = "(unnamed kernel)"
+#: What compilers append to the names of kernels.
+DESCRIPTOR = r"( \[clone \.kd\]|\.kd)$"
+#: The runtime's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
+COPYING_KERNEL = r"^__amd_rocclr_copy"
+#: Calls of HSA's lie so deep within one another at most.
+MOST_NESTED = 3
+
+TIMED = ints("start_ns end_ns process correlation")
+#: A dispatch, or what is of another `kind`. Its grid is in work-items; vector registers, ordinary and accumulating ones,
+#: share a file since CDNA 2.
+KERNELS: Schema = (
+    TIMED
+    | ints("device stream vgprs accumulating shared_bytes")
+    | ints(" ".join(f"{what}_{side}" for what in ("items", "group") for side in "xyz"))
+    | texts("name kind")
+)
+#: A copy between two agents, `source` and `destination`: the GPU's number, null of a CPU; its type, CPU or GPU.
+COPIES: Schema = (
+    TIMED
+    | ints("stream size source destination source_address destination_address")
+    | texts("name source_type destination_type")
+)
+#: A call, or what a program marked by ROCTx: their category tells. `ancestor` is the correlation of the call around it.
+REGIONS: Schema = TIMED | ints("thread ancestor") | texts("name category")
+#: Memory that was taken or, of size null, given back.
+ALLOCATIONS: Schema = TIMED | ints("thread address size") | texts("agent_type")
+
+
+def _none(schema: Schema) -> pl.DataFrame:
+    return pl.DataFrame(schema=dict(schema))
+
+
+@dataclass(slots=True)
+class Records:
+    """The records of a run by rocprofv3; columns of the schemas above."""
+
+    kernels: pl.DataFrame = field(default_factory=lambda: _none(KERNELS))
+    copies: pl.DataFrame = field(default_factory=lambda: _none(COPIES))
+    regions: pl.DataFrame = field(default_factory=lambda: _none(REGIONS))
+    allocations: pl.DataFrame = field(default_factory=lambda: _none(ALLOCATIONS))
+    devices: pl.DataFrame = field(default_factory=lambda: _none(DEVICES))
+
+    def trace(self, path: Path, format: str, producer: str, omissions: Omissions, launches: bool) -> Trace:
+        """The trace of them, its operations with columns of `LAUNCH_SHAPE` if `launches`."""
+        marked = pl.col("category").str.contains("MARKER").fill_null(False)
+        directed = self._directed()
+        copied = copies(directed, omissions, self._host(directed, omissions))
+        shape = LAUNCH_SHAPE if launches else {}
+        parts = [
+            conform(self._called(frame), OPERATIONS, shape)
+            for frame in (_shaped(conform(self.kernels, KERNELS)), copied)
+        ]
+        operations = pl.concat(parts, how="diagonal")
+        timed = (pl.col("start_ns") != 0) | (pl.col("end_ns") != 0)  # the tracer had no times for others
+        trace = Trace(
+            path=path,
+            format=format,
+            producer=producer,
+            operations=operations.with_columns(pl.when(timed).then(pl.col("start_ns", "end_ns"))),
+            calls=calls(self.regions.filter(~marked)),
+            markers=_markers(self.regions.filter(marked)),
+            devices=conform(self.devices, DEVICES),
+        )
+        number_graph_nodes(trace, omissions)
+        omissions.add_if(
+            int(self.kernels["name"].str.contains(COPYING_KERNEL).sum()) if self.kernels.height else 0,
+            "copying-kernels",
+            "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
+        )
+        trace.omissions = omissions.list()
+        return trace
+
+    def _called(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Operations with the correlation of HIP's call where one of HSA's within that started them."""
+        of_hsa = pl.col("category").str.to_uppercase().str.starts_with("HSA")
+        inner = self.regions.filter(of_hsa.fill_null(False) & (pl.col("ancestor") > 0))
+        key = ["process", "correlation"]
+        inner = inner.select(*key, caller="ancestor").unique(key, keep="first")
+        for _ in range(MOST_NESTED if inner.height else 0):
+            frame = frame.join(inner, on=key, how="left", maintain_order="left")
+            frame = frame.with_columns(correlation=pl.coalesce("caller", "correlation")).drop("caller")
+        return frame
+
+    def _directed(self) -> pl.DataFrame:
+        """The copies, with directions and the GPU whose they are."""
+        frame = conform(self.copies, COPIES)
+        name = pl.col("name").str.to_uppercase().str.replace_all("_", "", literal=True)
+        named = name.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
+        types = pl.concat_str("source_type", pl.lit(">"), "destination_type").str.to_uppercase()
+        frame = frame.with_columns(named=named, agents=types).with_columns(
+            kind=pl.lit("copy"),
+            direction=pl.coalesce(
+                meant("named", DIRECTION_OF_NAME, DIRECTIONS),
+                meant("agents", DIRECTION_OF_AGENTS, DIRECTIONS),
+            ),
+            name=pl.lit(None),
+        )
+        to_gpu = pl.col("direction") == "h2d"
+        return frame.with_columns(device=pl.when(to_gpu).then("destination").otherwise("source"))
+
+    def _host(self, copied: pl.DataFrame, omissions: Omissions) -> pl.Expr:
+        """The kind of each copy's memory on the host, as far as allocations tell it."""
+        kinds = host_memory(copied, conform(self.allocations, ALLOCATIONS), conform(self.regions, REGIONS))
+        of_host = copied["direction"].is_in(["h2d", "d2h"]).fill_null(False)
+        unknown = int((of_host & kinds.is_null()).sum())
+        if copied.height and unknown == int(of_host.sum()):
+            omissions.add(
+                "unknown-memory",
+                "the trace does not say which host memory was pinned: advice on pinning cannot be given",
+            )
+        else:
+            omissions.add_if(
+                unknown,
+                "unknown-memory",
+                "copies whose host memory the recorded allocations do not tell as pinned or pageable",
+            )
+        return pl.lit(kinds)
+
+
+def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataFrame:
+    """Copies with what directions and GPUs mean: `p2p`, and kinds of memory, that of the host as `host` says.
+
+    `frame`: kind, direction, size, and the GPUs `source` and `destination`.
+    """
+    direction, ends = pl.col("direction"), (pl.col("source"), pl.col("destination"))
+    between = (direction == "d2d") & (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])
+    omissions.add_if(
+        frame.filter((pl.col("kind") == "copy") & direction.is_null()).height,
+        "unknown-direction",
+        "copies whose direction the trace does not say: counted, with no direction",
+    )
+    host = host.cast(pl.Enum(MEMORY_KINDS))
+    device = pl.lit("device").cast(pl.Enum(MEMORY_KINDS))
+    return frame.with_columns(
+        direction=pl.when(between).then(pl.lit("p2p")).otherwise(direction).cast(pl.Enum(DIRECTIONS)),
+        peer_device=pl.when(between).then("destination"),
+        source_memory=pl.when(direction.is_in(["d2h", "d2d"]))
+        .then(device)
+        .when(direction == "h2d")
+        .then(host),
+        destination_memory=pl.when(direction.is_in(["h2d", "d2d"]))
+        .then(device)
+        .when(direction == "d2h")
+        .then(host),
+        bytes="size",
+        copy_count=pl.lit(1),
+    )
+
+
+def calls(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `calls`."""
+    plain = api_calls.plain_name(pl.col("name").fill_null("(unnamed call)"))
+    return conform(frame.with_columns(name=plain, waits_for=api_calls.waits_for(plain)), CALLS)
+
+
+def _markers(frame: pl.DataFrame) -> pl.DataFrame:
+    lasting = pl.col("end_ns") != pl.col("start_ns")
+    return conform(frame.with_columns(end_ns=pl.when(lasting).then("end_ns")), MARKERS)
+
+
+def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
+    sides = {side: (f"items_{side}", f"group_{side}") for side in "xyz"}
+    return frame.with_columns(
+        *(grid_side(*both).alias(f"grid_{side}") for side, both in sides.items()),
+        *(pl.col(group).alias(f"block_{side}") for side, (_, group) in sides.items()),
+        kind=pl.col("kind").fill_null("kernel"),
+        name=pl.col("name").str.replace(DESCRIPTOR, "").fill_null(UNNAMED_KERNEL),
+        registers=pl.col("vgprs") + pl.col("accumulating").fill_null(0),
+    )
+
+
+def of_agents(
+    frame: pl.DataFrame, column: str, agents: pl.DataFrame, keys: Mapping[str, str]
+) -> pl.DataFrame:
+    """`frame` with the GPU's number, null of a CPU, as `column`, and the type of agent as `column`_type.
+
+    `agents`: type, device, and what `keys` names: columns of `frame` by those of `agents`.
+    """
+    ordinal = pl.when(pl.col("type") == "GPU").then("device").cast(pl.Int64).alias(column)
+    known = agents.select(*keys, ordinal, pl.col("type").alias(f"{column}_type"))
+    known = known.unique([*keys], keep="first", maintain_order=True)
+    return frame.join(known, left_on=[*keys.values()], right_on=[*keys], how="left", maintain_order="left")

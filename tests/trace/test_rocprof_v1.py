@@ -1,0 +1,147 @@
+"""Traces of rocprof before rocprofv3: its database, and its JSON, which draws what the database says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.errors import InputError
+from busfare.trace import Trace, read
+from tests.trace.build_rocprof import PROCESS
+from tests.trace.build_rocprof_files import STREAM, THREAD, v1_events, v1_rows, write_v1, write_v1_json
+from tests.trace.sqlite_file import write_sqlite
+from tests.traces import omitted
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def both(folder: Path, change: Callable[[Rows], None] = lambda _: None) -> tuple[Trace, Trace]:
+    """The trace of the database, and that of the JSON."""
+    rows = v1_rows()
+    change(rows)
+    database = read(write_v1(folder / "results.db", rows), launches=True)
+    return database, read(write_v1_json(folder / "results.json", v1_events(rows)), launches=True)
+
+
+def test_database_and_json_say_the_same(tmp_path: Path) -> None:
+    for trace in both(tmp_path):
+        wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "device", "stream", "process", "name"]
+        assert trace.operations.select(wanted).rows() == [
+            ("copy", "h2d", 200, 300, 4096, 0, STREAM, PROCESS, None),
+            ("kernel", None, 310, 410, None, 0, STREAM, PROCESS, "axpy(float*)"),
+            ("copy", "d2h", 440, 590, 8192, 0, STREAM, PROCESS, None),
+        ]
+        memory = trace.operations.select("source_memory", "destination_memory").rows()
+        assert memory == [("pinned", "device"), (None, None), ("device", "pageable")]
+        assert trace.calls.select("name", "start_ns", "waits_for", "thread").rows() == [
+            ("hipMalloc", 0, "none", THREAD),
+            ("hipHostMalloc", 20, "none", THREAD),
+            ("hipMemcpyAsync", 100, "none", THREAD),
+            ("hipLaunchKernel", 160, "none", THREAD),
+            ("hipMemcpy", 195, "operation", THREAD),
+        ]
+        of_calls = dict(trace.calls.select("correlation", "name").iter_rows())
+        started = [of_calls[id] for id in trace.operations["correlation"]]
+        assert started == ["hipMemcpyAsync", "hipLaunchKernel", "hipMemcpy"]
+        assert trace.markers.select("name", "start_ns", "end_ns").rows() == [("step", 90, 700)]
+        assert trace.launches.select("grid_x", "grid_y", "block_x").rows() == [(2, 2, 64)]
+        assert (trace.format, list(omitted(trace))) == ("rocprof", [])
+
+
+def with_inner_call(rows: Rows) -> None:
+    """A call of the program's that makes the copying call."""
+    outer = dict(rows["HIP"][2])
+    rows["HIP"].insert(2, outer | {"Name": "hipMemcpyToSymbol", "Index": 10, "EndNs": 1055})
+
+
+def test_a_call_around_the_copying_one_has_no_copy_of_its_own(tmp_path: Path) -> None:
+    for trace in both(tmp_path, with_inner_call):
+        of_calls = dict(trace.calls.select("correlation", "name").iter_rows())
+        assert of_calls[trace.operations["correlation"][0]] == "hipMemcpyAsync"
+
+
+def with_two_copies_of_a_call(rows: Rows) -> None:
+    rows["COPY"].append(rows["COPY"][1] | {"BeginNs": 1491, "EndNs": 1499})
+
+
+def test_the_size_of_a_call_of_several_copies_is_nobodys(tmp_path: Path) -> None:
+    database, drawn = both(tmp_path, with_two_copies_of_a_call)
+    assert database.operations["bytes"].to_list() == [4096, None, None, None]
+    assert omitted(database)["unknown-sizes"] == 2
+    assert (
+        drawn.operations.filter(kind="copy")["bytes"].null_count() == 3
+    )  # more copies than calls: none is known
+    assert drawn.operations.filter(kind="kernel")["correlation"].null_count() == 0
+
+
+def as_other_kernel(events: list[dict[str, Any]]) -> None:
+    next(e for e in events if e.get("name") == "axpy(float*)")["name"] = "other"
+
+
+def without_arrows(events: list[dict[str, Any]]) -> None:
+    events[:] = [e for e in events if e.get("cat") != "DataFlow"]
+
+
+@pytest.mark.parametrize("change", [as_other_kernel, without_arrows])
+def test_arrows_that_do_not_fit_the_calls_link_nothing(
+    change: Callable[[list[dict[str, Any]]], None], tmp_path: Path
+) -> None:
+    events = v1_events()
+    change(events)
+    trace = read(write_v1_json(tmp_path / "results.json", events))
+    assert trace.operations.filter(kind="kernel")["correlation"].null_count() == 1
+    assert omitted(trace)["cut-window"] == (1 if change is as_other_kernel else 3)
+
+
+def as_before_2022(rows: Rows) -> None:
+    """The process of operations has a column of its own; pid says what kind a row is."""
+    for table, number in (("HIP", 2), ("COPY", 1), ("OPS", 6), ("rocTX", 0)):
+        for row in rows[table]:
+            if table in ("COPY", "OPS"):
+                row |= {"proc-id": row["pid"]}
+            row["pid"] = number
+
+
+def test_processes_of_older_versions(tmp_path: Path) -> None:
+    rows = v1_rows()
+    as_before_2022(rows)
+    columns = {table: [*found[0]] for table, found in rows.items()}
+    database = read(write_sqlite(tmp_path / "results.db", columns, rows))
+    drawn = read(write_v1_json(tmp_path / "results.json", v1_events(rows)))
+    for trace in (database, drawn):
+        assert trace.operations["process"].to_list() == [PROCESS] * 3
+        assert trace.calls["process"].unique().to_list() == [PROCESS]
+        assert "cut-window" not in omitted(trace)
+
+
+def with_fills(rows: Rows) -> None:
+    rows["HIP"].append(rows["HIP"][4] | {"Name": "hipMemset", "BeginNs": 1510, "EndNs": 1520, "Index": 15,
+                                        "args": "( dst(0x7f0000000000) value(0) sizeBytes(64))"})  # fmt: skip
+    rows["COPY"].append(rows["COPY"][0] | {"Name": "FillBuffer", "BeginNs": 1512, "EndNs": 1516, "Index": 15})
+
+
+def test_fills_are_sets(tmp_path: Path) -> None:
+    for trace in both(tmp_path, with_fills):
+        assert trace.operations["kind"].to_list() == ["copy", "kernel", "copy", "set"]
+        assert trace.operations["bytes"].to_list() == [4096, None, 8192, None]
+
+
+def test_numbers_beyond_all_bounds_are_unknown(tmp_path: Path) -> None:
+    rows = v1_rows()
+    rows["OPS"][0] |= {"BeginNs": 10**30, "dev-id": -(10**30)}
+    trace = read(write_v1_json(tmp_path / "results.json", v1_events(rows)))
+    assert (trace.operations.height, omitted(trace)["untimed"]) == (2, 1)
+    assert read(
+        write_v1_json(tmp_path / "empty.json", v1_events({t: [] for t in rows}))
+    ).operations.is_empty()
+
+
+@pytest.mark.parametrize("cut", [0.4, 0.95])
+def test_a_cut_file_is_refused_in_one_line(cut: float, tmp_path: Path) -> None:
+    path = write_v1_json(tmp_path / "results.json")
+    path.write_bytes(path.read_bytes()[: int(cut * path.stat().st_size)])
+    with pytest.raises(InputError, match=r"damaged or cut JSON of rocprof .*give the results\.db"):
+        read(path)
