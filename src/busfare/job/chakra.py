@@ -18,8 +18,9 @@ import polars as pl
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
 
 from busfare.errors import InputError
+from busfare.job.partial import ranks_of_all
 from busfare.job.parts import trace_paths
-from busfare.job.timeline import Part, parts_of, ranks_of_all
+from busfare.job.timeline import Part, parts_of
 from busfare.output import replacing
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, Times

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,7 @@ import polars as pl
 
 from busfare import advise
 from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
-from busfare.job.ranks import TraceRank, packed, ranks_of, rows_of
+from busfare.job.ranks import Rank, TraceRank, numbered, packed, ranks_of, rows_of
 from busfare.node import Node
 from busfare.results import RangedFinding, ranged
 from busfare.trace import Omission, Trace
@@ -139,3 +139,13 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
     )
     rank = int(texts[0][:20]) if texts else MOST_RANK
     return rank if rank < MOST_RANK else None, host[:LONGEST_NAME] if host else None
+
+
+def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
+    """The ranks of a job, by what its traces and their paths say."""
+    return numbered(
+        [
+            (str(path), *place_of(trace, path), ranks_of(trace))
+            for trace, path in zip(traces, paths, strict=True)
+        ]
+    )

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.job.communication import joined
-from busfare.job.partial import place_of
-from busfare.job.ranks import Rank, numbered, ranks_of, rows_of
+from busfare.job.partial import ranks_of_all
+from busfare.job.ranks import Rank, rows_of
 from busfare.node import Node
 from busfare.timeline import timeline
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import ACT, WAIT, Columns, Timeline, typed
+from busfare.timeline.model import ACT, NON_BLOCKING, WAIT, Columns, Timeline, typed
 from busfare.timeline.play import core_columns
 from busfare.trace import Trace
 from busfare.trace.tables import CALLS, conform
@@ -34,8 +34,6 @@ REFERS = {
 #: What the key of a waiting call is a number of.
 KEYS = {"stream": "streams", "device": "devices", "event": "events", "given": "operations"}
 LINKS = "operation_link_begin"
-#: The kind of a stream that waits for no other.
-NON_BLOCKING = 2
 #: Rows of communication that are calls carry such numbers, below all that a profiler gives.
 RANGE_CORRELATION = -(1 << 40)
 
@@ -90,16 +88,6 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
     transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
     bases = np.array([traces[part.clock].origin_ns - base for part in parts], np.int64)
     return JobTimeline(ranks, parts, members, transfer, starts, bases, recorded)
-
-
-def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
-    """The ranks of a job, by what its traces and their paths say."""
-    return numbered(
-        [
-            (str(path), *place_of(trace, path), ranks_of(trace))
-            for trace, path in zip(traces, paths, strict=True)
-        ]
-    )
 
 
 def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) -> list[Part]:

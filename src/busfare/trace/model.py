@@ -67,7 +67,9 @@ class Trace:
     """
 
     path: Path
-    format: str  # nsys-sqlite, kineto, xla, nvprof, rocpd, rocprofv3-json, rocprof-csv, rocprof, rpd, recorded, …
+    format: (
+        str  # nsys-sqlite, kineto, xla, nvprof, rocpd, rocprofv3-json, rocprof-csv, rocprof, rpd, recorded, …
+    )
     producer: str  # the program and version that wrote the file, as far as the file says
     operations: pl.DataFrame
     calls: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.CALLS))
