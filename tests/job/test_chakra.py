@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import proto
 
 from busfare.errors import InputError
-from busfare.job.chakra import _classes, export_chakra
+from busfare.job.chakra import chakra_classes, export_chakra
 from busfare.trace import read
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
@@ -20,7 +20,7 @@ COMPUTE, LOAD, STORE, COLLECTIVE = 4, 2, 3, 7
 
 def nodes_of(path: Path) -> list[Any]:
     """All nodes of a file, behind its metadata."""
-    classes = _classes()
+    classes = chakra_classes()
     with path.open("rb") as file:
         assert proto.parse_length_prefixed(classes["GlobalMetadata"], file).version
         nodes = []

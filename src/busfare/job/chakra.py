@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 import polars as pl
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
+from google.protobuf import proto
 
 from busfare.errors import InputError
 from busfare.job.partial import ranks_of_all
@@ -26,10 +26,9 @@ from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, Times
 from busfare.timeline.play import core_columns
 from busfare.trace import Trace, read
+from busfare.trace.protobuf import message_classes
 
-PACKAGE = "busfare.chakra"
 VERSION = "0.0.4"
-#: Message → its fields: name, number and type; `*` is a list, a name of this table a message.
 MESSAGES = {
     "GlobalMetadata": "version 1 string",
     "AttributeProto": "name 1 string, int32_val 7 int32, int64_val 9 int64, uint64_val 13 uint64, bool_val 27 bool, "
@@ -49,28 +48,9 @@ MESSAGE_KINDS = {"send": SEND, "receive": RECEIVE}
 
 
 @cache
-def _classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="busfare/chakra.proto", package=PACKAGE, syntax="proto2")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field in fields.split(", "):
-            own, number, kind = field.split()
-            label = kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL
-            made = message.field.add(name=own, number=int(number), label=label)
-            kind = kind.removeprefix("*")
-            if kind in MESSAGES:
-                made.type, made.type_name = kinds.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
-            else:
-                made.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
-                if made.label == kinds.LABEL_REPEATED:
-                    made.options.packed = True
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in MESSAGES
-    }
+def chakra_classes() -> dict[str, Any]:
+    """The classes of MESSAGES."""
+    return message_classes("busfare.chakra", MESSAGES)
 
 
 def export_chakra(path: Path, output: Path) -> list[str]:
@@ -99,7 +79,7 @@ def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -
         described = _described(traces[part.clock], part, len(parts))
         unsaid += sum(one is not None and not _is_told(one) for one in described)
         with (folder / f"rank.{part.ranks[0]}.et").open("wb") as file:
-            proto.serialize_length_prefixed(_classes()["GlobalMetadata"](version=VERSION), file)
+            proto.serialize_length_prefixed(chakra_classes()["GlobalMetadata"](version=VERSION), file)
             _write(part, described, groups, file)
     members = {str(number): [int(rank) for rank in group.split(",")] for group, number in groups.items()}
     (folder / "groups.json").write_bytes(msgspec.json.encode(members))
@@ -130,7 +110,7 @@ def _write(
     part: Part, described: list[dict[str, Any] | None], groups: dict[str, int], file: BinaryIO
 ) -> None:
     run = part.timeline
-    node_class = _classes()["Node"]
+    node_class = chakra_classes()["Node"]
     calls = len(run.columns["call_own"])
     waits_for = _dependencies(part)
     for number, name, start, end in _host(part):

@@ -8,11 +8,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from busfare.trace.protobuf import message_classes
 
-PACKAGE = "busfare.perfetto"
-#: Message → its fields: name, number and type; `*` is a list, a name of this table a message.
-MESSAGES: dict[str, str] = {
+MESSAGES = {
     "TracePacket": "timestamp 8 uint64, sequence 10 uint32, event 11 TrackEvent, interned 12 InternedData, "
     "flags 13 uint32, stats 35 TraceStats, defaults 59 Defaults, track 60 TrackDescriptor",
     "TrackEvent": "category_iids 3 *uint64, annotations 4 *DebugAnnotation, type 9 uint32, name_iid 10 uint64, "
@@ -32,19 +30,4 @@ MESSAGES: dict[str, str] = {
 @cache
 def packet_class() -> Any:
     """The class of TracePacket."""
-    file = descriptor_pb2.FileDescriptorProto(name="busfare/perfetto.proto", package=PACKAGE, syntax="proto2")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field in fields.split(", "):
-            own, number, kind = field.split()
-            label = kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL
-            made = message.field.add(name=own, number=int(number), label=label)
-            kind = kind.removeprefix("*")
-            if kind in MESSAGES:
-                made.type, made.type_name = kinds.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
-            else:
-                made.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.TracePacket"))
+    return message_classes("busfare.perfetto", MESSAGES)["TracePacket"]

@@ -10,44 +10,20 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from busfare.trace.model import Omissions
+from busfare.trace.protobuf import message_classes
 
-PACKAGE = "busfare.xla"
-DOUBLE, INT64, UINT64, MESSAGE, BYTES = 1, 3, 4, 11, 12  # FieldDescriptorProto.Type
-#: Of each message its fields: number, type or message, and whether it is repeated.
-MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
-    "Stat": {
-        "metadata_id": (1, INT64, False),
-        "double_value": (2, DOUBLE, False),
-        "uint64_value": (3, UINT64, False),
-        "int64_value": (4, INT64, False),
-        "str_value": (5, BYTES, False),
-        "ref_value": (7, UINT64, False),
-    },
-    "Event": {
-        "metadata_id": (1, INT64, False),
-        "offset_ps": (2, INT64, False),
-        "duration_ps": (3, INT64, False),
-        "stats": (4, "Stat", True),
-    },
-    "Line": {
-        "id": (1, INT64, False),
-        "name": (2, BYTES, False),
-        "timestamp_ns": (3, INT64, False),
-        "events": (4, "Event", True),
-    },
-    "Metadata": {"id": (1, INT64, False), "name": (2, BYTES, False)},
-    "Entry": {"key": (1, INT64, False), "value": (2, "Metadata", False)},
-    "Plane": {
-        "name": (2, BYTES, False),
-        "lines": (3, "Line", True),
-        "event_metadata": (4, "Entry", True),
-        "stat_metadata": (5, "Entry", True),
-        "stats": (6, "Stat", True),
-    },
+#: [OpenXLA: tsl/profiler/protobuf/xplane.proto].
+MESSAGES = {
+    "Stat": "metadata_id 1 int64, double_value 2 |double, uint64_value 3 |uint64, int64_value 4 |int64, "
+    "str_value 5 |bytes, ref_value 7 |uint64",
+    "Event": "metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 *Stat",
+    "Line": "id 1 int64, name 2 bytes, timestamp_ns 3 int64, events 4 *Event",
+    "Metadata": "id 1 int64, name 2 bytes",
+    "Entry": "key 1 int64, value 2 Metadata",
+    "Plane": "name 2 bytes, lines 3 *Line, event_metadata 4 *Entry, stat_metadata 5 *Entry, stats 6 *Stat",
 }
 #: Fields of XSpace.
 PLANES, ERRORS, WARNINGS, HOSTNAMES = 1, 2, 3, 4
@@ -56,22 +32,7 @@ LENGTH_DELIMITED = 2
 
 @cache
 def _plane_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="busfare/xspace.proto", package=PACKAGE, syntax="proto2")
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind, repeated) in fields.items():
-            made = message.field.add(name=field, number=number, label=3 if repeated else 1)
-            if isinstance(kind, str):
-                made.type, made.type_name = MESSAGE, f".{PACKAGE}.{kind}"
-            else:
-                made.type = kind
-            if field.endswith("_value"):  # of which a stat has one
-                if not message.oneof_decl:
-                    message.oneof_decl.add(name="value")
-                made.oneof_index = 0
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.Plane"))
+    return message_classes("busfare.xla", MESSAGES)["Plane"]
 
 
 def contents(data: bytes, omissions: Omissions) -> Iterator[tuple[int, Any]]:
