@@ -136,7 +136,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"plan --from-trace {TRACE} --kernel-name absent", "it has smooth"),
         ("nodes show sumit", "summit"),
         ("nodes check no-such.toml", "no such file"),
-        (f"export {TRACE} --to xml -o x", "parquet, perfetto"),
+        (f"export {TRACE} --to xml -o x", "parquet, csv"),
         (f"report {TRACE} no/such/file", "cannot be read"),
         ("report 'no/such/*.sqlite'", "nothing matches"),
         ("report /", "the root of all files"),
