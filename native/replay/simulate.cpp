@@ -330,8 +330,11 @@ class Simulator {
     void leave(Index operation, Time time, Index freed) {
         Engine& engine = engines_[t_.operations.engine[operation]];
         engine.free += freed;
-        engine.left_at = time;
-        engine.left_by = operation;
+        // By clocks that are a little off, one that came within another's time may end before it does.
+        if (engine.left_by == kNone || time >= engine.left_at) {
+            engine.left_at = time;
+            engine.left_by = operation;
+        }
         if (engine.squeezed.operation != kNone) give_room(engine, time);
         admit(engine, true);
     }

@@ -293,3 +293,9 @@ def test_a_trace_cut_before_anything_has_times_is_refused_and_says_that_it_was_c
     cut.write_bytes((EXAMPLES / "train-images-h100.json.gz").read_bytes()[:20000])
     with pytest.raises(InputError, match=r"nothing in this trace has times.*\(.*(cut|end|trunc)"):
         timeline(read(cut))
+
+
+def test_work_that_came_within_anothers_time_does_not_free_their_engine() -> None:
+    inside = [kernel(1.5, 1.5), kernel(2, 2)]
+    run = timeline(trace(kernel(0.5, 0.5), kernel(1, 3), *inside, kernel(2.5, 92.5, stream=13)))
+    assert play(run).makespan_ns == run.recorded_ns
