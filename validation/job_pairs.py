@@ -74,12 +74,10 @@ def predictions() -> list[Prediction]:
 
 def _of_machine(archive: str) -> Iterator[Prediction]:
     folder = unpacked(archive)
-    processes = json.loads((folder / archive / "times.json").read_text("utf-8"))["processes"]
     for name, pair in PAIRS.items():
         if not any(place.exists() for place in (folder / name, folder / f"{name}.bf")):
             continue
-        bare = [one["times"][name] for one in processes if one["mode"] != "recorder" and name in one["times"]]
-        before, after = (_seconds(bare, variant) for variant in ("before", "after"))
+        before, after = (bare_seconds(archive, name, variant) for variant in ("before", "after"))
         for recorder, place in (("profiler", folder / name), ("record", folder / f"{name}.bf")):
             if not place.exists():
                 continue
@@ -97,10 +95,23 @@ def _of_machine(archive: str) -> Iterator[Prediction]:
             )
 
 
-def _seconds(ranks: list[dict[str, list[list[float]]]], variant: str) -> float:
-    """The median region of a variant, from the first rank's begin to the last one's end."""
+def bare_seconds(archive: str, name: str, variant: str) -> float:
+    """The median region of a variant that nothing recorded, from the first rank's begin to the last one's end."""
+    ranks = [
+        one["times"][name]
+        for one in _processes(archive)
+        if one["mode"] != "recorder" and name in one["times"]
+    ]
     regions = zip(*(rank[variant] for rank in ranks), strict=True)
     return median(max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in regions)
+
+
+@cache
+def _processes(archive: str) -> list[dict[str, Any]]:
+    processes: list[dict[str, Any]] = json.loads(
+        (unpacked(archive) / archive / "times.json").read_text("utf-8")
+    )["processes"]
+    return processes
 
 
 def pack(folder: Path, file: Path) -> None:

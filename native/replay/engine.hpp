@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <queue>
 #include <stdexcept>
 #include <utility>
@@ -14,6 +16,7 @@
 
 namespace busfare::replay {
 
+constexpr Time kNever = std::numeric_limits<Time>::min();
 using Turn = std::pair<Time, Index>;
 
 // The one operation that has fewer slots of its engine than it takes.
@@ -46,12 +49,26 @@ struct Squeezed {
 };
 
 struct Engine {
-    Index free = 1, slots = 1;
+    Index free = 1, slots = 1;  // below zero: one that was late is there beside others
+    Time entered_at = kNever;   // when the last one was let in
+    Index entered = kNone;
     Time left_at = 0;
     Index left_by = kNone;
     Squeezed squeezed = {};  // while there is one, no slot is free
     Time squeezings = 0;     // how often what it has changed
     std::priority_queue<Turn, std::vector<Turn>, std::greater<>> queue = {};
+    std::array<std::pair<Time, Time>, 8> left = {};  // the last that left: from when to when they were there
+    std::size_t leaves = 0;
+
+    void leave(Time from, Time to) { left[leaves++ % left.size()] = {from, to}; }
+
+    // When those that were there before `time` had left, as far as that is remembered.
+    Time free_for(Time time) const {
+        Time until = kNever;
+        for (std::size_t n = 0; n < std::min(leaves, left.size()); ++n)
+            if (left[n].first <= time) until = std::max(until, left[n].second);
+        return until;
+    }
 };
 
 }  // namespace busfare::replay

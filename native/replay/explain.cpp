@@ -207,7 +207,8 @@ class Explainer {
         return time;
     }
 
-    // An operation that could have started while others had its engine waited for them, if it followed soon.
+    // An operation that could have started while others had its engine waited for them, if it followed soon;
+    // not if they had it for long after.
     // Of those, one that found the engine free was there before all that came later: nobody who is played
     // again may be ready before it and go first.
     void blame_engines() {
@@ -218,7 +219,8 @@ class Explainer {
             Time& floor = nobody_before[t_.operations.engine[o]];
             const Time possible = explained(o);
             const bool waited = engine_worked(o) && free > possible && free >= before_[o] &&
-                                floor <= possible + kTolerance && start - free <= usual + kTolerance;
+                                floor <= possible + kTolerance && start - free <= usual + kTolerance &&
+                                free - start <= kTolerance;
             if (waited) {
                 x_.order_lag[o] = start - free;
                 x_.extra[o] = std::max<Time>(0, floor - explained(o));

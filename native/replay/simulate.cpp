@@ -229,11 +229,14 @@ class Simulator {
 
     void happen(const Event& event) {
         tick();
+        now_ = std::max(now_, event.time);
         switch (event.what) {
             case Happens::operation_ready: {
                 Engine& engine = engines_[t_.operations.engine[event.operation]];
                 const Index takes = t_.operations.takes[event.operation];
-                if (engine.free >= takes && engine.queue.empty()) {
+                if (is_late(engine, event)) {
+                    enter_late(engine, event.operation);
+                } else if (engine.free >= takes && engine.queue.empty()) {
                     enter(engine, event.operation, takes == engine.slots && engine.left_by != kNone);
                 } else {
                     engine.queue.emplace(event.turn, event.operation);
@@ -306,19 +309,42 @@ class Simulator {
                 if (binds_) p_.operation_bound_by[operation] = calls_ + engine.left_by;
             }
         }
-        if (joints_) arrives(calls_ + operation, start);
-        const Time duration = t_.operations.duration[operation];
-        if (engine.free < takes) {
-            engine.squeezed = {operation, engine.free, takes, static_cast<double>(duration), start};
-            engine.free = 0;
-            foresee(engine);
+        engine.entered_at = now_;
+        engine.entered = operation;
+        if (engine.free >= takes) {
+            hold(engine, operation);
             return;
         }
-        engine.free -= takes;
+        if (joints_) arrives(calls_ + operation, start);
+        const auto duration = static_cast<double>(t_.operations.duration[operation]);
+        engine.squeezed = {operation, engine.free, takes, duration, start};
+        engine.free = 0;
+        foresee(engine);
+    }
+
+    // A lag below zero may tell late of an operation: it was ready before the last that was let in began.
+    bool is_late(const Engine& engine, const Event& ready) const {
+        return ready.time < engine.entered_at && ready.time < p_.operation_start[engine.entered];
+    }
+
+    // It waits for those only that were there before it; others are not held up again.
+    void enter_late(Engine& engine, Index operation) {
+        Time& start = p_.operation_start[operation];
+        if (t_.operations.takes[operation] == engine.slots) {
+            const Time free_at = engine.free_for(start);
+            if (free_at > kNever) start = std::max(start, free_at + t_.operations.engine_lag[operation]);
+        }
+        hold(engine, operation);
+    }
+
+    void hold(Engine& engine, Index operation) {
+        const Time start = p_.operation_start[operation];
+        if (joints_) arrives(calls_ + operation, start);
+        engine.free -= t_.operations.takes[operation];
         if (flows_.share(operation))
             events_.push({start, 0, operation, Happens::flow_begins});
         else
-            ends_at(operation, start + duration);
+            ends_at(operation, start + t_.operations.duration[operation]);
     }
 
     // What follows from its end is certain from here on.
@@ -330,12 +356,13 @@ class Simulator {
     void leave(Index operation, Time time, Index freed) {
         Engine& engine = engines_[t_.operations.engine[operation]];
         engine.free += freed;
+        engine.leave(p_.operation_start[operation], time);
         // By clocks that are a little off, one that came within another's time may end before it does.
         if (engine.left_by == kNone || time >= engine.left_at) {
             engine.left_at = time;
             engine.left_by = operation;
         }
-        if (engine.squeezed.operation != kNone) give_room(engine, time);
+        if (engine.squeezed.operation != kNone && engine.free > 0) give_room(engine, time);
         admit(engine, true);
     }
 
@@ -367,6 +394,7 @@ class Simulator {
     std::vector<Index> to_do_;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::vector<Engine> engines_;
+    Time now_ = 0;
     std::int64_t finished_ = 0;
     std::size_t steps_ = 0;
 };

@@ -299,3 +299,23 @@ def test_work_that_came_within_anothers_time_does_not_free_their_engine() -> Non
     inside = [kernel(1.5, 1.5), kernel(2, 2)]
     run = timeline(trace(kernel(0.5, 0.5), kernel(1, 3), *inside, kernel(2.5, 92.5, stream=13)))
     assert play(run).makespan_ns == run.recorded_ns
+
+
+def test_work_that_a_skewed_clock_tells_of_late_was_there_before_what_began_since() -> None:
+    # The first call returns before its own kernel ends, as clocks that are a little off have it.
+    early = [kernel(0.5 * n, 0.5 * n) for n in range(1, 7)]
+    late = [kernel(0.5 * n, 0.5 * n) for n in range(8, 16)]
+    own = [kernel(8, 8, correlation=7, context=1), copy(3.5, 3.5, None, correlation=8)]
+    calls = [
+        call(3, 3, "cudaMemcpy", "operation", correlation=7),
+        call(3.5, 3.5, "cudaMemcpyAsync", correlation=8),
+    ]
+    run = timeline(trace(*early, *own, *late, calls=calls))
+    assert play(run).makespan_ns == run.recorded_ns
+
+
+def test_work_does_not_wait_for_an_engine_that_another_had_for_long_after() -> None:
+    copies = [copy(0.5, 90.5, None), copy(2, 2, None, stream=13), copy(6, 6, None, stream=13, correlation=7)]
+    calls = [call(0, 10, "cudaMemcpyAsync", correlation=7)]
+    run = timeline(trace(kernel(0, 90), *copies, kernel(6.5, 96.5), calls=calls))
+    assert play(run).makespan_ns == run.recorded_ns

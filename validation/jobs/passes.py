@@ -1,19 +1,23 @@
-"""Passes without gradients on two ranks, before and after a change, as those of `training.py`."""
+"""Passes without gradients on two ranks or more, before and after a change, as those of `training.py`."""
 
 from __future__ import annotations
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from training import AFTER, BEFORE, Step, host_busy, layers
+from training import AFTER, BEFORE, Step, host_busy, layers, world
 
 
 def tensor_parallel(rank: int, variant: str) -> Step:
     """Inference of layers divided between the ranks; the host waits for every all-reduce, or for the last."""
     torch.manual_seed(rank)
     width, wide, count = 4096, 8192, 16
-    first = [torch.randn(wide // 2, width, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(count)]
-    second = [torch.randn(width, wide // 2, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(count)]
+    first = [
+        torch.randn(wide // world(), width, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(count)
+    ]
+    second = [
+        torch.randn(width, wide // world(), device="cuda", dtype=torch.bfloat16) / 64 for _ in range(count)
+    ]
     tokens = torch.randn(256, width, device="cuda", dtype=torch.bfloat16)
 
     @torch.no_grad()
@@ -31,7 +35,7 @@ def tensor_parallel(rank: int, variant: str) -> Step:
 
 
 def pipeline(rank: int, variant: str) -> Step:
-    """Two stages: the first takes micro-batches from the host, pageable or pinned, and sends its results to the second."""
+    """A stage a rank: the first takes micro-batches from the host, pageable or pinned; each sends its results on."""
     model = layers(2048, 6)
     count, batch, width = 6, 4096, 2048
     held = [torch.randn(batch, width) for _ in range(count)] if rank == 0 else []
@@ -43,16 +47,18 @@ def pipeline(rank: int, variant: str) -> Step:
     def step() -> None:
         for number in range(count):
             if rank == 0:
-                dist.send(model(held[number].to("cuda", non_blocking=variant == AFTER)), 1)
+                out = model(held[number].to("cuda", non_blocking=variant == AFTER))
             else:
-                dist.recv(between, 0)
-                model(between)
+                dist.recv(between, rank - 1)
+                out = model(between)
+            if rank + 1 < world():
+                dist.send(out, rank + 1)
 
     return step
 
 
 def experts(rank: int, variant: str) -> Step:
-    """Tokens to experts on both ranks and back, in 32 or in 16 bits on the way."""
+    """Tokens to experts on all ranks and back, in 32 or in 16 bits on the way."""
     torch.manual_seed(rank)
     expert, tokens = layers(2048, 4), torch.randn(16384, 2048, device="cuda")
     kind = torch.float32 if variant == BEFORE else torch.bfloat16
@@ -72,7 +78,7 @@ def sharded(rank: int, variant: str) -> Step:
     """Layers whose weights lie divided over the ranks, gathered when they are needed, or a layer ahead."""
     torch.manual_seed(rank)
     width, count = 4096, 12
-    shards = [torch.randn(width * width // 2, device="cuda") / 4096 for _ in range(count)]
+    shards = [torch.randn(width * width // world(), device="cuda") / 4096 for _ in range(count)]
     whole = [torch.empty(width * width, device="cuda") for _ in range(2 if variant == AFTER else 1)]
     data = torch.randn(4096, width, device="cuda")
 
@@ -136,11 +142,11 @@ def wide_activations(rank: int, variant: str) -> Step:
 
 
 def results_back(rank: int, variant: str) -> Step:
-    """What both ranks gather goes back to the host, into pageable or pinned memory, each step."""
+    """What all ranks gather goes back to the host, into pageable or pinned memory, each step."""
     model = layers(2048, 8)
     data = torch.randn(4096, 2048, device="cuda")
-    whole = torch.empty(8192, 2048, device="cuda")
-    kept = torch.empty(8192, 2048)
+    whole = torch.empty(4096 * world(), 2048, device="cuda")
+    kept = torch.empty(4096 * world(), 2048)
     kept.fill_(0)
     if variant == AFTER:
         kept = kept.pin_memory()
@@ -154,7 +160,7 @@ def results_back(rank: int, variant: str) -> Step:
 
 
 def tables(rank: int, variant: str) -> Step:
-    """Rows of embedding tables by indices from the host, pageable or pinned, exchanged between ranks that hold half each."""
+    """Rows of tables by indices from the host, pageable or pinned, exchanged between ranks that each hold a part."""
     torch.manual_seed(rank)
     table = torch.randn(200_000, 256, device="cuda")
     indices = [torch.randint(0, 200_000, (2, 1 << 20)) for _ in range(2)]
@@ -181,7 +187,7 @@ def one_rank_twice(rank: int, variant: str) -> Step:
     torch.manual_seed(rank)
     width, count = 3072, 8
     weights = [torch.randn(width, width, device="cuda") / 64 for _ in range(count)]
-    parts = [torch.empty(width * width // 2, device="cuda") for _ in range(count)]
+    parts = [torch.empty(width * width // world(), device="cuda") for _ in range(count)]
     data = torch.randn(6144, width, device="cuda")
 
     @torch.no_grad()
@@ -198,7 +204,7 @@ def one_rank_twice(rank: int, variant: str) -> Step:
 
 
 def outputs_kept(rank: int, variant: str) -> Step:
-    """Outputs of both ranks go to the host, pageable or pinned, and their sums to all ranks."""
+    """Outputs of all ranks go to the host, pageable or pinned, and their sums to all ranks."""
     model, data = layers(3072, 6), torch.randn(6144, 3072, device="cuda")
     kept = torch.zeros(6144, 3072)
     kept = kept.pin_memory() if variant == AFTER else kept
@@ -215,7 +221,7 @@ def outputs_kept(rank: int, variant: str) -> Step:
 
 
 def routed(rank: int, variant: str) -> Step:
-    """Experts on both ranks; rank 0 takes its tokens from pageable memory, or from pinned."""
+    """Experts on all ranks; rank 0 takes its tokens from pageable memory, or from pinned."""
     expert = layers(2048, 6)
     held = torch.randn(16384, 2048)
     pinned = variant == AFTER or rank == 1
@@ -234,7 +240,7 @@ def routed(rank: int, variant: str) -> Step:
 
 
 def late_targets(rank: int, variant: str) -> Step:
-    """Two stages; the second compares with targets from the host, pageable or pinned."""
+    """A stage a rank; the last compares with targets from the host, pageable or pinned."""
     model = layers(3072, 4)
     batch, width, count = 4096, 3072, 4
     held = [torch.randn(batch, width) for _ in range(2)]
@@ -246,18 +252,20 @@ def late_targets(rank: int, variant: str) -> Step:
     @torch.no_grad()
     def step() -> None:
         for number in range(count):
-            if rank == 0:
-                dist.send(model(data), 1)
+            if rank > 0:
+                dist.recv(between, rank - 1)
+            out = model(between if rank > 0 else data)
+            if rank + 1 < world():
+                dist.send(out, rank + 1)
             else:
-                dist.recv(between, 0)
                 targets = held[number % 2].to("cuda", non_blocking=variant == AFTER)
-                error.add_((model(between) - targets).square().mean())
+                error.add_((out - targets).square().mean())
 
     return step
 
 
 def debug_copies(rank: int, variant: str) -> Step:
-    """Both ranks copy every layer's output to the host, or nobody does."""
+    """All ranks copy every layer's output to the host, or nobody does."""
     model, data = layers(2048, 6), torch.randn(4096, 2048, device="cuda")
     kept = torch.zeros(4096, 2048)
 
@@ -298,10 +306,10 @@ def loaded(rank: int, variant: str) -> Step:
 
 
 def gathered_back(rank: int, variant: str) -> Step:
-    """Outputs of both ranks gathered, and copied to the host by rank 0, into pageable or pinned memory."""
+    """Outputs of all ranks gathered, and copied to the host by rank 0, into pageable or pinned memory."""
     model, data = layers(3072, 6), torch.randn(4096, 3072, device="cuda")
-    whole = torch.empty(8192, 3072, device="cuda")
-    kept = torch.zeros(8192, 3072)
+    whole = torch.empty(4096 * world(), 3072, device="cuda")
+    kept = torch.zeros(4096 * world(), 3072)
     kept = kept.pin_memory() if variant == AFTER else kept
 
     @torch.no_grad()

@@ -43,4 +43,6 @@ MAKERS: dict[str, Callable[[int, str], Step]] = {
     "loaded": passes.loaded,
     "gathered-back": passes.gathered_back,
     "slow-host": passes.slow_host,
+    "halo-in-memory": training.halo_in_memory,
+    "all-at-once": training.all_at_once,
 }

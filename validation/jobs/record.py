@@ -1,6 +1,6 @@
-"""Runs the pairs of `programs.py` on two GPUs: what `validation/job_pairs.py` reads.
+"""Runs the pairs of `programs.py` on two GPUs or more: what `validation/job_pairs.py` reads.
 
-    python validation/jobs/record.py --out results/jobs/h100-x2 [--only NAME,…]
+    python validation/jobs/record.py --out results/jobs/h100-x2 [--ranks N] [--only NAME,…]
 
 Every variant of every pair is made and timed first, nothing recorded, variants by turns; then regions of `before` are
 recorded by PyTorch's profiler, of which the one of median length is kept. Pairs over MPI are timed by themselves; they and
@@ -28,11 +28,11 @@ import torch.distributed as dist
 from pairs_of_jobs import PAIRS, Pair
 from programs import MAKERS
 from torch.profiler import ProfilerActivity, profile, schedule
-from training import AFTER, BEFORE
+from training import AFTER, BEFORE, world
 
 from busfare.measure.record import environment
 
-RANKS, REGIONS, WARM, RECORDINGS = 2, 9, 3, 3
+REGIONS, WARM, RECORDINGS = 9, 3, 3
 HERE = Path(__file__).resolve()
 #: Also recorded by `busfare record`, from processes that no profiler of PyTorch ran in.
 RECORDED = (
@@ -92,7 +92,7 @@ def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
     torch.cuda.set_device(rank)
     torch.backends.cuda.matmul.allow_tf32 = True
     if any(PAIRS[name].over == "nccl" for name in chosen):
-        dist.init_process_group("nccl", rank=rank, world_size=RANKS, device_id=torch.device("cuda", rank))
+        dist.init_process_group("nccl", rank=rank, world_size=world(), device_id=torch.device("cuda", rank))
     made: dict[str, dict[str, Callable[[], Any]]] = {}
     times: dict[str, Any] = {}
     for name in chosen:
@@ -120,8 +120,8 @@ def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
         dist.destroy_process_group()
 
 
-def ranks(chosen: list[str], out: Path, mode: str, timeout_s: float) -> bool:
-    """Starts both ranks on `chosen`, by MPI's launcher or by hand, and waits for them."""
+def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float) -> bool:
+    """Starts `count` ranks on `chosen`, by MPI's launcher or by hand, and waits for them."""
     own = [sys.executable, str(HERE), "--out", str(out), "--only", ",".join(chosen), "--mode", mode]
     variables = dict(os.environ) | {
         "MASTER_ADDR": "127.0.0.1",
@@ -134,14 +134,14 @@ def ranks(chosen: list[str], out: Path, mode: str, timeout_s: float) -> bool:
         title = ["jobs/record.py", *chosen]
         variables |= environment(str(files / "%h-r%r-%p.bf"), title, capture="profiler-calls")
     if chosen == ["halo"]:
-        launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(RANKS)]
+        launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(count)]
         started = [subprocess.Popen([*launcher, *own], env=variables)]
     else:
         started = [
             subprocess.Popen(
-                own, env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS)}
+                own, env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
             )
-            for rank in range(RANKS)
+            for rank in range(count)
         ]
     end = time.monotonic() + timeout_s
     try:
@@ -177,6 +177,7 @@ def keep_median(folder: Path, recorded: list[dict[str, list[tuple[float, float]]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--ranks", type=int, default=2, help="how many, a GPU each")
     parser.add_argument("--only", default="", metavar="NAME,…", help="these pairs")
     parser.add_argument("--mode", help="(of the processes that this program starts)")
     parser.add_argument("--timeout", type=float, default=150, help="seconds for a group of pairs")
@@ -192,14 +193,14 @@ def main() -> int:
             )
         except Exception:
             traceback.print_exc()
-            os._exit(1)  # the other rank waits in a collective
+            os._exit(1)  # the others wait in a collective
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
     of_nccl = [name for name in names if PAIRS[name].over == "nccl"]
     groups = [(of_nccl, "profiler")] if of_nccl else []
     groups += [([name], "none") for name in names if PAIRS[name].over == "mpi"]
     groups += [([name], "recorder") for name in RECORDED if name in names]
-    went = [ranks(chosen, options.out, mode, options.timeout) for chosen, mode in groups]
+    went = [ranks(options.ranks, chosen, options.out, mode, options.timeout) for chosen, mode in groups]
     records = [json.loads(file.read_text()) for file in sorted(options.out.glob("*-*.json"))]
     for name in {name for record in records if record["mode"] == "profiler" for name in record["recorded"]}:
         keep_median(options.out / name, [r["recorded"] for r in records if r["mode"] == "profiler"])

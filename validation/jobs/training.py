@@ -1,10 +1,11 @@
-"""Training on two ranks, before and after a change; with what all programs here are made of.
+"""Training on two ranks or more, before and after a change; with what all programs here are made of.
 
 A program is made once a variant and rank: `make(rank, variant)` gives one step. PyTorch and NCCL; `halo` over MPI.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 BEFORE, AFTER = "before", "after"
 Step = Callable[[], Any]
+
+
+def world() -> int:
+    """The number of ranks."""
+    return int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ["WORLD_SIZE"])
 
 
 @contextmanager
@@ -161,10 +167,10 @@ def checkpoint(rank: int, variant: str) -> Step:
 
 
 def halo(rank: int, variant: str) -> Step:
-    """A grid in two parts that exchange faces through host memory by MPI, pageable or pinned."""
+    """A grid in a part a rank; neighbours exchange faces through host memory by MPI, pageable or pinned."""
     from mpi4py import MPI
 
-    world = MPI.COMM_WORLD
+    between = MPI.COMM_WORLD
     side, planes = 768, 160
     grid = torch.randn(planes, side, side, device="cuda")
     sent, got = torch.empty(8, side, side), torch.empty(8, side, side)
@@ -173,11 +179,54 @@ def halo(rank: int, variant: str) -> Step:
 
     def step() -> None:
         grid[1:-1] = (grid[:-2] + grid[1:-1] + grid[2:]) / 3
-        sent.copy_(grid[-9:-1] if rank == 0 else grid[1:9])
-        world.Sendrecv(sent.numpy(), 1 - rank, 0, got.numpy(), 1 - rank, 0)
-        (grid[-8:] if rank == 0 else grid[:8]).copy_(got)
+        # First the faces between ranks 0 and 1, 2 and 3 …, then those between 1 and 2, 3 and 4 …
+        for above in (rank % 2 == 0, rank % 2 == 1):
+            peer = rank + 1 if above else rank - 1
+            if not 0 <= peer < world():
+                continue
+            sent.copy_(grid[-9:-1] if above else grid[1:9])
+            between.Sendrecv(sent.numpy(), peer, 0, got.numpy(), peer, 0)
+            (grid[-8:] if above else grid[:8]).copy_(got)
 
     return step
+
+
+def halo_in_memory(rank: int, variant: str) -> Step:
+    """A grid in a part a rank, whose faces neighbours exchange by NCCL; rank 1 has twice the planes, or as many."""
+    side, planes = 768, 320 if rank == 1 and variant == BEFORE else 160
+    grid = torch.randn(planes, side, side, device="cuda")
+    below, above = torch.empty(8, side, side, device="cuda"), torch.empty(8, side, side, device="cuda")
+
+    def step() -> None:
+        grid[1:-1] = (grid[:-2] + grid[1:-1] + grid[2:]) / 3
+        faces = [(rank - 1, grid[1:9], below), (rank + 1, grid[-9:-1], above)]
+        swaps = [
+            dist.P2POp(what, face, peer)
+            for peer, sent, got in faces
+            if 0 <= peer < world()
+            for what, face in ((dist.isend, sent), (dist.irecv, got))
+        ]
+        for request in dist.batch_isend_irecv(swaps):
+            request.wait()
+        grid[:8].copy_(below)
+        grid[-8:].copy_(above)
+
+    return step
+
+
+def all_at_once(rank: int, variant: str) -> Step:
+    """Every rank takes 256 MB from its pinned memory at once and waits for them, or computes beside."""
+    model = DistributedDataParallel(layers(4096, 4), device_ids=[rank])
+    held = [torch.randn(16384, 4096).pin_memory() for _ in range(2)]
+    data, number = torch.randn(16384, 4096, device="cuda"), 0
+
+    def next_batch() -> torch.Tensor:
+        nonlocal number
+        number += 1
+        data.copy_(held[number % 2], non_blocking=variant == AFTER)
+        return data
+
+    return trained(model, next_batch)
 
 
 def convolutions(rank: int, variant: str) -> Step:
@@ -262,26 +311,32 @@ def long_sentences(rank: int, variant: str) -> Step:
 
 
 def there_and_back(rank: int, variant: str) -> Step:
-    """Two stages forwards and backwards; the first takes its inputs from pageable memory, or from pinned."""
+    """A stage a rank, forwards and backwards; the first takes its inputs from pageable memory, or from pinned."""
     model = layers(2560, 5)
-    batch, count = 4096, 4
+    batch, count, last = 4096, 4, world() - 1
     held = [torch.randn(batch, 2560) for _ in range(2)]
     if variant == AFTER:
         held = [one.pin_memory() for one in held]
-    between = torch.empty(batch, 2560, device="cuda")
+    between, back = (torch.empty(batch, 2560, device="cuda") for _ in range(2))
 
     def step() -> None:
         for number in range(count):
             if rank == 0:
                 out = model(held[number % 2].to("cuda", non_blocking=variant == AFTER))
                 dist.send(out.detach(), 1)
-                dist.recv(between, 1)
-                out.backward(between)
+                dist.recv(back, 1)
+                out.backward(back)
+                continue
+            dist.recv(between, rank - 1)
+            own = between.detach().requires_grad_()
+            out = model(own)
+            if rank == last:
+                out.square().mean().backward()
             else:
-                dist.recv(between, 0)
-                own = between.detach().requires_grad_()
-                model(own).square().mean().backward()
-                dist.send(own.grad, 0)
+                dist.send(out.detach(), rank + 1)
+                dist.recv(back, rank + 1)
+                out.backward(back)
+            dist.send(own.grad, rank - 1)
         model.zero_grad(set_to_none=True)
 
     return step

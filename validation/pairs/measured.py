@@ -27,6 +27,23 @@ Off = tuple[Any, float]
 Prepared = tuple[Call, Callable[[], Off]]
 
 
+class Slack:
+    """How long after a copy came, or was submitted, the host first uses what it brings: the program's own stamps."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._since = 0.0
+
+    def copied(self) -> None:
+        self._since = time.perf_counter()
+
+    def used(self) -> None:
+        self.seconds.append(time.perf_counter() - self._since)
+
+
+slack = Slack()
+
+
 class Profiler(NamedTuple):
     """How a library waits for the GPU, turns a recorder on and off, and says where a range begins and ends."""
 
@@ -108,6 +125,7 @@ def run(
         "rounds": options.rounds,
         "median_seconds": statistics.median(seconds),
         "seconds": seconds,
+        "slack_seconds": statistics.median(slack.seconds or [0.0]),
     }
     sys.exit(_say(result, *check()))
 

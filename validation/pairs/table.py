@@ -19,12 +19,13 @@ def variants_of(text: str) -> tuple[str, ...]:
 
 class Program(msgspec.Struct, frozen=True, dict=True):
     """`fingerprint`: `before` is recorded once more with hashes of what it copies; `threads`: and once with who woke whom,
-    with hashes where `fingerprint` asks for them.
+    with hashes where `fingerprint` asks for them; `first_use`: and once with the host's first touches.
     """
 
     source: str
     fingerprint: bool
     threads: bool = False
+    first_use: bool = False
 
     @cached_property
     def text(self) -> str:
@@ -36,7 +37,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def recordings(self) -> tuple[str, ...]:
-        more = {"before-threads": self.threads, "before-fingerprint": self.fingerprint}
+        more = {
+            "before-threads": self.threads,
+            "before-fingerprint": self.fingerprint,
+            "before-first-use": self.first_use,
+        }
         return ("before", *(name for name, wanted in more.items() if wanted))
 
     @property
@@ -70,12 +75,13 @@ class Plan(msgspec.Struct, frozen=True):
     findings: dict[str, tuple[str, ...]] = {}
     fingerprinted: frozenset[str] = frozenset()
     threaded: frozenset[str] = frozenset()
+    first_used: frozenset[str] = frozenset()
 
     @property
     def programs(self) -> dict[str, Program]:
         names = (Path(source).stem for source in self.sources)
         return {
-            name: Program(source, name in self.fingerprinted, name in self.threaded)
+            name: Program(source, name in self.fingerprinted, name in self.threaded, name in self.first_used)
             for name, source in zip(names, self.sources, strict=True)
         }
 

@@ -1,4 +1,4 @@
-"""Links of a node that several copies share: several GPUs behind one switch, or both directions of one wire."""
+"""What copies of a run share: links of several GPUs, the memory behind them, and both directions of one wire."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.node import Link, Node
+from busfare.node import Link, MemoryLink, Node
 from busfare.node.arrays import FloatArray
+from busfare.node.component import Memory
 from busfare.timeline import _core
 from busfare.timeline.build.host_calls import alike
 from busfare.timeline.model import Columns, Times
@@ -26,7 +27,10 @@ FULL = 0.9
 
 
 class Lane(NamedTuple):
-    """One direction of one link: its place in the node's list, and whether it is walked as it is written."""
+    """One direction of one link: its place in the node's list, and whether it is walked as it is written.
+
+    A memory's bus is one lane, forward, for reads and writes take turns on it.
+    """
 
     link: int
     forward: bool
@@ -78,13 +82,14 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
     """The lanes of `node` that at least two paths of `operations` take, or both directions of one; None without any.
 
     A lane carries what its link's data sheet says, or the measured rate of the GPU at its end; both directions keep the
-    shares of `Node.contention`.
+    shares of `Node.contention`. A memory that all can fill at once and not outrun is left out.
     """
     keys = _rates(operations, (operations["end_ns"] - operations["start_ns"]).to_numpy())[2]
     walked = [_walk(node, *key) for key in keys]
     takers = Counter(lane for lanes in walked for lane in lanes)
     own = {lane: found for lane in takers if lane.opposite in takers and (found := _own_link(node, lane))}
-    kept = sorted(lane for lane, count in takers.items() if count > 1 or lane in own)
+    crowded = {lane for lane, count in takers.items() if count > 1} - _ample(node, keys, walked)
+    kept = sorted(crowded | own.keys())
     if not kept:
         return None
     number = {lane: at for at, lane in enumerate(kept)}
@@ -165,10 +170,11 @@ def _walk(node: Node, direction: str, device: int, peer: int) -> list[Lane]:
             links = node.peer_path(device, peer).links if peer >= 0 else ()
             return _lanes(node, links, node.gpu(device).name)
         path = node.host_path(device)
-        down = _lanes(node, path.links, path.memory.name if path.memory else path.links[0].between[0])
+        if direction == "h2d":
+            return _lanes(node, path.links, path.memory.name if path.memory else path.links[0].between[0])
+        return _lanes(node, path.links[::-1], node.gpu(device).name)
     except InputError:
         return []
-    return down if direction == "h2d" else [lane.opposite for lane in reversed(down)]
 
 
 def _lanes(node: Node, links: tuple[Link, ...], start: str) -> list[Lane]:
@@ -176,8 +182,25 @@ def _lanes(node: Node, links: tuple[Link, ...], start: str) -> list[Lane]:
     for link in links:
         forward = link.between[0] == here
         here = link.between[1] if forward else link.between[0]
-        found.append(Lane(places[id(link)], forward))
+        found.append(Lane(places[id(link)], forward or isinstance(link, MemoryLink)))
     return found
+
+
+def _ample(node: Node, keys: list[tuple[str, int, int]], walked: list[list[Lane]]) -> set[Lane]:
+    """The memories' lanes that carry all that the paths over them can bring at once."""
+    brought: Counter[Lane] = Counter()
+    for (direction, device, _), lanes in zip(keys, walked, strict=True):
+        rate = _path_rate(node, direction, device) if direction != "p2p" else 0.0
+        brought.update({lane: rate for lane in lanes if isinstance(node.links[lane.link], MemoryLink)})
+    return {lane for lane, rate in brought.items() if rate <= _data_sheet(node, lane)}
+
+
+def _path_rate(node: Node, direction: str, device: int) -> float:
+    """Bytes per second of long pinned copies between a GPU and the host, by themselves."""
+    curve = node.curve(direction, "pinned", device)
+    if curve is not None:
+        return 1 / curve.long_gap_per_byte_s
+    return node.host_path(device).bandwidth("read" if direction == "h2d" else "write")
 
 
 def _own_link(node: Node, lane: Lane) -> tuple[float, float] | None:
@@ -195,7 +218,11 @@ def _own_link(node: Node, lane: Lane) -> tuple[float, float] | None:
 
 
 def _data_sheet(node: Node, lane: Lane) -> float:
-    return float(node.links[lane.link].bandwidth("read"))
+    link = node.links[lane.link]
+    if isinstance(link, MemoryLink):
+        memory = next(part for part in map(node.component, link.between) if isinstance(part, Memory))
+        return float(memory.bandwidth_bytes_per_s or np.inf)
+    return float(link.bandwidth("read"))
 
 
 def _most_load(starts: Times, ends: Times, rate: FloatArray) -> FloatArray:
