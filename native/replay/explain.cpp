@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 #include "check.hpp"
@@ -60,6 +61,8 @@ class Explainer {
         drop_broken_orders();
         line_up_at_engines();
         typical_lags();
+        look_at_waits();
+        typical_calls();
         split_operations();
         split_calls();
         return std::move(x_);
@@ -143,7 +146,7 @@ class Explainer {
     bool launched(std::size_t o) const { return t_.operations.launched[o] != 0; }
 
     void typical_lags() {
-        std::array<std::vector<Time>, 256> launch, order, turn, call;
+        std::array<std::vector<Time>, 256> launch, order, turn;
         for (std::size_t o = 0; o < t_.operations.size(); ++o) {
             const Time start = r_.operation_start[o], free = engine_worked(o) ? engine_free_[o] : kNever,
                        before = std::max(before_[o], free);
@@ -159,25 +162,22 @@ class Explainer {
             if (before > done + kUsualLaunch && start >= before)
                 (turns_[o] && free <= before_[o] ? turn : order)[kind].push_back(start - before);
         }
-        std::vector<Time> waited = last_waited_for();
-        for (Index c = 0; c < calls_; ++c) {
-            if (waited[c] < r_.call_start[c])
-                call[r_.call_class[c]].push_back(r_.call_end[c] - r_.call_start[c]);
-        }
         for (std::size_t kind = 0; kind < 256; ++kind) {
             x_.typical_launch[kind] = std::min(median(launch[kind], kUsualLaunch), kMostLaunch);
             x_.typical_order[kind] = std::min(median(order[kind], kUsualOrder), kMostOrder);
             x_.typical_turn[kind] = std::min(median(turn[kind], kUsualTurn), kMostOrder);
-            x_.typical_call[kind] = median(call[kind], kUsualCall);
         }
     }
 
-    std::vector<Time> last_waited_for() const {
-        std::vector<Time> waited(t_.calls.size(), kNever);
-        for (const Edge& edge : d_.edges)
-            if (is_call(edge.to) && !is_call(edge.from))
-                waited[edge.to] = std::max(waited[edge.to], r_.operation_end[edge.from - calls_]);
-        return waited;
+    // What calls take that find nothing to wait for.
+    void typical_calls() {
+        std::array<std::vector<Time>, 256> call;
+        for (Index c = 0; c < calls_; ++c) {
+            const Index last = last_awaited_[c];
+            if (last == kNone || r_.operation_end[last] < r_.call_start[c])
+                call[r_.call_class[c]].push_back(r_.call_end[c] - r_.call_start[c]);
+        }
+        for (std::size_t kind = 0; kind < 256; ++kind) x_.typical_call[kind] = median(call[kind], kUsualCall);
     }
 
     void split_operations() {
@@ -259,22 +259,49 @@ class Explainer {
             before[o] = last[t_.operations.stream[o]];
             last[t_.operations.stream[o]] = static_cast<Index>(o);
         }
-        for (const Edge& edge : d_.edges) {
-            if (!is_call(edge.to) || is_call(edge.from)) continue;
-            Index o = edge.from - calls_;
-            // A staged copy to the device returns once its last part is in the staging buffer: before its
-            // end.
-            const bool staged = static_cast<Wait>(t_.calls.wait[edge.to]) == Wait::own &&
-                                first_start(static_cast<std::size_t>(edge.to)) <= r_.call_end[edge.to];
-            int steps = 0;
-            while (o != kNone && !staged && outlasts(o, edge.to)) {
-                contradicted_[edge.to] = 1;
-                const bool own = static_cast<Wait>(t_.calls.wait[edge.to]) == Wait::own;
-                o = own || ++steps > kMostSteps ? kNone : before[o];
+        // Of each thread and device, what its waits should have covered and did not: later ones may.
+        std::unordered_map<std::uint64_t, std::vector<Index>> uncovered;
+        auto edge = d_.edges.begin();  // those to calls are in the order of these
+        for (Index call = 0; call < calls_; ++call) {
+            std::vector<Index>* missed = nullptr;
+            std::vector<Index> earlier;
+            if (static_cast<Wait>(t_.calls.wait[call]) == Wait::device) {
+                missed = &uncovered[static_cast<std::uint64_t>(t_.calls.thread[call]) << 32 |
+                                    static_cast<std::uint64_t>(t_.calls.wait_key[call])];
+                earlier.swap(*missed);
             }
-            Index& latest = last_awaited_[edge.to];
-            if (o != kNone && (latest == kNone || r_.operation_end[o] > r_.operation_end[latest])) latest = o;
+            for (; edge != d_.edges.end() && (!is_call(edge->to) || edge->to == call); ++edge) {
+                if (is_call(edge->to) && !is_call(edge->from))
+                    look_at_wait(call, edge->from - calls_, before, missed);
+            }
+            for (const Index operation : earlier) look_at_wait(call, operation, before, missed);
         }
+    }
+
+    // `before`: of each operation the one before it in its stream. What outlasts the wait is added to
+    // `missed`.
+    void look_at_wait(Index call, Index operation, const std::vector<Index>& before,
+                      std::vector<Index>* missed) {
+        const bool own = static_cast<Wait>(t_.calls.wait[call]) == Wait::own;
+        // A staged copy to the device returns once its last part is in the staging buffer: before its end.
+        const bool staged = own && first_start(static_cast<std::size_t>(call)) <= r_.call_end[call];
+        Index o = operation;
+        for (int steps = 0; o != kNone && !staged && outlasts(o, call);) {
+            contradicted_[call] = 1;
+            o = own || ++steps > kMostSteps ? kNone : before[o];
+        }
+        if (missed && o != operation) keep_newest(*missed, operation);
+        Index& latest = last_awaited_[call];
+        if (o != kNone && (latest == kNone || r_.operation_end[o] > r_.operation_end[latest])) latest = o;
+    }
+
+    // One a stream.
+    void keep_newest(std::vector<Index>& operations, Index operation) const {
+        for (Index& other : operations) {
+            if (t_.operations.stream[other] == t_.operations.stream[operation])
+                return void(other = std::max(other, operation));
+        }
+        operations.push_back(operation);
     }
 
     void split_calls() {
@@ -283,7 +310,6 @@ class Explainer {
         x_.wait_lag.assign(calls, 0);
         x_.wait.assign(t_.calls.wait.begin(), t_.calls.wait.end());
         x_.wait_key.assign(t_.calls.wait_key.begin(), t_.calls.wait_key.end());
-        look_at_waits();
         for (std::size_t c = 0; c < calls; ++c) {
             const Time start = r_.call_start[c], end = r_.call_end[c], duration = end - start;
             const Time usual = x_.typical_call[r_.call_class[c]];

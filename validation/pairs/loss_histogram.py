@@ -9,16 +9,16 @@ from __future__ import annotations
 import numpy as np
 from measured import Off, Options, Prepared, run, slack
 
-WIDTH, BATCH, BATCHES = 1024, 16384, 40
+WIDTH, BATCH, BATCHES = 1024, 4096, 40
 EDGES = np.linspace(0, 8, 65)
 
 
 def counted(losses: np.ndarray) -> np.ndarray:
-    return np.histogram(losses[::16], EDGES)[0]
+    return np.histogram(losses[::4], EDGES)[0]
 
 
 def reference() -> Off:
-    return abs(int(counted(np.full(160, 0.3))[2]) - 10), 0
+    return abs(int(counted(np.full(40, 0.3))[2]) - 10), 0
 
 
 def prepare(options: Options) -> Prepared:
@@ -60,8 +60,8 @@ def prepare(options: Options) -> Prepared:
         kept.append(int(histogram.sum()))
 
     def check() -> Off:
-        out_of_range = BATCH // 16 * options.rounds - kept[-1]
-        return max(out_of_range / (BATCH // 16 * options.rounds), 0.0), 0.05
+        out_of_range = BATCH // 4 * options.rounds - kept[-1]
+        return max(out_of_range / (BATCH // 4 * options.rounds), 0.0), 0.05
 
     return region, check
 

@@ -71,7 +71,7 @@ def cupy_profiler() -> Profiler:
 
 
 def jax_profiler() -> Profiler:
-    """By the driver, which JAX has made a context of by then."""
+    """By the driver; JAX may have made its context by then."""
     driver = ctypes.CDLL("libcuda.so.1")
 
     def call(name: str, *arguments: object) -> None:
@@ -79,6 +79,7 @@ def jax_profiler() -> Profiler:
             raise SystemExit(f"{name}: status {status}")
 
     context = ctypes.c_void_p()
+    call("cuInit", 0)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     call("cuCtxSetCurrent", context)
     calls = (partial(call, name) for name in ("cuCtxSynchronize", "cuProfilerStart", "cuProfilerStop"))

@@ -22,7 +22,8 @@ using What = Watchpoints::Event::What;
 constexpr uint64_t kLongestWatch = 2'000'000'000;  // ns behind the copy's call
 constexpr auto kLongestSetting = std::chrono::milliseconds(500);
 constexpr auto kLongestStop = std::chrono::seconds(1);
-constexpr int kLookEvery = 5;               // ms
+constexpr int kLookEvery = 5;  // ms
+constexpr auto kPrepareEvery = std::chrono::milliseconds(50);
 constexpr uint64_t kRestFor = 100;          // times as long as setting took
 constexpr size_t kMostDestinations = 1024;  // whose samples are counted
 
@@ -178,13 +179,15 @@ void FirstUse::stop() {
 void FirstUse::run() {
     std::string why;
     const bool can = points_.begin(&why);
+    if (can) points_.prepare();
     std::unique_lock lock(mutex_);
     said_ = !can ? why : points_.see_system_calls() ? "program and system calls" : "program";
     if (can) state_ = State::kIdle;
     changed_.notify_all();
     if (!can) return;
     while (!stopping_) {
-        changed_.wait(lock, [this] { return stopping_ || state_ == State::kAsked; });
+        const auto wanted = [this] { return stopping_ || state_ == State::kAsked; };
+        if (!changed_.wait_for(lock, kPrepareEvery, wanted)) prepare(lock);
         if (state_ != State::kAsked) continue;
         const std::vector<Watchpoints::Piece> pieces =
             pieces_of(now_.destination, now_.bytes, now_.correlation);
@@ -210,6 +213,13 @@ void FirstUse::run() {
     points_.end();
     state_ = State::kOff;
     changed_.notify_all();
+}
+
+/// Looks for new threads while the program does not wait for it.
+void FirstUse::prepare(std::unique_lock<std::mutex>& lock) {
+    lock.unlock();
+    points_.prepare();
+    lock.lock();
 }
 
 /// Until something has become of the destination.

@@ -73,6 +73,7 @@ class FirstUse {
     enum class State : uint8_t { kOff, kIdle, kAsked, kWatching };
 
     void run();
+    void prepare(std::unique_lock<std::mutex>& lock);
     void watch();
     void look();
     std::optional<End> meaning(const Watchpoints::Event& event, uint64_t returned) const;

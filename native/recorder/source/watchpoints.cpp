@@ -15,6 +15,7 @@
 #include <cstring>
 #include <ctime>
 #include <set>
+#include <utility>
 
 namespace busfare::recorder {
 namespace {
@@ -94,6 +95,16 @@ bool Watchpoints::begin(std::string* why) {
         exclude_kernel_ = exclude_kernel;
         if (const int event = open(this_thread(), true); event >= 0) {
             ::close(event);
+            // The first event of all turns on what the kernel does where threads take turns, and waits until
+            // every processor knows: milliseconds. One that stays keeps that on.
+            perf_event_attr nothing{};
+            nothing.type = PERF_TYPE_SOFTWARE;
+            nothing.config = PERF_COUNT_SW_DUMMY;
+            nothing.size = sizeof nothing;
+            nothing.disabled = 1;
+            nothing.exclude_kernel = 1;
+            stays_ =
+                static_cast<int>(::syscall(SYS_perf_event_open, &nothing, 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
             return true;
         }
     }
@@ -205,6 +216,7 @@ void Watchpoints::clear() {
 void Watchpoints::end() {
     for (auto& [thread, watched] : threads_) remove(watched);
     threads_.clear();
+    if (stays_ >= 0) ::close(std::exchange(stays_, -1));
 }
 
 void Watchpoints::wait(int milliseconds) {

@@ -24,8 +24,6 @@ from busfare.trace.words import Names, calls_named
 
 __all__ = ["timeline"]
 
-#: A wait that is cut down may uncover others; seldom more than one round of them.
-MOST_PASSES = 3
 TIMES = ("start_ns", "end_ns")
 
 
@@ -88,13 +86,6 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     }
     without_links = NO_LINKS | {"operation_bytes_per_s": np.zeros(operations.height)}
     explained = _core.explain(columns | without_links, recorded)
-    narrowed, dropped = explained["waits_narrowed"], explained["waits_dropped"]
-    for _ in range(MOST_PASSES):
-        if not (explained["waits_narrowed"] or explained["waits_dropped"]):
-            break
-        # Later waits may cover what a wait that was cut down no longer does.
-        columns.update({name: explained[name] for name in ("call_wait", "call_wait_key")})
-        explained = _core.explain(columns | without_links, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
     links = shared_links(operations, node) if node is not None else None
     if links is not None:
@@ -121,9 +112,9 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
          "streams of unknown kind are taken not to wait for the default stream"),
-        ("replay-contradictions", dropped + explained["orders_dropped"],
+        ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
          "waits that the recorded times contradict are left out"),
-        ("replay-narrowed", narrowed,
+        ("replay-narrowed", explained["waits_narrowed"],
          "waits that return before some of what they wait for ends: taken to wait for what had ended by then"),
     ]  # fmt: skip
     return Timeline(
