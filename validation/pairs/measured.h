@@ -41,11 +41,7 @@ class Slack {
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - since_;
         seconds_.push_back(taken.count());
     }
-    double median() {
-        if (seconds_.empty()) return 0;
-        std::nth_element(seconds_.begin(), seconds_.begin() + seconds_.size() / 2, seconds_.end());
-        return seconds_[seconds_.size() / 2];
-    }
+    const std::vector<double>& seconds() const { return seconds_; }
 
   private:
     std::chrono::steady_clock::time_point since_;
@@ -193,8 +189,11 @@ inline int report(const Program& program, const Options& options, const std::vec
         "{\"program\": \"%s\", \"variant\": \"%s\", \"rounds\": %d, \"median_seconds\": %.9g, \"seconds\": [",
         program.name, options.variant.c_str(), options.rounds, median);
     for (size_t at = 0; at < seconds.size(); ++at) std::printf("%s%.9g", at ? ", " : "", seconds[at]);
-    std::printf("], \"slack_seconds\": %.9g, \"error\": %.6g, \"tolerance\": %.6g, \"right\": %s}\n",
-                slack.median(), std::isfinite(error) ? error : 1e300, tolerance, right ? "true" : "false");
+    std::printf("], \"slack_seconds\": [");
+    for (size_t at = 0; at < slack.seconds().size(); ++at)
+        std::printf("%s%.7f", at ? ", " : "", slack.seconds()[at]);
+    std::printf("], \"error\": %.6g, \"tolerance\": %.6g, \"right\": %s}\n",
+                std::isfinite(error) ? error : 1e300, tolerance, right ? "true" : "false");
     return right ? 0 : 1;
 }
 

@@ -126,7 +126,7 @@ def run(
         "rounds": options.rounds,
         "median_seconds": statistics.median(seconds),
         "seconds": seconds,
-        "slack_seconds": statistics.median(slack.seconds or [0.0]),
+        "slack_seconds": [round(one, 7) for one in slack.seconds],
     }
     sys.exit(_say(result, *check()))
 

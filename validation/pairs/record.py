@@ -52,7 +52,7 @@ class Run:
     ) -> None:
         self.variant, self.recording, self.timeout_s = variant, recording, timeout_s
         self.seconds: list[float] = []
-        self.slack_seconds = 0.0
+        self.slack_seconds: list[float] = []
         source = HERE / program.source
         start = [sys.executable, str(source)] if source.suffix == ".py" else [str(BUILD / source.stem)]
         variables = ONE_THREAD | dict(os.environ)
@@ -95,7 +95,7 @@ class Run:
         assert self._process.stdin is not None
         self._process.stdin.close()
         result = json.loads(self._line())
-        self.slack_seconds = result.get("slack_seconds", 0.0)
+        self.slack_seconds = result.get("slack_seconds", [])
         if self._process.wait(self.timeout_s) or not result["right"]:
             raise RunError(f"error {result['error']}: {self._last_words()}")
 
@@ -161,10 +161,13 @@ def measured(program: Program, folder: Path, regions: int, timeout_s: float) -> 
             every = [value for process in seconds for value in process]
             spread = (max(every) - min(every)) / median(every)
             variants[variant] = {"median_seconds": median(every), "spread": spread, "seconds": seconds}
-    slacks = {run.recording or run.variant: run.slack_seconds for run in runs if run.slack_seconds}
     return {
         "variants": variants,
-        "slack_seconds": slacks,
+        # Of each recording: how long its region took, and the program's own stamps of how long after a copy it used that.
+        "recorded": {run.recording: run.seconds for run in runs if run.recording},
+        "slack_seconds": {
+            run.recording: run.slack_seconds for run in runs if run.recording and run.slack_seconds
+        },
         "failures": [f"{name}: {why}" for name, why in failures.items()],
     }
 

@@ -23,6 +23,7 @@ constexpr uint64_t kLongestWatch = 2'000'000'000;  // ns behind the copy's call
 constexpr auto kLongestSetting = std::chrono::milliseconds(500);
 constexpr auto kLongestStop = std::chrono::seconds(1);
 constexpr int kLookEvery = 5;  // ms
+constexpr int kReadings = 5;
 constexpr auto kPrepareEvery = std::chrono::milliseconds(50);
 constexpr uint64_t kRestFor = 100;          // times as long as setting took
 constexpr size_t kMostDestinations = 1024;  // whose samples are counted
@@ -207,6 +208,7 @@ void FirstUse::run() {
         set ? judge(returned_, monotonic_ns()) : void(now_.ended = End::kLostSight);
         events_.clear();
         if (now_.end == 0) now_.end = monotonic_ns();
+        now_.shift = shift();
         done_.push_back(now_);
         state_ = State::kIdle;
     }
@@ -220,6 +222,18 @@ void FirstUse::prepare(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     points_.prepare();
     lock.lock();
+}
+
+/// From CLOCK_MONOTONIC to the trace's clock, by the quickest of some readings.
+uint64_t FirstUse::shift() const {
+    uint64_t least = ~uint64_t{0}, shift = 0;
+    for (int attempt = 0; attempt < kReadings; ++attempt) {
+        const uint64_t before = monotonic_ns(), trace = clock_.now(), after = monotonic_ns();
+        if (after - before >= least) continue;
+        least = after - before;
+        shift = trace - (before + least / 2);
+    }
+    return shift;
 }
 
 /// Until something has become of the destination.
@@ -294,16 +308,14 @@ void FirstUse::write(Journal& journal) {
         said.swap(said_);
     }
     if (!said.empty()) journal.fact("first_use", said);
-    // To the trace's clock.
-    const uint64_t shift = clock_.now() - monotonic_ns();
     for (const Watch& each : done) {
         const bool touched = each.ended == End::kTouched;
         const uint64_t held = each.set > each.asked ? each.set - each.asked : 0;
         journal.append(
             TableId::kFirstUses,
-            {each.correlation, each.asked + shift, each.end > each.asked ? each.end - each.asked : 0,
+            {each.correlation, each.asked + each.shift, each.end > each.asked ? each.end - each.asked : 0,
              static_cast<uint64_t>(each.ended), touched ? each.thread : 0, touched ? each.address : 0,
-             each.watched_bytes, held ? each.asked + shift : 0, held});
+             each.watched_bytes, held ? each.asked + each.shift : 0, held});
     }
 }
 

@@ -67,6 +67,7 @@ def make_sound(trace: Trace) -> None:
     for table in TABLES:
         if summed is None or table != "operations":  # those stand in order, and count from it
             _in_order_from(trace, table, first)
+    trace.first_uses = trace.first_uses.with_columns(pl.col("end_ns") - first)
     omissions.add_if(
         _without_call(trace) if summed is None else summed.orphans,
         "cut-window",
