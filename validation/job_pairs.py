@@ -1,4 +1,4 @@
-"""Jobs of two GPUs before and after a change: what `what-if` makes of the recording before, beside what then was measured.
+"""Jobs of two and four GPUs before and after a change: what `what-if` makes of the recording, beside what then was measured.
 
 Run `python validation/job_pairs.py`; `--pack FOLDER FILE` packs what `validation/jobs/record.py` wrote, without what no
 replay needs. Speed-ups are those of the job without a recorder. Goals: 80 % of the predictions within 10 %, a replay without
@@ -21,25 +21,12 @@ from statistics import median
 from typing import Any
 
 from claims import Truth, goal, judge, table
+from jobs import packed_traces
 from jobs.pairs_of_jobs import PAIRS, Pair
-from stored import busfare, unpacked
+from stored import PACKED, busfare, unpacked
 
 WITHIN_PERCENT, OF_PREDICTIONS_PERCENT, UNCHANGED_PERCENT = 10.0, 80.0, 1.0
-ARCHIVES = ("jobs-h100-x2", "jobs-h200-x2")
-#: What a replay looks at, of PyTorch's traces.
-KINDS = {"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "user_annotation"}
-#: Of their arguments.
-USED = {
-    "device", "context", "stream", "correlation", "grid", "bytes", "Collective name", "In msg nelems", "Out msg nelems",
-    "Group size", "dtype", "Process Group Name", "Process Group Ranks", "Seq", "Src Rank", "Dst Rank",
-}  # fmt: skip
-#: Calls that only ask: the host's time in them is between other calls then.
-ASKING = {
-    "cudaFuncGetAttributes", "cudaStreamIsCapturing", "cudaEventQuery", "cudaThreadExchangeStreamCaptureMode",
-    "cudaDeviceGetAttribute", "cudaGetFuncBySymbol", "INVALID",
-}  # fmt: skip
-#: Times are kept from this many µs on; ranks share their host's clock.
-EVEN_US = 10**9
+ARCHIVES = ("jobs-h100-x2", "jobs-h200-x2", "jobs-h200-x4")
 
 
 @dataclass(frozen=True)
@@ -96,14 +83,16 @@ def _of_machine(archive: str) -> Iterator[Prediction]:
 
 
 def bare_seconds(archive: str, name: str, variant: str) -> float:
-    """The median region of a variant that nothing recorded, from the first rank's begin to the last one's end."""
-    ranks = [
-        one["times"][name]
-        for one in _processes(archive)
-        if one["mode"] != "recorder" and name in one["times"]
-    ]
-    regions = zip(*(rank[variant] for rank in ranks), strict=True)
-    return median(max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in regions)
+    """The median region of a variant that nothing recorded."""
+    bare = (one["times"] for one in _processes(archive) if one["mode"] != "recorder")
+    return seconds_of([times[name][variant] for times in bare if name in times])
+
+
+def seconds_of(ranks: list[list[list[float]]]) -> float:
+    """The median region, from the first rank's begin to the last one's end."""
+    return median(
+        max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in zip(*ranks, strict=True)
+    )
 
 
 @cache
@@ -124,27 +113,11 @@ def pack(folder: Path, file: Path) -> None:
             if path.suffix == ".gz":
                 content = gzip.decompress(content)
                 if path.parent != folder:
-                    content = _needed(json.loads(content))
+                    name, content = f"{name}{PACKED}", packed_traces.pack(json.loads(content))
             parent = path.parent.name if path.parent != folder else file.name.partition(".")[0]
             member = tarfile.TarInfo(f"{parent}/{name}")
             member.size = len(content)
             packed.addfile(member, io.BytesIO(content))
-
-
-def _needed(trace: dict[str, Any]) -> bytes:
-    trace.pop("traceName", None)
-    kept = []
-    for event in trace["traceEvents"]:
-        needed = event.get("cat") in KINDS and event.get("ph") == "X" and event["name"] not in ASKING
-        if needed and not event["name"].startswith("ProfilerStep"):
-            arguments = {key: value for key, value in event.get("args", {}).items() if key in USED}
-            at = round(event["ts"] % EVEN_US, 3)
-            kept.append(
-                {key: event[key] for key in ("ph", "cat", "name", "pid", "tid", "dur")}
-                | {"ts": at, "args": arguments}
-            )
-    trace["traceEvents"] = kept
-    return json.dumps(trace, separators=(",", ":")).encode()
 
 
 def truths() -> Iterator[Truth]:

@@ -17,11 +17,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+from jobs import packed_traces
+
 from busfare.cli import main
 from busfare.measure.node_file import encode
 from busfare.measure.probe import again
 from busfare.node import Node, load_node
 
+#: What the name of a trace ends with that is kept as columns.
+PACKED = ".columns"
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 #: Six means of about 85 samples a case are kept; how sure they are is read off their number.
 SAMPLES = 10
@@ -45,7 +49,12 @@ def unpacked(archive: str) -> Path:
             if member.isreg() and (content := packed.extractfile(member)):
                 path = folder.joinpath(*parts[-2:])
                 path.parent.mkdir(exist_ok=True)
-                path.write_bytes(content.read())
+                if path.name.endswith(PACKED):
+                    path.with_name(path.name.removesuffix(PACKED)).write_bytes(
+                        packed_traces.unpack(content.read())
+                    )
+                else:
+                    path.write_bytes(content.read())
     return folder
 
 

@@ -178,7 +178,9 @@ def test_long_chains_of_moves_are_taken_out_at_once() -> None:
 
 def test_waits_of_a_row_that_return_before_the_work_leave_it_to_the_one_that_did_wait() -> None:
     """The GPU's clock is 4 µs ahead of the host's, as its launches show; the host asks five times, then waits."""
-    launched = [made(kernel(100.0 * n, 100.0 * n + 1, context=1), 100.0 * n - 4, 100.0 * n - 3) for n in range(1, 9)]
+    launched = [
+        made(kernel(100.0 * n, 100.0 * n + 1, context=1), 100.0 * n - 4, 100.0 * n - 3) for n in range(1, 9)
+    ]
     last = made(kernel(1_000, 1_010, context=1), 995, 996)
     asked = [call(997.0 + n, 997.5 + n, "cudaDeviceSynchronize", "device") for n in range(6)]
     recorded = run(*launched, last, *asked, call(1_010.5, 1_010.5, "cudaDeviceSynchronize", "device"))
