@@ -141,7 +141,9 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
     if protocol == 2 and _timed(fabric):
         return Option("ring", "Simple", chosen, _simple_ring(fabric, kind, steps))
     slower = 1 + FURTHER_STEPS[fabric.generation] / steps if kind == "all_reduce" else 1.0
-    return Option("ring", PROTOCOLS[protocol], chosen, Line(_started(fabric, latency, protocol), taken.gap * slower))
+    return Option(
+        "ring", PROTOCOLS[protocol], chosen, Line(_started(fabric, latency, protocol), taken.gap * slower)
+    )
 
 
 def _timed(fabric: Fabric) -> bool:
