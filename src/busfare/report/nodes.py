@@ -24,6 +24,12 @@ from busfare.quantities import parse_bytes, parse_count, parse_seconds
 from busfare.report.blocks import change
 from busfare.report.document import Block, Cells, Document, Text, table
 from busfare.results import Ranged, rows_of
+from busfare.timeline.at_once import copy_seconds_at_once
+
+AT_ONCE = (
+    "Links and memories are shared evenly, as far as the node's file names their rates. A host's memory may carry less of "
+    "GPUs' copies than its own rate: the one that was measured carried half."
+)
 
 
 class Price(Ranged, kw_only=True):
@@ -44,6 +50,24 @@ class Prices(Struct, tag_field="schema", tag="busfare.price/1"):
     bytes: int
     prices: list[Price]
     trust: Trusted | None
+
+
+class CopyAtOnce(Ranged, kw_only=True):
+    """One of several copies that begin together; alone it takes `alone_seconds`."""
+
+    gpu: int
+    direction: str
+    seconds: float
+    alone_seconds: float
+    bytes_per_second: float
+
+
+class CopiesAtOnce(Struct, tag_field="schema", tag="busfare.price/1"):
+    """Pinned copies of several GPUs."""
+
+    node: str
+    bytes: int
+    at_once: list[CopyAtOnce]
 
 
 class KernelPrice(Ranged, kw_only=True):
@@ -132,9 +156,10 @@ def node_shown(node: Node) -> NodeShown:
     return NodeShown(**asdict(_row(node)))
 
 
-def answer_price(asked: Mapping[str, Any]) -> Prices | KernelPrices | CollectivePrices:
-    """A copy by every model that applies, a collective, or a kernel that was recorded on another node: for the options of
-    the command line by name. Raises InputError for what is missing, cannot be read, or is nothing that a node prices.
+def answer_price(asked: Mapping[str, Any]) -> Prices | CopiesAtOnce | KernelPrices | CollectivePrices:
+    """A copy by every model that applies, copies of several GPUs at once, a collective, or a kernel recorded elsewhere: for
+    the options of the command line by name. Raises InputError for what is missing, cannot be read, or is nothing that a
+    node prices.
     """
     size = parse_bytes(asked["bytes_"]) if asked["bytes_"] else None
     if asked["collective"]:
@@ -146,11 +171,37 @@ def answer_price(asked: Mapping[str, Any]) -> Prices | KernelPrices | Collective
             "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
         )
     node, direction, memory = load_node(asked["node"]), asked["direction"], asked["memory"]
+    if asked["gpus"] is not None:
+        return _at_once(node, size, asked)
     latency_from = load_node(asked["latency_from"]) if asked["latency_from"] else None
     rows = cost.price(node, direction, memory, size, latency_from)
     trust = cost.trusted(node, direction, memory, rows)
     trusted = Trusted(**trust) if trust else None
     return Prices(node.name, direction, memory, size, rows_of(Price, rows), trusted)
+
+
+def _at_once(node: Node, bytes_: int, asked: Mapping[str, Any]) -> CopiesAtOnce:
+    gpus, ways = asked["gpus"], asked["direction"].split("+")
+    if not 1 <= gpus <= len(node.gpus()):
+        raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}; give from 1 up to that many")
+    if not set(ways) <= {"h2d", "d2h"} or asked["memory"] != "pinned":
+        raise InputError(
+            "--gpus: prices pinned copies; give --direction h2d, d2h or h2d+d2h, and no --memory"
+        )
+    flows = [(way, gpu) for gpu in range(gpus) for way in dict.fromkeys(ways)]
+    together = copy_seconds_at_once(node, flows, bytes_)
+    rows = [
+        CopyAtOnce(
+            gpu=gpu,
+            direction=way,
+            seconds=float(seconds),
+            alone_seconds=float(copy_seconds_at_once(node, [(way, gpu)], bytes_)[0]),
+            bytes_per_second=bytes_ / max(float(seconds), 1e-12),
+            **seconds_between(None, None, None),
+        )
+        for (way, gpu), seconds in zip(flows, together, strict=True)
+    ]
+    return CopiesAtOnce(node.name, bytes_, rows)
 
 
 def _kernel(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> KernelPrices:
@@ -240,7 +291,7 @@ def _named(link: Link) -> str:
     return " ".join([str(link.__struct_config__.tag), *parts])
 
 
-def price_document(result: Prices | KernelPrices | CollectivePrices) -> Document:
+def price_document(result: Prices | CopiesAtOnce | KernelPrices | CollectivePrices) -> Document:
     """By every model or rung."""
     time_and = {"time (80 % range)": "seconds"}
     match result:
@@ -252,6 +303,11 @@ def price_document(result: Prices | KernelPrices | CollectivePrices) -> Document
             )
             trust = [f"Trust {result.trust.model}: {result.trust.why}."] if result.trust else []
             shown = table(result.prices, what, {"model": "model"}, figures, {"rung": rung}, notes=trust)
+        case CopiesAtOnce():
+            what = f"copies of {size(result.bytes)} at once, pinned, on {result.node} (predicted)"
+            each = {"time": "seconds", "alone": "alone_seconds", "rate": "bytes_per_second"}
+            names: Cells[CopyAtOnce] = {"GPU": lambda row: str(row.gpu), "direction": "direction"}
+            shown = table(result.at_once, what, names, each, notes=[AT_ONCE])
         case KernelPrices():
             took = f"{time(result.recorded_seconds)} on {result.recorded_on}"
             what = f"{result.kind} kernel on {result.node} (predicted), {took}"
