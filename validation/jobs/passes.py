@@ -221,7 +221,7 @@ def outputs_kept(rank: int, variant: str) -> Step:
 
 
 def routed(rank: int, variant: str) -> Step:
-    """Experts on all ranks; rank 0 takes its tokens from pageable memory, or from pinned."""
+    """Experts on all ranks; all but rank 1 take their tokens from pageable memory, or from pinned."""
     expert = layers(2048, 6)
     held = torch.randn(16384, 2048)
     pinned = variant == AFTER or rank == 1

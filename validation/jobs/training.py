@@ -283,7 +283,7 @@ def long_buckets(rank: int, variant: str) -> Step:
 
 
 def accumulated(rank: int, variant: str) -> Step:
-    """Gradients of four micro-batches summed once; rank 0 takes them from pageable memory, or from pinned."""
+    """Gradients of four micro-batches summed once; all ranks but rank 1 take them from pageable memory, or from pinned."""
     model = DistributedDataParallel(layers(3072, 6), device_ids=[rank], gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     pinned = variant == AFTER or rank == 1
