@@ -92,3 +92,11 @@ def test_an_archive_writes_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_pat
     written = [path for path in folder.rglob("*") if path.is_file()]
     assert [path.name for path in written] == ["escaped.txt"]
     assert all(path.resolve().is_relative_to(folder) for path in written)
+
+
+def test_recordings_of_ranks_are_a_job_for_a_change_to_all_of_them() -> None:
+    # Rank 0 copies pageable memory, and rank 1 waits for it in every exchange.
+    folder = stored.unpacked("jobs-h200-x2") / "routed.bf"
+    told = stored.busfare("what-if", str(folder), "--pin")
+    assert [one["rank"] for one in told["ranks"]] == [0, 1]
+    assert told["speedup"] > 3

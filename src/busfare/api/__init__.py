@@ -185,6 +185,8 @@ def what_if(
     launches = of_job or asked.get("node") is not None
     sources = [one] if isinstance(one, Trace) or (one and not of_job) else trace_paths(where)
     runs = [_run(source, launches) for source in sources]
+    if not of_job and job_changes.is_job(runs[0]):
+        of_job, runs = True, [_run(source, launches=True) for source in sources]
     here = _node(recorded_on) or guess_node(runs[0])
     setting, guessed = Setting(here, model), recorded_on is None
     if of_job:

@@ -23,6 +23,7 @@ from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
 from busfare.timeline.model import ACT, WAIT
+from busfare.trace import Trace
 
 NS = 1e-9
 MOST_RANKS = 4096
@@ -320,6 +321,11 @@ JOB_OPTIONS = (
 def asks_for_job(values: Mapping[str, Any]) -> bool:
     """Whether an option of jobs was given."""
     return any(values.get(option.key) not in (None, False, ()) for option in JOB_OPTIONS)
+
+
+def is_job(trace: Trace) -> bool:
+    """Whether a trace of several processes says that they are ranks of a job: what one does changes the others."""
+    return len(trace.host.get("ranks", "").split()) > 1
 
 
 def job_changes_of(values: Mapping[str, Any], job: JobTimeline, setting: Setting) -> list[JobChange]:
