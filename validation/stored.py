@@ -17,12 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from jobs import packed_traces
-
 from busfare.cli import main
 from busfare.measure.node_file import encode
 from busfare.measure.probe import again
 from busfare.node import Node, load_node
+
+sys.path.append(str(Path(__file__).parent))  # for who imports this from elsewhere
+from jobs import packed_traces
 
 #: What the name of a trace ends with that is kept as columns.
 PACKED = ".columns"
