@@ -62,13 +62,17 @@ def main() -> None:
         predicted = told["baseline"]["replayed_seconds"] / told["predicted_seconds"]
         off = 100 * (seen / stamped - 1)
         worst = max(worst, float(np.abs(off).max()))
+        held = read(recording).calls["recorder_ns"].drop_nulls()
+        held = held.filter(held > 0) * 1e-6
         slower = 100 * (median(stamped) / median(others) - 1)
         rows.append(
-            (pair.program, len(seen), 1e3 * median(stamped), float(np.median(off)), float(off.max()), slower, before / after,
+            (pair.program, len(seen), 1e3 * median(stamped), float(np.median(off)), float(off.max()), slower, held.min(), held.max(),
+             before / after,
              predicted, 100 * (predicted * after / before - 1))
         )  # fmt: skip
     table(
-        "program|watched:.0f|slack ms:.2f|seen, % off:+.1f|at most:+.1f|host slower, %:+.0f|measured ×:.3f|predicted ×:.3f"
+        "program|watched:.0f|slack ms:.2f|seen, % off:+.1f|at most:+.1f|host slower, %:+.0f|held ms, least:.2f|most:.2f"
+        "|measured ×:.3f|predicted ×:.3f"
         "|% off:+.1f",
         rows,
     )

@@ -181,25 +181,25 @@ def answer_price(asked: Mapping[str, Any]) -> Prices | CopiesAtOnce | KernelPric
 
 
 def _at_once(node: Node, bytes_: int, asked: Mapping[str, Any]) -> CopiesAtOnce:
-    gpus, ways = asked["gpus"], asked["direction"].split("+")
+    gpus, directions = asked["gpus"], asked["direction"].split("+")
     if not 1 <= gpus <= len(node.gpus()):
         raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}; give from 1 up to that many")
-    if not set(ways) <= {"h2d", "d2h"} or asked["memory"] != "pinned":
+    if not set(directions) <= {"h2d", "d2h"} or asked["memory"] != "pinned":
         raise InputError(
             "--gpus: prices pinned copies; give --direction h2d, d2h or h2d+d2h, and no --memory"
         )
-    flows = [(way, gpu) for gpu in range(gpus) for way in dict.fromkeys(ways)]
+    flows = [(direction, gpu) for gpu in range(gpus) for direction in dict.fromkeys(directions)]
     together = copy_seconds_at_once(node, flows, bytes_)
     rows = [
         CopyAtOnce(
             gpu=gpu,
-            direction=way,
+            direction=direction,
             seconds=float(seconds),
-            alone_seconds=float(copy_seconds_at_once(node, [(way, gpu)], bytes_)[0]),
+            alone_seconds=float(copy_seconds_at_once(node, [(direction, gpu)], bytes_)[0]),
             bytes_per_second=bytes_ / max(float(seconds), 1e-12),
             **seconds_between(None, None, None),
         )
-        for (way, gpu), seconds in zip(flows, together, strict=True)
+        for (direction, gpu), seconds in zip(flows, together, strict=True)
     ]
     return CopiesAtOnce(node.name, bytes_, rows)
 

@@ -25,7 +25,9 @@ def copy_seconds_at_once(node: Node, copies: Sequence[tuple[str, int]], bytes_: 
     Alone each takes what was measured on the node, else what its data sheet says; together they share links as in a replay,
     max-min fair. Shape (copies,).
     """
-    rows = [one_copy(way, "pinned", [bytes_]).with_columns(device=pl.lit(gpu)) for way, gpu in copies]
+    rows = [
+        one_copy(direction, "pinned", [bytes_]).with_columns(device=pl.lit(gpu)) for direction, gpu in copies
+    ]
     operations = pl.concat(rows, how="vertical_relaxed")
     operations = operations.cast({name: OPERATIONS[name] for name in operations.columns})
     measured, from_sheet = (model(name).seconds(operations, node) for name in ("loggp", "datasheet"))

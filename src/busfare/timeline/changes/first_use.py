@@ -44,8 +44,8 @@ def waited_for(
         "end_ns",
     )
     copies = copies.filter((pl.col("kind") == "copy") & (pl.col("direction") == "d2h")).drop_nulls("end_ns")
-    turns = _turns(calls)
-    waits = turns.select("process", "wait", "waiter", wait_turn="turn", wait_ns="done_ns").filter(
+    numbered = _numbered_calls(calls)
+    waits = numbered.select("process", "wait", "waiter", wait_number="number", wait_ns="done_ns").filter(
         pl.Series(waiting, dtype=pl.Boolean)
     )
     copies = copies.sort("end_ns").join_asof(
@@ -65,7 +65,7 @@ def waited_for(
     same = (pl.col("thread") == pl.col("waiter")).all().over([*ALIKE, "waiter"])
     watched = pl.col("used_ns").is_not_null().any().over([*ALIKE, "waiter"])
     copies = copies.with_columns(after=pl.when(same & watched).then(after))
-    copies = copies.with_columns(after=pl.coalesce(_in_the_same_turn(copies, turns), "after"))
+    copies = copies.with_columns(after=pl.coalesce(_between_the_same_calls(copies, numbered), "after"))
     later = pl.when(pl.col("after").is_not_null().all().over("wait")).then(pl.col("after").min().over("wait"))
     return copies.select(
         "row",
@@ -77,7 +77,7 @@ def waited_for(
     ).sort("row")
 
 
-def _turns(calls: pl.DataFrame) -> pl.DataFrame:
+def _numbered_calls(calls: pl.DataFrame) -> pl.DataFrame:
     """Of each call, in their order: `wait` (its row), `waiter` (its thread), its number there, when it had ended, and when
     the next one there began.
     """
@@ -86,33 +86,40 @@ def _turns(calls: pl.DataFrame) -> pl.DataFrame:
     )
     mine = ["process", "waiter"]
     return rows.with_columns(
-        turn=pl.int_range(pl.len()).over(mine, order_by="start_ns"),
+        number=pl.int_range(pl.len()).over(mine, order_by="start_ns"),
         next_ns=pl.col("start_ns").shift(-1).over(mine, order_by="start_ns"),
     )
 
 
-def _in_the_same_turn(copies: pl.DataFrame, turns: pl.DataFrame) -> pl.Series:
+def _between_the_same_calls(copies: pl.DataFrame, numbered: pl.DataFrame) -> pl.Series:
     """How long after its wait each copy is used, by where between two calls the earliest watched one like it was; null where
     either has no such calls. Shape (copies,).
     """
     by = ["process", "waiter"]
-    ended = turns.drop_nulls("done_ns").sort("done_ns")
-    uses = copies.with_row_index("copy").drop_nulls(["used_ns", "wait_turn"]).sort("used_ns")
+    ended = numbered.drop_nulls("done_ns").sort("done_ns")
+    uses = copies.with_row_index("copy").drop_nulls(["used_ns", "wait_number"]).sort("used_ns")
     uses = uses.join_asof(
-        ended.select(*by, "turn", "done_ns", "next_ns"), left_on="used_ns", right_on="done_ns", by=by, check_sortedness=False
-    )  # fmt: skip
+        ended.select(*by, "number", "done_ns", "next_ns"),
+        left_on="used_ns",
+        right_on="done_ns",
+        by=by,
+        check_sortedness=False,
+    )
     share = (pl.col("used_ns") - pl.col("done_ns")) / (pl.col("next_ns") - pl.col("done_ns"))
-    place = pl.col("turn") - pl.col("wait_turn") + pl.when(share < 1).then(share)
+    place = pl.col("number") - pl.col("wait_number") + pl.when(share < 1).then(share)
     earliest = uses.group_by(ALIKE).agg(pl.when(place.is_not_null().all()).then(place.min()).alias("place"))
     placed = copies.join(earliest, on=ALIKE, how="left", nulls_equal=True, maintain_order="left")
-    placed = placed.with_columns(turn=pl.col("wait_turn") + pl.col("place").floor().cast(pl.Int64))
+    placed = placed.with_columns(number=pl.col("wait_number") + pl.col("place").floor().cast(pl.Int64))
     placed = placed.join(
-        turns.select(*by, "turn", "done_ns", "next_ns"), on=[*by, "turn"], how="left", maintain_order="left"
+        numbered.select(*by, "number", "done_ns", "next_ns"),
+        on=[*by, "number"],
+        how="left",
+        maintain_order="left",
     )
     part = pl.col("place") - pl.col("place").floor()
-    found = pl.col("done_ns") - pl.col("wait_ns") + part * (pl.col("next_ns") - pl.col("done_ns"))
+    later = pl.col("done_ns") - pl.col("wait_ns") + part * (pl.col("next_ns") - pl.col("done_ns"))
     return placed.select(
-        pl.when(pl.col("after").is_not_null()).then(found.round().cast(pl.Int64))
+        pl.when(pl.col("after").is_not_null()).then(later.round().cast(pl.Int64))
     ).to_series()
 
 
