@@ -65,10 +65,10 @@ def main() -> None:
         held = read(recording).calls["recorder_ns"].drop_nulls()
         held = held.filter(held > 0) * 1e-6
         slower = 100 * (median(stamped) / median(others) - 1)
+        speed_up = before / after
         rows.append(
-            (pair.program, len(seen), 1e3 * median(stamped), float(np.median(off)), float(off.max()), slower, held.min(), held.max(),
-             before / after,
-             predicted, 100 * (predicted * after / before - 1))
+            (pair.program, len(seen), 1e3 * median(stamped), float(np.median(off)), float(off.max()), slower,
+             held.min(), held.max(), speed_up, predicted, 100 * (predicted / speed_up - 1))
         )  # fmt: skip
     table(
         "program|watched:.0f|slack ms:.2f|seen, % off:+.1f|at most:+.1f|host slower, %:+.0f|held ms, least:.2f|most:.2f"
