@@ -34,6 +34,19 @@ uint64_t monotonic_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+/// From CLOCK_MONOTONIC to the trace's clock now (the system's time may be set), by the quickest of some
+/// readings: the thread may have to wait for a processor between two clocks.
+uint64_t shift_to(const TraceClock& clock) {
+    uint64_t least = ~uint64_t{0}, shift = 0;
+    for (int attempt = 0; attempt < kReadings; ++attempt) {
+        const uint64_t before = monotonic_ns(), trace = clock.now(), after = monotonic_ns();
+        if (after - before >= least) continue;
+        least = after - before;
+        shift = trace - (before + least / 2);
+    }
+    return shift;
+}
+
 /// Whether the page at an address holds bytes; also where the kernel does not say.
 bool holds_bytes(uint64_t address) {
     constexpr uint64_t kThere = uint64_t{3} << 62;  // in memory or swapped out
@@ -104,6 +117,14 @@ class NotCancelled {
 };
 
 }  // namespace
+
+bool FirstUse::Watch::is_there() const {
+    constexpr uint64_t kLooks = 8;
+    for (uint64_t at = 0; at < kLooks; ++at) {
+        if (!holds_bytes(destination + (bytes - 1) / (kLooks - 1) * at)) return false;
+    }
+    return holds_bytes(destination + bytes - 1);
+}
 
 void FirstUse::start() {
     std::unique_lock lock(mutex_);
@@ -208,7 +229,6 @@ void FirstUse::run() {
         set ? judge(returned_, monotonic_ns()) : void(now_.ended = End::kLostSight);
         events_.clear();
         if (now_.end == 0) now_.end = monotonic_ns();
-        now_.shift = shift();
         done_.push_back(now_);
         state_ = State::kIdle;
     }
@@ -222,18 +242,6 @@ void FirstUse::prepare(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     points_.prepare();
     lock.lock();
-}
-
-/// From CLOCK_MONOTONIC to the trace's clock, by the quickest of some readings.
-uint64_t FirstUse::shift() const {
-    uint64_t least = ~uint64_t{0}, shift = 0;
-    for (int attempt = 0; attempt < kReadings; ++attempt) {
-        const uint64_t before = monotonic_ns(), trace = clock_.now(), after = monotonic_ns();
-        if (after - before >= least) continue;
-        least = after - before;
-        shift = trace - (before + least / 2);
-    }
-    return shift;
 }
 
 /// Until something has become of the destination.
@@ -257,15 +265,10 @@ void FirstUse::look() {
     const bool mapped =
         std::ranges::any_of(events_, [](const auto& event) { return event.what == What::kMapped; });
     if (!mapped) return;
-    const bool there = holds_bytes(now_.destination) && holds_bytes(now_.destination + now_.bytes - 1);
-    uint64_t touched = 0;
-    for (const Watchpoints::Event& event : events_) {
-        if (event.what == What::kTouched) touched = std::max(touched, event.time);
-    }
+    const bool there = now_.is_there();
     const uint64_t returned = returned_;
     std::erase_if(events_, [&](const Watchpoints::Event& event) {
-        return event.what == What::kMapped &&
-               (returned == 0 || event.time <= returned || (there && touched < event.time));
+        return event.what == What::kMapped && (there || returned == 0 || event.time <= returned);
     });
 }
 
@@ -308,14 +311,15 @@ void FirstUse::write(Journal& journal) {
         said.swap(said_);
     }
     if (!said.empty()) journal.fact("first_use", said);
+    const uint64_t shift = shift_to(clock_);
     for (const Watch& each : done) {
         const bool touched = each.ended == End::kTouched;
         const uint64_t held = each.set > each.asked ? each.set - each.asked : 0;
         journal.append(
             TableId::kFirstUses,
-            {each.correlation, each.asked + each.shift, each.end > each.asked ? each.end - each.asked : 0,
+            {each.correlation, each.asked + shift, each.end > each.asked ? each.end - each.asked : 0,
              static_cast<uint64_t>(each.ended), touched ? each.thread : 0, touched ? each.address : 0,
-             each.watched_bytes, held ? each.asked + each.shift : 0, held});
+             each.watched_bytes, held ? each.asked + shift : 0, held});
     }
 }
 

@@ -62,11 +62,12 @@ class FirstUse {
         End ended = End::kStopped;
         uint32_t thread = 0;   ///< that touched it
         uint64_t address = 0;  ///< that it touched
-        uint64_t shift = 0;  ///< from these times to the trace's, when it ended: the system's time may be set
 
         bool holds(uint64_t at, uint64_t size) const {
             return at < destination + bytes && destination < at + size;
         }
+        /// Whether its pages hold bytes; looks at some of them.
+        bool is_there() const;
     };
     struct Sampled {
         uint32_t seen, taken;
@@ -76,7 +77,6 @@ class FirstUse {
     void run();
     void prepare(std::unique_lock<std::mutex>& lock);
     void watch();
-    uint64_t shift() const;
     void look();
     std::optional<End> meaning(const Watchpoints::Event& event, uint64_t returned) const;
     void judge(uint64_t returned, uint64_t now);

@@ -55,7 +55,8 @@ perf_event_attr attributes(bool exclude_kernel, bool first) {
     made.sample_period = 1;
     made.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ADDR;
     made.sample_id_all = 1;
-    made.wakeup_events = 1;
+    made.watermark = 1;
+    made.wakeup_watermark = 1;  // for whatever is noted, not for accesses alone
     made.use_clockid = 1;
     made.clockid = CLOCK_MONOTONIC;
     made.disabled = 1;

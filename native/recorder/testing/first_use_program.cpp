@@ -144,6 +144,17 @@ void run(const std::string& scenario) {
         nap();
         touch(number, memory, kLarge);
         std::free(memory);
+    } else if (scenario == "beside") {
+        // Memory that is mapped beside the destination becomes one with it.
+        const auto map = [](void* at, uint64_t bytes, int access, int more) {
+            return static_cast<char*>(mmap(at, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | more, -1, 0));
+        };
+        char* const memory = map(nullptr, 2 * kLarge, PROT_NONE, 0);
+        map(memory, kLarge, PROT_READ | PROT_WRITE, MAP_FIXED);
+        const uint32_t number = copy(memory, kLarge, 3);
+        nap();
+        map(memory + kLarge, kLarge, PROT_READ | PROT_WRITE, MAP_FIXED);
+        touch(number, memory, kLarge);
     } else if (scenario == "small") {
         // Neighbours of an unaligned destination are touched first.
         const uint32_t number = copied(large + 101, 13, 4);
