@@ -99,8 +99,8 @@ def test_ranks_wait_for_the_one_that_sleeps(launched: Ranks) -> None:
         ("MPI_COMM_WORLD", "send_receive"): (40 + 8, 2, 40 * 4000 + 8 * 4),
     }
     waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
-    # They wait as long as it sleeps, and longer on a busy machine, on which it waits for them as well.
-    assert min(waited[rank] for rank in (0, 2, 3)) > 0.9
+    # It sleeps for a second. On a busy machine it waits for them as well, and they come late themselves.
+    assert min(waited[rank] for rank in (0, 2, 3)) > 0.5
     assert waited[1] < min(waited[rank] for rank in (0, 2, 3))
     assert not left_out(result)
 
