@@ -90,7 +90,18 @@ def play(built: Built, variables: dict[str, str], tmp_path: Path) -> Play:
 
 @pytest.mark.parametrize(
     "scenario",
-    ["pinned", "at-once", "written", "backwards", "pageable", "beside", "small", "fork", "handler", "threads"],
+    [
+        "pinned",
+        "at-once",
+        "written",
+        "backwards",
+        "pageable",
+        "beside",
+        "small",
+        "fork",
+        "handler",
+        "threads",
+    ],
 )
 def test_the_first_touch_is_when_the_program_makes_it(play: Play, scenario: str) -> None:
     run = play(scenario)
