@@ -265,13 +265,13 @@ def recorded_programs() -> Iterator[Case]:
 
 
 def _written_later() -> Iterator[tuple[str, dict[str, Path]]]:
-    """The recordings of `unseen.toml`'s programs on an H100 and each of the H200s that ran them."""
-    (h100,), h200s = ([one for one in machines("unseen") if one.gpu == gpu] for gpu in ("h100", "h200"))
-    for other, program in product(h200s, read_plan("unseen.toml").programs):
+    """The recordings of `unseen.toml`'s programs on each H100 and each of the H200s that ran them."""
+    h100s, h200s = ([one for one in machines("unseen") if one.gpu == gpu] for gpu in ("h100", "h200"))
+    for *pair, program in product(h100s, h200s, read_plan("unseen.toml").programs):
         try:
             yield (
-                f"{program} {other.name}",
-                {one.gpu: one.recording(program, "before") for one in (h100, other)},
+                " ".join([program, *(one.name for one in pair)]),
+                {one.gpu: one.recording(program, "before") for one in pair},
             )
         except NoAnswerError:  # it was not run on all
             continue
