@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <queue>
 #include <stdexcept>
 #include <utility>
@@ -16,7 +15,6 @@
 
 namespace busfare::replay {
 
-constexpr Time kNever = std::numeric_limits<Time>::min();
 using Turn = std::pair<Time, Index>;
 
 // The one operation that has fewer slots of its engine than it takes.

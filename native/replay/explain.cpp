@@ -11,7 +11,6 @@
 namespace busfare::replay {
 namespace {
 
-constexpr Time kNever = std::numeric_limits<Time>::min();
 // Time stamps of one GPU, and of a host and a GPU that were aligned, agree to about this; more is a
 // contradiction.
 constexpr Time kTolerance = 5000;

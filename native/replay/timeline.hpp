@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace busfare::replay {
 
-using Time = std::int64_t;   // nanoseconds
+using Time = std::int64_t;  // nanoseconds
+inline constexpr Time kNever = std::numeric_limits<Time>::min();
 using Index = std::int32_t;  // a row of a table; kNone: no row
 inline constexpr Index kNone = -1;
 

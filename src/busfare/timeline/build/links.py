@@ -197,10 +197,14 @@ def _ample(node: Node, keys: list[tuple[str, int, int]], walked: list[list[Lane]
 
 def _path_rate(node: Node, direction: str, device: int) -> float:
     """Bytes per second of long pinned copies between a GPU and the host, by themselves."""
+    measured = _measured_rate(node, direction, device)
+    return measured or node.host_path(device).bandwidth("read" if direction == "h2d" else "write")
+
+
+def _measured_rate(node: Node, direction: str, device: int) -> float | None:
+    """The same as the node measured it."""
     curve = node.curve(direction, "pinned", device)
-    if curve is not None:
-        return 1 / curve.long_gap_per_byte_s
-    return node.host_path(device).bandwidth("read" if direction == "h2d" else "write")
+    return None if curve is None else 1 / curve.long_gap_per_byte_s
 
 
 def _own_link(node: Node, lane: Lane) -> tuple[float, float] | None:
@@ -211,8 +215,7 @@ def _own_link(node: Node, lane: Lane) -> tuple[float, float] | None:
     for at, gpu in enumerate(node.gpus()):
         if gpu.name in link.between:
             direction = "h2d" if link.between[1 if lane.forward else 0] == gpu.name else "d2h"
-            curve = node.curve(direction, "pinned", at)
-            rate = _data_sheet(node, lane) if curve is None else 1 / curve.long_gap_per_byte_s
+            rate = _measured_rate(node, direction, at) or _data_sheet(node, lane)
             return rate, node.contention(at).both.of(direction)
     return None
 
