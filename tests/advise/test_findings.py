@@ -11,7 +11,7 @@ from busfare.advise import Finding, findings, guess_node, rebuilt
 from busfare.node import Node, load_node
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.removal import as_arguments
+from busfare.timeline.changes.removal import as_arguments, keep_on_gpu
 from busfare.trace import Trace, read, tables
 from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 
@@ -356,6 +356,8 @@ def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> 
     assert found(out_and_in(20, "smooth"), "ping-pong") is None
     # The host is free for 20 ms between: it may have written 64 MiB anew.
     assert found(out_and_in(20, OPENMP, free_us=20_000), "ping-pong") is None
+    unseen = keep_on_gpu().apply(timeline(out_and_in(20, OPENMP, free_us=20_000)), Setting(PCIE3))
+    assert unseen.count == 0 and "record --fingerprint" in unseen.rests_on[0]
     # A fingerprint tells for certain, whoever was free.
     recorded = out_and_in(20, "smooth", free_us=20_000)
     is_copy = pl.col("kind") == "copy"

@@ -44,6 +44,7 @@ KNOWN_BY = {
     "bytes": "their sizes and order",
 }
 UNWRITTEN = "nothing on the GPU writes into these buffers between the copies"
+NONE_SHOWN = "nothing that comes back goes in again: {} alone show none here; `busfare record --fingerprint` compares bytes"
 UNREAD = "the host does not look at these buffers between the copies, and the GPU has room to keep them"
 
 
@@ -116,6 +117,8 @@ def keep_on_gpu() -> Change:
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         returned, known_by = returned_copies(timeline.operations, setting.recorded_on)
+        if not returned.any() and known_by != "fingerprint":
+            return Applied(timeline, 0, 0, [NONE_SHOWN.format(KNOWN_BY[known_by])])
         shown = f"what goes in is what came back, which {KNOWN_BY[known_by]} alone show here"
         return taken_out(timeline, returned, *[shown] * (known_by != "fingerprint"), UNREAD)
 
