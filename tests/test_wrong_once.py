@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Ask
+from busfare.errors import InputError
+from busfare.report.limits import parse_limit
+from tests.conftest import BUSFARE, Ask, Run
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport
 from tests.trace.build_nvprof import EPOCH, small_file
@@ -23,6 +27,60 @@ DIRECTIONS = {"h2d": 11, "d2h": 12}
 
 def share_of_kernels(report: Any) -> float:
     return sum(part["share"] for part in report["critical_path"] if part["part"] == "kernels")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (f"report {EXAMPLE} --unrecorded 0s", "say how long it takes"),
+        (f"what-if {EXAMPLE} --pin --unrecorded 0s", "say how long it takes"),
+        (f"what-if {EXAMPLE} --kernel smooth", "--streams N"),
+        (f"what-if {EXAMPLE} --link pcie:9", "no such generation; generations 1 to 6"),
+        (f"what-if {EXAMPLE} --kernels fast", "bandwidth"),
+        (f"project {EXAMPLE} --to gh200 --host fast", "measured, keep"),
+        (f"project {EXAMPLE} --to {EXAMPLE}", "is it a trace?"),
+        (f"plan {EXAMPLE}", "no plan file; is it a trace?"),
+        ("plan kv --node h100-probed --model llama-3.1-8b --memcpy 0", "--memcpy '0'"),
+        ("price --node dgx-a100 --bytes 1MB --collective all_reduce --ranks 8 --gpus 2", "give one of them"),
+        ("price --node dgx-a100 --bytes 1MB --collective all_reduce --ranks 0", "--ranks 0"),
+        (f"nodes check {EXAMPLE.parent}", "a folder"),
+        ("diff one two three", "argument (three). Try `busfare diff --help`."),
+        ("what-if", "Try `busfare what-if --help`."),
+    ],
+)
+def test_errors_name_what_is_wrong_and_the_mend(run_here: Run, arguments: str, told: str) -> None:
+    done = run_here(*arguments.split())
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("percent", ["nan", "inf", "1e999", "+nan", "much"])
+def test_a_limit_that_nothing_can_pass_is_refused(percent: str) -> None:
+    with pytest.raises(InputError, match="no percentage"):
+        parse_limit(f"exposed > {percent}%" if percent[0] != "+" else f"makespan > {percent}%")
+
+
+def test_a_run_said_to_be_too_long_says_of_which_run_gains_are(run_here: Run) -> None:
+    done = run_here("report", str(EXAMPLE), "--unrecorded", "10s")
+    assert "and gains are of" in " ".join(done.stdout.split())
+
+
+def test_a_run_beside_itself_differs_by_nothing(run_here: Run) -> None:
+    assert "−" not in run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout
+
+
+def test_nodes_share_how_they_were_predicted_where_it_is_the_same(run_here: Run) -> None:
+    alike = run_here("project", str(EXAMPLE), "--to", "gh200", "--to", "h200-sxm").stdout
+    assert " ".join(alike.split()).count("kernels as predicted for each.") == 1
+    apart = " ".join(run_here("project", str(EXAMPLE), "--to", "gh200", "--to", "pcie:3x16").stdout.split())
+    assert "Whole run on gh200: " in apart and "Whole run on pcie:3x16: " in apart
+
+
+def test_a_pipe_that_knows_ascii_alone_gets_the_report() -> None:
+    command = [*BUSFARE, "report", str(EXAMPLE)]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"PyTorch profiler (Kineto, CUPTI 130001) ? NVIDIA" in done.stdout
 
 
 def faulting(folder: Path) -> Path:

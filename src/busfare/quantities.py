@@ -64,10 +64,10 @@ def parse_count(text: str) -> float:
     return _parsed(text, _COUNTS, unit_of, what, MOST_COUNT, f"{MOST_COUNT:g}")
 
 
-def parse_factor(text: str, option: str) -> float:
-    """'2x' or '0.8' as a number. Raises InputError, naming `option`, for anything else."""
+def parse_factor(text: str, option: str, words: str = "") -> float:
+    """'2x' or '0.8' as a number. Raises InputError, naming `option` and the `words` that it also takes, for others."""
     match = _FACTOR.fullmatch(text)
     value = float(match[1]) if match else 0.0
     if not 1e-6 <= value <= 1e6:
-        raise InputError(f"{option} {text[:40]!r}: write a factor, as in 2x or 0.8")
+        raise InputError(f"{option} {text[:40]!r}: write {words}a factor, as in 2x or 0.8")
     return value

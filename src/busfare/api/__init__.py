@@ -247,6 +247,8 @@ def project(
     `kernels` and `host` are rules for their times, `counters` a recording of the same program with hardware counters.
     """
     targets = [node(one) for one in ([to] if isinstance(to, (str, Node)) else to)]
+    if not targets:
+        raise InputError("project: no node is named; give one, as in to='gh200'")
     run = with_counters(_run(trace, launches=True), counters)
     here = where_recorded(run, _node(recorded_on), "--from")
     rebuilt = timeline(run, here)

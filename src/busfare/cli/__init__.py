@@ -88,6 +88,8 @@ def main() -> None:
     # Imports make many objects and no garbage: looking for it among them takes a tenth of the start.
     gc.set_threshold(100_000, 50, 50)
     _open_closed()
+    with suppress(AttributeError):  # a terminal or pipe that knows ASCII alone gets question marks
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     status = _flushed(_status())
     # Nor is there any at the end: looking for it then takes as long as reading a small trace.
     gc.freeze()
@@ -106,7 +108,9 @@ def _status() -> int:
         error.show()
         return 2
     except click.ClickException as error:
-        return _failed(f"{error.format_message()} Try `busfare --help`.", 2)
+        said = error.format_message()
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "busfare"
+        return _failed(f"{said}{'' if said.endswith(('.', '?')) else '.'} Try `{command} --help`.", 2)
     except SystemExit as stop:
         # Click and rich answer a broken pipe with exit(1).
         return 0 if stop.code == 1 or not isinstance(stop.code, int) else stop.code

@@ -11,9 +11,9 @@ __all__ = ["completion", "doctor", "help_"]
 
 #: Where shells look for what completes a command.
 SHELLS = {
-    "bash": "~/.local/share/bash-completion/completions/busfare",
-    "zsh": "a folder of $fpath, as _busfare",
-    "fish": "~/.config/fish/completions/busfare.fish",
+    "bash": "as ~/.local/share/bash-completion/completions/busfare",
+    "zsh": "in a folder of $fpath, as _busfare",
+    "fish": "as ~/.config/fish/completions/busfare.fish",
 }
 
 
@@ -30,7 +30,7 @@ def doctor(json: bool) -> None:
         raise click.exceptions.Exit(2)
 
 
-@click.command(epilog=" ".join(f"{shell}: save it as {place}." for shell, place in SHELLS.items()))
+@click.command(epilog=" ".join(f"{shell}: save it {place}." for shell, place in SHELLS.items()))
 @click.argument("shell", type=click.Choice(list(SHELLS)), help="The shell.")
 def completion(shell: str) -> None:
     """Print the script by which a shell completes busfare's commands and options."""

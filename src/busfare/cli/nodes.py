@@ -107,7 +107,8 @@ def nodes_check(file: Path) -> None:
     from busfare.node import load_node
 
     if not file.is_file():
-        raise InputError(f"{file}: no such file; give the path of a node file")
+        found = "a folder" if file.is_dir() else "no such file"
+        raise InputError(f"{file}: {found}; give the path of a node file")
     checked = load_node(str(file))
     print(
         f"{file}: {checked.name} is right: {len(checked.components)} components, {len(checked.links)} "

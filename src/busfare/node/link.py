@@ -255,6 +255,11 @@ class MemoryLink(_Wire, frozen=True, kw_only=True, tag="memory"):
 Link = PcieLink | NvlinkLink | C2cLink | FabricLink | SocketLink | MemoryLink
 
 #: A link in short.
+NUMBERS = {
+    "pcie": "generations 1 to 6 with 1, 2, 4, 8, 12, 16 or 32 lanes, as in pcie:5x16",
+    "nvlink": "generations 1 to 5 with 1 to 72 links, as in nvlink:4x18",
+    "c2c": "generation 1, as in c2c:1",
+}
 FORMS = "pcie:GENERATIONxLANES (x16 where it is left out), nvlink:GENERATIONxLINKS, c2c:1"
 
 
@@ -275,5 +280,7 @@ def link_in_short(text: str) -> Link | None:
     try:
         link: Link = msgspec.convert(table, Link)
     except msgspec.ValidationError as error:
-        raise InputError(f"link {text!r}: {error}; the forms are {FORMS}") from None
+        wrong = re.search(r"\$\.(\w+)", str(error))
+        what = f"no such {wrong[1]}" if wrong else "no such link"
+        raise InputError(f"link {text!r}: {what}; {NUMBERS[kind]}") from None
     return link

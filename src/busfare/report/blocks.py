@@ -127,9 +127,10 @@ def recorder(cost: RecordingCost) -> str:
     if cost.host_pace != 1:
         taken += f", and the host's own time {cost.host_pace:.2f} times that of the recorded process"
     bare = time(cost.unrecorded_seconds)
-    if cost.replayed_seconds > 1.01 * cost.unrecorded_seconds:
+    if not 0.99 * cost.unrecorded_seconds <= cost.replayed_seconds <= 1.01 * cost.unrecorded_seconds:
         return (
-            f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in calls or gaps."
+            f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in calls or gaps, "
+            f"and gains are of {time(cost.replayed_seconds)}."
         )
     return f"{taken}: unrecorded, the run takes {bare}."
 

@@ -62,7 +62,7 @@ def _table(title: str, rows: Sequence[Changed]) -> Table:
         old, new = row.before_seconds, row.after_seconds
         shown = [*("–" if one is None else time(one) for one in (old, new))]
         shown += [
-            f"{'+' if row.change_seconds > 0 else '−'}{time(abs(row.change_seconds))}",
+            f"{'+' if row.change_seconds > 0 else '−' if row.change_seconds else ''}{time(abs(row.change_seconds))}",
             change(old or 0.0, new),
         ]
         if counted:

@@ -51,6 +51,8 @@ LIMITS = {
     "copy engine": "the copy engine, which starts no copy sooner",
     "host gather": "the processor's core that packs",
 }
+#: What a core packs in a second at the least.
+LEAST_MEMCPY = 1e6
 #: Tokens of a block in the sweep; what is drawn of prompts begins at one block.
 SWEPT_TOKENS = tuple(4**n for n in range(7))
 LONGEST_DRAWN = 1 << 17
@@ -155,7 +157,9 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     launch, batch = (
         parse_seconds(asked[key], 1.0) if asked.get(key) else None for key in ("launch", "batch_launch")
     )
-    rate = max(1.0, float(parse_bytes(asked["memcpy"]))) if asked.get("memcpy") else None
+    rate = float(parse_bytes(asked["memcpy"])) if asked.get("memcpy") else None
+    if rate is not None and rate < LEAST_MEMCPY:
+        raise InputError(f"--memcpy {asked['memcpy']!r}: a core packs more in a second; give 1MB or more")
     host = host_of(machine, launch, batch, rate)
     count, left = (math.ceil(n / block_tokens) for n in (tokens, evicted))
     prefill, reason = None, "what computing the prompt takes is not said; give --prefill-seconds, or --model"
@@ -292,9 +296,9 @@ def _recompute(prefill: Prefill, tokens: int) -> Recompute:
 
 def _words(result: PlanKvResult, found: list[Fetch], best: Fetch) -> list[str]:
     block, bound = result.block, next(one for one in found if one.layout == "contiguous")
-    moved = f"{amounts.size(result.fetched_bytes)} in"
+    moved = amounts.size(result.fetched_bytes)
     if result.evicted_bytes:
-        moved += f" and {amounts.size(result.evicted_bytes)} out meanwhile"
+        moved += f" in and {amounts.size(result.evicted_bytes)} out meanwhile"
     pieces = f", each in {amounts.several(block.pieces, 'piece')}" if block.pieces > 1 else ""
     sentences = [
         f"{result.tokens:,} tokens are {moved}: {amounts.several(block.count, 'block')} of {amounts.size(block.bytes)}"

@@ -36,6 +36,7 @@ SHARES: dict[str, Callable[[Result], float]] = {
     "gain": lambda r: _part(AMOUNTS["gain"](r), _run(r)[1]),
 }
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+PERCENT = re.compile(r"([+-]?\d{1,9}(?:\.\d+)?)\s*%")
 FORM = re.compile(r"\s*([a-z-]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 KNOWN = (
     "exposed",
@@ -72,13 +73,11 @@ def parse_limit(text: str) -> Limit:
     name, sign, value = match.groups()
     grows = value.startswith("+")
     if value.endswith("%") and name in (AMOUNTS if grows else SHARES):
-        try:
-            of = AMOUNTS[name] if grows else SHARES[name]
-            return Limit(text, of, COMPARISONS[sign], float(value[grows:-1]) / 100, "%", grows)
-        except ValueError:
-            raise InputError(
-                f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage; write one as 20%"
-            ) from None
+        percent = PERCENT.fullmatch(value[grows:])
+        if percent is None:
+            raise InputError(f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage; write one as 20%")
+        of = AMOUNTS[name] if grows else SHARES[name]
+        return Limit(text, of, COMPARISONS[sign], float(percent[1]) / 100, "%", grows)
     if name in AMOUNTS:
         counted = name in COUNTED
         number = float(parse_bytes(value)) if counted else parse_seconds(value)

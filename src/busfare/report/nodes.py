@@ -162,6 +162,8 @@ def answer_price(asked: Mapping[str, Any]) -> Prices | CopiesAtOnce | KernelPric
     node prices.
     """
     size = parse_bytes(asked["bytes_"]) if asked["bytes_"] else None
+    if len(both := [f"--{name}" for name in ("collective", "kernel", "gpus") if asked[name] is not None]) > 1:
+        raise InputError(f"price: {' and '.join(both)} ask for different things; give one of them")
     if asked["collective"]:
         return _collective(load_node(asked["node"]), size, asked)
     if asked["kernel"]:

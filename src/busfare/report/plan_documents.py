@@ -187,7 +187,8 @@ def offload_document(result: PlanOffloadResult) -> Document:
         figure = Lines(series, "tokens a pass", "a pass", marks=marks)
         blocks.append(Figure("tokens", figure, "From which prompt on"))
     title = f"{several(result.layers, 'layer')} of {size(result.bytes / result.layers)} on {result.node}"
-    facts = f"{result.gpu or 'GPU'} · {result.tokens:g} tokens a pass · every time is predicted"
+    tokens = "1 token" if result.tokens == 1 else f"{result.tokens:g} tokens"
+    facts = f"{result.gpu or 'GPU'} · {tokens} a pass · every time is predicted"
     return Document(f"busfare plan offload: {title}", title, facts, [*blocks, _basis(result.basis)])
 
 

@@ -53,7 +53,7 @@ GUESS = " (a guess from the GPU's name; set --from)"
 def projection_document(result: Projected, trace: str) -> Document:
     """What a run would take on other nodes."""
     guess = GUESS if result.from_guessed_from_gpu_name else ""
-    heading = f"Recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
+    facts = f"recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
     blocks = projection_blocks(result)
     for p in result.projections:
         notes = [f"Pageable copies: {p.pageable_copies}."] if p.pageable_copies else []
@@ -64,7 +64,7 @@ def projection_document(result: Projected, trace: str) -> Document:
             title, figures = f"{p.to}, by path", {"count": "count", **THERE}
             blocks.append(table(p.by_path, title, {"path": path_name}, figures, notes=notes))
         blocks.append(_kernels(p))
-    return Document(f"busfare: {trace}", heading, "", blocks)
+    return Document(f"busfare: {trace}", trace, facts, blocks)
 
 
 def _changed(row: PathThere | KernelClassThere | TransfersThere | RunThere) -> str:
@@ -72,6 +72,18 @@ def _changed(row: PathThere | KernelClassThere | TransfersThere | RunThere) -> s
 
 
 THERE: Cells[PathThere] = {"recorded": "recorded_seconds", "predicted": str, "change": _changed}
+
+
+def _methods(projections: Sequence[Projection]) -> list[str]:
+    """How the whole runs were predicted: nodes for which it is the same share a sentence."""
+    alike: dict[str, list[Projection]] = {}
+    for one in projections:
+        alike.setdefault(one.makespan.method.replace(f" for {one.to}", " for each"), []).append(one)
+    sentences = []
+    for method, some in alike.items():
+        whose = "" if len(alike) == 1 else f" on {', '.join(one.to for one in some)}"
+        sentences.append(f"Whole run{whose}: {some[0].makespan.method if len(some) == 1 else method}.")
+    return sentences
 
 
 def _kernels(projection: Projection) -> Block:
@@ -106,7 +118,7 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
         for n, (what, colour) in enumerate((("transfers", "copies"), ("whole run", "whole run")))
     ]
     columns = words("node") + numbers("transfers", "change", "whole run", "change")
-    notes = [f"Whole run: {first.makespan.method}.", ranges(first.makespan)]
+    notes = [*_methods(result.projections), ranges(first.makespan)]
     chart = Bars(names, series, "time; hatched: predicted")
     return [Table(columns, rows, title, notes, face=face), Figure("projection", chart)]
 

@@ -261,7 +261,7 @@ def amount(value: float, unit: str) -> str:
         return amounts.size(value) + unit[1:]
     if unit == "FLOP/s":
         return amounts.flops(value)
-    return f"{value:,.4g}{unit and ' '}{unit}"
+    return f"{f'{value:,.0f}' if abs(value) >= 1e4 else f'{value:.4g}'}{unit and ' '}{unit}"
 
 
 def _x_axis(x: Scale, top: float, end: float, words: str, unit: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from busfare.job.state import JobChange, JobState
 from busfare.job.timeline import JobTimeline
 from busfare.node import Node
 from busfare.project.projection import run_between
+from busfare.quantities import MOST_SECONDS
 from busfare.report.summary import RecordingCost
 from busfare.results import Predicted
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, timeline
@@ -80,8 +81,16 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
 
 def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
     """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it."""
-    bare = unrecorded(run, round(unrecorded_seconds / NS))
+    bare = unrecorded(run, _nanoseconds(unrecorded_seconds))
     return bare.timeline, _cost(unrecorded_seconds, bare)
+
+
+def _nanoseconds(unrecorded_seconds: float) -> int:
+    if not 0 < unrecorded_seconds <= MOST_SECONDS:
+        raise InputError(
+            f"--unrecorded: no run takes {unrecorded_seconds:g} s; say how long it takes, as in 1.5s"
+        )
+    return round(unrecorded_seconds / NS)
 
 
 def _cost(unrecorded_seconds: float, bare: Unrecorded) -> RecordingCost:
@@ -126,7 +135,7 @@ def answer_job_what_if(
     """
     cost = None
     if unrecorded_seconds is not None:
-        job, bare = job_without_recorder(job, round(unrecorded_seconds / NS))
+        job, bare = job_without_recorder(job, _nanoseconds(unrecorded_seconds))
         cost = _cost(unrecorded_seconds, bare)
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()

@@ -135,6 +135,8 @@ def changes_of(
     """
     if values.get("with_loop") and values.get("batch_below") is None:
         raise InputError("--with-loop: goes with --batch-below SIZE, whose copies the loop makes")
+    if values.get("kernel") and values.get("streams") is None:
+        raise InputError("--kernel: says which chunks --streams N spreads; add that")
     changes = [change for option in OPTIONS for change in option.changes(values)]
     to = load_node(values["node"]) if values.get("node") is not None else None
     rules = tuple(values.get("kernels") or ())

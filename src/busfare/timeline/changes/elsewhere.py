@@ -27,6 +27,7 @@ RATIOS = {"bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"), "c
 HOST_CALLS = (("pace",), ("launch", "synchronise"))
 #: The rule where none is given.
 PREDICTED = "predicted"
+KERNEL_WORDS = "keep, bandwidth, clock, REGEX=0.8x or "
 KEPT = "the host keeps its times where not both were measured, unless a rule is given"
 
 
@@ -114,7 +115,7 @@ def host_changes(rule: str, recorded_on: Node | None, to: Node | None) -> list[C
     if rule == "keep":
         return []
     if rule != "measured":
-        return [host_times(parse_factor(rule, "--host"))]
+        return [host_times(parse_factor(rule, "--host", "measured, keep or "))]
     ratio = host_ratio(recorded_on, to) if recorded_on is not None and to is not None else None
     return [] if ratio is None or ratio == 1 else [host_times(ratio, "measured on both")]
 
@@ -131,7 +132,9 @@ def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | 
             changes.append(_by_ratio(rule, recorded_on, to))
         elif rule != "keep":
             pattern, _, factor = rule.rpartition("=")
-            changes.append(kernel_times(parse_factor(factor, "--kernels"), pattern))
+            changes.append(
+                kernel_times(parse_factor(factor, "--kernels", KERNEL_WORDS if not pattern else ""), pattern)
+            )
     return changes
 
 
