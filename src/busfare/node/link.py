@@ -254,12 +254,13 @@ class MemoryLink(_Wire, frozen=True, kw_only=True, tag="memory"):
 
 Link = PcieLink | NvlinkLink | C2cLink | FabricLink | SocketLink | MemoryLink
 
-#: A link in short.
+#: Of a link in short, the numbers that there are.
 NUMBERS = {
     "pcie": "generations 1 to 6 with 1, 2, 4, 8, 12, 16 or 32 lanes, as in pcie:5x16",
     "nvlink": "generations 1 to 5 with 1 to 72 links, as in nvlink:4x18",
     "c2c": "generation 1, as in c2c:1",
 }
+#: A link in short.
 FORMS = "pcie:GENERATIONxLANES (x16 where it is left out), nvlink:GENERATIONxLINKS, c2c:1"
 
 
