@@ -10,9 +10,11 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
+from busfare.advise.jobs import job_findings
 from busfare.cli import app
 from busfare.job.matching import MEMBERS
 from busfare.job.timeline import _relieved, job_timeline
+from busfare.node import load_node
 from busfare.report.time_line_rows import job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
@@ -76,3 +78,15 @@ def test_the_page_joins_the_ranks_where_they_meet(tmp_path: Path) -> None:
     assert len(drawn.joints) == 4
     first, last = drawn.joints[0][1:]
     assert (drawn.rows[first].label, drawn.rows[last].label) == ("rank 0 kernels", "rank 1 transfers")
+
+
+def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
+    paths = sorted(tmp_path.iterdir())
+    job = job_timeline([read(path) for path in paths], None, paths)
+    findings = job_findings(job, [], load_node("h100-sxm"))
+    drawn = job_time_line(job, findings)
+    assert "straggling-rank" in drawn.marks
+    bit = 1 << list(drawn.marks).index("straggling-rank")
+    lit = {row.label: sum(mark & bit > 0 for mark in row.items["marks"].fill_null(0)) for row in drawn.rows}
+    assert {label: many for label, many in lit.items() if many} == {"rank 0 waits": 4}

@@ -211,7 +211,7 @@ def communication_blocks(
                 "kernels": "kernels_seconds",
                 "communication": "communication_seconds",
                 "of it waiting": "waiting_seconds",
-                "exposed transfer": "exposed_transfer_seconds",
+                "of it exposed transfer": "exposed_transfer_seconds",
             },
             most=MOST_RANKS,
         ),

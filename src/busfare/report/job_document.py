@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from busfare.advise.amounts import count, rate, several, size, time
@@ -65,6 +65,7 @@ def job_document(
         ", ".join(gpu.name for gpu in result.gpus[:3]) or "GPU not named",
     ]
     blocks: list[Block] = []
+    findings = _findings(result)
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     blocks += [
@@ -74,7 +75,12 @@ def job_document(
             f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
         ),
         _tiles(result),
-        *([Figure("timeline", job_time_line(together), "The ranks' time lines")] if together else []),
+        *(
+            [Figure("timeline", job_time_line(together, result.findings), "The ranks' time lines")]
+            if together
+            else []
+        ),
+        replace(findings, face="page"),
         *communication_blocks(result.collectives, result.ranks, result.clocks),
         *_strip(result),
         *_spreads(result.spread),
@@ -84,7 +90,7 @@ def job_document(
     if result.by_path:
         blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
         blocks.append(sizes(result.size_histogram))
-    blocks += [_findings(result), *_left_out(result)]
+    blocks += [replace(findings, face="terminal"), *_left_out(result)]
     read = several(traces.read, "trace")
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
 
@@ -102,7 +108,7 @@ def _tiles(result: JobReport) -> Tiles:
             (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
             (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
             (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
-            (f"{len(health.slow):,}", f"slow links of {health.links:,}"),
+            *([(f"{len(health.slow):,}", f"slow links of {health.links:,}")] if health.links else []),
         ]
     )
 
@@ -238,7 +244,7 @@ def _carried(carried: Carried) -> str:
     return size(carried.bytes) + (f" ({time(seconds)})" if seconds else "")
 
 
-def _findings(result: JobReport) -> Block:
+def _findings(result: JobReport) -> Entries | Text:
     if not result.findings:
         return Text("Nothing worth doing about transfers was found.", "bold", title="What to do")
     ids = [finding.id for finding in result.findings]
@@ -254,6 +260,7 @@ def _findings(result: JobReport) -> Block:
                 *map(str, finding.largest.call_sites),
                 *beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
             ],
+            shows=finding.id if finding.id in TOGETHER else "",
         )
         for finding in result.findings
     ]

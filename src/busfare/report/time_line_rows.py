@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.advise.jobs import TOGETHER
+from busfare.job.results import JobFinding
 from busfare.job.timeline import JobTimeline
 from busfare.report.svg import COLOUR, drawn_as
 from busfare.report.time_line import Row, TimeLine, items_of
@@ -172,8 +174,31 @@ def _calls(calls: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFrame:
     )
 
 
-def job_time_line(job: JobTimeline) -> TimeLine:
-    """The first ranks: what each computes and copies, waits for and transfers; collectives join them."""
+def _meetings_marked(job: JobTimeline, findings: Sequence[JobFinding]) -> tuple[list[str], pl.DataFrame]:
+    """Findings about what ranks do together; and for each joint their bits at its waits and at its transfers."""
+    whose = {one.id: one.largest.rank for one in findings if one.id in TOGETHER}
+    joints = job.members.drop_nulls("joint").group_by("joint").agg(
+        late=pl.col("rank").sort_by("start_ns").last(),
+        kind=pl.col("collective_kind").cast(pl.String).first(),
+    )  # fmt: skip
+    always, small = pl.lit(True), pl.col("kind") == "all_reduce"
+    lit = {"straggling-rank": (pl.col("late").eq_missing(whose.get("straggling-rank")), ~always)}
+    lit |= {"exposed-collectives": (~always, always), "small-all-reduces": (small, small)}
+    bits = [
+        pl.sum_horizontal(
+            pl.lit(0),
+            *(lit[id][place].fill_null(False).cast(pl.Int64) * (1 << n) for n, id in enumerate(whose)),
+        ).cast(pl.Int64)
+        for place in (0, 1)
+    ]
+    return list(whose), joints.select("joint", at_waits=bits[0], at_transfers=bits[1])
+
+
+def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> TimeLine:
+    """The first ranks: what each computes and copies, waits for and transfers; collectives join them. `findings` about
+    these light up.
+    """
+    marks, marked = _meetings_marked(job, findings)
     shown = sorted(job.ranks, key=lambda one: one.rank)[:MOST_RANKS]
     kind = pl.col("collective_kind").cast(pl.String).fill_null("communication").str.replace_all("_", "-")
     rows: list[Row] = []
@@ -200,6 +225,7 @@ def job_time_line(job: JobTimeline) -> TimeLine:
             wait=(pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0).fill_null(0),
             whole=pl.col("end_ns") - pl.col("start_ns"),
         )
+        meeting = meeting.join(marked, on="joint", how="left", maintain_order="left")
         joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
         carried = np.zeros(part.timeline.operations.height, bool)
         carried[own.filter(~pl.col("is_call"))["node"].to_numpy()] = True
@@ -209,9 +235,9 @@ def job_time_line(job: JobTimeline) -> TimeLine:
         for what, drawn, frame in (
             ("kernels", None, work.filter(~pl.col("kind").is_in(copies))),
             ("copies", None, work.filter(pl.col("kind").is_in(copies))),
-            ("waits", "waits", joined.select("name", "start_ns", end_ns="last_ns")),
+            ("waits", "waits", joined.select("name", "start_ns", end_ns="last_ns", marks="at_waits")),
             ("transfers", "communication", joined.select(
-                "name", start_ns="last_ns", end_ns=pl.col("start_ns") + pl.col("whole"))),
+                "name", start_ns="last_ns", end_ns=pl.col("start_ns") + pl.col("whole"), marks="at_transfers")),
         ):  # fmt: skip
             frame = frame.filter(pl.col("end_ns") > pl.col("start_ns"))
             if frame.height:
@@ -231,4 +257,4 @@ def job_time_line(job: JobTimeline) -> TimeLine:
         for at, first, last in met.select("last_ns", "rank", "last").iter_rows()
         if first in places and last in places
     ]
-    return TimeLine(rows, joints, note="Lines join collectives once the last rank has come.")
+    return TimeLine(rows, joints, marks, note="Lines join collectives once the last rank has come.")
