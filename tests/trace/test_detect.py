@@ -122,7 +122,7 @@ def test_paths_and_databases_that_are_no_trace(tmp_path: Path) -> None:
     assert "cannot be read" in refused(tmp_path / "loop")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("x")
-    assert "no tables of a trace" in refused(tmp_path / "folder")
+    assert "no tables of a trace in this folder; name a trace in it" in refused(tmp_path / "folder")
     mail = write_sqlite(tmp_path / "mail.sqlite", {"messages": ["id"], "StringIds": ["id"]}, {})
     assert "no tables of a trace" in refused(mail)
 

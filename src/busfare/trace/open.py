@@ -280,6 +280,11 @@ def _read_sqlite(path: Path, file: Path, sums_above: int | None, launches: bool)
 
 def _read_tables(tables: TableSource, launches: bool, scanning: Scanning | None = None) -> Trace:
     reader = _reader_of(tables)
+    if reader is None and tables.path.is_dir():
+        raise InputError(
+            f"{tables.path}: no tables of a trace in this folder; name a trace in it "
+            "(`busfare report FOLDER` and `what-if FOLDER` take the traces of a job)"
+        )
     if reader is None:
         raise InputError(f"{tables.path}: no tables of a trace that busfare knows; it reads {KNOWN}")
     more = {} if scanning is None else {"scanning": scanning}
