@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -88,8 +89,8 @@ def main() -> None:
     # Imports make many objects and no garbage: looking for it among them takes a tenth of the start.
     gc.set_threshold(100_000, 50, 50)
     _open_closed()
-    with suppress(AttributeError):  # a terminal or pipe that knows ASCII alone gets question marks
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal or pipe that knows ASCII alone gets question marks
+        sys.stdout.reconfigure(errors="replace")
     status = _flushed(_status())
     # Nor is there any at the end: looking for it then takes as long as reading a small trace.
     gc.freeze()

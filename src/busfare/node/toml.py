@@ -38,8 +38,6 @@ _TEXTS = re.compile(
 )
 _BETWEEN_KEYS = re.compile(r"[^\w.\- \t]+")
 MOST_PARTS = 64
-#: How gzip, Zstandard, xz, bzip2 and SQLite files begin, as traces are packed.
-BINARY = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"SQLite")
 #: msgspec looks at a type when it first meets it, which two threads must not do at once: the process would end.
 _one_thread = threading.Lock()
 
@@ -67,7 +65,7 @@ def read_text(text: str, kind: str, most_bytes: int) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        if content.startswith(BINARY):
+        if b"\0" in content:
             raise InputError(f"{text}: no text, so no {kind}; is it a trace? Give a TOML file") from None
         raise InputError(f"{text}:{line}: not UTF-8 text; save the file as UTF-8") from None
 
