@@ -18,6 +18,11 @@ bool is_rate(double value) {
     return std::isfinite(value) && value > 0;
 }
 
+// Neither overflows nor vanishes in products with rates.
+bool is_factor(double value) {
+    return value >= 1e-3 && value <= 1e3;
+}
+
 }  // namespace
 
 void refuse(const char* column, std::size_t row) {
@@ -56,14 +61,18 @@ Check::Check(const Timeline& timeline) : t_(timeline), joints_(!timeline.joints.
                                 {o.after.size(), "operation_after"},
                                 {o.released.size(), "operation_released"},
                                 {o.unordered.size(), "operation_unordered"},
-                                {o.bytes_per_s.size(), "operation_bytes_per_s"}})
+                                {o.bytes_per_s.size(), "operation_bytes_per_s"},
+                                {o.weight.size(), "operation_weight"}})
         check_length(length, o.size(), name);
     if (!o.link_begin.empty()) check_length(o.link_begin.size(), o.size() + 1, "operation_link_begin");
+    check_length(o.link_cost.size(), o.links.size(), "operation_link_cost");
     check_length(c.awaits.size(), joints_ ? c.size() : 0, "call_awaits");
     check_length(o.awaits.size(), joints_ ? o.size() : 0, "operation_awaits");
     members();
     check_length(s.context.size(), s.size(), "stream_context");
     check_length(s.kind.size(), s.size(), "stream_kind");
+    for (std::size_t row = 0; row < o.weight.size(); ++row)
+        if (!is_factor(o.weight[row])) refuse("operation_weight", row);
     check_length(l.both.size(), l.bytes_per_s.size(), "link_both");
     check_length(l.opposite.size(), l.bytes_per_s.size(), "link_opposite");
     for (std::size_t row = 0; row < s.size(); ++row) {
@@ -113,9 +122,10 @@ void Check::links(std::size_t row) const {
     const std::int64_t begin = o.link_begin[row], end = o.link_begin[row + 1];
     if (begin < 0 || end < begin || end > static_cast<std::int64_t>(o.links.size()))
         refuse("operation_link_begin", row);
-    for (std::int64_t at = begin; at < end; ++at)
-        if (!within(o.links[static_cast<std::size_t>(at)], t_.links.bytes_per_s.size()))
-            refuse("operation_links", static_cast<std::size_t>(at));
+    for (auto at = static_cast<std::size_t>(begin); at < static_cast<std::size_t>(end); ++at) {
+        if (!within(o.links[at], t_.links.bytes_per_s.size())) refuse("operation_links", at);
+        if (!is_factor(o.link_cost[at])) refuse("operation_link_cost", at);
+    }
 }
 
 void Check::members() const {

@@ -9,35 +9,46 @@
 namespace busfare::replay {
 
 Sharing::Sharing(const Operations& operations, const Links& links)
-    : o_(operations), l_(links), left_(links.bytes_per_s.size(), 0), users_(links.bytes_per_s.size(), 0) {}
+    : o_(operations),
+      l_(links),
+      left_(links.bytes_per_s.size(), 0),
+      growth_(links.bytes_per_s.size(), 0),
+      users_(links.bytes_per_s.size(), 0) {}
 
-std::span<const Index> Sharing::links_of(Index operation) const {
-    if (o_.link_begin.empty() || o_.bytes_per_s[operation] == 0) return {};
-    const auto begin = static_cast<std::size_t>(o_.link_begin[operation]);
-    return o_.links.subspan(begin, static_cast<std::size_t>(o_.link_begin[operation + 1]) - begin);
+std::pair<std::size_t, std::size_t> Sharing::places_of(Index operation) const {
+    if (o_.link_begin.empty() || o_.bytes_per_s[operation] == 0) return {0, 0};
+    return {static_cast<std::size_t>(o_.link_begin[operation]),
+            static_cast<std::size_t>(o_.link_begin[operation + 1])};
 }
 
 void Sharing::operator()(std::vector<Flow>& flows) {
     growing_.clear();
     for (std::size_t f = 0; f < flows.size(); ++f) {
-        const auto mine = links_of(flows[f].operation);
-        for (Index link : mine) ++users_[link];
+        const Index operation = flows[f].operation;
+        const auto [first, last] = places_of(operation);
+        for (std::size_t at = first; at < last; ++at) {
+            ++users_[o_.links[at]];
+            growth_[o_.links[at]] += o_.link_cost[at] * o_.weight[operation];
+        }
         flows[f].pace = 1;
-        if (!mine.empty()) growing_.push_back(f);
+        if (first != last) growing_.push_back(f);
     }
     for (std::size_t f : growing_) {
-        for (Index link : links_of(flows[f].operation)) {
-            const Index opposite = l_.opposite[link];
+        const auto [first, last] = places_of(flows[f].operation);
+        for (std::size_t at = first; at < last; ++at) {
+            const Index link = o_.links[at], opposite = l_.opposite[link];
             const bool both = opposite != kNone && users_[opposite] > 0;
             left_[link] = l_.bytes_per_s[link] * (both ? l_.both[link] : 1.0);
         }
     }
-    // Each round fixes at least one flow, at the tightest of all limits.
+    // Each round fixes at least one flow, at the tightest of all limits: a rate for a weight of one.
     while (!growing_.empty()) {
         const auto limit = [&](std::size_t f) {
             const Index operation = flows[f].operation;
-            double least = o_.bytes_per_s[operation];
-            for (Index link : links_of(operation)) least = std::min(least, left_[link] / users_[link]);
+            const auto [first, last] = places_of(operation);
+            double least = o_.bytes_per_s[operation] / o_.weight[operation];
+            for (std::size_t at = first; at < last; ++at)
+                least = std::min(least, left_[o_.links[at]] / growth_[o_.links[at]]);
             return least;
         };
         double least = std::numeric_limits<double>::infinity();
@@ -49,10 +60,14 @@ void Sharing::operator()(std::vector<Flow>& flows) {
         growing_.erase(still, growing_.end());
         for (std::size_t f : fixed_) {
             const Index operation = flows[f].operation;
-            flows[f].pace = least / o_.bytes_per_s[operation];
-            for (Index link : links_of(operation)) {
-                left_[link] = std::max(0.0, left_[link] - least);
-                --users_[link];
+            const auto [first, last] = places_of(operation);
+            const double rate = least * o_.weight[operation];
+            flows[f].pace = rate / o_.bytes_per_s[operation];
+            for (std::size_t at = first; at < last; ++at) {
+                const Index link = o_.links[at];
+                left_[link] = std::max(0.0, left_[link] - o_.link_cost[at] * rate);
+                growth_[link] -= o_.link_cost[at] * o_.weight[operation];
+                if (--users_[link] == 0) growth_[link] = 0;  // whatever was rounded
             }
         }
     }

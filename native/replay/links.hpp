@@ -1,7 +1,8 @@
-// Copies that share links: each gets its max-min fair part of every link on its way.
+// Copies that share links: each gets its weighted max-min fair part of every link on its way.
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "timeline.hpp"
@@ -18,18 +19,23 @@ class Sharing {
   public:
     Sharing(const Operations& operations, const Links& links);
 
-    bool shares(Index operation) const { return !links_of(operation).empty(); }
-    // Sets the pace of every flow: rates grow together until a link is full or a flow has all that it can
-    // use. A link whose opposite is in use carries `both` of its rate. Flows without links keep pace 1.
+    bool shares(Index operation) const {
+        const auto [first, last] = places_of(operation);
+        return first != last;
+    }
+    // Sets the pace of every flow: rates grow together, each by its weight, until a link is full or a flow
+    // has all that it can use. A link whose opposite is in use carries `both` of its rate. Flows without links keep pace 1.
     void operator()(std::vector<Flow>& flows);
 
   private:
-    std::span<const Index> links_of(Index operation) const;
+    // Places in `links` of the operations.
+    std::pair<std::size_t, std::size_t> places_of(Index operation) const;
 
     const Operations& o_;
     const Links& l_;
-    // By link: the rate that is not given away yet, and how many flows still grow; those are 0 between calls.
-    std::vector<double> left_;
+    // By link: the rate that is not given away yet, how many flows still grow, and how much of the link they
+    // take as each grows by its weight; the last two are 0 between calls.
+    std::vector<double> left_, growth_;
     std::vector<Index> users_;
     std::vector<std::size_t> growing_, fixed_;
 };

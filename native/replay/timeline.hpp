@@ -51,8 +51,10 @@ struct Operations {
     std::span<const Time> released;    // not before this time, whatever else
     std::span<const std::uint8_t> unordered;
     std::span<const double> bytes_per_s;       // alone on its links; 0: shares none
+    std::span<const double> weight;            // its part of a full link beside others'
     std::span<const std::int64_t> link_begin;  // rows + 1 places in `links`, or empty
     std::span<const Index> links;
+    std::span<const double> link_cost;  // by place in `links`: bytes of the link that each of its bytes takes
     std::span<const Index> awaits;  // a joint, or empty where there is none; then without engine and links
     std::size_t size() const { return call.size(); }
 };

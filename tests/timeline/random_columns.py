@@ -116,6 +116,7 @@ def columns(
                     "released": 0 if launched else pick(0, 500) * scale,
                     "unordered": pick(0, 7) if unordered else 0,
                     "bytes_per_s": float(pick(1, 40)) if wires and pick(0, 3) else 0.0,
+                    "weight": pick(2, 6) / 4,
                 }
             )
             on.append(chance.sample(range(wires), pick(1, wires)) if rows[-1]["bytes_per_s"] else [])
@@ -144,6 +145,7 @@ def columns(
         len(streams),
         operation_link_begin=np.cumsum([0, *map(len, on)]) if wires else [],
         operation_links=[link for way in on for link in way],
+        operation_link_cost=[pick(2, 12) / 4 for way in on for _ in way],
         engine_slots=slots,
         link_bytes_per_s=[float(pick(1, 60)) for _ in range(wires)],
         link_both=[pick(5, 10) / 10 for _ in range(wires)],

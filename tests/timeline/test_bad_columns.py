@@ -15,8 +15,8 @@ from busfare.timeline import _core
 from busfare.timeline.model import at_rest
 from tests.timeline.random_columns import Columns, columns, joined, only_operations, timelines
 
-ALONE = columns(Random(5), 30, 1, links=True)
-GOOD = joined(Random(5), ALONE, 1)
+ALONE = columns(Random(7), 30, 1, links=True)
+GOOD = joined(Random(7), ALONE, 1)
 MOST = np.iinfo(np.int64).max
 ONE_LINK: dict[str, Any] = {"link_bytes_per_s": [1.0], "link_both": [1.0], "link_opposite": [-1]}
 
@@ -98,6 +98,8 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "engine_slots": (0, -1, -(2**31)),
     "link_bytes_per_s": (0.0, -1.0, np.nan, -np.inf),
     "link_both": (0.0, -1.0, np.nan, np.inf),
+    "operation_link_cost": (0.0, -1.0, np.nan, np.inf),
+    "operation_weight": (0.0, -1.0, np.nan, np.inf),
     "link_opposite": (-2, 99),
     "stream_device": (-2, 99, LARGE),
     "stream_context": (-2, 99, LARGE),
@@ -133,7 +135,11 @@ def test_a_wait_for_an_operation_that_comes_later() -> None:
 
 
 @pytest.mark.parametrize(
-    "has", [{"operation_engine": [-1, 0]}, {"operation_link_begin": [0, 0, 1], "operation_links": [0]}]
+    "has",
+    [
+        {"operation_engine": [-1, 0]},
+        {"operation_link_begin": [0, 0, 1], "operation_links": [0], "operation_link_cost": [1]},
+    ],
 )
 def test_who_awaits_a_joint_has_no_engine_and_no_links(has: dict[str, Any]) -> None:
     joint = {"call_awaits": [], "operation_awaits": [-1, 0], "joint_begin": [0, 1], "joint_members": [0]}
@@ -212,6 +218,7 @@ def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
         operation_bytes_per_s=[1e9] * count,
         operation_link_begin=range(count + 1),
         operation_links=[0] * count,
+        operation_link_cost=[1.0] * count,
         **ONE_LINK | {"link_bytes_per_s": [1e9]},
     )
     stopped_soon(rows)

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +17,13 @@ Flows = list[int]
 SLACK = 1e-9
 
 
-def links_of(columns: Columns, operation: int) -> list[int]:
+def links_of(columns: Columns, operation: int) -> dict[int, float]:
+    """The links of a copy, and how much of each a byte of it takes."""
+    if not columns["operation_bytes_per_s"][operation]:
+        return {}
     begin, end = columns["operation_link_begin"][operation : operation + 2]
-    return (
-        columns["operation_links"][begin:end].tolist() if columns["operation_bytes_per_s"][operation] else []
-    )
+    names = (columns[f"operation_{name}"][begin:end].tolist() for name in ("links", "link_cost"))
+    return dict(zip(*names, strict=True))
 
 
 def room(columns: Columns, flows: Flows) -> dict[int, float]:
@@ -36,15 +39,19 @@ def room(columns: Columns, flows: Flows) -> dict[int, float]:
 
 
 def fair_rates(columns: Columns, flows: Flows) -> dict[int, float]:
-    """All grow alike; who meets a full link, or has all it can use, stays."""
+    """All grow by their weights; who meets a full link, or has all it can use, stays."""
     left, rates, growing = room(columns, flows), dict.fromkeys(flows, 0.0), set(flows)
     while growing:
-        users = {link: sum(link in links_of(columns, flow) for flow in growing) for link in left}
-        steps = [left[link] / count for link, count in users.items() if count]
-        steps += [columns["operation_bytes_per_s"][flow] - rates[flow] for flow in growing]
+        weight = columns["operation_weight"]
+        users = {
+            link: sum(links_of(columns, flow).get(link, 0) * weight[flow] for flow in growing)
+            for link in left
+        }
+        steps = [left[link] / taken for link, taken in users.items() if taken]
+        steps += [(columns["operation_bytes_per_s"][flow] - rates[flow]) / weight[flow] for flow in growing]
         step = min(steps)
         for flow in growing:
-            rates[flow] += step
+            rates[flow] += step * weight[flow]
         left = {link: rest - step * users[link] for link, rest in left.items()}
         growing = {
             flow
@@ -83,17 +90,20 @@ def test_what_a_copy_gets_adds_up_to_its_bytes(columns: Columns) -> None:
 
 
 @given(timelines(links=True, early=False))
-def test_no_link_is_overfull_and_nobody_can_have_more_unless_a_smaller_one_has_less(columns: Columns) -> None:
+def test_no_link_is_overfull_and_nobody_can_have_more_unless_one_with_less_for_its_weight_has_less(
+    columns: Columns,
+) -> None:
     for _, _, flows in moments(columns, _core.play(columns)):
         rates, most = fair_rates(columns, flows), room(columns, flows)
-        load = {link: sum(rates[f] for f in flows if link in links_of(columns, f)) for link in most}
+        load = {link: sum(rates[f] * links_of(columns, f).get(link, 0) for f in flows) for link in most}
+        level = {flow: rates[flow] / columns["operation_weight"][flow] for flow in flows}
         assert all(load[link] <= most[link] * (1 + 1e-6) for link in most)
         for flow in flows:
             full = [link for link in links_of(columns, flow) if load[link] >= most[link] * (1 - 1e-6)]
             largest = [
                 link
                 for link in full
-                if all(rates[f] <= rates[flow] * (1 + 1e-6) for f in flows if link in links_of(columns, f))
+                if all(level[f] <= level[flow] * (1 + 1e-6) for f in flows if link in links_of(columns, f))
             ]
             assert largest or rates[flow] >= columns["operation_bytes_per_s"][flow] * (1 - 1e-6)
 
@@ -128,6 +138,7 @@ def test_two_directions_of_one_link_slow_each_other_down() -> None:
         operation_bytes_per_s=[100, 100],
         operation_link_begin=[0, 1, 2],
         operation_links=[0, 1],
+        operation_link_cost=[1, 1],
         link_bytes_per_s=[100, 100],
         link_both=[0.75, 0.75],
         link_opposite=[1, 0],
@@ -135,3 +146,22 @@ def test_two_directions_of_one_link_slow_each_other_down() -> None:
     assert _core.play(two)["operation_end"].tolist() == [133, 133]
     later = two | {"operation_released": np.array([0, 100])}
     assert _core.play(later)["operation_end"].tolist() == [100, 200]
+
+
+def test_a_costly_flow_fills_a_link_and_a_heavy_one_gets_more_of_it() -> None:
+    """Each byte of the second takes two of the link's 100; both get 33. With thrice the weight it gets 43 beside 14."""
+    two = only_operations(
+        2,
+        operation_duration=[100, 100],
+        operation_bytes_per_s=[100, 100],
+        operation_link_begin=[0, 1, 2],
+        operation_links=[0, 0],
+        operation_link_cost=[1, 2],
+        link_bytes_per_s=[100],
+        link_both=[1],
+        link_opposite=[-1],
+    )
+    assert _core.play(two)["operation_end"].tolist() == pytest.approx([300, 300], abs=1)
+    # 14 and 43 until the second is done after 233; the first has 100 then, of which it needs 67.
+    heavy = two | {"operation_weight": np.array([1.0, 3.0])}
+    assert _core.play(heavy)["operation_end"].tolist() == pytest.approx([300, 233], abs=1)

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 from busfare.node.source import Count, Factor, Name, Ordinal, Rate, Seconds, Size, Sourced, Text
 
 __all__ = [
+    "AtOnce",
     "Component",
     "Cost",
     "Cpu",
@@ -42,13 +43,27 @@ class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
     cached_copy_bandwidth_bytes_per_s: Rate | None = None
 
 
+class AtOnce(Struct, frozen=True, forbid_unknown_fields=True):
+    """What copies of all GPUs together carry to and from one host memory, bytes per second: all read it, all write it, and
+    what is read and written while all do both.
+    """
+
+    read_bytes_per_s: Rate
+    write_bytes_per_s: Rate
+    both_read_bytes_per_s: Rate
+    both_write_bytes_per_s: Rate
+
+
 class Memory(_Part, frozen=True, kw_only=True, tag="memory"):
-    """Host memory. `read_efficiency` and `write_efficiency` are the shares of its peak that a GPU reaches."""
+    """Host memory. `read_efficiency` and `write_efficiency` are the shares of its peak that a GPU reaches; `at_once` is what
+    several reach together, measured.
+    """
 
     size_bytes: Size | None = None
     bandwidth_bytes_per_s: Rate | None = None
     read_efficiency: Factor | None = None
     write_efficiency: Factor | None = None
+    at_once: AtOnce | None = None
 
 
 class Switch(_Part, frozen=True, kw_only=True, tag="switch"):

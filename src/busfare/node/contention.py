@@ -15,7 +15,7 @@ from busfare.node.component import Gpu
 from busfare.node.link import C2cLink, Link, NvlinkLink, SocketLink
 from busfare.node.source import Factor, Ordinal, Seconds, Sourced
 
-__all__ = ["Contention", "Rung", "Shares", "typical"]
+__all__ = ["Contention", "MemoryShares", "Rung", "Shares", "typical", "typical_memory"]
 
 Rung = Literal["probed", "typical"]
 
@@ -77,10 +77,33 @@ class _Typical(Contention, frozen=True, kw_only=True, forbid_unknown_fields=Fals
     rung: Rung = "typical"
 
 
+class MemoryShares(msgspec.Struct, frozen=True):
+    """The shares of a host memory's peak that copies of several GPUs reach together: `read` and `write` alone, and
+    `both_read` and `both_write` of those at once.
+    """
+
+    read: Factor
+    write: Factor
+    both_read: Factor
+    both_write: Factor
+
+
+class _Tables(msgspec.Struct, frozen=True):
+    """contention.toml."""
+
+    typical: tuple[_Typical, ...]
+    memory: MemoryShares
+
+
 @cache
-def _table() -> tuple[_Typical, ...]:
+def _tables() -> _Tables:
     text = files("busfare.node").joinpath("contention.toml").read_text(encoding="utf-8")
-    return msgspec.toml.decode(text, type=dict[str, tuple[_Typical, ...]])["typical"]
+    return msgspec.toml.decode(text, type=_Tables)
+
+
+def typical_memory() -> MemoryShares:
+    """What copies of several GPUs reach together of host memory that nobody measured."""
+    return _tables().memory
 
 
 def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
@@ -92,6 +115,6 @@ def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
         kind = "integrated"
     elif any(isinstance(one, (C2cLink, NvlinkLink)) for one in links):
         kind = "c2c" if any(isinstance(one, C2cLink) for one in links) else "nvlink"
-    rows = [row for row in _table() if row.link == kind]
+    rows = [row for row in _tables().typical if row.link == kind]
     own = (row for row in rows if (gpu.compute_capability or "").startswith(row.capabilities))
     return next(own, rows[-1])

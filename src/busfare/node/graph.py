@@ -12,8 +12,8 @@ import numpy as np
 
 from busfare.errors import InputError
 from busfare.node.arrays import FloatArray
-from busfare.node.component import Component, Cost, Cpu, Gpu, Kernels, Memory, Switch
-from busfare.node.contention import Contention, typical
+from busfare.node.component import AtOnce, Component, Cost, Cpu, Gpu, Kernels, Memory, Switch
+from busfare.node.contention import Contention, typical, typical_memory
 from busfare.node.curve import CollectiveCurve, Curve
 from busfare.node.link import C2cLink, Flow, Link
 from busfare.node.source import Source, Sourced
@@ -209,6 +209,20 @@ class Node:
     def probed_kernels(self, gpu: int = 0) -> Kernels | None:
         """What was measured of a GPU's kernels; None where nobody did."""
         return _of_gpu(self.kernels, gpu % len(self._gpus))
+
+    def at_once(self, memory: str) -> AtOnce | None:
+        """What copies of several GPUs together carry to and from the memory of that name: measured, else shares of its peak,
+        its own or typical; None where its peak is not known. Raises InputError where the node has no memory of that name.
+        """
+        found = self.component(memory)
+        if not isinstance(found, Memory):
+            raise InputError(f"node {self.name}: {memory} is no memory")
+        if found.at_once is not None or found.bandwidth_bytes_per_s is None:
+            return found.at_once
+        shares, peak = typical_memory(), found.bandwidth_bytes_per_s
+        read = peak * (found.read_efficiency or shares.read)
+        write = peak * (found.write_efficiency or shares.write)
+        return AtOnce(read, write, read * shares.both_read, write * shares.both_write)
 
     def measured_both_ways(self, memory: str) -> bool:
         """Whether copies of host memory of this kind were measured into the first GPU and out of it."""

@@ -43,7 +43,7 @@ COLUMN_TYPES: dict[str, Any] = {
     ),
     **dict.fromkeys(("awaits", "members"), np.int32),
     **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
-    **dict.fromkeys(("bytes_per_s", "both"), np.float64),
+    **dict.fromkeys(("bytes_per_s", "both", "weight", "link_cost"), np.float64),
 }
 #: What a call waits for, and what it does to a stream, as the core numbers them.
 WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
@@ -51,10 +51,11 @@ ACT = {"none": 0, "record": 1, "wait": 2}
 #: How kinds of streams are numbered.
 STREAM_KINDS = {"null": 0, "blocking": 1, "non-blocking": 2}
 NON_BLOCKING = STREAM_KINDS["non-blocking"]
-#: The columns of links where nothing shares one; `operation_bytes_per_s` is then 0 throughout.
+#: The columns of links where nothing shares one; `operation_bytes_per_s` is then 0 throughout, `operation_weight` 1.
 NO_LINKS: Columns = {
     "operation_link_begin": np.zeros(0, np.int64),
     "operation_links": np.zeros(0, np.int32),
+    "operation_link_cost": np.zeros(0),
     "link_bytes_per_s": np.zeros(0),
     "link_both": np.zeros(0),
     "link_opposite": np.zeros(0, np.int32),
@@ -86,7 +87,8 @@ def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns
         for name in ("launched", "stream", "unordered", "bytes_per_s", *times)
     }
     columns |= {f"operation_{name}": np.full(operations, -1) for name in ("call", "engine", "after")}
-    columns |= {"operation_takes": np.ones(operations), "operation_link_begin": [], "engine_slots": []}
+    columns |= {f"operation_{name}": np.ones(operations) for name in ("takes", "weight")}
+    columns |= {"operation_link_begin": [], "engine_slots": []}
     columns |= {f"stream_{name}": np.zeros(streams) for name in ("device", "context")}
     columns["stream_kind"] = np.full(streams, NON_BLOCKING)
     return typed(columns | others)

@@ -192,5 +192,5 @@ def core_columns(timeline: Timeline) -> Columns:
         return columns  # of several timelines side by side, which brought theirs
     if timeline.links is None:
         none = np.zeros(timeline.operations.height)
-        return columns | NO_LINKS | {"operation_bytes_per_s": none}
+        return columns | NO_LINKS | {"operation_bytes_per_s": none, "operation_weight": none + 1}
     return columns | timeline.links.columns(timeline.operations, columns)

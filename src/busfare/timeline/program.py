@@ -322,6 +322,7 @@ class Program:
             operation_bytes_per_s=of.rate,
             operation_link_begin=np.cumsum([0, *map(len, of.links)]),
             operation_links=list(chain.from_iterable(of.links)),
+            operation_link_cost=np.ones(sum(map(len, of.links))),
             stream_context=np.full(max(of.stream) + 1, -1),
             engine_slots=[1, 1, SLOTS],
             link_bytes_per_s=[rate or np.inf for rate in self._capacity],

@@ -84,7 +84,10 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
         "operation_class": operation_class,
         "operation_unit": unit_of(operations, operation_class),
     }
-    without_links = NO_LINKS | {"operation_bytes_per_s": np.zeros(operations.height)}
+    without_links = NO_LINKS | {
+        "operation_bytes_per_s": np.zeros(operations.height),
+        "operation_weight": np.ones(operations.height),
+    }
     explained = _core.explain(columns | without_links, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
     links = shared_links(operations, node) if node is not None else None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.node import Link, MemoryLink, Node
 from busfare.node.arrays import FloatArray
-from busfare.node.component import Memory
+from busfare.node.component import AtOnce, Memory
 from busfare.timeline import _core
 from busfare.timeline.build.host_calls import alike
 from busfare.timeline.model import Columns, Times
@@ -26,18 +26,32 @@ DIRECTIONS = ("h2d", "d2h", "p2p")
 FULL = 0.9
 
 
+#: A direction, device and peer device (-1: none).
+Route = tuple[str, int, int]
+
+
 class Lane(NamedTuple):
     """One direction of one link: its place in the node's list, and whether it is walked as it is written.
 
-    A memory's bus is one lane, forward, for reads and writes take turns on it.
+    Of a memory that several GPUs copy to and from, forward is reading; its `bus` is a third lane, of both.
     """
 
     link: int
     forward: bool
+    bus: bool = False
 
     @property
     def opposite(self) -> Lane:
-        return Lane(self.link, not self.forward)
+        """The other direction of a wire. Those of a memory meet on its bus."""
+        return Lane(self.link, not self.forward, self.bus)
+
+
+class Taken(NamedTuple):
+    """The lanes that copies take, by number; how many bytes of each their bytes are; their weight where a lane is full."""
+
+    lanes: list[int]
+    cost: list[float]
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -45,33 +59,36 @@ class SharedLinks:
     """Lanes that copies of one run may share, and what they carry.
 
     `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
-    `opposite`: the number of that lane, -1 where it stays unused. `paths`: the lanes that copies of a direction, device
-    and peer device (-1: none) take.
+    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of a direction, device and peer
+    device (-1: none) take.
     """
 
     bytes_per_s: FloatArray
     both: FloatArray
     opposite: NDArray[np.int32]
-    paths: dict[tuple[str, int, int], list[int]]
+    paths: dict[Route, Taken]
 
     def columns(self, operations: pl.DataFrame, columns: Columns) -> Columns:
         """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
         rate, path_of, keys = _rates(operations, columns["operation_duration"])
         rate = rate * columns.get("operation_demand", 1.0)
-        lanes = [self.paths.get(key, []) for key in keys]
-        count = np.array([*map(len, lanes), 0], np.int64)[path_of]
+        taken = [self.paths.get(key, Taken([], [], 1.0)) for key in keys]
+        count = np.array([*(len(one.lanes) for one in taken), 0], np.int64)[path_of]
         begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        links = np.zeros(begin[-1], np.int32)
+        links, costs = np.zeros(begin[-1], np.int32), np.zeros(begin[-1])
         capacity = self.bytes_per_s.copy()
-        for number, mine in enumerate(lanes):
+        for number, mine in enumerate(taken):
             rows = np.flatnonzero(path_of == number)
-            capacity[mine] = np.maximum(capacity[mine], float(rate[rows].max(initial=0.0)))
-            for place, lane in enumerate(mine):
+            for place, (lane, cost) in enumerate(zip(mine.lanes, mine.cost, strict=True)):
+                capacity[lane] = max(capacity[lane], float(rate[rows].max(initial=0.0)) * cost)
                 links[begin[rows] + place] = lane
+                costs[begin[rows] + place] = cost
         return {
             "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
+            "operation_weight": np.array([*(one.weight for one in taken), 1.0])[path_of],
             "operation_link_begin": begin,
             "operation_links": links,
+            "operation_link_cost": costs,
             "link_bytes_per_s": capacity,
             "link_both": self.both,
             "link_opposite": self.opposite,
@@ -82,26 +99,60 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
     """The lanes of `node` that at least two paths of `operations` take, or both directions of one; None without any.
 
     A lane carries what its link's data sheet says, or the measured rate of the GPU at its end; both directions keep the
-    shares of `Node.contention`. A memory that all can fill at once and not outrun is left out.
+    shares of `Node.contention`. A memory carries `Node.at_once`; where one GPU alone copies, or all together cannot fill it,
+    it is left out.
     """
     keys = _rates(operations, (operations["end_ns"] - operations["start_ns"]).to_numpy())[2]
     walked = [_walk(node, *key) for key in keys]
     takers = Counter(lane for lanes in walked for lane in lanes)
+    memories = _memories(node, keys, walked)
     own = {lane: found for lane in takers if lane.opposite in takers and (found := _own_link(node, lane))}
-    crowded = {lane for lane, count in takers.items() if count > 1} - _ample(node, keys, walked)
-    kept = sorted(crowded | own.keys())
+    crowded = {lane for lane, count in takers.items() if count > 1 and not _of_memory(node, lane)}
+    kept = sorted(crowded | own.keys() | memories.keys())
     if not kept:
         return None
     number = {lane: at for at, lane in enumerate(kept)}
     return SharedLinks(
-        np.array([own[lane][0] if lane in own else _data_sheet(node, lane) for lane in kept]),
+        np.array([_bytes_per_s(node, lane, own, memories) for lane in kept]),
         np.array([own[lane][1] if lane in own else 1.0 for lane in kept]),
         np.array([number.get(lane.opposite, -1) for lane in kept], np.int32),
         {
-            key: [number[lane] for lane in lanes if lane in number]
+            key: _taken(key[0] == "h2d", [lane for lane in lanes if lane in number], number, memories)
             for key, lanes in zip(keys, walked, strict=True)
         },
     )
+
+
+def _bytes_per_s(
+    node: Node, lane: Lane, own: dict[Lane, tuple[float, float]], memories: dict[Lane, AtOnce]
+) -> float:
+    if (at_once := memories.get(lane)) is None:
+        return own[lane][0] if lane in own else float(node.links[lane.link].bandwidth("read"))
+    return _of_bus(at_once) if lane.bus else _way(at_once, lane.forward)
+
+
+def _way(at_once: AtOnce, reads: bool) -> float:
+    return at_once.read_bytes_per_s if reads else at_once.write_bytes_per_s
+
+
+def _of_bus(at_once: AtOnce) -> float:
+    """What a memory's bus carries both ways, in bytes that are read: what is read then, and what is written at its cost."""
+    return at_once.both_read_bytes_per_s + at_once.both_write_bytes_per_s * _cost(at_once, reads=False)
+
+
+def _cost(at_once: AtOnce, reads: bool) -> float:
+    """How many bytes that are read a byte takes the bus of: as long as it takes alone."""
+    return 1.0 if reads else at_once.read_bytes_per_s / at_once.write_bytes_per_s
+
+
+def _taken(reads: bool, lanes: list[Lane], number: dict[Lane, int], memories: dict[Lane, AtOnce]) -> Taken:
+    cost, weight = [1.0] * len(lanes), 1.0
+    for place, lane in enumerate(lanes):
+        if lane in memories and lane.bus:
+            at_once = memories[lane]
+            cost[place] = _cost(at_once, reads)
+            weight = 1.0 if reads else at_once.both_write_bytes_per_s / at_once.both_read_bytes_per_s
+    return Taken([number[lane] for lane in lanes], cost, weight)
 
 
 def alone(
@@ -116,24 +167,27 @@ def alone(
     """
     starts, ends = recorded["operation_start"], recorded["operation_end"]
     linked = links.columns(operations, columns)
-    rate, begin, lane_of = (linked[f"operation_{name}"] for name in ("bytes_per_s", "link_begin", "links"))
+    names = ("bytes_per_s", "link_begin", "links", "link_cost")
+    rate, begin, lane_of, cost = (linked[f"operation_{name}"] for name in names)
     of_lane = np.repeat(np.arange(len(rate)), np.diff(begin))
     capacity, both = linked["link_bytes_per_s"].copy(), links.both.copy()
     full = np.zeros(len(rate), bool)
     for lane, opposite in enumerate(links.opposite):
-        rows = of_lane[lane_of == lane]
+        there = lane_of == lane
+        rows = of_lane[there]
         against = of_lane[lane_of == opposite]
-        load = _most_load(starts[rows], ends[rows], rate[rows])
+        own = rate[rows] * cost[there]
+        load = _most_load(starts[rows], ends[rows], own)
         # Whether each ran at the same time as any that goes the other way.
         began = np.searchsorted(np.sort(starts[against]), ends[rows], side="left")
         beside = began > np.searchsorted(np.sort(ends[against]), starts[rows], side="right")
         capacity[lane] = max(capacity[lane], load.max(initial=0.0))
         both[lane] = min(1.0, max(both[lane], load[beside].max(initial=0.0) / capacity[lane]))
         left = np.where(beside, both[lane], 1.0)
-        crowded = (load > rate[rows] * 1.001) | (left < 1.0)
+        crowded = (load > own * 1.001) | (left < 1.0)
         full[rows] |= crowded & (load >= FULL * capacity[lane] * left)
     walked = np.full(len(rate), np.inf)
-    np.minimum.at(walked, of_lane, capacity[lane_of])
+    np.minimum.at(walked, of_lane, capacity[lane_of] / cost)
     asked = np.where(full, np.maximum(rate, walked), rate)
     shown = linked | {"operation_bytes_per_s": asked, "link_bytes_per_s": capacity, "link_both": both}
     taken = _core.alone(columns | shown, starts, ends)
@@ -146,9 +200,7 @@ def alone(
     }
 
 
-def _rates(
-    operations: pl.DataFrame, duration_ns: Times
-) -> tuple[FloatArray, Times, list[tuple[str, int, int]]]:
+def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, Times, list[Route]]:
     """Bytes per second of each copy, 0 for what is none; the path it takes (-1: none), a number; and the paths."""
     size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
     words = Words(operations)
@@ -182,17 +234,43 @@ def _lanes(node: Node, links: tuple[Link, ...], start: str) -> list[Lane]:
     for link in links:
         forward = link.between[0] == here
         here = link.between[1] if forward else link.between[0]
-        found.append(Lane(places[id(link)], forward or isinstance(link, MemoryLink)))
+        if isinstance(link, MemoryLink):
+            reads = isinstance(node.component(link.between[0 if forward else 1]), Memory)
+            found += [Lane(places[id(link)], reads), Lane(places[id(link)], True, bus=True)]
+        else:
+            found.append(Lane(places[id(link)], forward))
     return found
 
 
-def _ample(node: Node, keys: list[tuple[str, int, int]], walked: list[list[Lane]]) -> set[Lane]:
-    """The memories' lanes that carry all that the paths over them can bring at once."""
-    brought: Counter[Lane] = Counter()
-    for (direction, device, _), lanes in zip(keys, walked, strict=True):
-        rate = _path_rate(node, direction, device) if direction != "p2p" else 0.0
-        brought.update({lane: rate for lane in lanes if isinstance(node.links[lane.link], MemoryLink)})
-    return {lane for lane, rate in brought.items() if rate <= _data_sheet(node, lane)}
+def _of_memory(node: Node, lane: Lane) -> bool:
+    return isinstance(node.links[lane.link], MemoryLink)
+
+
+def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[Lane, AtOnce]:
+    """The lanes of memories that copies of several GPUs can fill, with what those carry; of one GPU alone, what its copies
+    reach is that of its link.
+    """
+    found: dict[Lane, AtOnce] = {}
+    for link, one in enumerate(node.links):
+        through = [
+            (key, lanes)
+            for key, lanes in zip(keys, walked, strict=True)
+            if Lane(link, True, bus=True) in lanes
+        ]
+        if len({key[1] for key, _ in through}) < 2:
+            continue
+        memory = next(part.name for part in map(node.component, one.between) if isinstance(part, Memory))
+        if (at_once := node.at_once(memory)) is None:
+            continue
+        brought = dict.fromkeys((True, False), 0.0)
+        for (direction, device, _), _ in through:
+            brought[direction == "h2d"] += _path_rate(node, direction, device)
+        for reads, rate in brought.items():
+            if rate > _way(at_once, reads):
+                found[Lane(link, reads)] = at_once
+        if sum(rate * _cost(at_once, reads) for reads, rate in brought.items()) > _of_bus(at_once):
+            found[Lane(link, True, bus=True)] = at_once
+    return found
 
 
 def _path_rate(node: Node, direction: str, device: int) -> float:
@@ -215,17 +293,9 @@ def _own_link(node: Node, lane: Lane) -> tuple[float, float] | None:
     for at, gpu in enumerate(node.gpus()):
         if gpu.name in link.between:
             direction = "h2d" if link.between[1 if lane.forward else 0] == gpu.name else "d2h"
-            rate = _measured_rate(node, direction, at) or _data_sheet(node, lane)
+            rate = _measured_rate(node, direction, at) or float(link.bandwidth("read"))
             return rate, node.contention(at).both.of(direction)
     return None
-
-
-def _data_sheet(node: Node, lane: Lane) -> float:
-    link = node.links[lane.link]
-    if isinstance(link, MemoryLink):
-        memory = next(part for part in map(node.component, link.between) if isinstance(part, Memory))
-        return float(memory.bandwidth_bytes_per_s or np.inf)
-    return float(link.bandwidth("read"))
 
 
 def _most_load(starts: Times, ends: Times, rate: FloatArray) -> FloatArray:
