@@ -4,6 +4,7 @@ stand-in driver that runs streams in any order that their events allow.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
@@ -22,14 +23,14 @@ from busfare.measure.bench.offload import ADDEND, MULTIPLIER, Network, expected_
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
-from busfare.measure.cases import Case, copies
+from busfare.measure.cases import Case, Samples, at_once, copies
 from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda.device import CudaDevice
 from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.offload import CudaOffload
 from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.measure.device import WrongDataError
+from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.node import load_node
 from busfare.plan import machine_of
 from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule
@@ -296,13 +297,21 @@ SMALL = {
     (c.direction, c.memory, c.mode, min(c.count, 4)): replace(
         c, bytes=min(c.bytes, 4093 if c.mode in ("copies", "streams") else 4096), count=min(c.count, 4)
     )
-    for c in copies(0, [1], False)
+    for c in (*copies(0, [1], False), *at_once(False))
 }
+
+
+def in_some_order(device: CudaDevice, case: Case, repeats: int) -> Samples:
+    """The stand-in runs streams in a random order: of two GPUs, what should outlast the rest may end first now and then."""
+    for _ in range(50):
+        with contextlib.suppress(UnavailableError):
+            return device.run(case, repeats)
+    raise AssertionError("never outlasted")
 
 
 @pytest.mark.parametrize("case", SMALL.values(), ids=str)
 def test_every_case_of_the_probe_runs(case: Case, device: CudaDevice) -> None:
-    samples = device.run(case, 3)
+    samples = in_some_order(device, case, 3)
     assert len(samples.api_s) == 3 and min(samples.api_s) > 0
     on_gpu = case.direction != "none" or case.mode in ("empty", "launch")
     on_gpu &= (case.memory, case.mode, case.direction) != ("managed", "touch", "d2h")
@@ -313,7 +322,7 @@ def test_every_case_of_the_probe_runs(case: Case, device: CudaDevice) -> None:
 MOVING = [
     c for c in SMALL.values()
     if c.memory in ("pinned", "device", "registered", "write-combined") and c.direction != "none"
-    and c.mode != "both"
+    and c.mode not in ("both", "all-gpus-both")
 ]  # fmt: skip
 
 

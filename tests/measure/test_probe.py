@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from busfare.errors import BusfareError, InputError
@@ -20,6 +21,7 @@ from busfare.measure.raw import Record, read, write
 from busfare.measure.run import jumps, locate, measure
 from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Curve, Node, load_node
+from busfare.node.component import AtOnce, Memory
 from busfare.node.file import decode
 
 NODES = 40
@@ -215,3 +217,26 @@ def test_peers_are_measured_in_every_ordered_pair() -> None:
     assert pairs == {(0, 1), (1, 0)}
     one = probed.node.curve("p2p", "device", 1, 0)
     assert one is not None and (one.gpu, one.peer) == (1, 0)
+
+
+def test_what_the_memory_carries_for_all_gpus_comes_back() -> None:
+    node = load_node("a19-node-1")
+    carried = AtOnce(9e9, 8e9, 5e9, 6e9)
+    parts = tuple(
+        msgspec.structs.replace(part, at_once=carried) if isinstance(part, Memory) else part
+        for part in node.components
+    )
+    device = VirtualDevice(dataclasses.replace(node, components=parts), seed=3)
+    record, _ = probing.measured(device, fast=True, seed=3, only="copies")
+    found = probing.evaluated(record).node.at_once("memory0")
+    assert found is not None
+    assert msgspec.structs.astuple(found) == pytest.approx(msgspec.structs.astuple(carried), rel=0.02)
+
+
+def test_gpus_of_several_memories_say_so() -> None:
+    record, _ = probing.measured(VirtualDevice(load_node("summit")), fast=True, seed=1, only="copies")
+    assert (
+        "more than one memory"
+        in {row.case: row.why for row in record.left_out}["h2d pinned all-gpus 4×16777216 B"]
+    )
+    assert probing.evaluated(record).node.at_once("memory0") is None

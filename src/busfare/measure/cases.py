@@ -70,6 +70,8 @@ SHARES = {
     "kernel-both": "mapped_both",
     "kernel-beside-copies": "mapped_beside_copy",
 }
+#: Modes in which every GPU copies at the same time, one way and both.
+ALL_GPUS, ALL_GPUS_BOTH = "all-gpus", "all-gpus-both"
 #: Copies behind each other in one stream; strided ones: rows.
 TRAINS, ROWS = (16, 128), 1024
 
@@ -154,6 +156,16 @@ _QUICK = (
     Row("h2d d2h", "pinned", "streams", HELD_OUT_CHUNKS[::2], (16,)),
     *_in_both(powers(1, 64 * MIB, 4), powers(64 * KIB, 64 * MIB, 16), 16 * MIB),
 )
+
+
+def at_once(fast: bool) -> tuple[Case, ...]:
+    """Copies of all GPUs together: what the host's memory then carries."""
+    size = 16 * MIB if fast else 64 * MIB
+    return tuple(
+        Case(direction, "pinned", mode, size, 4)
+        for mode in (ALL_GPUS, ALL_GPUS_BOTH)
+        for direction in HOST_DIRECTIONS
+    )
 
 
 def copies(gpu: int, peers: Sequence[int], fast: bool) -> tuple[Case, ...]:

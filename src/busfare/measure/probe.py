@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from busfare.errors import BusfareError, InputError
-from busfare.measure.cases import HOST_DIRECTIONS, Case, copies
+from busfare.measure.cases import HOST_DIRECTIONS, Case, at_once, copies
 from busfare.measure.device import Device, command_line, gpu_count
 from busfare.measure.kernels import (
     COLLECTIVES_S,
@@ -46,6 +46,8 @@ from busfare.node import Node
 Part = Literal["copies", "kernels", "collectives"]
 #: Seconds a GPU of copies, of the goals that the project set itself.
 FULL_S, QUICK_S = 30.0, 10.0
+#: Of several GPUs, for copies of all together.
+AT_ONCE_S, QUICK_AT_ONCE_S = 3.0, 1.0
 #: What remains of them after start-up, knees and fit.
 _MEASURING_SHARE = 0.88
 
@@ -117,6 +119,8 @@ def measured(
         if only in (None, "kernels") and plays:
             cases = kernel_cases(facts["gpus"][gpu], gpu, fast)
             measure(device, cases, record, QUICK_KERNELS_S if fast else KERNELS_S, progress, clock)
+    if len(chosen) > 1 and only in (None, "copies"):
+        measure(device, at_once(fast), record, QUICK_AT_ONCE_S if fast else AT_ONCE_S, progress, clock)
     if together:
         measure(device, together, record, QUICK_COLLECTIVES_S if fast else COLLECTIVES_S, progress, clock)
     _note_disturbances(record)

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from busfare.measure.cases import HOST_DIRECTIONS, SHARES, Case, is_held_out
+from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, HOST_DIRECTIONS, SHARES, Case, is_held_out
 from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean, median
 from busfare.node import Contention, Cost, Curve, Node, Shares, Together
 from busfare.node.arrays import FloatArray
+from busfare.node.component import AtOnce, Memory
 from busfare.node.contention import START_BYTES
 from busfare.node.curve import LEAST_GAP, Direction, MemoryKind, fit
 
@@ -71,7 +72,21 @@ def profile(record: Record) -> Node:
             tables[name] += [msgspec.structs.replace(table, **tag) for table in some]
     tables["collectives"] = list(collective_curves(record.measurements, len(record.facts["gpus"])))
     parameters: dict[str, Any] = {name: tuple(own) for name, own in tables.items()}
-    return replace(bare_node(record), **parameters)
+    node = bare_node(record)
+    if (at_once := _at_once(record.measurements, len(record.facts["gpus"]))) is not None:
+        parameters["components"] = tuple(
+            msgspec.structs.replace(part, at_once=at_once) if isinstance(part, Memory) else part
+            for part in node.components
+        )
+    return replace(node, **parameters)
+
+
+def _at_once(measurements: Sequence[Measurement], gpus: int) -> AtOnce | None:
+    """What the one memory carried of all GPUs' copies; None where any of it is missing."""
+    ways = [(mode, direction) for mode in (ALL_GPUS, ALL_GPUS_BOTH) for direction in HOST_DIRECTIONS]
+    own = [m for m in measurements if (m.mode, m.direction) in ways and m.device_ns]
+    rates = {(m.mode, m.direction): gpus * m.case.total_bytes / m.undisturbed_s for m in own}
+    return AtOnce(*(rates[way] for way in ways)) if all(way in rates for way in ways) else None
 
 
 def _curves(own: Cases) -> Iterator[Curve]:

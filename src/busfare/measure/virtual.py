@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from busfare.errors import InputError
-from busfare.measure.cases import SHARES, Case, Samples
+from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, SHARES, Case, Samples
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.node import Curve, Flow, Node, PcieLink
@@ -146,6 +146,8 @@ class VirtualDevice:
             return seconds, seconds
         if case.direction == "none":
             return self._cost(case)
+        if case.mode in (ALL_GPUS, ALL_GPUS_BOTH):
+            return self._of_all(case), _CALL_S * case.count * self.gpus
         if case.memory == "managed":
             return self.migrated(case.direction, case.bytes, case.mode == "touch", case.gpu), _CALL_S
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
@@ -173,6 +175,22 @@ class VirtualDevice:
         if "drift" in self._faults and case.direction == "h2d" and self.now_s > _DRIFT_AFTER_S:
             seconds *= _DRIFT
         return seconds, _CALL_S * (1 if case.mode in _ONE_CALL else case.count)
+
+    def _of_all(self, case: Case) -> float:
+        """Seconds of the copies of each GPU while all copy, at the mean of their rates."""
+        from busfare.timeline.at_once import copy_seconds_at_once
+
+        ends = (self.node.host_path(gpu).memory for gpu in range(self.gpus))
+        if len({end.name for end in ends if end is not None}) > 1:
+            raise UnavailableError(f"node {self.node.name}: its GPUs copy to and from more than one memory")
+        flows = [(str(case.direction), gpu) for gpu in range(self.gpus)]
+        sizes = [case.total_bytes] * self.gpus
+        if case.mode == ALL_GPUS_BOTH:
+            other = "d2h" if case.direction == "h2d" else "h2d"
+            flows += [(other, gpu) for gpu in range(self.gpus)]
+            sizes += [3 * case.total_bytes] * self.gpus  # which outlast what is measured
+        seconds = copy_seconds_at_once(self.node, flows, sizes)[: self.gpus]
+        return float(self.gpus / (1 / seconds).sum())
 
     def _kernel_s(self, case: Case) -> float:
         kernels, units = self.node.probed_kernels(case.gpu), self.node.gpu(case.gpu).multiprocessors

@@ -19,14 +19,19 @@ from busfare.trace.tables import OPERATIONS
 __all__ = ["copy_seconds_at_once"]
 
 
-def copy_seconds_at_once(node: Node, copies: Sequence[tuple[str, int]], bytes_: int) -> FloatArray:
-    """Seconds of each of `copies`, a direction (h2d or d2h) and a GPU, of `bytes_` pinned bytes, all begun at once.
+def copy_seconds_at_once(
+    node: Node, copies: Sequence[tuple[str, int]], bytes_: int | Sequence[int]
+) -> FloatArray:
+    """Seconds of each of `copies`, a direction (h2d or d2h) and a GPU, of `bytes_` pinned bytes (each, or one by one), all
+    begun at once.
 
     Alone each takes what was measured on the node, else what its data sheet says; together they share links as in a replay,
     max-min fair. Shape (copies,).
     """
+    sizes = [bytes_] * len(copies) if isinstance(bytes_, int) else bytes_
     rows = [
-        one_copy(direction, "pinned", [bytes_]).with_columns(device=pl.lit(gpu)) for direction, gpu in copies
+        one_copy(direction, "pinned", [size]).with_columns(device=pl.lit(gpu))
+        for (direction, gpu), size in zip(copies, sizes, strict=True)
     ]
     operations = pl.concat(rows, how="vertical_relaxed")
     operations = operations.cast({name: OPERATIONS[name] for name in operations.columns})

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from busfare.measure.cases import Case, Direction, Samples
+from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, Case, Direction, Samples
 from busfare.measure.cuda.board import MOST_BYTES, Board
 from busfare.measure.cuda.driver import (
     allocate,
@@ -31,7 +31,7 @@ from busfare.measure.cuda.driver import (
 from busfare.measure.cuda.facts import CudaHost, roomy_bytes
 from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.cuda.rates import RATES
-from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, captured, sampled
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, Timed, captured, once, sampled
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import kind_of
 
@@ -69,6 +69,11 @@ class Ends:
         board.enter()
         self.one = self._copier(case.bytes)
         self.lead_in = partial(self._copier(min(case.bytes, LEAD_IN_BYTES)), 0)
+
+    @property
+    def checked(self) -> tuple[str, int, int, int]:
+        """The target's kind of memory, bytes, those of a chunk, and those from one to the next."""
+        return self.target_kind, self._case.total_bytes, self._case.bytes, self.pitch
 
     def train(self, streams: Sequence[Any]) -> None:
         for i in range(self._case.count):
@@ -111,6 +116,26 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
         with _traffic(case, board):
             samples += sampled(board, issue, 1, **more)
     return samples
+
+
+def _of_all(case: Case, boards: Sequence[Board], repeats: int) -> Samples:
+    """Copies of every GPU at once, in one mode with others beside them the other way: seconds of each at the mean rate."""
+    timed, targets = [], []
+    for board in boards:
+        board.enter()
+        ends = Ends(case, board)
+        targets.append((board, ends.checked))
+        board.poison(*ends.checked)
+        beside = _other_way(case, board) if case.mode == ALL_GPUS_BOTH else None
+        timed.append(Timed(board, ends.train, beside=beside))
+    runs = [once(timed) for _ in range(repeats)]
+    for board, target in targets:
+        board.enter()
+        board.check(*target)
+    return Samples(
+        tuple(len(ends) / sum(1 / end for end in ends) for ends, _ in runs),
+        tuple(sum(calls) for _, calls in runs),
+    )
 
 
 def _opposite(case: Case) -> Case:
@@ -347,6 +372,8 @@ class CudaDevice(CudaHost):
             if self._nccl is None:
                 self._nccl = Communicators([self._board(ordinal) for ordinal in range(self.gpus)])
             return self._nccl.samples(kind, case, repeats)
+        if case.mode in (ALL_GPUS, ALL_GPUS_BOTH):
+            return _of_all(case, [self._board(ordinal) for ordinal in range(self.gpus)], repeats)
         board = self._board(case.gpu)
         board.enter()
         if case.mode in CALLS:
@@ -360,18 +387,17 @@ class CudaDevice(CudaHost):
         peer = None if case.peer is None else self._board(case.peer)
         board.enter()
         ends = Ends(case, board, peer)
-        target = (ends.target_kind, case.total_bytes, case.bytes, ends.pitch)
         # A kernel that only reads leaves nothing to check.
         written = case.mode not in ("kernel", "kernel-beside-copies") or case.direction == "d2h"
         if written:
             ends.board.enter()
-            ends.board.poison(*target)
+            ends.board.poison(*ends.checked)
             board.enter()
         # The host stages what cannot reach the other GPU, and may wait for a stream that a blocking kernel holds.
         samples = copies(case, board, ends, repeats, held=peer is None or self._reaches(board, peer))
         if written:
             ends.board.enter()
-            ends.board.check(*target)
+            ends.board.check(*ends.checked)
         return samples
 
     def close(self) -> None:
