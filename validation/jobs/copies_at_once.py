@@ -1,4 +1,4 @@
-"""How fast each GPU's pinned copies are while 1, 2, … of them copy at once: what `validation/four_gpus.py` reads.
+"""How fast each GPU's pinned copies are while others copy, too, in many patterns: what `validation/four_gpus.py` reads.
 
     python validation/jobs/copies_at_once.py > copies.json
 
@@ -16,8 +16,26 @@ from typing import Any
 import torch
 import torch.multiprocessing as mp
 
-BYTES, COPIES, REGIONS = 1 << 28, 20, 5
-WAYS = (("h2d",), ("d2h",), ("h2d", "d2h"))
+BYTES, COPIES, REGIONS = 1 << 28, 8, 4
+#: A direction and a GPU.
+Flow = tuple[str, int]
+
+
+def patterns(gpus: int) -> list[list[Flow]]:
+    """Copies in, out and both ways of several sets of GPUs; then some in and others out."""
+    sets = [[gpu] for gpu in range(gpus)] + [[*range(count)] for count in range(2, gpus + 1)]
+    sets += [[0, gpus // 2], [gpus - 2, gpus - 1]] if gpus > 2 else []
+    ways = [(one, two) for some in sets for one, two in ((some, []), ([], some), (some, some))]
+    whole = [*range(gpus)]
+    ways += [
+        ([0], [1]),
+        (whole[: gpus // 2], whole[gpus // 2 :]),
+        (whole[:-1], whole[-1:]),
+        (whole[-1:], whole[:-1]),
+    ]
+    ways += [(whole, [0]), ([0], whole), (whole, [0, 1]), ([0, 1], whole)]
+    listed = [[*(("h2d", gpu) for gpu in into), *(("d2h", gpu) for gpu in out)] for into, out in ways]
+    return [flows for at, flows in enumerate(listed) if flows not in listed[:at]]
 
 
 def region(ways: tuple[str, ...], held: dict[str, Any], on_gpu: dict[str, Any]) -> dict[str, float]:
@@ -41,20 +59,17 @@ def work(rank: int, count: int, barrier: Barrier, results: Any) -> None:
     torch.cuda.set_device(rank)
     held = {way: torch.zeros(BYTES, dtype=torch.uint8).pin_memory() for way in ("h2d", "d2h")}
     on_gpu = {way: torch.zeros(BYTES, dtype=torch.uint8, device="cuda") for way in ("h2d", "d2h")}
-    gpus = 1
-    while gpus <= count:
-        for ways in WAYS:
-            seen = []
-            for _ in range(REGIONS + 1):
-                torch.cuda.synchronize()
-                barrier.wait()
-                if rank < gpus:
-                    seen.append(region(ways, held, on_gpu))
-                barrier.wait()
-            for way in ways if rank < gpus else ():
-                rate = median(one[way] for one in seen[1:])
-                results.put((f"{'+'.join(ways)} {gpus}", rank, way, rate))
-        gpus *= 2
+    for number, flows in enumerate(patterns(count)):
+        ways = tuple(way for way, gpu in flows if gpu == rank)
+        seen = []
+        for _ in range(REGIONS + 1):
+            torch.cuda.synchronize()
+            barrier.wait()
+            if ways:
+                seen.append(region(ways, held, on_gpu))
+            barrier.wait()
+        for way in ways:
+            results.put((number, way, rank, median(one[way] for one in seen[1:])))
 
 
 def main() -> None:
@@ -64,13 +79,13 @@ def main() -> None:
     ranks = [context.Process(target=work, args=(rank, count, barrier, results)) for rank in range(count)]
     for rank in ranks:
         rank.start()
+    rates = [[[way, gpu, 0.0] for way, gpu in flows] for flows in patterns(count)]
+    for _ in range(sum(map(len, rates))):
+        number, way, rank, rate = results.get()
+        next(row for row in rates[number] if row[:2] == [way, rank])[2] = rate
     for rank in ranks:
         rank.join()
-    found: dict[str, dict[str, list[float]]] = {}
-    while not results.empty():
-        case, _, way, rate = results.get()
-        found.setdefault(case, {}).setdefault(way, []).append(rate)
-    json.dump({"gpu": torch.cuda.get_device_name(0), "bytes": BYTES, "bytes_per_s": found}, sys.stdout)
+    json.dump({"gpu": torch.cuda.get_device_name(0), "bytes": BYTES, "bytes_per_s": rates}, sys.stdout)
 
 
 if __name__ == "__main__":
