@@ -20,13 +20,15 @@ def write_ranks(
     offsets_us: Sequence[float] = (),
     drift_ppm: Sequence[float] = (),
     copy_us: float = 0.0,
+    copy_bytes: int = 1 << 20,
+    copied_on: Sequence[int] = (0,),
     pairs: int = 1,
     mpi: bool = False,
     **arguments: Any,
 ) -> float:
     """Writes `rank<r>.json.gz`; `compute_us[r][step]` is how long rank r computes before each of `pairs` all-reduces of
     a step, after which its host waits for the stream. With `mpi`, the host waits, and then calls MPI_Allreduce. `copy_us`:
-    of a copy from pageable memory on rank 0 before each step.
+    of a copy of `copy_bytes` from pageable memory on the ranks `copied_on` before each step.
 
     Returns the length of the whole job, µs.
     """
@@ -35,13 +37,13 @@ def write_ranks(
     events: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
     host, correlation = [1000.0] * ranks, 0
     for step in range(steps):
-        if copy_us:
-            _call(events[0], "cudaMemcpyAsync", host[0], copy_us + 50, correlation := correlation + 1)
-            copy = {"bytes": 1 << 20, "stream": 7, "device": 0, "context": 1, "correlation": correlation}
+        for r in copied_on if copy_us else ():
+            _call(events[r], "cudaMemcpyAsync", host[r], copy_us + 50, correlation := correlation + 1)
+            copy = {"bytes": copy_bytes, "stream": 7, "device": r, "context": 1, "correlation": correlation}
             _event(
-                events[0], "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", host[0] + 20, copy_us, 0, 7, copy
+                events[r], "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", host[r] + 20, copy_us, r, 7, copy
             )
-            host[0] += copy_us + 50
+            host[r] += copy_us + 50
         stream = [at + LAUNCH for at in host]
         called = list(host)
         for _ in range(pairs):

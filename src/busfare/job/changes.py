@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from busfare.cost.kernels.limits import limits_of
 from busfare.errors import InputError
 from busfare.job.launches import without_launches
 from busfare.job.ranks import Rank
+from busfare.job.shared_links import places_of
 from busfare.job.state import JobChange, JobState, kinds_and_sizes, priced_on, transfer_model
 from busfare.job.stragglers import no_stragglers
 from busfare.job.timeline import JobTimeline, places
@@ -270,6 +272,16 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             transfer_ns=job.transfer_ns[was],
             starts_ns=job.starts_ns[source],
             bases_ns=job.bases_ns[source],
+            # The new ranks fill nodes as the recorded ones may not have.
+            places=places_of(
+                [
+                    (state.timelines[m], [msgspec.structs.replace(ranks[n], host=None)])
+                    for n, m in enumerate(source)
+                ],
+                node,
+                apart=True,
+            ),
+            links=None,
         )
         return replace(
             state,

@@ -15,9 +15,11 @@ from busfare.errors import InputError
 from busfare.job.communication import joined
 from busfare.job.partial import ranks_of_all
 from busfare.job.ranks import Rank, rows_of
+from busfare.job.shared_links import Place, calibrated, linked, places_of
 from busfare.node import Node
 from busfare.timeline import timeline
 from busfare.timeline.build.host_calls import before_in
+from busfare.timeline.build.links import SharedLinks
 from busfare.timeline.model import ACT, NON_BLOCKING, WAIT, Columns, Timeline, typed
 from busfare.timeline.play import core_columns
 from busfare.trace import Trace
@@ -29,11 +31,9 @@ REFERS = {
     "call_thread": "threads", "call_after": "calls", "call_act_stream": "streams", "call_act_event": "events",
     "operation_call": "calls", "operation_stream": "streams", "operation_engine": "engines",
     "operation_after": "operations", "stream_device": "devices", "stream_context": "contexts",
-    "operation_links": "links", "link_opposite": "links",
 }  # fmt: skip
 #: What the key of a waiting call is a number of.
 KEYS = {"stream": "streams", "device": "devices", "event": "events", "given": "operations"}
-LINKS = "operation_link_begin"
 #: Rows of communication that are calls carry such numbers, below all that a profiler gives.
 RANGE_CORRELATION = -(1 << 40)
 
@@ -57,6 +57,7 @@ class JobTimeline:
     `relieved_by`, `relieved_ns`: the joint whose receiver made room for a send that ended before its own receiver came, and
     when. `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
     `bases_ns`: what is added to times of its trace to have those of members, before their clocks were aligned.
+    `places`: where each part runs; `links`: what copies share there.
     """
 
     ranks: list[Rank]
@@ -66,6 +67,8 @@ class JobTimeline:
     starts_ns: Rows
     bases_ns: Rows
     recorded_ns: int
+    places: list[Place] | None = None
+    links: SharedLinks | None = None
 
 
 def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Path]) -> JobTimeline:
@@ -80,6 +83,7 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
             "traces of all ranks of one run"
         )
     parts = parts_of(traces, ranks, node)
+    ranks_by_number = {rank.rank: rank for rank in ranks}
     starts = np.array([_absolute(traces[part.clock], part, members) for part in parts], np.int64)
     starts -= starts.min()
     recorded = int(max(start + part.timeline.recorded_ns for start, part in zip(starts, parts, strict=True)))
@@ -87,7 +91,37 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
     begin = pl.max_horizontal("start_ns", "last_ns", "relieved_ns")
     transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
     bases = np.array([traces[part.clock].origin_ns - base for part in parts], np.int64)
-    return JobTimeline(ranks, parts, members, transfer, starts, bases, recorded)
+    of_nccl = bool((~members["is_call"]).any())
+    places = places_of(
+        [(part.timeline, [ranks_by_number[rank] for rank in part.ranks]) for part in parts], node, of_nccl
+    )
+    return _shared(JobTimeline(ranks, parts, members, transfer, starts, bases, recorded, places))
+
+
+def _shared(job: JobTimeline) -> JobTimeline:
+    """`job` with what its copies share, and copies as they are with that for themselves."""
+    if job.places is None:
+        return job
+    sizes = [part.timeline.operations.height for part in job.parts]
+    starts, ends = (
+        np.concatenate([
+            part.timeline.operations[name].to_numpy() - part.timeline.origin_ns + start
+            for part, start in zip(job.parts, job.starts_ns, strict=True)
+        ])
+        for name in ("start_ns", "end_ns")
+    )  # fmt: skip
+    seen = calibrated(
+        replace(together(job), node=job.parts[0].timeline.node), sizes, job.places, starts, ends
+    )
+    if seen is None:
+        return job
+    links, columns = seen
+    own = [np.split(column, np.cumsum(sizes)[:-1]) for column in columns.values()]
+    parts = [
+        replace(part, timeline=part.timeline.with_columns(**dict(zip(columns, of_part, strict=True))))
+        for part, *of_part in zip(job.parts, *own, strict=True)
+    ]
+    return replace(job, parts=parts, links=links)
 
 
 def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) -> list[Part]:
@@ -149,7 +183,7 @@ def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...],
         )
         both = pl.concat([trace.calls.select(list(CALLS)), conform(calls, CALLS)])
         trace = replace(trace, calls=both.sort("start_ns", maintain_order=True))
-    run = timeline(trace, node)
+    run = timeline(trace, node, alone_there=False)
     return Part(clock, process, ranks, run, rows[run.operations["row"].to_numpy()])
 
 
@@ -211,26 +245,25 @@ def together(
     offsets: dict[str, list[int]] = {name: [0] for name in (*set(REFERS.values()), "events")}
     gathered: list[Columns] = []
     for run, start in zip(timelines, job.starts_ns, strict=True):
-        own = core_columns(run)
+        own = core_columns(replace(run, links=None, node=None))
         now = {name: values[-1] for name, values in offsets.items()}
         for name, size in _sizes(own).items():
             offsets[name].append(now[name] + size)
         gathered.append(_moved(own, now, int(start)))
-    linked = any(len(own[LINKS]) for own in gathered)
-    columns = {name: np.concatenate([own[name] for own in gathered]) for name in gathered[0].keys() - {LINKS}}
-    columns[LINKS] = _link_begins(gathered) if linked else np.zeros(0, np.int64)
+    columns = {name: np.concatenate([own[name] for own in gathered]) for name in gathered[0]}
     left = np.zeros(job.members.height, bool) if gone is None else gone
     columns |= _joints(job, timelines, columns, offsets, transfers, left)
     if beside:
         columns |= _beside(columns)
     columns = typed(columns)
+    nodes = {id(run.node) for run in timelines}
     names = [
         name
         for name in timelines[0].operations.columns
         if all(name in run.operations.columns for run in timelines)
     ]
     named = np.cumsum([0, *(len(run.call_names) for run in timelines)])
-    return Timeline(
+    whole = Timeline(
         trace=timelines[0].trace,
         origin_ns=0,
         recorded_ns=job.recorded_ns,
@@ -245,6 +278,13 @@ def together(
         call_names=[name for run in timelines for name in run.call_names],
         usual_order_ns=timelines[0].usual_order_ns,
         omissions=[omission for run in timelines for omission in run.omissions],
+        node=timelines[0].node if len(nodes) == 1 else None,
+    )
+    if job.places is None or whole.node is None:
+        return whole
+    recorded = job.links if whole.node is job.parts[0].timeline.node else None
+    return whole.with_columns(
+        **linked(whole, [run.operations.height for run in timelines], job.places, recorded)
     )
 
 
@@ -260,7 +300,6 @@ def _sizes(own: Columns) -> dict[str, int]:
         "operations": len(own["operation_duration"]),
         "devices": _count(own["stream_device"]),
         "contexts": _count(own["stream_context"]),
-        "links": len(own["link_bytes_per_s"]),
     }
 
 
@@ -287,17 +326,6 @@ def _moved(own: Columns, by: dict[str, int], start_ns: int) -> Columns:
         "operation_released": own["operation_released"] + start_ns,
         "operation_turn": own["operation_turn"] + start_ns,
     }
-
-
-def _link_begins(gathered: Sequence[Columns]) -> NDArray[np.int64]:
-    begins, before = [np.zeros(1, np.int64)], 0
-    for own in gathered:
-        begin = own[LINKS]
-        if not len(begin):
-            begin = np.zeros(len(own["operation_duration"]) + 1, np.int64)
-        begins.append(begin[1:] + before)
-        before += int(begin[-1])
-    return np.concatenate(begins)
 
 
 def _joints(

@@ -43,7 +43,7 @@ COLUMN_TYPES: dict[str, Any] = {
     ),
     **dict.fromkeys(("awaits", "members"), np.int32),
     **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
-    **dict.fromkeys(("bytes_per_s", "both", "weight", "link_cost"), np.float64),
+    **dict.fromkeys(("bytes_per_s", "both", "weight", "link_cost", "demand"), np.float64),
 }
 #: What a call waits for, and what it does to a stream, as the core numbers them.
 WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}

@@ -27,8 +27,10 @@ __all__ = ["timeline"]
 TIMES = ("start_ns", "end_ns")
 
 
-def timeline(trace: Trace, node: Node | None = None) -> Timeline:
-    """`trace` taken apart; `node` is where it was recorded. Raises InputError where it holds nothing with times."""
+def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -> Timeline:
+    """`trace` taken apart; `node` is where it was recorded, `alone_there` or beside others, to whom links are left.
+    Raises InputError where it holds nothing with times.
+    """
     trace, moved = _within_a_year(trace)
     asked = without_pollers(trace.calls.with_row_index("row"))
     host = outermost(asked)
@@ -90,7 +92,7 @@ def timeline(trace: Trace, node: Node | None = None) -> Timeline:
     }
     explained = _core.explain(columns | without_links, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
-    links = shared_links(operations, node) if node is not None else None
+    links = shared_links(operations, node) if node is not None and alone_there else None
     if links is not None:
         links, columns = alone(links, columns, operations, recorded)
     launched = operations["launched"]

@@ -26,8 +26,8 @@ DIRECTIONS = ("h2d", "d2h", "p2p")
 FULL = 0.9
 
 
-#: A direction, device and peer device (-1: none).
-Route = tuple[str, int, int]
+#: A direction, device and peer device (-1: none), and the number of the host that they are of.
+Route = tuple[str, int, int, int]
 
 
 class Lane(NamedTuple):
@@ -39,11 +39,12 @@ class Lane(NamedTuple):
     link: int
     forward: bool
     bus: bool = False
+    host: int = 0
 
     @property
     def opposite(self) -> Lane:
         """The other direction of a wire. Those of a memory meet on its bus."""
-        return Lane(self.link, not self.forward, self.bus)
+        return self._replace(forward=not self.forward)
 
 
 class Taken(NamedTuple):
@@ -59,8 +60,7 @@ class SharedLinks:
     """Lanes that copies of one run may share, and what they carry.
 
     `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
-    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of a direction, device and peer
-    device (-1: none) take.
+    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of each route take.
     """
 
     bytes_per_s: FloatArray
@@ -72,6 +72,8 @@ class SharedLinks:
         """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
         rate, path_of, keys = _rates(operations, columns["operation_duration"])
         rate = rate * columns.get("operation_demand", 1.0)
+        if "operation_awaits" in columns:  # a transfer of its own kind
+            path_of = np.where(columns["operation_awaits"] >= 0, -1, path_of)
         taken = [self.paths.get(key, Taken([], [], 1.0)) for key in keys]
         count = np.array([*(len(one.lanes) for one in taken), 0], np.int64)[path_of]
         begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
@@ -211,12 +213,17 @@ def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, Ti
         pl.col(name).fill_null(none).cast(pl.Int64) for name, none in (("device", 0), ("peer_device", -1))
     )
     path_of = np.full(len(size), -1, np.int64)
-    path_of[moves], paths = alike(operations.filter(pl.Series(moves)).select("direction", device, peer))
+    host = pl.col("host") if "host" in operations.columns else pl.lit(0, pl.Int64).alias("host")
+    path_of[moves], paths = alike(operations.filter(pl.Series(moves)).select("direction", device, peer, host))
     return rate, path_of, paths.cast({"direction": pl.String}).rows()
 
 
-def _walk(node: Node, direction: str, device: int, peer: int) -> list[Lane]:
+def _walk(node: Node, direction: str, device: int, peer: int, host: int) -> list[Lane]:
     """The lanes that a copy takes; none where the node has no path."""
+    return [lane._replace(host=host) for lane in _walk_on_one(node, direction, device, peer)]
+
+
+def _walk_on_one(node: Node, direction: str, device: int, peer: int) -> list[Lane]:
     try:
         if direction == "p2p":
             links = node.peer_path(device, peer).links if peer >= 0 else ()
@@ -251,25 +258,23 @@ def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[L
     reach is that of its link.
     """
     found: dict[Lane, AtOnce] = {}
-    for link, one in enumerate(node.links):
-        through = [
-            (key, lanes)
-            for key, lanes in zip(keys, walked, strict=True)
-            if Lane(link, True, bus=True) in lanes
-        ]
-        if len({key[1] for key, _ in through}) < 2:
+    paths = list(zip(keys, walked, strict=True))
+    for bus in {lane for lanes in walked for lane in lanes if lane.bus}:
+        through = [(direction, device) for (direction, device, _, _), lanes in paths if bus in lanes]
+        if len({device for _, device in through}) < 2:
             continue
-        memory = next(part.name for part in map(node.component, one.between) if isinstance(part, Memory))
+        ends = map(node.component, node.links[bus.link].between)
+        memory = next(part.name for part in ends if isinstance(part, Memory))
         if (at_once := node.at_once(memory)) is None:
             continue
         brought = dict.fromkeys((True, False), 0.0)
-        for (direction, device, _), _ in through:
+        for direction, device in through:
             brought[direction == "h2d"] += _path_rate(node, direction, device)
         for reads, rate in brought.items():
             if rate > _way(at_once, reads):
-                found[Lane(link, reads)] = at_once
+                found[bus._replace(forward=reads, bus=False)] = at_once
         if sum(rate * _cost(at_once, reads) for reads, rate in brought.items()) > _of_bus(at_once):
-            found[Lane(link, True, bus=True)] = at_once
+            found[bus] = at_once
     return found
 
 
