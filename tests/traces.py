@@ -99,6 +99,7 @@ def trace(
     gpu: str | None = None,
     omissions: list[Omission] | None = None,
     first_uses: list[dict[str, Any]] | None = None,
+    storage: list[dict[str, Any]] | None = None,
 ) -> Trace:
     """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
     devices = tables.empty(tables.DEVICES)
@@ -118,6 +119,7 @@ def trace(
         first_uses=tables.conform(pl.DataFrame(first_uses), tables.FIRST_USES)
         if first_uses
         else tables.empty(tables.FIRST_USES),
+        storage=_table(storage or [], tables.STORAGE),
         omissions=omissions or [],
     )
 
