@@ -92,7 +92,9 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     """
     for name in ("threads", "storage"):
         if options.get(name):
-            raise InputError(f"{name}: has to be there from the start; use `busfare record --{name} -- PROGRAM`")
+            raise InputError(
+                f"{name}: has to be there from the start; use `busfare record --{name} -- PROGRAM`"
+            )
     _require_driver()
     target = _prepare_output(str(output))
     asked = environment(target, (sys.executable, *sys.argv), **options)
@@ -139,10 +141,10 @@ def environment(
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
     `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
-    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `storage`
-    notes the program's large reads and writes of files. `counters` reads the hardware counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which
-    all but one are taken back. `library` is the recorder to use. Raises InputError for values out of range, and where the
-    recorder is not installed.
+    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `storage` notes
+    reads and writes of files of 64 KiB or more. `counters` reads the hardware counters of `counted_kernels` distinct
+    kernels, each run `counter_passes` times (1 to 8), of which all but one are taken back. `library` is the recorder to use.
+    Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
@@ -196,7 +198,9 @@ def environment(
     loaded = [] if {*" :"} & {*str(path)} else loaded
     for option, names in asked_for.items():
         if missing := [file for name in names if str(file := path.with_name(name)) not in loaded]:
-            raise InputError(f"{option}: {missing[0]} is missing, or its path has a space or colon; reinstall busfare")
+            raise InputError(
+                f"{option}: {missing[0]} is missing, or its path has a space or colon; reinstall busfare"
+            )
     if loaded:
         variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}

@@ -24,7 +24,13 @@ def storage(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
     inside = pl.Series(process.inside_window(noted["start_ns"].fill_null(0).to_numpy() - process.shift_ns))
     noted = conform(noted.filter(inside), STORAGE)
     unknown = noted["kind"].null_count()
-    omissions.add_if(unknown, "unknown-storage", f"{name}: reads or writes of a kind that this version does not know")
+    omissions.add_if(
+        unknown, "unknown-storage", f"{name}: reads or writes of a kind that this version does not know"
+    )
     noted = noted.drop_nulls("kind")
-    omissions.add_if(noted["path"].null_count(), "files-unnamed", f"{name}: reads or writes of files whose path is not known")
+    omissions.add_if(
+        noted["path"].null_count(),
+        "files-unnamed",
+        f"{name}: reads or writes of files whose path is not known",
+    )
     return noted
