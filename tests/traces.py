@@ -136,6 +136,16 @@ def used(correlation: int, at_us: float, **more: Any) -> dict[str, Any]:
     return found | more
 
 
+def stored(start_us: float, end_us: float, bytes_: int, kind: str = "read", **more: Any) -> dict[str, Any]:
+    """A read or write of a file."""
+    times = {"start_ns": round(start_us * 1000), "end_ns": round(end_us * 1000)}
+    return (
+        {"kind": kind, "bytes": bytes_, "address": 4096, "process": 1, "thread": 1, "path": "/data/0"}
+        | times
+        | more
+    )
+
+
 def _table(rows: Any, schema: tables.Schema, optional: tables.Schema | None = None) -> pl.DataFrame:
     if not rows:
         return tables.empty(schema)

@@ -27,6 +27,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "async": {"async": ""},
     "all asynchronous": {"async": "."},
     "wait at first use": {"wait_at_first_use": True},
+    "read ahead": {"read_ahead": True},
     "drop synchronisations": {"drop_synchronisations": ""},
     "batch": {"batch_below": "64KiB"},
     "batch all": {"batch_below": "1GiB"},

@@ -124,9 +124,9 @@ def read_into(trace: Trace) -> pl.Series:
         process = reads["process"].to_numpy()
         for (owner, memory), part in copies.group_by("process", "source_memory"):
             starts, ends, last = _sources(part)
-            at = np.searchsorted(starts, end, side="left") - 1
-            fed = (process == owner) & (at >= 0) & (ends[at] > begin) & (last[at] >= done)
-            found[fed] = memory
+            first = np.searchsorted(ends, begin, side="right")
+            behind = np.searchsorted(starts, end, side="left")
+            found[(process == owner) & (_latest(last, first, behind) >= done)] = memory
     return pl.Series("memory", found.tolist(), dtype=pl.String)
 
 
@@ -141,3 +141,18 @@ def _sources(copies: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]
         np.maximum.reduceat(end, first),
         np.maximum.reduceat(copies["start_ns"].to_numpy(), first),
     )
+
+
+def _latest(
+    times: NDArray[np.int64], first: NDArray[np.int64], behind: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The greatest of `times[first:behind]`, the least there is where that is empty; shape of `first`."""
+    of_powers = [times]  # the greatest of 1, 2, 4 … from each place on
+    while (width := 1 << (len(of_powers) - 1)) < len(of_powers[-1]):
+        of_powers.append(np.maximum(of_powers[-1][:-width], of_powers[-1][width:]))
+    latest = np.full(len(first), np.iinfo(np.int64).min)
+    power = np.frexp(np.maximum(behind - first, 1))[1] - 1
+    for number, greatest in enumerate(of_powers):
+        asked = (power == number) & (behind > first)
+        latest[asked] = np.maximum(greatest[first[asked]], greatest[behind[asked] - (1 << number)])
+    return latest

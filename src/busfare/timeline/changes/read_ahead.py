@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.edit import Applied, Change, Setting, with_calls
 from busfare.timeline.model import Timeline, Times
 
@@ -37,16 +38,18 @@ def read_ahead() -> Change:
 
 def _before_calls(timeline: Timeline) -> pl.DataFrame:
     """Of each `call` (its row) before which its thread reads: `count`, `bytes`, `took` (ns, no longer than the time between
-    the calls), and when the first of them began (`begun_ns`).
+    the calls), and when the thread's call `before` had ended (ns; where there is none, when the run begins).
 
-    Calls to which another thread hands over count their time from there: their own threads' reads stay.
+    What a thread reads before a call to which another one hands over stays: that call's time counts from there.
     """
     calls = timeline.calls.select(
         "process", "thread", "thread_number", "end_ns", call=pl.int_range(pl.len()), next_ns="start_ns"
     )
     before = pl.col("end_ns").shift(1).over("thread_number").fill_null(timeline.origin_ns)
     calls = calls.with_columns(before=before, gap=pl.Series(timeline.columns["call_gap"]))
-    calls = calls.filter(pl.Series(timeline.columns["call_after"] < 0)).sort("next_ns")
+    after = timeline.columns["call_after"]
+    in_turn = (after < 0) | (after == before_in(timeline.calls["thread_number"].to_numpy()))
+    calls = calls.filter(pl.Series(in_turn)).sort("next_ns")
     reads = timeline.trace.storage.filter(pl.col("kind") == "read").sort("start_ns")
     reads = reads.select("process", "thread", "start_ns", "bytes", took=pl.col("end_ns") - pl.col("start_ns"))
     placed = reads.join_asof(
@@ -59,9 +62,8 @@ def _before_calls(timeline: Timeline) -> pl.DataFrame:
     )
     placed = placed.filter(pl.col("start_ns") >= pl.col("before"))
     of_calls = placed.group_by("call").agg(
-        pl.col("thread_number", "gap").first(),
+        pl.col("thread_number", "gap", "before").first(),
         pl.col("took", "bytes").sum(),
-        begun_ns=pl.col("start_ns").min(),
         count=pl.len(),
     )
     return (
@@ -70,8 +72,8 @@ def _before_calls(timeline: Timeline) -> pl.DataFrame:
 
 
 def _with_readers(timeline: Timeline, reads: pl.DataFrame) -> Timeline:
-    """The run with two calls more before each of those: the read, on a thread beside theirs that begins with the first one
-    when that was recorded, and one that waits for it; the time before the call is shorter by what reading took.
+    """The run with two calls more before each of those: the read, on a thread beside theirs that begins where the program
+    could read first, and one that waits for it; the time before the call is shorter by what reading took.
     """
     columns = timeline.columns
     call, took = (reads[name].to_numpy() for name in ("call", "took"))
@@ -87,7 +89,9 @@ def _with_readers(timeline: Timeline, reads: pl.DataFrame) -> Timeline:
 
     shorter = columns["call_gap"].copy()
     shorter[call] -= took
-    begun = np.where(first, reads["begun_ns"].to_numpy() - timeline.origin_ns, 0)
+    after = columns["call_after"].copy()
+    after[call] = -1  # behind its wait
+    begun = np.where(first, reads["before"].to_numpy() - timeline.origin_ns, 0)
     new = {
         "call_thread": turns(reader, columns["call_thread"][call]),
         "call_gap": turns(begun, 0),
@@ -96,7 +100,7 @@ def _with_readers(timeline: Timeline, reads: pl.DataFrame) -> Timeline:
     }
     start = timeline.calls["start_ns"].to_numpy()[call]
     changed = with_calls(
-        timeline.with_columns(call_gap=shorter),
+        timeline.with_columns(call_gap=shorter, call_after=after),
         at,
         at,
         new,
