@@ -166,6 +166,14 @@ def test_a_forked_child_is_not_the_parents_recording(recorder: Recorder, file: P
     assert noted(trace) == did and len(did) == 8
 
 
+def test_a_child_that_uses_cuda_has_its_own_reads_and_not_its_parents(recorder: Recorder, file: Path) -> None:
+    run = recorder(recorder.built.folder / "testing" / "storage_program", "fork-first", file)
+    of_parent, of_child = (said(part) for part in run.output.split("forks\n"))
+    assert len(run.files) == 1
+    assert noted(read(run.files[0])) == of_child and len(of_child) == 4
+    assert {row[3] for row in of_child} != {row[3] for row in of_parent}
+
+
 def test_the_recorders_own_writes_are_not_noted(recorder: Recorder, built: Built, tmp_path: Path) -> None:
     run = recorder(built.program, "threads", "4000", flush_every=0.02)
     assert run.files[0].stat().st_size > 10 * LEAST

@@ -2,7 +2,7 @@
 // and cuFile. Each call is passed on, and noted where it is large. Before the recorder begins the first ones
 // are kept for it; in a program that it is not in, nothing else happens.
 
-// The names below are the program's: those that checks of buffers (_FORTIFY_SOURCE) make of them, too.
+// With it the headers would define functions of the names below themselves.
 #undef _FORTIFY_SOURCE
 
 #include <dlfcn.h>
@@ -36,7 +36,7 @@ constexpr size_t kLongestPath = PATH_MAX;
 
 std::atomic<const BusfareStorageSink*> g_sink{nullptr};
 
-/// Inside of a call that is noted already, or of the lookup of the function behind one.
+/// Inside of a call that is noted: what it reads in turn is its own business.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool t_inside = false;
 [[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t t_thread = 0;
 

@@ -157,6 +157,13 @@ int main(int argc, char** argv) {
         for (int number = 0; number < 16384 + 5; ++number)
             if (pread(descriptor, g_buffer, 1 << 16, 0) != 1 << 16) return 78;
     }
+    if (scenario == "fork-first") {
+        load(file, kPageable);
+        std::puts("forks");
+        std::fflush(stdout);
+        if (fork() != 0) return wait(nullptr) > 0 ? 0 : 1;
+        load(file, kPageable);
+    }
     load_cuda();
     copy_in(g_buffer + 2 * kChunk, 512, kPageable);
     if (scenario == "pageable") load(file, kPageable);
