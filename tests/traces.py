@@ -99,6 +99,7 @@ def trace(
     gpu: str | None = None,
     omissions: list[Omission] | None = None,
     first_uses: list[dict[str, Any]] | None = None,
+    storage: list[dict[str, Any]] | None = None,
 ) -> Trace:
     """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
     devices = tables.empty(tables.DEVICES)
@@ -118,6 +119,7 @@ def trace(
         first_uses=tables.conform(pl.DataFrame(first_uses), tables.FIRST_USES)
         if first_uses
         else tables.empty(tables.FIRST_USES),
+        storage=_table(storage or [], tables.STORAGE),
         omissions=omissions or [],
     )
 
@@ -132,6 +134,16 @@ def used(correlation: int, at_us: float, **more: Any) -> dict[str, Any]:
         "thread": 1,
     }
     return found | more
+
+
+def stored(start_us: float, end_us: float, bytes_: int, kind: str = "read", **more: Any) -> dict[str, Any]:
+    """A read or write of a file."""
+    times = {"start_ns": round(start_us * 1000), "end_ns": round(end_us * 1000)}
+    return (
+        {"kind": kind, "bytes": bytes_, "address": 4096, "process": 1, "thread": 1, "path": "/data/0"}
+        | times
+        | more
+    )
 
 
 def _table(rows: Any, schema: tables.Schema, optional: tables.Schema | None = None) -> pl.DataFrame:

@@ -36,6 +36,7 @@ name = st.one_of(st.none(), st.text(max_size=8))
 
 
 lengths = st.one_of(st.none(), st.integers(0, 50))
+addresses = st.one_of(st.integers(0, 50), st.integers(0, 2**64 - 1))
 
 
 def ended(row: dict[str, Any]) -> dict[str, Any]:
@@ -61,6 +62,21 @@ operations_of = st.fixed_dictionaries(
         "correlation": st.one_of(st.none(), st.integers(0, 3)),
         "name": name,
         "copy_count": st.one_of(st.none(), st.integers(1, 5)),
+        "source_address": st.one_of(st.none(), addresses),
+        "destination_address": st.one_of(st.none(), addresses),
+    }
+).map(ended)
+storage_of = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(tables.STORAGE_KINDS),
+        "start_ns": times,
+        "end_ns": times,
+        "length": lengths,
+        "bytes": sizes,
+        "address": addresses,
+        "process": ordinal,
+        "thread": ordinal,
+        "path": name,
     }
 ).map(ended)
 calls_of = st.fixed_dictionaries(
@@ -81,14 +97,16 @@ calls_of = st.fixed_dictionaries(
     st.lists(operations_of, max_size=8),
     st.lists(calls_of, max_size=4),
     st.sampled_from([None, "NVIDIA H100 PCIe"]),
+    st.lists(storage_of, max_size=5),
 )
 def test_a_report_comes_out_of_anything(
     capsys: pytest.CaptureFixture[str],
     operations: list[dict[str, Any]],
     calls: list[dict[str, Any]],
     gpu: str | None,
+    storage: list[dict[str, Any]],
 ) -> None:
-    recorded = trace(*operations, calls=calls, gpu=gpu)
+    recorded = trace(*operations, calls=calls, gpu=gpu, storage=storage)
     make_sound(recorded)
     assert recorded.operations.filter(
         recorded.operations["end_ns"] < recorded.operations["start_ns"]
@@ -102,6 +120,9 @@ def test_a_report_comes_out_of_anything(
     assert 0 <= plain["transfers"]["share_of_gpu_time"] <= 1
     for finding in plain["findings"]:
         assert finding["predicted_gain_seconds"] is None or finding["predicted_gain_seconds"] >= 0
+    for kind in plain.get("storage", {"by_kind": []})["by_kind"]:
+        parts = [kind[f"{part}_seconds"] for part in ("beside_gpu", "exposed", "outside")]
+        assert min(parts) >= -1e-9 and sum(parts) == pytest.approx(kind["seconds"])
     document = report_document(result, time_line(recorded, run, touches))
     show(document)
     assert "whole run" in capsys.readouterr().out

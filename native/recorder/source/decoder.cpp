@@ -5,6 +5,7 @@
 
 #include "kinds.h"
 #include "messages.h"
+#include "storage.h"
 
 namespace busfare::recorder {
 namespace {
@@ -184,6 +185,7 @@ uint64_t Decoder::call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call) 
 
 void Decoder::note(const Note& note, const Note* fingerprint) {
     if (note.what == Note::What::kMessage) return write_message(journal_, note);
+    if (note.what == Note::What::kStorage) return write_storage(journal_, note);
     const uint64_t took = duration(note.start, note.end);
     if (note.call) {
         journal_.append(TableId::kCalls, {note.start, took, uint64_t(CUPTI_CB_DOMAIN_DRIVER_API),

@@ -9,6 +9,7 @@
 #include "facts.h"
 #include "message.h"
 #include "messages.h"
+#include "storage.h"
 #include "threads.h"
 
 namespace busfare::recorder {
@@ -56,6 +57,7 @@ void Session::start(bool late) {
         return started->abandon();
     }
     wake_for_messages([started] { started->pool_.wake(); });
+    begin_storage([started] { started->pool_.wake(); });
 }
 
 void Session::abandon() {
@@ -221,6 +223,7 @@ void Session::write_once(bool everything) {
     first_use_.write(journal_);
     lose(Loss::kStacksFull, calls_.stacks().write(journal_));
     write_communicators(journal_);
+    lose(Loss::kStorageEarly, lost_before_begin());
     if (everything) journal_.flush();
     pool_.prepare();
 }

@@ -40,6 +40,7 @@ CANDIDATES: dict[str, tuple[Asked, ...]] = {
     "managed-migrations": ({"prefetch": True},),
     "repeated-copies": ({"dedupe": True},),
     "early-waits": (EARLY, PINNED | EARLY),
+    "exposed-reads": ({"read_ahead": True},),
     "synchronisations": ({"drop_synchronisations": ""},),
 }
 #: What must hold besides what the changes themselves rest on.

@@ -112,6 +112,10 @@ def probe(
 @click.option(
     "--threads/--no-threads", help="Note which thread woke which, so that a replay knows who waits for whom."
 )
+@click.option(
+    "--storage/--no-storage",
+    help="Note reads and writes of files of 64 KiB or more, to see what feeds the copies.",
+)
 @click.option("--counters/--no-counters", help="Read hardware counters of each distinct kernel.")
 @click.option("--counted-kernels", metavar="N", default=200, help="Read counters of at most so many kernels.")
 @click.option(

@@ -25,6 +25,8 @@ LIBRARY = "libbusfare_recorder.so"
 MESSAGES = "libbusfare_messages.so"
 #: Stands in front of what threads wait with, likewise.
 THREADS = "libbusfare_threads.so"
+#: Stands in front of reads and writes of files, likewise.
+STORAGE = "libbusfare_storage.so"
 
 #: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
 KINDS = (
@@ -88,8 +90,11 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
-    if options.get("threads"):
-        raise InputError("threads: has to be there from the start; use `busfare record --threads -- PROGRAM`")
+    for name in ("threads", "storage"):
+        if options.get(name):
+            raise InputError(
+                f"{name}: has to be there from the start; use `busfare record --{name} -- PROGRAM`"
+            )
     _require_driver()
     target = _prepare_output(str(output))
     asked = environment(target, (sys.executable, *sys.argv), **options)
@@ -125,6 +130,7 @@ def environment(
     stacks: bool = False,
     first_use: bool = False,
     threads: bool = False,
+    storage: bool = False,
     counters: bool = False,
     counted_kernels: int = 200,
     counter_passes: int = 1,
@@ -135,10 +141,10 @@ def environment(
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
     `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
-    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `counters`
-    reads the hardware counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which
-    all but one are taken back. `library` is the recorder to use. Raises InputError for values out of range, and where the
-    recorder is not installed.
+    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `storage` notes
+    reads and writes of files of 64 KiB or more. `counters` reads the hardware counters of `counted_kernels` distinct
+    kernels, each run `counter_passes` times (1 to 8), of which all but one are taken back. `library` is the recorder to use.
+    Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
         ("--kinds", kinds, KINDS),
@@ -185,11 +191,16 @@ def environment(
     if threads and not {"default", "messages"} & set(kinds or ("default",)):
         raise InputError("--threads: --kinds leaves out `messages`, which notes them; add it")
     # The loader takes the list apart at spaces and colons.
-    named = [MESSAGES] * bool({"default", "messages"} & set(kinds or ("default",))) + [THREADS] * threads
+    asked_for = {"--threads": [THREADS] * threads, "--storage": [STORAGE] * storage}
+    named = [MESSAGES] * bool({"default", "messages"} & set(kinds or ("default",)))
+    named += [name for names in asked_for.values() for name in names]
     loaded = [str(file) for name in named if (file := path.with_name(name)).is_file()]
     loaded = [] if {*" :"} & {*str(path)} else loaded
-    if threads and str(path.with_name(THREADS)) not in loaded:
-        raise InputError(f"--threads: {path.with_name(THREADS)} is missing, or its path has a space or colon")
+    for option, names in asked_for.items():
+        if missing := [file for name in names if str(file := path.with_name(name)) not in loaded]:
+            raise InputError(
+                f"{option}: {missing[0]} is missing, or its path has a space or colon; reinstall busfare"
+            )
     if loaded:
         variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}

@@ -26,6 +26,7 @@ from busfare.report.document import (
 from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
+from busfare.trace.storage import StoredFile
 from busfare.trace.totals import Gap
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def report_document(
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
     if result.by_path:
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
-    blocks += [*_longest(result), *_gaps(result, run)]
+    blocks += [*_longest(result), *_storage(result), *_gaps(result, run)]
     if result.critical_path:
         blocks.append(parts("critical path", result.critical_path))
     blocks += [replace(findings, face="terminal"), *omitted(result.omissions), *more]
@@ -169,6 +170,39 @@ def _gaps(result: Report, run: float) -> list[Table]:
     figures: Cells[Gap] = {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"}
     behind: Cells[Gap] = {"longest API call meanwhile": called}
     return [table(gaps, "Longest gaps on a GPU", {}, figures, behind)] if gaps else []
+
+
+def _storage(result: Report) -> list[Table]:
+    if not result.storage:
+        return []
+    figures = {"count": "count", "bytes": "bytes", "time": "seconds", "rate": "bytes_per_second"}
+    where = {
+        "beside the GPU": "beside_gpu_seconds",
+        "exposed": "exposed_seconds",
+        "outside": "outside_seconds",
+    }
+    notes = [
+        "Exposed: the GPU does nothing meanwhile. Outside: before the run's first call, or behind its last one."
+    ]
+    for each in result.storage.read_into:
+        fed = (
+            f"into {each.memory} memory, from which copies to the GPU came"
+            if each.memory
+            else "that no copy to the GPU took"
+        )
+        notes.append(f"{several(each.count, 'read')} of {size(each.bytes)} {fed}.")
+    files: Cells[StoredFile] = {"file": lambda file: file.path or "not known"}
+    sums = {"count": "count", "bytes": "bytes", "time": "seconds"}
+    return [
+        table(
+            result.storage.by_kind,
+            "Reads and writes of files",
+            {"kind": "kind"},
+            figures | where,
+            notes=notes,
+        ),
+        table(result.storage.files, "Files that took longest", files, sums, face="page"),
+    ]
 
 
 def _findings(result: Report) -> Entries | Text:

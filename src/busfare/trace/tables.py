@@ -248,6 +248,22 @@ FIRST_USES: Schema = {
     "watched_bytes": pl.Int64(),
 }
 
+#: Reads and writes of files by the host (POSIX, C), and by cuFile, which may move bytes between a file and the GPU itself.
+STORAGE_KINDS = ("read", "write", "cufile-read", "cufile-write")
+
+#: A row a call that asked for at least 64 KiB of a file and got some; of recordings with `--storage` alone. Times before the
+#: run's first call of CUDA are below 0.
+STORAGE: Schema = {
+    "kind": pl.Enum(STORAGE_KINDS),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "bytes": pl.Int64(),  # that came or went, not that were asked for
+    "address": pl.UInt64(),  # of the first of them in memory: the host's, or, with cuFile, maybe the GPU's
+    "process": pl.Int64(),
+    "thread": pl.Int64(),
+    "path": pl.Categorical(),  # by which the file was first met; null: not known
+}
+
 
 def empty(schema: Schema) -> pl.DataFrame:
     """A table of no rows."""

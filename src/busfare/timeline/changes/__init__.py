@@ -16,6 +16,7 @@ from busfare.timeline.changes.holding import pin, without_synchronisations, with
 from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.prefetch import prefetch
+from busfare.timeline.changes.read_ahead import read_ahead
 from busfare.timeline.changes.removal import as_arguments, dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.streams import streams
 from busfare.timeline.edit import Applied, Change, Setting
@@ -92,6 +93,9 @@ OPTIONS = (
     Option(
         "--wait-at-first-use", "Waits for what comes back come when the host first uses it (record --first-use).",
         wait_at_first_use,
+    ),
+    Option(
+        "--read-ahead", "Another thread reads files before the program needs them (record --storage).", read_ahead,
     ),
     Option(
         "--drop-synchronisations", "Only waits behind copies to the host, and last ones, stay.",

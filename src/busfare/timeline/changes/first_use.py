@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
 from busfare.timeline.changes.holding import REUSED
-from busfare.timeline.edit import ASYNC_COPY, Applied, Change, Setting, usual_call_ns, without_waits
-from busfare.timeline.model import ACT, WAIT, Mask, Timeline, Times
+from busfare.timeline.edit import (
+    ASYNC_COPY,
+    Applied,
+    Change,
+    Setting,
+    usual_call_ns,
+    with_calls,
+    without_waits,
+)
+from busfare.timeline.model import WAIT, Mask, Timeline
 from busfare.timeline.prices import pageable
 
 __all__ = ["FIRST_SEEN", "wait_at_first_use", "waited_for"]
@@ -188,35 +194,14 @@ def _with_waits(changed: Timeline, before: Timeline, waited: pl.DataFrame) -> Ti
     left = shorter[next_call] - (last["use_ns"] - last["behind_ns"]).to_numpy()
     shorter[next_call] = np.where(in_turn, np.maximum(left, 0), shorter[next_call])
     at, wait = added["behind"].to_numpy() + 1, added["wait"].to_numpy()
-    number = np.arange(calls.height) + np.searchsorted(at, np.arange(calls.height), side="right")
-
-    def renumbered(rows: Times) -> Times:
-        return np.where(rows >= 0, number[rows], -1).astype(np.int32)
-
     new = {
         "call_thread": columns["call_thread"][wait],
         "call_gap": gap.to_numpy(),
         "call_wait": np.full(len(at), WAIT["given"]),
         "call_wait_key": added["row"].to_numpy(),
         "call_wait_lag": before.columns["call_wait_lag"][wait],
-        "call_act": np.full(len(at), ACT["none"]),
     }
-    columns = columns | {"call_gap": shorter, "call_after": renumbered(columns["call_after"])}
-    none = {name: np.full(len(at), -1) for name in ("call_after", "call_act_stream", "call_act_event")}
-    of_calls = {
-        name: np.insert(values, at, (none | new).get(name, np.zeros(len(at), np.int64))).astype(values.dtype)
-        for name, values in columns.items()
-        if name.startswith("call_")
-    }
-    shown = np.insert(np.arange(calls.height), at, wait)
-    times = {
-        name: np.insert(calls[name].to_numpy(), at, added["use_ns"].to_numpy())
-        for name in ("start_ns", "end_ns")
-    }
-    return replace(
-        changed,
-        columns=columns | of_calls | {"operation_call": renumbered(columns["operation_call"])},
-        calls=calls[shown].with_columns(pl.Series(name, values) for name, values in times.items()),
-        call_name=np.insert(changed.call_name, at, len(changed.call_names)).astype(np.uint32),
-        call_names=[*changed.call_names, "cuStreamSynchronize"],
+    used = added["use_ns"].to_numpy()
+    return with_calls(
+        changed.with_columns(call_gap=shorter), at, wait, new, "cuStreamSynchronize", used, used
     )

@@ -121,6 +121,7 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
             "held_duration",
         ),
     ),
+    32: ("storage", ("start", "duration", "thread", "kind", "bytes", "address", "path")),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

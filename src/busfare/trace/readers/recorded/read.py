@@ -23,6 +23,7 @@ from busfare.trace.readers.recorded.rows import (
     streams,
 )  # fmt: skip
 from busfare.trace.readers.recorded.stacks import located
+from busfare.trace.readers.recorded.storage import storage
 from busfare.trace.readers.recorded.wakes import woken
 from busfare.trace.tables import DESCRIBED, empty
 
@@ -37,6 +38,7 @@ LOSS_OF = {
     ),
     4: ("unknown-records", "records of a kind that the recorder does not know"),
     5: ("stacks-lost", "calls from too many different places: where these are made is not known"),
+    6: ("early-storage-lost", "reads and writes of files before the first call of CUDA, too many to be kept"),
 }
 
 
@@ -89,6 +91,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         first_uses=_together(
             [first_uses(part, done, omissions) for part, done in zip(parts, worked, strict=True)]
         ),
+        storage=_together([storage(part, omissions) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(parts),
         origin_ns=first,

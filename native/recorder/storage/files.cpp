@@ -1,0 +1,284 @@
+// Where the bytes that a GPU gets come from, and where its results go: reads and writes of files, by POSIX, C
+// and cuFile. Each call is passed on, and noted where it is large. Before the recorder begins the first ones
+// are kept for it; in a program that it is not in, nothing else happens.
+
+// With it the headers would define functions of the names below themselves.
+#undef _FORTIFY_SOURCE
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "../source/storage.h"
+
+namespace {
+
+using busfare::recorder::StorageKind;
+
+constexpr size_t kLeastBytes = size_t{64} << 10;  ///< asked for: what is smaller is not looked at
+constexpr size_t kMostEarly = 16384;
+constexpr size_t kMostFiles = 65536;
+constexpr size_t kLongestPath = PATH_MAX;
+
+std::atomic<const BusfareStorageSink*> g_sink{nullptr};
+
+/// Inside of a call that is noted: what it reads in turn is its own business.
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool t_inside = false;
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t t_thread = 0;
+
+constinit std::mutex g_mutex;  ///< guards what follows
+constinit std::array<BusfareStorage, kMostEarly> g_early{};
+constinit uint64_t g_early_count = 0;  ///< with those that found no room
+
+/// A file on its disk; its birth tells it from a later one that got its number.
+using FileId = std::tuple<uint32_t, uint32_t, uint64_t, int64_t, uint32_t>;
+struct Known {
+    std::map<FileId, std::string> paths;         ///< which stay where they are
+    std::map<const void*, const char*> handles;  ///< of cuFile
+};
+Known& known() {
+    static auto* const known = new Known;  // never destroyed: calls may come to the very end
+    return *known;
+}
+
+uint64_t now() {
+    timespec time{};
+    ::clock_gettime(CLOCK_REALTIME, &time);
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
+}
+
+/// The file behind a descriptor, by the name under which it was first met.
+struct File {
+    bool is_one = false;         ///< and no pipe, socket or terminal
+    const char* path = nullptr;  ///< null: not known
+};
+File file_of(int descriptor) {
+    struct statx told{};
+    if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_BTIME, &told) != 0) return {};
+    if (!S_ISREG(told.stx_mode) && !S_ISBLK(told.stx_mode)) return {};
+    const bool born = told.stx_mask & STATX_BTIME;
+    const FileId id{told.stx_dev_major, told.stx_dev_minor, told.stx_ino, born ? told.stx_btime.tv_sec : 0,
+                    born ? told.stx_btime.tv_nsec : 0};
+    const std::lock_guard lock(g_mutex);
+    auto& paths = known().paths;
+    if (const auto found = paths.find(id); found != paths.end()) return {true, found->second.c_str()};
+    if (paths.size() >= kMostFiles) return {true, nullptr};
+    char link[32], path[kLongestPath];
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    const ssize_t length = ::readlink(link, path, sizeof path);
+    if (length <= 0) return {true, nullptr};
+    return {true, paths.emplace(id, std::string(path, static_cast<size_t>(length))).first->second.c_str()};
+}
+
+File file_of_handle(const void* handle) {
+    const std::lock_guard lock(g_mutex);
+    const auto found = known().handles.find(handle);
+    return {true, found == known().handles.end() ? nullptr : found->second};
+}
+
+void hand_over(const BusfareStorage& operation) {
+    if (const BusfareStorageSink* const sink = g_sink.load(std::memory_order_acquire))
+        return sink->operation(&operation);
+    {
+        const std::lock_guard lock(g_mutex);
+        if (!g_sink.load(std::memory_order_relaxed)) {
+            if (g_early_count < kMostEarly) g_early[g_early_count] = operation;
+            ++g_early_count;
+            return;
+        }
+    }
+    g_sink.load(std::memory_order_relaxed)->operation(&operation);
+}
+
+/// `call` passed on, and noted where it moved `bytes_of(its result)` of a file. `file` is asked only then.
+template <typename Call, typename Bytes, typename WhichFile>
+auto noted(StorageKind kind, const void* address, size_t asked, Call call, Bytes bytes_of, WhichFile file) {
+    if (asked < kLeastBytes || t_inside) return call();
+    t_inside = true;
+    const uint64_t start = now();
+    const auto result = call();
+    const uint64_t end = now();
+    const int error = errno;
+    if (result > 0) {
+        try {
+            if (const File of = file(); of.is_one) {
+                if (t_thread == 0) t_thread = static_cast<uint32_t>(::gettid());
+                hand_over({of.path, start, end, bytes_of(result), reinterpret_cast<uint64_t>(address),
+                           t_thread, static_cast<uint32_t>(kind)});
+            }
+        } catch (...) {
+            // The program's memory ran out, which is no reason to end it here.
+        }
+    }
+    t_inside = false;
+    errno = error;
+    return result;
+}
+
+/// The functions that stand behind these. No static of a function: calls come before any constructor.
+template <typename Function>
+class Behind {
+  public:
+    constexpr explicit Behind(const char* name) : name_(name) {}
+    Function* operator*() {
+        void* found = found_.load(std::memory_order_relaxed);
+        if (!found) {
+            found = dlsym(RTLD_NEXT, name_);
+            // One that was loaded for a module alone is none that the loader would find.
+            for (const char* library : {"libcufile.so.0", "libcufile.so"}) {
+                if (found || name_[0] != 'c') break;
+                if (void* const opened = dlopen(library, RTLD_LAZY | RTLD_NOLOAD)) {
+                    found = dlsym(opened, name_);
+                    dlclose(opened);
+                }
+            }
+            found_.store(found, std::memory_order_relaxed);
+        }
+        return reinterpret_cast<Function*>(found);
+    }
+
+  private:
+    const char* const name_;
+    std::atomic<void*> found_{nullptr};
+};
+
+uint64_t same(ssize_t bytes) {
+    return static_cast<uint64_t>(bytes);
+}
+
+/// Across a fork nobody else holds the lock. What the child does is not the parent's recording.
+void lock_for_fork() {
+    g_mutex.lock();
+}
+void unlock_in_parent() {
+    g_mutex.unlock();
+}
+void begin_in_child() {
+    g_sink = nullptr;
+    g_early_count = 0;
+    t_thread = 0;
+    g_mutex.unlock();
+}
+[[gnu::constructor]] void register_for_forks() {
+    pthread_atfork(lock_for_fork, unlock_in_parent, begin_in_child);
+}
+
+}  // namespace
+
+#define EXPORTED extern "C" [[gnu::visibility("default")]]
+
+// NAME(descriptor, buffer, bytes, …), which gives how many it moved or -1.
+#define POSIX(NAME, KIND, PARAMETERS, ARGUMENTS)                                      \
+    constinit static Behind<ssize_t PARAMETERS> behind_##NAME{#NAME};                 \
+    EXPORTED ssize_t NAME PARAMETERS {                                                \
+        return noted(                                                                 \
+            StorageKind::KIND, b, n, [&] { return (*behind_##NAME)ARGUMENTS; }, same, \
+            [&] { return file_of(d); });                                              \
+    }
+POSIX(read, kRead, (int d, void* b, size_t n), (d, b, n))
+POSIX(pread, kRead, (int d, void* b, size_t n, off_t at), (d, b, n, at))
+POSIX(pread64, kRead, (int d, void* b, size_t n, off64_t at), (d, b, n, at))
+POSIX(write, kWrite, (int d, const void* b, size_t n), (d, b, n))
+POSIX(pwrite, kWrite, (int d, const void* b, size_t n, off_t at), (d, b, n, at))
+POSIX(pwrite64, kWrite, (int d, const void* b, size_t n, off64_t at), (d, b, n, at))
+POSIX(__read_chk, kRead, (int d, void* b, size_t n, size_t room), (d, b, n, room))
+POSIX(__pread_chk, kRead, (int d, void* b, size_t n, off_t at, size_t room), (d, b, n, at, room))
+POSIX(__pread64_chk, kRead, (int d, void* b, size_t n, off64_t at, size_t room), (d, b, n, at, room))
+
+// Those of C's streams, which reach the system past the names above. What is too large to be is theirs to
+// refuse.
+#define STREAM(NAME, KIND, PARAMETERS, ARGUMENTS)                                                       \
+    constinit static Behind<size_t PARAMETERS> behind_##NAME{#NAME};                                    \
+    EXPORTED size_t NAME PARAMETERS {                                                                   \
+        size_t bytes = 0;                                                                               \
+        if (__builtin_mul_overflow(size, n, &bytes)) bytes = 0;                                         \
+        return noted(                                                                                   \
+            StorageKind::KIND, b, bytes, [&] { return (*behind_##NAME)ARGUMENTS; },                     \
+            [&](size_t members) { return members * size; }, [&] { return file_of(::fileno(stream)); }); \
+    }
+STREAM(fread, kRead, (void* b, size_t size, size_t n, FILE* stream), (b, size, n, stream))
+STREAM(fwrite, kWrite, (const void* b, size_t size, size_t n, FILE* stream), (b, size, n, stream))
+STREAM(__fread_chk, kRead, (void* b, size_t room, size_t size, size_t n, FILE* stream),
+       (b, room, size, n, stream))
+
+// cuFile, from NVIDIA's documentation of its interface: needs no header of it to be built.
+struct CufileError {
+    int error, driver_error;
+};
+struct CufileDescription {
+    int type;  ///< 1: a descriptor of Linux
+    union {
+        int descriptor;
+        void* handle;
+    };
+    const void* operations;
+};
+constexpr int kOfLinux = 1, kNotInitialized = 5001;
+
+constinit static Behind<CufileError(void**, CufileDescription*)> behind_register{"cuFileHandleRegister"};
+EXPORTED CufileError cuFileHandleRegister(void** handle, CufileDescription* description) {
+    auto* const behind = *behind_register;
+    if (!behind) return {kNotInitialized, 0};
+    const CufileError result = behind(handle, description);
+    if (result.error != 0 || description->type != kOfLinux) return result;
+    const int error = errno;
+    try {
+        const File file = file_of(description->descriptor);
+        const std::lock_guard lock(g_mutex);
+        known().handles[*handle] = file.path;
+    } catch (...) {
+        // Then its path is not known.
+    }
+    errno = error;
+    return result;
+}
+
+constinit static Behind<void(void*)> behind_deregister{"cuFileHandleDeregister"};
+EXPORTED void cuFileHandleDeregister(void* handle) {
+    {
+        const std::lock_guard lock(g_mutex);
+        known().handles.erase(handle);
+    }
+    if (auto* const behind = *behind_deregister) behind(handle);
+}
+
+#define CUFILE(NAME, KIND, BUFFER)                                                               \
+    constinit static Behind<ssize_t(void*, BUFFER, size_t, off_t, off_t)> behind_##NAME{#NAME};  \
+    EXPORTED ssize_t NAME(void* handle, BUFFER base, size_t n, off_t in_file, off_t in_buffer) { \
+        auto* const behind = *behind_##NAME;                                                     \
+        if (!behind) {                                                                           \
+            errno = ENOSYS;                                                                      \
+            return -1;                                                                           \
+        }                                                                                        \
+        return noted(                                                                            \
+            StorageKind::KIND, static_cast<const char*>(base) + in_buffer, n,                    \
+            [&] { return behind(handle, base, n, in_file, in_buffer); }, same,                   \
+            [&] { return file_of_handle(handle); });                                             \
+    }
+CUFILE(cuFileRead, kCufileRead, void*)
+CUFILE(cuFileWrite, kCufileWrite, const void*)
+
+/// The recorder has begun: gets what was kept for it, and how many found no room.
+EXPORTED uint64_t busfare_storage_begin(const BusfareStorageSink* sink) {
+    const std::lock_guard lock(g_mutex);
+    const uint64_t kept = g_early_count < kMostEarly ? g_early_count : kMostEarly;
+    const uint64_t lost = g_early_count - kept;
+    for (uint64_t at = 0; at < kept; ++at) sink->operation(&g_early[at]);
+    g_early_count = 0;
+    g_sink.store(sink, std::memory_order_release);
+    return lost;
+}
