@@ -161,7 +161,7 @@ def answer_price(asked: Mapping[str, Any]) -> Prices | CopiesAtOnce | KernelPric
     the options of the command line by name. Raises InputError for what is missing, cannot be read, or is nothing that a
     node prices.
     """
-    size = parse_bytes(asked["bytes_"]) if asked["bytes_"] else None
+    size = parse_bytes(asked["bytes_"], "--bytes") if asked["bytes_"] else None
     if len(both := [f"--{name}" for name in ("collective", "kernel", "gpus") if asked[name] is not None]) > 1:
         raise InputError(f"price: {' and '.join(both)} ask for different things; give one of them")
     if asked["collective"]:
@@ -211,7 +211,11 @@ def _kernel(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> KernelP
         raise InputError(
             "--kernel: say where a launch was recorded, and what it took: --from NODE --seconds 1.2ms"
         )
-    kernel, recorded_on, took = asked["kernel"], load_node(asked["from_"]), _time(asked["seconds"])
+    kernel, recorded_on, took = (
+        asked["kernel"],
+        load_node(asked["from_"]),
+        _time(asked["seconds"], "--seconds"),
+    )
     grid, block, shape = (_whole(asked[name], f"--{name}") for name in ("grid", "block", "shape"))
     rows = price_kernel(
         recorded_on,
@@ -219,13 +223,13 @@ def _kernel(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> KernelP
         kernel,
         took,
         asked["number_type"],
-        flops=parse_count(asked["flops"]) if asked["flops"] else None,
+        flops=parse_count(asked["flops"], "--flops") if asked["flops"] else None,
         bytes_=bytes_,
         shape=shape,
         blocks=prod(grid) if grid else None,
         threads=prod(block) if block else None,
         registers=asked["registers"],
-        shared_bytes=parse_bytes(asked["shared_bytes"]) if asked["shared_bytes"] else None,
+        shared_bytes=parse_bytes(asked["shared_bytes"], "--shared-bytes") if asked["shared_bytes"] else None,
     )
     return KernelPrices(recorded_on.name, node.name, kernel, took, rows_of(KernelPrice, rows))
 
@@ -251,12 +255,12 @@ def _collective(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> Col
     return CollectivePrices(node.name, kind, ranks, hosts, bytes_, fabric.through, rows)
 
 
-def _time(text: str) -> float:
+def _time(text: str, option: str) -> float:
     """Seconds, with a unit or without."""
     try:
         return float(text)
     except ValueError:
-        return parse_seconds(text)
+        return parse_seconds(text, option)
 
 
 def _whole(text: str | None, option: str) -> tuple[int, int, int] | None:
