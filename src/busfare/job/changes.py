@@ -22,6 +22,7 @@ from busfare.node import Node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
+from busfare.timeline.edit import NoMatchError
 from busfare.timeline.model import ACT, WAIT
 from busfare.trace import Trace
 
@@ -33,14 +34,22 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
     """A program's change on these ranks, or on all. On another node collectives take what its links make of them."""
 
     def apply(state: JobState) -> JobState:
-        timelines, done = [], state
+        timelines, done, unmatched, matched = [], state, None, False
         for part, run in zip(state.job.parts, state.timelines, strict=True):
             if ranks is not None and not set(ranks) & set(part.ranks):
                 timelines.append(run)
                 continue
-            applied = change.apply(run, setting)
+            try:
+                applied = change.apply(run, setting)
+            except NoMatchError as error:  # on this rank
+                timelines.append(run)
+                unmatched = error
+                continue
+            matched = True
             timelines.append(applied.timeline)
             done = done.touched(applied.count, *applied.rests_on, bytes=applied.bytes)
+        if unmatched and not matched:
+            raise unmatched
         done = replace(done, timelines=timelines)
         if change.node is not None and setting.recorded_on is not None:
             done = _on_fabric(done, setting.recorded_on, change.node)
@@ -338,7 +347,7 @@ def job_changes_of(values: Mapping[str, Any], job: JobTimeline, setting: Setting
     whole = [
         *([no_stragglers()] if values.get("no_stragglers") else []),
         *([overlap()] if values.get("overlap_collectives") else []),
-        *([bucket(parse_bytes(text), node)] if (text := values.get("bucket")) else []),
+        *([bucket(parse_bytes(text, "--bucket"), node)] if (text := values.get("bucket")) else []),
         *(
             [collective_bytes(parse_factor(text, "--collective-bytes"), node)]
             if (text := values.get("collective_bytes"))
