@@ -38,6 +38,20 @@ def test_without_a_command_they_are_listed(arguments: tuple[str, ...]) -> None:
     assert arguments or all(f"  {name} " in done.stderr for name in COMMANDS)
 
 
+def test_ctrl_c_while_it_is_imported_leaves_no_traceback() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from busfare.start import main\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_version_is_the_package_s() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"busfare {version('busfare')}\n", "")
