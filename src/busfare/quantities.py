@@ -57,6 +57,14 @@ def parse_bytes(text: str, option: str = "", *, most: int = MOST_BYTES) -> int:
     return round(_parsed(text, _BYTES, str.lower, what, most, limit, option))
 
 
+def exact_bytes(number: int) -> str:
+    """Bytes as people write them: '64 KiB', '100 kB'; in the largest unit of which they are a whole number."""
+    factor, name = max(
+        (int(f), name) for name, f in BYTE_UNITS.items() if f == 1 or (number >= f and number % f == 0)
+    )
+    return f"{number // factor:,} {name}"
+
+
 def parse_seconds(text: str, option: str = "", *, most: float = MOST_SECONDS) -> float:
     """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError, naming `option`, for anything else: a time needs its
     unit.

@@ -19,7 +19,7 @@ from busfare.job.state import JobChange, JobState, kinds_and_sizes, priced_on, t
 from busfare.job.stragglers import no_stragglers
 from busfare.job.timeline import JobTimeline, places
 from busfare.node import Node
-from busfare.quantities import parse_bytes, parse_factor
+from busfare.quantities import exact_bytes, parse_bytes, parse_factor
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
 from busfare.timeline.edit import NoMatchError
@@ -148,7 +148,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
             bytes=carried,
         )
 
-    return JobChange("--bucket", f"all-reduces of {size:,} bytes", apply)
+    return JobChange("--bucket", f"all-reduces of {exact_bytes(size)}", apply)
 
 
 def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:

@@ -172,7 +172,11 @@ def answer_price(asked: Mapping[str, Any]) -> Prices | CopiesAtOnce | KernelPric
         raise InputError(
             "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
         )
-    node, direction, memory = load_node(asked["node"]), asked["direction"], asked["memory"]
+    node, direction = load_node(asked["node"]), asked["direction"]
+    within = direction in ("d2d", "p2p")
+    memory = asked["memory"] or ("device" if within else "pinned")
+    if within and memory != "device":
+        raise InputError(f"--memory {memory}: {direction} copies are between memories of GPUs; leave it out")
     if asked["gpus"] is not None:
         return _at_once(node, size, asked)
     latency_from = load_node(asked["latency_from"]) if asked["latency_from"] else None
@@ -186,7 +190,7 @@ def _at_once(node: Node, bytes_: int, asked: Mapping[str, Any]) -> CopiesAtOnce:
     gpus, directions = asked["gpus"], asked["direction"].split("+")
     if not 1 <= gpus <= len(node.gpus()):
         raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}; give from 1 up to that many")
-    if not set(directions) <= {"h2d", "d2h"} or asked["memory"] != "pinned":
+    if not set(directions) <= {"h2d", "d2h"} or asked["memory"] not in (None, "pinned"):
         raise InputError(
             "--gpus: prices pinned copies; give --direction h2d, d2h or h2d+d2h, and no --memory"
         )
