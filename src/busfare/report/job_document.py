@@ -283,7 +283,7 @@ def _findings(result: JobReport, name: Name) -> Entries | Text:
                 *map(str, finding.largest.call_sites),
                 *beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
             ],
-            shows=finding.id if finding.id in TOGETHER else "",
+            shows=finding.id,
         )
         for finding in result.findings
     ]

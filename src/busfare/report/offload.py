@@ -352,7 +352,9 @@ def _words(result: PlanOffloadResult) -> list[str]:
             f"{amounts.time(soonest)}, {seconds / soonest:.2f} times as fast. {DO[fastest.memory]}"
         )
     else:
-        if best != planned:  # as `best_first` has it: of those within 1 % the one with least memory, then the shallowest
+        if (
+            best != planned
+        ):  # as `best_first` has it: of those within 1 % the one with least memory, then the shallowest
             less = result.device_bytes < fastest.device_bytes
             why = ", and takes less GPU memory" if less else ", and needs fewer buffers"
             words.append(
