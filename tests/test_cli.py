@@ -38,6 +38,20 @@ def test_without_a_command_they_are_listed(arguments: tuple[str, ...]) -> None:
     assert arguments or all(f"  {name} " in done.stderr for name in COMMANDS)
 
 
+def test_ctrl_c_while_it_is_imported_leaves_no_traceback() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from busfare.start import main\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_version_is_the_package_s() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"busfare {version('busfare')}\n", "")
@@ -105,7 +119,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"project {TRACE} --to gh200 --model magic", "magic"),
         (f"project {TRACE} --to gh200 --host magic", "--host"),
         (f"what-if {TRACE} --node gh200 --host magic", "--host"),
-        ("price --node gh200 --bytes many", "is not a size"),
+        ("price --node gh200 --bytes many", "--bytes 'many' is not a size"),
         ("price --node gh200 --bytes 8 --collective all_reduce", "--ranks 8"),
         ("price --node dgx-a100 --bytes 1G --gpus 9", "dgx-a100 has 8"),
         ("price --node dgx-a100 --bytes 1G --gpus 2 --direction p2p", "h2d+d2h"),
@@ -114,13 +128,13 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         ("price --node gh200 --bytes -5", "is not a size"),
         ("price --node gh200 --bytes 4096 --direction sideways", "sideways"),
         ("plan", "nothing crosses the bus"),
-        (f"plan {ASKED} --h2d -3MB", "negative"),
-        (f"plan {ASKED} --h2d 0MB", "is zero"),
-        (f"plan {ASKED} --h2d 1EB", "more than busfare reckons with"),
-        (f"plan {ASKED} --h2d '336 bananas'", "or a unit (B, kB, MB"),
-        (f"plan {ASKED} --kernel 12", "write a unit (ns, us"),
-        (f"plan {ASKED} --kernel 0ms", "is zero"),
-        (f"plan {ASKED} --kernel 9e99s", "more than busfare reckons with"),
+        ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d -3MB", "negative"),
+        ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d 0MB", "is zero"),
+        ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d 1EB", "more than busfare reckons with"),
+        ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d '336 bananas'", "or a unit (B, kB, MB"),
+        ("plan --h2d 336MB --d2h 504MB --node h100-sxm --kernel 12", "write a unit (ns, us"),
+        ("plan --h2d 336MB --d2h 504MB --node h100-sxm --kernel 0ms", "is zero"),
+        ("plan --h2d 336MB --d2h 504MB --node h100-sxm --kernel 9e99s", "more than busfare reckons with"),
         (f"plan {ASKED} --streams 4.5", "no whole number"),
         (f"plan {ASKED} --streams 64 --levels 42", "more than the 42 levels"),
         (f"plan {ASKED} --accesses-in 0", "is zero"),
@@ -128,7 +142,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"plan {ASKED} --kernel-at 42:15ms", "STREAMS=TIME"),
         (f"plan {ASKED} --chunks 1,two", "is not a number"),
         (f"plan {ASKED} --sweep moon", "link, streams, bytes, kernel"),
-        (f"plan {ASKED} --node h100sxm", "did you mean h100-sxm"),
+        ("plan --h2d 336MB --d2h 504MB --kernel 12ms --node h100sxm", "did you mean h100-sxm"),
         (f"plan {ASKED} --to gh2000", "gh200"),
         ("plan --h2d 1MB --node pcie:4x16", "kernel time is not known"),
         ("plan --h2d 1MB --kernel 1ms", "--node"),
@@ -138,6 +152,11 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"plan --from-trace {TRACE} --kernel-name '('", "not a regular expression"),
         (f"plan --from-trace {TRACE} --kernel-name absent", "it has smooth"),
         ("nodes show sumit", "summit"),
+        ("price --node . --bytes 1MB", "node '.': a folder; give a node file"),
+        ("price --node h100-sxm --bytes 1MB --direction p2p --memory pageable", "between memories of GPUs"),
+        ("plan offlod --node h100-sxm", "did you mean `busfare plan offload`?"),
+        (f"probe --from {__file__}", "no raw samples of a probe (Expected"),
+        ("price --node gh200 --kernel gemm --from h100-sxm --seconds long", "--seconds 'long' is not a time"),
         ("nodes check no-such.toml", "no such file"),
         (f"export {TRACE} --to xml -o x", "parquet, csv"),
         (f"report {TRACE} no/such/file", "cannot be read"),
@@ -147,21 +166,34 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"report {TRACE} --jobs many", "'--jobs'"),
         (f"report {TRACE} --slurm nodes", "--slurm"),
         (f"report {TRACE} --scheduler nowhere", "no Dask scheduler answers"),
-        (f"report {TRACE} --resume /proc/no", "cannot be used to resume"),
+        (f"report {TRACE} --resume /proc/no", "cannot be written"),
         (f"report {TRACE} --html /proc/no/page.html", "cannot be written"),
-        (f"report {TRACE} --unrecorded 12", "not a time"),
+        (f"report {TRACE} --unrecorded 12", "--unrecorded '12' is not a time"),
         (f"report {TRACE} --unrecorded 1s --jobs 2", "give it with one trace"),
         (f"report {TRACE} --fail-if exposed", "exposed > 20%"),
         (f"report {TRACE} --fail-if 'exposed > much'", "is not a time"),
         (f"report {TRACE} --fail-if 'colour > 3'", "one of exposed"),
         (f"what-if {TRACE}", "say what to change"),
-        (f"what-if {TRACE} --pin '('", "not a regular expression"),
+        (f"what-if {TRACE} --pin '('", "--pin '(' is not a regular expression"),
+        (f"what-if {TRACE} --pin=yes", "--pin 'yes': a regular expression, found in nothing"),
+        (f"what-if {TRACE} --drop-synchronisations yes", "such as 'cudaStreamSynchronize'"),
+        (f"what-if {TRACE} --streams 2 --kernel yes", "--kernel 'yes': a regular expression"),
+        (f"what-if {TRACE} --kernels yes=2x", "--kernels 'yes': a regular expression"),
+        (f"what-if {TRACE} --to gh200 --node h200-sxm", "given twice; give it once; `busfare project`"),
+        (f"what-if {TRACE} --to gh200 --link pcie:5", "--link, --to: both say where the run goes"),
+        (f"report {TRACE} --html a.html --html b.html", "--html: given twice"),
+        ("report no/such/file --html /proc/page.html", "/proc/page.html: cannot be written"),
+        (f"report no/such/file --html {EXAMPLES}", "a folder; name a file in it"),
+        (f"demo --output {TRACE}/pages", "cannot be written (Not a directory)"),
+        ("probe --output /proc/node.toml", "/proc/node.toml: cannot be written"),
+        ("record -o /proc/run.bf -- true", "/proc/run.bf: cannot be written"),
+        ("record -o run.bf --kinds colours -- true", "--kinds colours: not known"),
         (f"what-if {TRACE} --pin '(?=h2d)'", "look-around"),
         (f"what-if {TRACE} --kernels '(a)\\1=2x'", "not a regular expression"),
         (f"what-if {TRACE} --streams 0", "1 to 1024"),
         (f"what-if {TRACE} --pin --unrecorded 12", "not a time"),
         (f"what-if {TRACE} --remove kernels", "one of h2d"),
-        (f"what-if {TRACE} --batch-below '64 bananas'", "not a size"),
+        (f"what-if {TRACE} --batch-below '64 bananas'", "--batch-below '64 bananas' is not a size"),
         (f"what-if {TRACE} --copy-speed fast", "write a factor"),
         (f"what-if {TRACE} --kernels clock", "compares two nodes"),
         (f"what-if {TRACE} --node h100sxm", "did you mean h100-sxm"),
@@ -214,7 +246,7 @@ def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
     line, page = tmp_path / "line.json", tmp_path / "new" / "page.html"
     done = run("what-if", TRACE, "--pin", "h2d", "--wide", "--perfetto", str(line), "--html", str(page))
     assert done.returncode == 0
-    assert "pin the host buffers of h2d" in done.stdout
+    assert "pin the host buffers of copies that match h2d" in done.stdout
     names = {
         e["args"]["name"] for e in json.loads(line.read_text())["traceEvents"] if e["name"] == "process_name"
     }

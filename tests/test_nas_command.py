@@ -45,4 +45,4 @@ def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], message: st
 def test_the_runner_beside_this_source_is_used() -> None:
     done = run("bench", "mg", "--class", "Q")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "nas_bench: --class 'Q': give one of S, W, A" in done.stderr
+    assert "busfare: --class 'Q': give one of S, W, A" in done.stderr

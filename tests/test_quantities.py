@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from busfare.errors import InputError
-from busfare.quantities import parse_bytes, parse_count, parse_factor, parse_seconds
+from busfare.quantities import exact_bytes, parse_bytes, parse_count, parse_factor, parse_seconds
 
 Parse = Callable[[str], float]
 parse_host: Parse = partial(parse_factor, option="--host")
@@ -45,6 +45,11 @@ def test_nothing_else_is(parse: Parse, texts: list[str]) -> None:
     for text in texts:
         with pytest.raises(InputError, match="--host" if parse is parse_host else None):
             parse(text)
+
+
+@pytest.mark.parametrize("text", ["0 B", "1 B", "4,100 B", "4 KiB", "64 KiB", "100 kB", "25 MB", "1 EiB"])
+def test_a_size_is_written_as_it_is_read(text: str) -> None:
+    assert exact_bytes(parse_bytes(text.replace(",", ""))) == text
 
 
 def test_a_size_has_a_limit() -> None:

@@ -76,6 +76,10 @@ def test_nodes_share_how_they_were_predicted_where_it_is_the_same(run_here: Run)
     assert "Whole run on gh200: " in apart and "Whole run on pcie:3x16: " in apart
 
 
+def test_a_node_that_is_named_twice_is_one_row(ask: Ask) -> None:
+    assert len(ask("project", EXAMPLE, "--to", "h200", "--to", "h200-sxm")["projections"]) == 1
+
+
 def test_a_pipe_that_knows_ascii_alone_gets_the_report() -> None:
     command = [*BUSFARE, "report", str(EXAMPLE)]
     done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})

@@ -1,5 +1,5 @@
 """`python -m busfare`."""
 
-from busfare.cli import main
+from busfare.start import main
 
 main()

@@ -30,10 +30,16 @@ class _Path(click.Path):
 
 
 class _Output(_Path):
-    """A path that is written to."""
+    """A path that is written to: a file, or what may be a `folder`."""
+
+    folder = False
 
 
-PATH, OUTPUT = _Path(path_type=Path), _Output(path_type=Path)
+class _Folder(_Output):
+    folder = True
+
+
+PATH, OUTPUT, FOLDER = _Path(path_type=Path), _Output(path_type=Path), _Folder(path_type=Path)
 as_html = click.option("--html", metavar="FILE", type=OUTPUT, help="Write a page that opens offline.")
 
 
@@ -102,21 +108,48 @@ def replacing(path: Path) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+def check_place(path: Path, folder: bool = True) -> None:
+    """Raises InputError where nothing could be written at `path`, or where a folder is and none may be. Leaves nothing."""
+    from tempfile import TemporaryFile
+
+    place = Path(os.path.realpath(path))
+    if path.is_relative_to("/dev"):  # as /dev/stdout, whatever that is
+        return
+    try:
+        if place.is_dir() and not folder:
+            raise InputError(f"{path}: a folder; name a file in it")
+        if place.exists() and not place.is_dir() and not place.is_file():  # a pipe or a device
+            return
+        there = place if place.is_dir() else place.parent
+        while not there.exists():
+            there = there.parent
+        # Only trying tells: who may do everything may not write to /proc.
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{path}: cannot be written ({reason}); name another place") from None
+
+
 def keeping_inputs(command: click.Command) -> click.Command:
-    """`command`, refusing to write where it reads, by whatever name, before it reads anything; so a group's commands."""
+    """`command`, refusing to write where it reads, by whatever name, or where nothing can be written, before it reads or
+    measures anything; so a group's commands.
+    """
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             keeping_inputs(inner)
     run = command.callback
-    outputs = [param.name for param in command.params if isinstance(param.type, _Output)]
+    outputs = {str(param.name): param.type for param in command.params if isinstance(param.type, _Output)}
     if run is None or not outputs:
         return command
 
     @functools.wraps(run)
     def checked(**values: Any) -> Any:
         given = [path for name, value in values.items() if name not in outputs for path in _paths(value)]
-        for output in filter(None, (values[str(name)] for name in outputs)):
-            _keep_apart(output, given)
+        for name, type_ in outputs.items():
+            if output := values[name]:
+                _keep_apart(output, given)
+                check_place(output, type_.folder)
         return run(**values)
 
     command.callback = checked

@@ -25,43 +25,62 @@ _COUNTS = {unit.lower(): factor for unit, factor in COUNT_UNITS.items()}
 
 
 def _parsed(
-    text: str, units: dict[str, float], unit_of: Callable[[str], str], what: str, most: float, limit: str
+    text: str,
+    units: dict[str, float],
+    unit_of: Callable[[str], str],
+    what: str,
+    most: float,
+    limit: str,
+    option: str,
 ) -> float:
-    """A number times its unit. Raises InputError for what is none, with `what` should be written, and above `most`."""
+    """A number times its unit. Raises InputError, naming `option`, for what is none, with `what` should be written, and
+    above `most`.
+    """
+    named = f"{option} {text[:80]!r}".lstrip()
     match = _NUMBER.fullmatch(text)
     factor = units.get(unit_of(match[2])) if match else None
     if match is None or factor is None:
-        raise InputError(f"{text[:80]!r} is not a {what}")
+        raise InputError(f"{named} is not a {what}")
     value = float(match[1]) * factor
     if not value <= most:
-        raise InputError(f"{text[:80]!r} is more than busfare reckons with ({limit})")
+        raise InputError(f"{named} is more than busfare reckons with ({limit})")
     return value
 
 
-def parse_bytes(text: str, *, most: int = MOST_BYTES) -> int:
+def parse_bytes(text: str, option: str = "", *, most: int = MOST_BYTES) -> int:
     """'4096', '64M' (of 1,000,000), '64MiB' or '1.5GB' in bytes.
 
-    Raises InputError for anything else, and for more than `most` (an exbibyte).
+    Raises InputError, naming `option`, for anything else, and for more than `most` (an exbibyte).
     """
     limit = "1 EiB" if most == MOST_BYTES else f"{most / 1e12:g} TB"
     what = f"size; write bytes (4096) or a unit ({', '.join(BYTE_UNITS)})"
-    return round(_parsed(text, _BYTES, str.lower, what, most, limit))
+    return round(_parsed(text, _BYTES, str.lower, what, most, limit, option))
 
 
-def parse_seconds(text: str, most: float = MOST_SECONDS) -> float:
-    """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError for anything else: a time needs its unit."""
+def exact_bytes(number: int) -> str:
+    """Bytes as people write them: '64 KiB', '100 kB'; in the largest unit of which they are a whole number."""
+    factor, name = max(
+        (int(f), name) for name, f in BYTE_UNITS.items() if f == 1 or (number >= f and number % f == 0)
+    )
+    return f"{number // factor:,} {name}"
+
+
+def parse_seconds(text: str, option: str = "", *, most: float = MOST_SECONDS) -> float:
+    """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError, naming `option`, for anything else: a time needs its
+    unit.
+    """
     what = f"time; write a unit ({', '.join(TIME_UNITS)}), as in 12ms"
-    return _parsed(text, TIME_UNITS, str, what, most, f"{most:g} s")
+    return _parsed(text, TIME_UNITS, str, what, most, f"{most:g} s", option)
 
 
-def parse_count(text: str) -> float:
-    """'42', '1.5e9' or '12G' as a number. Raises InputError for anything else."""
+def parse_count(text: str, option: str = "") -> float:
+    """'42', '1.5e9' or '12G' as a number. Raises InputError, naming `option`, for anything else."""
 
     def unit_of(unit: str) -> str:
         return unit.lower().removesuffix("flops").removesuffix("flop")
 
     what = f"number; write 42, 1.5e9 or a prefix ({', '.join(filter(None, COUNT_UNITS))})"
-    return _parsed(text, _COUNTS, unit_of, what, MOST_COUNT, f"{MOST_COUNT:g}")
+    return _parsed(text, _COUNTS, unit_of, what, MOST_COUNT, f"{MOST_COUNT:g}", option)
 
 
 def parse_factor(text: str, option: str, words: str = "") -> float:

@@ -9,15 +9,19 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
-from busfare.advise.jobs import job_findings
+from busfare.advise.jobs import job_findings, of_whole_job
 from busfare.cli import app
+from busfare.job import How
 from busfare.job.matching import MEMBERS
+from busfare.job.run import run_job
 from busfare.job.timeline import _relieved, job_timeline
 from busfare.node import load_node
 from busfare.report.time_line_rows import job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
+from tests.job.build_job import Noted
 from tests.job.kineto_job import write_ranks
 
 
@@ -90,3 +94,24 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
     bit = 1 << list(drawn.marks).index("straggling-rank")
     lit = {row.label: sum(mark & bit > 0 for mark in row.items["marks"].fill_null(0)) for row in drawn.rows}
     assert {label: many for label, many in lit.items() if many} == {"rank 0 waits": 4}
+
+
+def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 12] * 2, copy_us=800.0)
+    result, job = of_whole_job(run_job([tmp_path], None, How(), Noted()).result(), None)
+    assert job is not None
+    found = {finding.id: finding for finding in result.findings}
+    waits = replace(found["pageable-copies"], id="synchronisations", traces=2)
+    none = replace(waits, id="ping-pong")
+    drawn = job_time_line(job, [*result.findings, waits, none])
+
+    def lit(id: str) -> dict[str, int]:
+        bit = 1 << list(drawn.marks).index(id)
+        many = {
+            row.label: sum(mark & bit > 0 for mark in row.items["marks"].fill_null(0)) for row in drawn.rows
+        }
+        return {label: number for label, number in many.items() if number}
+
+    assert lit("pageable-copies") == {"rank 0 copies": 12}
+    assert lit("synchronisations") == {"rank 0 host calls": 12, "rank 1 host calls": 12}
+    assert "ping-pong" not in drawn.marks  # nothing here is: its entry gets no button

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -95,13 +96,23 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
     assert sixteen["predicted_seconds"] > four["predicted_seconds"]
 
 
+def test_a_regex_may_be_of_one_rank_s_operations(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[100.0], [100.0]])
+    path = tmp_path / "rank1.json.gz"
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert '"gemm"' in text
+    path.write_bytes(gzip.compress(text.replace('"gemm"', '"other"').encode()))
+    assert changed(tmp_path, "--kernels", "other=2x")["touched"] == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--rank", "7", "--pin="], "the job has ranks 0, 1"),
         (["--ranks", "1"], "a number from 2"),
         (["--collective-bytes", "half"], "write a factor"),
-        (["--bucket", "many"], "many"),
+        (["--bucket", "many"], "--bucket 'many' is not a size"),
+        (["--kernels", "absent=2x"], "--kernels 'absent': a regular expression, found in nothing"),
         (["--rank", "0"], "say what to change"),
         (["--no-stragglers", "--perfetto", "out.json"], "of one run"),
     ],

@@ -202,6 +202,17 @@ def test_ranks_and_hosts_that_are_not_known_are_not_made_up(tmp_path: Path) -> N
     assert '<figure id="strip"' not in page(job_document(result))
 
 
+def test_traces_are_called_by_what_tells_their_paths_apart(tmp_path: Path) -> None:
+    for run in ("before", "after"):
+        folder = tmp_path / ("long name of a folder" * 3) / run / "profile"
+        folder.mkdir(parents=True)
+        write_rank(folder / "trace.json", None, None)
+    drawn = page(job_document(job_of(tmp_path)))
+    assert 'class="end">before</text>' in drawn and 'class="end">after</text>' in drawn
+    (folder / "trace.json").unlink()
+    assert 'class="end">trace.json</text>' in page(job_document(job_of(tmp_path)))
+
+
 def job_of(folder: Path) -> JobReport:
     return run_job([folder], None, How(), Noted()).result()
 

@@ -23,7 +23,7 @@ from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document, what_if_document
 from busfare.report.probe_document import probe_document
 from busfare.report.summary import examine
-from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines
+from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines, Scale
 from busfare.report.terminal import render
 from busfare.report.time_line_rows import time_line
 from busfare.report.trace_document import report_document
@@ -69,7 +69,7 @@ def planned(_: Path) -> Document:
 def changed(_: Path) -> Document:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
     result, played = answer_what_if(
-        recorded, [pin(), kernel_times(0.5, HOSTILE)], Setting(H100), guessed=False
+        recorded, [pin(), kernel_times(0.5, f"smooth|{HOSTILE}")], Setting(H100), guessed=False
     )
     after = predicted_trace(played), played.timeline
     return what_if_document(result, time_line(recorded, timeline(recorded, H100), predicted=after))
@@ -144,6 +144,30 @@ def test_predicted_bars_are_hatched_with_their_ranges_and_recorded_ones_solid() 
         Line(n, "#000000", [1, 10], [1, 2], predicted=n == "predicted") for n in ("measured", "predicted")
     ]
     assert Lines(lines, "x", "y").markup().count("stroke-dasharray") == 2  # the line and its legend
+
+
+def test_a_range_that_the_edge_cuts_ends_in_an_arrow() -> None:
+    arrow = "m-6 -4l6 4l-6 4"
+    for high, cut in ((1.5, False), (50.0, True)):
+        bars = [Bar(1.0, "1 s", 0.5, high, predicted=True)]
+        assert (arrow in Bars(["run"], [BarSeries("run", "#000000", bars)], "time").markup()) == cut
+
+
+@pytest.mark.parametrize(
+    ("scale", "whole", "ticks"),
+    [
+        (Scale.over([9, 11], 0, 1, True), True, [9, 10, 11, 12]),
+        (Scale.over([3, 120], 0, 1, True), True, [5, 10, 20, 50, 100]),
+        (Scale.over([1, 4], 0, 1, True), True, [1, 2, 3, 4]),
+        (Scale.over([1e-3, 1.1e-3], 0, 1, True), False, [1e-3, 1.1e-3, 1.2e-3]),
+        (Scale(0, 2, 0, 1), True, [0, 1, 2]),
+        (Scale(0, 1, 0, 1), False, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+    ],
+)
+def test_an_axis_has_several_ticks_and_one_of_counts_whole_ones(
+    scale: Scale, whole: bool, ticks: list[float]
+) -> None:
+    assert scale.ticks(whole) == pytest.approx(ticks)
 
 
 def test_what_cannot_stand_on_an_axis_is_left_out() -> None:

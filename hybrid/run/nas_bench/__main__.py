@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -213,16 +214,22 @@ def answer(asked: argparse.Namespace) -> int:
     return 0 if verified else 1
 
 
+def _say(error: Exception) -> None:
+    """One line, which begins with the name of the command that the user typed."""
+    called = os.environ.get("NAS_BENCH_CALLED", "nas_bench")
+    print(f"{called}: {show.plain(' '.join(str(error).split()))}", file=sys.stderr)
+
+
 def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     asked = options().parse_args()
     try:
         return answer(asked)
     except UsageError as error:
-        print("nas_bench:", show.plain(" ".join(str(error).split())), file=sys.stderr)
+        _say(error)
         return error.status
     except RunError as error:
-        print("nas_bench:", show.plain(" ".join(str(error).split())), file=sys.stderr)
+        _say(error)
         return 2
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache, cached_property
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, overload
@@ -35,7 +37,7 @@ from busfare.report.document import Document
 from busfare.report.progress import reading
 from busfare.report.time_line_rows import time_line
 from busfare.timeline import timeline
-from busfare.timeline.changes import OPTIONS, Setting, changes_of
+from busfare.timeline.changes import OPTIONS, Option, Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
 
@@ -91,13 +93,23 @@ def _run(source: Source, launches: bool = False) -> Run:
     if isinstance(source, Run):
         return source
     if not isinstance(source, Trace):
-        with reading(Path(source)):
-            source = read_file(Path(source), None, launches)
+        path = _path(source)
+        with reading(path):
+            source = read_file(path, None, launches)
     return Run(**{column.name: getattr(source, column.name) for column in fields(Trace)})
 
 
-def node(name: str | Node) -> Node:
+def _path(source: object) -> Path:
+    """Raises InputError for what is no path: `""` would be this folder."""
+    if not isinstance(source, (str, PathLike)) or not str(source):
+        raise InputError(f"{source!r:.80} is no trace; give its path, or a Run")
+    return Path(source)
+
+
+def node(name: object) -> Node:
     """The node of that name: of the catalogue, a GPU, a TOML file or a link (`pcie:4x16`)."""
+    if not isinstance(name, (str, Node)):
+        raise InputError(f"{name!r:.80} is no node; give its name, as in 'h100-sxm'")
     return name if isinstance(name, Node) else load_node(name)
 
 
@@ -105,16 +117,25 @@ def _node(name: str | Node | None) -> Node | None:
     return None if name is None else node(name)
 
 
+def _seconds(time: float | str | None) -> float | None:
+    """Raises InputError for what is no time."""
+    if isinstance(time, str):
+        return parse_seconds(time, "unrecorded")
+    if not (time is None or isinstance(time, (int, float))):
+        raise InputError(f"unrecorded: {time!r:.80} is no time; give seconds, as 1.5 or '1.5s'")
+    return time
+
+
 @overload
 def report(
-    trace: Trace, *, recorded_on: str | Node | None = None, unrecorded: float | None = None
+    trace: Trace, *, recorded_on: str | Node | None = None, unrecorded: float | str | None = None
 ) -> answers.Report: ...
 @overload
 def report(
     trace: str | Path | Sequence[str | Path],
     *,
     recorded_on: str | Node | None = None,
-    unrecorded: float | None = None,
+    unrecorded: float | str | None = None,
 ) -> answers.Report | answers.JobReport: ...
 
 
@@ -122,7 +143,7 @@ def report(
     trace: Source | Sequence[str | Path],
     *,
     recorded_on: str | Node | None = None,
-    unrecorded: float | None = None,
+    unrecorded: float | str | None = None,
 ) -> answers.Report | answers.JobReport:
     """Where transfer time goes in a run, or in all runs of a job (a folder, a glob, several paths), and what to do.
 
@@ -134,12 +155,12 @@ def report(
     if isinstance(trace, Trace):
         run = _run(trace)
     else:
-        paths = [Path(one) for one in ([trace] if isinstance(trace, (str, Path)) else trace)]
+        paths = [_path(one) for one in (trace if isinstance(trace, (list, tuple)) else [trace])]
         one = one_trace(paths)
         if one is None:
             return _report_job(paths, _node(recorded_on))
         run = _run(one)
-    result, replayed, touches = examine(run, _node(recorded_on), unrecorded)
+    result, replayed, touches = examine(run, _node(recorded_on), _seconds(unrecorded))
     return answer(
         answers.Report,
         result,
@@ -178,10 +199,10 @@ def what_if(
     asked = _changes(changes)
     of_job = job_changes.asks_for_job(asked)
     changes_of(asked, None, check_only=True, others=of_job)
-    bare = parse_seconds(unrecorded) if isinstance(unrecorded, str) else unrecorded
-    one = trace if isinstance(trace, Trace) else one_trace([Path(trace)])
+    bare = _seconds(unrecorded)
+    where = trace.path if isinstance(trace, Trace) else _path(trace)
+    one = trace if isinstance(trace, Trace) else one_trace([where])
     of_job = of_job or one is None
-    where = trace.path if isinstance(trace, Trace) else Path(trace)
     launches = of_job or asked.get("node") is not None
     sources = [one] if isinstance(one, Trace) or (one and not of_job) else trace_paths(where)
     runs = [_run(source, launches) for source in sources]
@@ -221,15 +242,31 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if option.multiple:
             each = value if isinstance(value, (list, tuple)) else (value,)
-            value = tuple(one if option.read is int else str(one) for one in each)
+            value = tuple(_value(name, option, one) for one in each)
         elif value is True:
             if option.metavar and not option.bare:
                 raise InputError(f"what_if: {name} needs a value, {option.metavar}")
             value = True if option.metavar is None else ""
-        elif not isinstance(value, Node):
-            value = value if option.read is int else str(value)
+        else:
+            value = _value(name, option, value)
+        if option.key in asked:
+            raise InputError(f"what_if: {name}: given twice, by its other name, too; give it once")
         asked[option.key] = value
     return asked
+
+
+def _value(name: str, option: Option, value: Any) -> Any:
+    """Raises InputError for what is no value of the option."""
+    if option.metavar is None:
+        raise InputError(f"what_if: {name}={value!r:.80}: give True, or leave it out")
+    if option.read is int:
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise InputError(f"what_if: {name}={value!r:.80}: give a whole number")
+        return int(value)
+    if "REGEX" in option.metavar and not isinstance(value, str):
+        alone = "True for all, or " if option.bare else ""
+        raise InputError(f"what_if: {name}={value!r:.80}: give {alone}a regular expression in quotes")
+    return value if isinstance(value, Node) else str(value)
 
 
 def project(
@@ -246,7 +283,8 @@ def project(
 
     `kernels` and `host` are rules for their times, `counters` a recording of the same program with hardware counters.
     """
-    targets = [node(one) for one in ([to] if isinstance(to, (str, Node)) else to)]
+    targets = [node(one) for one in (to if isinstance(to, (list, tuple)) else [to])]
+    targets = [one for n, one in enumerate(targets) if one not in targets[:n]]
     if not targets:
         raise InputError("project: no node is named; give one, as in to='gh200'")
     run = with_counters(_run(trace, launches=True), counters)

@@ -50,10 +50,35 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
             raise click.exceptions.NoSuchCommand(cmd_name, possibilities=COMMANDS, ctx=ctx)
-        module, name = COMMANDS[cmd_name]
-        command = getattr(import_module(f"busfare.cli.{module}"), name)
-        assert isinstance(command, click.Command)
-        return keeping_inputs(command)
+        if cmd_name not in self.commands:
+            module, name = COMMANDS[cmd_name]
+            command = getattr(import_module(f"busfare.cli.{module}"), name)
+            assert isinstance(command, click.Command)
+            self.commands[cmd_name] = given_once(keeping_inputs(command))
+        return self.commands[cmd_name]
+
+
+def given_once(command: click.Command) -> click.Command:
+    """`command`, refusing an option of one value that is given twice, of which click takes the last; so a group's."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            given_once(inner)
+    parse = command.parse_args
+
+    def checked(ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # a shell asks how it goes on
+            return parse(ctx, args)
+        *_, order = command.make_parser(ctx).parse_args(args=list(args))
+        single = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
+        for param in single:
+            if single.count(param) > 1:
+                names, known = " ".join(param.opts), command.name == "what-if" and "--to" in param.opts
+                several = "; `busfare project` compares several nodes" if known else ""
+                raise click.UsageError(f"{names}: given twice; give it once{several}", ctx)
+        return parse(ctx, args)
+
+    command.parse_args = checked  # type: ignore[method-assign]
+    return command
 
 
 @click.group(cls=Commands, context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["nas_command"]
 
 VARIABLE = "BUSFARE_NAS_RUNNER"
+#: What the runner's messages begin with.
+CALLED = "NAS_BENCH_CALLED"
 #: Where `cmake --install` puts the runner, and where it is beside this source.
 PLACES = (
     *(Path(prefix, "share/hybrid/run/nas_bench") for prefix in (sys.prefix, "/usr/local", "/usr")),
@@ -48,6 +50,7 @@ def nas_command(benchmark: str, what: str) -> click.Command:
 
             arguments += [f"--rates={rates(load_node(node))}", f"--rates-source=the parameters of {node}"]
         arguments += ["--json"] if json else []
+        os.environ[CALLED] = "busfare"
         # In place of this process: Ctrl-C is the runner's, which ends its programs.
         os.execv(sys.executable, [sys.executable, str(_runner(runner)), benchmark, *arguments])
 

@@ -17,7 +17,7 @@ from busfare.output import PATH, as_json, print_json
 @option("--node NODE", "Catalogue name, GPU, TOML file or link (pcie:4x16).", required=True)
 @option("--bytes bytes_ N", "Of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, what it moves.")
 @option("--direction", "h2d, d2h, d2d or p2p; with --gpus h2d+d2h, too.", default="h2d")
-@option("--memory", "pageable, pinned, managed, mapped or device.", default="pinned")
+@option("--memory", "Of the host: pageable, pinned (else), managed or mapped; device between GPUs.")
 @option("--gpus N", "So many GPUs of the node copy at once, each so much.", type=int)
 @option("--latency-from NODE", "Node whose measured L+o to take.")
 @option("--kernel CLASS", "A kernel in place of a copy: gemm, elementwise, reduction, other …")

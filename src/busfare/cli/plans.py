@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ class Plans(click.Group):
             return super().make_context(info_name, args, parent, **extra)
         if extra.get("resilient_parsing") and not args:  # a shell asks how it goes on
             return super().make_context(info_name, args, parent, **extra)
+        if args and not Path(args[0]).exists() and (near := get_close_matches(args[0], self.commands, 1)):
+            raise click.UsageError(
+                f"{args[0]!r}: no command and no plan file; did you mean `busfare plan {near[0]}`?"
+            )
         return self.commands["strategies"].make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from busfare.cli.answer import answer, option, optional_node, read_trace
-from busfare.output import OUTPUT, PATH, as_html, as_json
+from busfare.output import FOLDER, PATH, as_html, as_json
 
 if TYPE_CHECKING:
     from busfare.job.results import JobReport
@@ -53,7 +53,7 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 @option("--jobs N", "Read so many traces at once, or in so many Slurm jobs.", type=int)
 @option("--scheduler ADDRESS", "Read them on the workers of this Dask scheduler.")
 @option("--slurm OPTIONS", "Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.")
-@option("--resume FOLDER", "Keep what is read here, and read nothing twice.", type=OUTPUT)
+@option("--resume FOLDER", "Keep what is read here, and read nothing twice.", type=FOLDER)
 def report(
     traces: tuple[Path, ...],
     node: str | None,
@@ -69,7 +69,7 @@ def report(
     from busfare.job import How, one_trace
     from busfare.quantities import parse_seconds
 
-    bare = parse_seconds(unrecorded) if unrecorded else None
+    bare = parse_seconds(unrecorded, "--unrecorded") if unrecorded else None
     limits = []
     if fail_if:
         from busfare.report.limits import check, parse_limit

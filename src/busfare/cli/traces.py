@@ -10,7 +10,7 @@ import click
 
 from busfare.cli.answer import answer, option, read_trace
 from busfare.errors import InputError
-from busfare.output import OUTPUT, PATH, as_html, as_json, note, write_file
+from busfare.output import FOLDER, OUTPUT, PATH, as_html, as_json, note, write_file
 
 trace_path = click.argument(
     "trace",
@@ -171,7 +171,7 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
     "of a job's directory).",
     required=True,
 )
-@option("--output -o PATH", "Where to write.", type=OUTPUT, required=True)
+@option("--output -o PATH", "Where to write.", type=FOLDER, required=True)
 def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
     if to == "chakra":
@@ -187,7 +187,7 @@ def export(trace: Path, to: str, output: Path) -> None:
 
 
 @click.command()
-@option("--output -o FOLDER", "Where the pages go.", type=OUTPUT, default="busfare-demo")
+@option("--output -o FOLDER", "Where the pages go.", type=FOLDER, default="busfare-demo")
 def demo(output: Path) -> None:
     """Report a real trace that comes with busfare, and project it onto three other nodes."""
     from busfare.report.demo import run_demo

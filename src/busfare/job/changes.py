@@ -21,9 +21,10 @@ from busfare.job.state import JobChange, JobState, kinds_and_sizes, priced_on, t
 from busfare.job.stragglers import no_stragglers
 from busfare.job.timeline import JobTimeline, places
 from busfare.node import Node
-from busfare.quantities import parse_bytes, parse_factor
+from busfare.quantities import exact_bytes, parse_bytes, parse_factor
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
+from busfare.timeline.edit import NoMatchError
 from busfare.timeline.model import ACT, WAIT
 from busfare.trace import Trace
 
@@ -35,14 +36,22 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
     """A program's change on these ranks, or on all. On another node collectives take what its links make of them."""
 
     def apply(state: JobState) -> JobState:
-        timelines, done = [], state
+        timelines, done, unmatched, matched = [], state, None, False
         for part, run in zip(state.job.parts, state.timelines, strict=True):
             if ranks is not None and not set(ranks) & set(part.ranks):
                 timelines.append(run)
                 continue
-            applied = change.apply(run, setting)
+            try:
+                applied = change.apply(run, setting)
+            except NoMatchError as error:  # on this rank
+                timelines.append(run)
+                unmatched = error
+                continue
+            matched = True
             timelines.append(applied.timeline)
             done = done.touched(applied.count, *applied.rests_on, bytes=applied.bytes)
+        if unmatched and not matched:
+            raise unmatched
         done = replace(done, timelines=timelines)
         if change.node is not None and setting.recorded_on is not None:
             done = _on_fabric(done, setting.recorded_on, change.node)
@@ -141,7 +150,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
             bytes=carried,
         )
 
-    return JobChange("--bucket", f"all-reduces of {size:,} bytes", apply)
+    return JobChange("--bucket", f"all-reduces of {exact_bytes(size)}", apply)
 
 
 def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
@@ -350,7 +359,7 @@ def job_changes_of(values: Mapping[str, Any], job: JobTimeline, setting: Setting
     whole = [
         *([no_stragglers()] if values.get("no_stragglers") else []),
         *([overlap()] if values.get("overlap_collectives") else []),
-        *([bucket(parse_bytes(text), node)] if (text := values.get("bucket")) else []),
+        *([bucket(parse_bytes(text, "--bucket"), node)] if (text := values.get("bucket")) else []),
         *(
             [collective_bytes(parse_factor(text, "--collective-bytes"), node)]
             if (text := values.get("collective_bytes"))

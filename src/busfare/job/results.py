@@ -52,7 +52,11 @@ class Ranked(Struct, kw_only=True):
     @property
     def name(self) -> str:
         """'rank 3 on b12'; with as much of the file's path as is needed and fits, where that is not known."""
-        end = self.path if len(self.path) <= LONGEST_PATH else "…" + self.path[1 - LONGEST_PATH :]
+        return self.called(self.path)
+
+    def called(self, file: str) -> str:
+        """The same, with `file` in place of its path."""
+        end = file if len(file) <= LONGEST_PATH else "…" + file[1 - LONGEST_PATH :]
         if self.rank is None:
             return end + (f" on {self.host}" if self.host else "")
         return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank} ({end})"

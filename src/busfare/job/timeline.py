@@ -413,12 +413,16 @@ def _beside(columns: Columns) -> Columns:
 
 
 def places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Timeline]) -> Rows:
-    """Where each member is in its part's timeline now, -1 where it is gone; shape (members,). Calls stay where they are."""
+    """Where each member is in its part's timeline now, -1 where it is gone; shape (members,)."""
     node = members["node"].to_numpy().copy()
     part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
     for number, (own, run) in enumerate(zip(parts, timelines, strict=True)):
         if run is own.timeline:
             continue
+        if run.calls.height != own.timeline.calls.height:  # a change added calls, of a name of their own
+            kept = np.flatnonzero(run.call_name < len(own.timeline.call_names))
+            calls = (part == number) & is_call
+            node[calls] = kept[node[calls]]
         chosen = np.flatnonzero((part == number) & ~is_call)
         before, now = (frame.operations["row"].to_numpy().astype(np.int64) for frame in (own.timeline, run))
         place = np.full(int(before.max(initial=-1)) + 1, -1)

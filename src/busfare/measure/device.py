@@ -66,7 +66,7 @@ def gpu_count(command: str) -> int:
         count = int(checked(driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except (CudaError, RuntimeError) as error:
         raise NoGpuError(
-            f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {error}; {instead}"
+            f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {str(error).rstrip('.')}; {instead}"
         ) from None
     if count == 0:
         raise NoGpuError(

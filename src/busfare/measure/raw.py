@@ -144,9 +144,8 @@ def read(path: Path) -> Record:
         content = path.read_bytes()
         return msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=Record)
     except (msgspec.DecodeError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        what = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"{path}: no raw samples of a probe ({what}); give a file that `probe --raw` wrote"
+            f"{path}: no raw samples of a probe ({error}); give a file that `probe --raw` wrote"
         ) from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a file that `probe --raw` wrote") from None

@@ -19,6 +19,7 @@ from typing import Any
 
 from busfare.errors import InputError, NoGpuError
 from busfare.measure import rocm
+from busfare.output import check_place
 
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
@@ -57,18 +58,23 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     Where there is no NVIDIA driver but rocprofv3 of ROCm, that records the program instead. Raises InputError when the
     command or the output cannot be used, NoGpuError when there is neither.
     """
-    program = _program(command)
+    program, target = _program(command), _target(output)
     elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
     tool = None if elsewhere or _has_driver() else rocm.rocprofv3()
-    if not elsewhere and tool is None:
-        _require_driver()
     if tool is not None:
         defaults = {name: one.default for name, one in inspect.signature(environment).parameters.items()}
-        return _run(rocm.profiled(tool, command, _prepare_output(output), options, defaults), {})
-    target = _prepare_output(output)
+        profiled = rocm.profiled(tool, command, target, options, defaults)
+        _make_folder(target)
+        return _run(profiled, {})
+    variables = environment(
+        target, command, **options
+    )  # what is wrong with them is told where there is no GPU, too
+    if not elsewhere:
+        _require_driver()
+    _make_folder(target)
     before = _recordings(target)
     run = f"{os.getpid()}-{time.time_ns()}"
-    status = _run(command, environment(target, command, **options) | {"BUSFARE_RECORD_RUN": run})
+    status = _run(command, variables | {"BUSFARE_RECORD_RUN": run})
     if options.get("stacks"):
         from busfare.measure.lines import add_lines
 
@@ -95,9 +101,10 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
             raise InputError(
                 f"{name}: has to be there from the start; use `busfare record --{name} -- PROGRAM`"
             )
-    _require_driver()
-    target = _prepare_output(str(output))
+    target = _target(str(output))
     asked = environment(target, (sys.executable, *sys.argv), **options)
+    _require_driver()
+    _make_folder(target)
     library = ctypes.CDLL(asked.pop("CUDA_INJECTION64_PATH"))
     asked.pop("LD_PRELOAD", None)  # of programs that start
     before = {name: os.environ.get(name) for name in asked}
@@ -257,8 +264,10 @@ def cupti_libraries() -> list[Path]:
     return list(dict.fromkeys(library for libraries in found for library in libraries))
 
 
-def _prepare_output(output: str) -> str:
-    """`output` as the recorder takes it: an absolute pattern, ending in `/` for a directory. Makes the directory."""
+def _target(output: str) -> str:
+    """`output` as the recorder takes it: an absolute pattern, ending in `/` for a directory. Raises InputError where it
+    cannot be written.
+    """
     if not output:
         raise InputError("no output; say where the recording goes: -o run.bf")
     path = Path(output).absolute()
@@ -270,18 +279,21 @@ def _prepare_output(output: str) -> str:
         raise InputError(f"{output}: a file of that name is there; choose another, or remove it")
     if not named and not ranked and path.is_dir() and any(path.iterdir()):
         raise InputError(f"{output}: holds an earlier recording; choose another name, or remove it")
-    folder, target = (path.parent, str(path)) if named else (path, f"{path}/")
+    if not any(field in str(path.parent) for field in _FIELDS):
+        check_place(path)
+    return str(path) if named else f"{path}/"
+
+
+def _make_folder(target: str) -> None:
+    folder = Path(target) if target.endswith("/") else Path(target).parent
     if any(field in str(folder) for field in _FIELDS):
-        return target  # made by each process, which alone knows its name
+        return  # made by each process, which alone knows its name
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"{folder}: cannot be made ({error.strerror}); choose a place that you may write to"
         ) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: may not be written to; choose another place with -o")
-    return target
 
 
 def _recordings(target: str) -> set[Path] | None:

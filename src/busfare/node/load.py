@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from functools import lru_cache
+from pathlib import Path
 
 from busfare.errors import InputError
 from busfare.node.file import MOST_BYTES, catalogue_names, catalogue_text, decode
@@ -56,11 +57,23 @@ def load_node(text: str | Node) -> Node:
         return decode(read_text(text, "node file", MOST_BYTES), text)
     if (gpu := gpu_of_device_name(text)) is not None:
         return _of_catalogue(gpu.node) if gpu.node else node_of_gpu(gpu)
+    if _is_there(text):
+        found = "a folder" if Path(text).is_dir() else "a file whose name does not end in .toml"
+        raise InputError(
+            f"node {text[:80]!r}: {found}; give a node file (.toml), or a name that `busfare nodes` lists"
+        )
     near = _suggestions(name)
     mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue_names())}"
     raise InputError(
         f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {mend}"
     )
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):  # too long for a name, or not one
+        return False
 
 
 @lru_cache(maxsize=64)
@@ -77,6 +90,6 @@ def _canonical(text: str) -> str:
 def _suggestions(name: str, most: int = 3) -> list[str]:
     """The names that are nearest to an unknown one, those of the same maker first; empty where none is near."""
     names = ALIASES | {known: known for known in (*catalogue_names(), *gpu_names())}
-    near = difflib.get_close_matches(name, names, 3 * most, 0.5)
+    near = difflib.get_close_matches(name, names, 3 * most, 0.6)
     near.sort(key=lambda one: bool(_AMD.match(names[one])) != bool(_AMD.match(name)))
     return list(dict.fromkeys(names[one] for one in near))[:most]

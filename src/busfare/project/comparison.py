@@ -76,7 +76,7 @@ def compared(
     kernels = compare_kernels(trace, actual, recorded_on, to)
     comparisons: list[Comparison] = []
     refused: list[str] = []
-    for name in models or model_names():
+    for name in dict.fromkeys(models or model_names()):
         try:
             comparisons.append(compare(trace, actual, recorded_on, to, name))
         except InputError as error:

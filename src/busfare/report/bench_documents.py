@@ -129,7 +129,7 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     return [
         Table(heads, [_version(v) for v in fastest], title, [sentence, facts]),
         Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
-        Figure(f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False)),
+        Figure(f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False, whole=True)),
         Table(
             (*heads[:3], *numbers("interval"), *heads[3:], *words("checked")),
             every, "every version", folded=True, face="page",
@@ -242,7 +242,7 @@ def _crossing(crossing: Crossover, seen: str) -> list[Block]:
         for what, own in ((seen, crossing.measured_seconds), ("predicted", crossing.predicted_seconds))
         for method, colour in (("zero-copy", COLOURS[5]), ("pinned", RUN))
     ]
-    chart = Lines(lines, "accesses an element", "time of copies and kernel")
+    chart = Lines(lines, "accesses an element", "time of copies and kernel", whole=True)
     return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import islice, takewhile
+from pathlib import PurePath
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.advise.jobs import TOGETHER
 from busfare.errors import InputError
-from busfare.job.results import Carried, JobFinding, JobReport, Slow, Spreading, Traffic
+from busfare.job.results import Carried, JobFinding, JobReport, Ranked, Slow, Spreading, Traffic
 from busfare.job.timeline import JobTimeline
 from busfare.node import Cpu, Gpu, Memory, Nic, Node, load_node
 from busfare.printable import printable
@@ -32,6 +34,7 @@ from busfare.report.document import (
 from busfare.report.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, drawn, escaped, text
 from busfare.report.time_line_rows import job_time_line
 
+Name = Callable[[Ranked], str]
 #: What the figures are called.
 WORDS = {
     "makespan_seconds": "whole run",
@@ -65,16 +68,17 @@ def job_document(
         ", ".join(gpu.name for gpu in result.gpus[:3]) or "GPU not named",
     ]
     blocks: list[Block] = []
-    findings = _findings(result)
+    name = _names(result)
+    findings = _findings(result, name)
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     blocks += [
-        Text(f"Slowest: {slowest.name}, {time(slowest.makespan_seconds)} ({slowest.path})", title=""),
+        Text(f"Slowest: {name(slowest)}, {time(slowest.makespan_seconds)} ({slowest.path})", title=""),
         Text(
             f"{several(moved.count, 'transfer')} of {size(moved.bytes)} in {time(moved.seconds)}, "
             f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
         ),
-        _tiles(result),
+        _tiles(result, name),
         *(
             [Figure("timeline", job_time_line(together, result.findings), "The ranks' time lines")]
             if together
@@ -83,8 +87,8 @@ def job_document(
         replace(findings, face="page"),
         *communication_blocks(result.collectives, result.ranks, result.clocks),
         *_strip(result),
-        *_spreads(result.spread),
-        *_health(result),
+        *_spreads(result.spread, name),
+        *_health(result, name),
         *_links(result, node),
     ]
     if result.by_path:
@@ -95,16 +99,35 @@ def job_document(
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
 
 
+def _names(result: JobReport) -> Name:
+    """What each trace that is shown is called: with the part of its path that tells it from the others."""
+    some: list[Ranked] = [result.slowest, *(finding.largest for finding in result.findings)]
+    some += [r for row in result.spread for r in (*row.largest, *row.smallest, *row.outliers.listed)]
+    parts = {one.path: PurePath(one.path).parts for one in (*some, *result.link_health.slow)}
+    spare = min(map(len, parts.values())) - 1
+    front = _alike(parts.values(), spare)
+    # Of one trace alone its file tells enough.
+    back = _alike([own[::-1] for own in parts.values()], spare - front) if len(parts) > 1 else 0
+    short = {path: "/".join(own[front : len(own) - back]) for path, own in parts.items()}
+    return lambda one: one.called(short[one.path])
+
+
+def _alike(paths: Iterable[Sequence[str]], most: int) -> int:
+    """How many parts all paths begin with, `most` at most."""
+    alike = (len(set(column)) == 1 for column in islice(zip(*paths, strict=False), most))
+    return sum(takewhile(bool, alike))
+
+
 def _amount(figure: str) -> Callable[[float], str]:
     """How a value of one of the figures is shown."""
     return size if figure.endswith("bytes") else time
 
 
-def _tiles(result: JobReport) -> Tiles:
+def _tiles(result: JobReport, name: Name) -> Tiles:
     moved, health = result.transfers, result.link_health
     return Tiles(
         [
-            (time(result.slowest.makespan_seconds), f"slowest: {result.slowest.name}"),
+            (time(result.slowest.makespan_seconds), f"slowest: {name(result.slowest)}"),
             (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
             (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
             (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
@@ -133,11 +156,11 @@ def _strip(result: JobReport) -> list[Figure]:
     return [Figure("strip", strip, "Along the ranks", note)]
 
 
-def _spreads(spreads: Sequence[Spreading]) -> list[Block]:
+def _spreads(spreads: Sequence[Spreading], name: Name) -> list[Block]:
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
     figures: Cells[Spreading] = {
-        name: lambda row, name=name: _amount(row.figure)(getattr(row, name))
-        for name in ("least", "median", "p95", "most", "mean")
+        key: lambda row, key=key: _amount(row.figure)(getattr(row, key))
+        for key in ("least", "median", "p95", "most", "mean")
     } | {"outliers": "outliers.count"}
     blocks: list[Block] = [
         table(shown, "Spread over the traces", {"recorded": lambda row: WORDS[row.figure]}, figures)
@@ -145,15 +168,15 @@ def _spreads(spreads: Sequence[Spreading]) -> list[Block]:
     for row in shown:
         amount, what = _amount(row.figure), WORDS[row.figure]
         if row.outliers.listed and row.outliers.above is not None:
-            listed = [(o.name, amount(o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
+            listed = [(name(o), amount(o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
             title = f"Outliers by {what} (above {amount(row.outliers.above)})"
             blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
         if row.figure in DRAWN and row.most:
-            blocks += _drawn(row, amount, what)
+            blocks += _drawn(row, amount, what, name)
     return blocks
 
 
-def _drawn(row: Spreading, amount: Callable[[float], str], what: str) -> list[Figure]:
+def _drawn(row: Spreading, amount: Callable[[float], str], what: str, name: Name) -> list[Figure]:
     """How many traces have how much of a figure, and those with most of it."""
     figures = []
     if len(row.bars) > 1:
@@ -162,11 +185,11 @@ def _drawn(row: Spreading, amount: Callable[[float], str], what: str) -> list[Fi
         labels = [f"{amount(some[0].lower)} – {amount(some[-1].upper)}" for some in bars]
         counts = [sum(b.count for b in some) for some in bars]
         bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
-        spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "")
+        spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "", whole=True)
         figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
     largest = [Bar(r.value, amount(r.value), hover=r.path) for r in row.largest]
     named = Bars(
-        [r.name for r in row.largest],
+        [name(r) for r in row.largest],
         [BarSeries(what, COLOUR["copies" if row.figure == "exposed_seconds" else "whole run"], largest)],
         f"{what}; dotted: median",
         "B" if amount is size else "s",
@@ -175,7 +198,7 @@ def _drawn(row: Spreading, amount: Callable[[float], str], what: str) -> list[Fi
     return [*figures, Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
 
 
-def _health(result: JobReport) -> list[Block]:
+def _health(result: JobReport, name: Name) -> list[Block]:
     health = result.link_health
     if not health.groups:
         return [Text("Link health: no large pinned copy (16 MiB or more) to judge a link by.", "dim")]
@@ -193,14 +216,14 @@ def _health(result: JobReport) -> list[Block]:
         },
         notes=[] if health.slow else [sound],
     )
-    slow = [Items([_slow_link(link) for link in health.slow], "", most=MOST)] if health.slow else []
+    slow = [Items([_slow_link(link, name) for link in health.slow], "", most=MOST)] if health.slow else []
     return [groups, *slow]
 
 
-def _slow_link(link: Slow) -> str:
+def _slow_link(link: Slow, name: Name) -> str:
     """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50% of the median of it and its 31 peers, 23% of the data sheet'."""
     to = "" if link.peer_device is None else f" to GPU {link.peer_device}"
-    sentence = f"GPU {link.device}{to} of {link.name}, {link.direction}: {rate(link.bytes_per_second)}"
+    sentence = f"GPU {link.device}{to} of {name(link)}, {link.direction}: {rate(link.bytes_per_second)}"
     if link.share_of_peers is not None:
         sentence += f", {link.share_of_peers:.0%} of the median of it and its {link.peers:,} peers"
     if link.share_of_data_sheet is not None:
@@ -244,7 +267,7 @@ def _carried(carried: Carried) -> str:
     return size(carried.bytes) + (f" ({time(seconds)})" if seconds else "")
 
 
-def _findings(result: JobReport) -> Entries | Text:
+def _findings(result: JobReport, name: Name) -> Entries | Text:
     if not result.findings:
         return Text("Nothing worth doing about transfers was found.", "bold", title="What to do")
     ids = [finding.id for finding in result.findings]
@@ -254,13 +277,13 @@ def _findings(result: JobReport) -> Entries | Text:
             _gain(finding, result),
             finding.largest.evidence
             if finding.id in TOGETHER
-            else f"Most in {finding.largest.name}: {finding.largest.evidence}",
+            else f"Most in {name(finding.largest)}: {finding.largest.evidence}",
             finding.largest.change,
             [
                 *map(str, finding.largest.call_sites),
                 *beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
             ],
-            shows=finding.id if finding.id in TOGETHER else "",
+            shows=finding.id,
         )
         for finding in result.findings
     ]

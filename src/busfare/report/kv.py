@@ -134,7 +134,7 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     model = read_model(asked["model"]) if asked.get("model") else None
     type_ = asked.get("type") or "fp16"
     if asked.get("bytes_per_token"):
-        per_token: float = parse_bytes(asked["bytes_per_token"], most=1 << 30)
+        per_token: float = parse_bytes(asked["bytes_per_token"], "--bytes-per-token", most=1 << 30)
     elif model:
         per_token = kv_bytes_per_token(model, type_)
     else:
@@ -155,9 +155,10 @@ def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     if (layout := asked.get("layout")) not in (None, *LAYOUTS):
         raise InputError(f"--layout {str(layout)[:40]!r}: not known; one of {', '.join(LAYOUTS)}")
     launch, batch = (
-        parse_seconds(asked[key], 1.0) if asked.get(key) else None for key in ("launch", "batch_launch")
+        parse_seconds(asked[key], f"--{key.replace('_', '-')}", most=1.0) if asked.get(key) else None
+        for key in ("launch", "batch_launch")
     )
-    rate = float(parse_bytes(asked["memcpy"])) if asked.get("memcpy") else None
+    rate = float(parse_bytes(asked["memcpy"], "--memcpy")) if asked.get("memcpy") else None
     if rate is not None and rate < LEAST_MEMCPY:
         raise InputError(f"--memcpy {asked['memcpy']!r}: a core packs more in a second; give 1MB or more")
     host = host_of(machine, launch, batch, rate)
@@ -338,11 +339,10 @@ def _worth(result: PlanKvResult) -> str:
 
 
 def _count(asked: Mapping[str, Any], key: str, most: int, least: int = 1) -> int:
-    value = parse_count(str(asked.get(key) or 0))
+    option = f"--{key.replace('_', '-')}"
+    value = parse_count(str(asked.get(key) or 0), option)
     if value != int(value) or not least <= value <= most:
-        raise InputError(
-            f"--{key.replace('_', '-')} {asked[key]}: give a whole number from {least} to {most:,}"
-        )
+        raise InputError(f"{option} {asked[key]}: give a whole number from {least} to {most:,}")
     return int(value)
 
 
@@ -353,7 +353,7 @@ def _given(text: str) -> Prefill:
         tokens, equals, seconds = part.partition("=")
         if not equals:
             raise InputError(f"--prefill-seconds {part[:40]!r}: write TOKENS=TIME, as in 8192=700ms")
-        points.append((parse_count(tokens), parse_seconds(seconds)))
+        points.append((parse_count(tokens, "--prefill-seconds"), parse_seconds(seconds, "--prefill-seconds")))
     if not all(n >= 1 and s > 0 for n, s in points) or len({n for n, _ in points}) < len(points):
         raise InputError("--prefill-seconds: give tokens of at least 1, each once, and times above 0")
     return Prefill(tuple(sorted(points)))

@@ -80,7 +80,7 @@ def parse_limit(text: str) -> Limit:
         return Limit(text, of, COMPARISONS[sign], float(percent[1]) / 100, "%", grows)
     if name in AMOUNTS:
         counted = name in COUNTED
-        number = float(parse_bytes(value)) if counted else parse_seconds(value)
+        number = float(parse_bytes(value, "--fail-if")) if counted else parse_seconds(value, "--fail-if")
         return Limit(text, AMOUNTS[name], COMPARISONS[sign], number, "" if counted else " s")
     hint = "; it needs a percentage" if name in SHARES else f"; one of {', '.join(KNOWN)}"
     raise InputError(f"--fail-if {text[:60]!r}: {name!r} cannot be limited so{hint}")

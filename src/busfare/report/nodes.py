@@ -161,7 +161,7 @@ def answer_price(asked: Mapping[str, Any]) -> Prices | CopiesAtOnce | KernelPric
     the options of the command line by name. Raises InputError for what is missing, cannot be read, or is nothing that a
     node prices.
     """
-    size = parse_bytes(asked["bytes_"]) if asked["bytes_"] else None
+    size = parse_bytes(asked["bytes_"], "--bytes") if asked["bytes_"] else None
     if len(both := [f"--{name}" for name in ("collective", "kernel", "gpus") if asked[name] is not None]) > 1:
         raise InputError(f"price: {' and '.join(both)} ask for different things; give one of them")
     if asked["collective"]:
@@ -172,7 +172,11 @@ def answer_price(asked: Mapping[str, Any]) -> Prices | CopiesAtOnce | KernelPric
         raise InputError(
             "price: give --bytes, the size of a copy or --collective, or --kernel with --from and --seconds"
         )
-    node, direction, memory = load_node(asked["node"]), asked["direction"], asked["memory"]
+    node, direction = load_node(asked["node"]), asked["direction"]
+    within = direction in ("d2d", "p2p")
+    memory = asked["memory"] or ("device" if within else "pinned")
+    if within and memory != "device":
+        raise InputError(f"--memory {memory}: {direction} copies are between memories of GPUs; leave it out")
     if asked["gpus"] is not None:
         return _at_once(node, size, asked)
     latency_from = load_node(asked["latency_from"]) if asked["latency_from"] else None
@@ -186,7 +190,7 @@ def _at_once(node: Node, bytes_: int, asked: Mapping[str, Any]) -> CopiesAtOnce:
     gpus, directions = asked["gpus"], asked["direction"].split("+")
     if not 1 <= gpus <= len(node.gpus()):
         raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}; give from 1 up to that many")
-    if not set(directions) <= {"h2d", "d2h"} or asked["memory"] != "pinned":
+    if not set(directions) <= {"h2d", "d2h"} or asked["memory"] not in (None, "pinned"):
         raise InputError(
             "--gpus: prices pinned copies; give --direction h2d, d2h or h2d+d2h, and no --memory"
         )
@@ -211,7 +215,11 @@ def _kernel(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> KernelP
         raise InputError(
             "--kernel: say where a launch was recorded, and what it took: --from NODE --seconds 1.2ms"
         )
-    kernel, recorded_on, took = asked["kernel"], load_node(asked["from_"]), _time(asked["seconds"])
+    kernel, recorded_on, took = (
+        asked["kernel"],
+        load_node(asked["from_"]),
+        _time(asked["seconds"], "--seconds"),
+    )
     grid, block, shape = (_whole(asked[name], f"--{name}") for name in ("grid", "block", "shape"))
     rows = price_kernel(
         recorded_on,
@@ -219,13 +227,13 @@ def _kernel(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> KernelP
         kernel,
         took,
         asked["number_type"],
-        flops=parse_count(asked["flops"]) if asked["flops"] else None,
+        flops=parse_count(asked["flops"], "--flops") if asked["flops"] else None,
         bytes_=bytes_,
         shape=shape,
         blocks=prod(grid) if grid else None,
         threads=prod(block) if block else None,
         registers=asked["registers"],
-        shared_bytes=parse_bytes(asked["shared_bytes"]) if asked["shared_bytes"] else None,
+        shared_bytes=parse_bytes(asked["shared_bytes"], "--shared-bytes") if asked["shared_bytes"] else None,
     )
     return KernelPrices(recorded_on.name, node.name, kernel, took, rows_of(KernelPrice, rows))
 
@@ -251,12 +259,12 @@ def _collective(node: Node, bytes_: int | None, asked: Mapping[str, Any]) -> Col
     return CollectivePrices(node.name, kind, ranks, hosts, bytes_, fabric.through, rows)
 
 
-def _time(text: str) -> float:
+def _time(text: str, option: str) -> float:
     """Seconds, with a unit or without."""
     try:
         return float(text)
     except ValueError:
-        return parse_seconds(text)
+        return parse_seconds(text, option)
 
 
 def _whole(text: str | None, option: str) -> tuple[int, int, int] | None:

@@ -73,5 +73,5 @@ def _measured(cells: list[OffloadCell], seen: str) -> list[Block]:
             "predicted", COLOUR["whole run"], streamed, [c.predicted_seconds for c in shown], predicted=True
         ),
     ]
-    lines = Lines(series, "layers that live on the host", "a pass")
+    lines = Lines(series, "layers that live on the host", "a pass", whole=True)
     return [Figure("resident", lines, "Pinned memory, depth 1, fewest tokens")]

@@ -119,6 +119,7 @@ def _sweep(swept: Sweep) -> list[Block]:
         "predicted",
         {"bytes": "B", "kernel": "s"}.get(parameter, ""),
         marks=[c.value for c in swept.changes],
+        whole=parameter == "streams",
     )
     title = f"Predicted time against {parameter} ({swept.unit})"
     return [Table(columns, rows, title, notes), Figure("sweep", lines)]
@@ -172,7 +173,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
         seconds = [point.predicted_seconds for point in result.by_resident]
         line = Line("predicted", COLOUR["whole run"], streamed, seconds, predicted=True)
         marks: list[float] = [result.layers - result.resident]
-        lines = Lines([line], "layers that live on the host", "a pass", marks=marks)
+        lines = Lines([line], "layers that live on the host", "a pass", marks=marks, whole=True)
         blocks.append(Figure("resident", lines, "How much to keep; dotted: as asked"))
     if points := result.by_tokens:
         named: dict[str, list[float | None]] = {
@@ -184,7 +185,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
             [point.tokens for point in points], {k: v for k, v in named.items() if any(v)}
         )
         marks = [even for even in (result.break_even_tokens, result.hidden_from_tokens) if even is not None]
-        figure = Lines(series, "tokens a pass", "a pass", marks=marks)
+        figure = Lines(series, "tokens a pass", "a pass", marks=marks, whole=True)
         blocks.append(Figure("tokens", figure, "From which prompt on"))
     title = f"{several(result.layers, 'layer')} of {size(result.bytes / result.layers)} on {result.node}"
     tokens = "1 token" if result.tokens == 1 else f"{result.tokens:g} tokens"
@@ -252,5 +253,5 @@ def _by_length(result: PlanKvResult) -> list[Block]:
     figures = {"tokens": "tokens", "fetch, predicted": "fetch_seconds", name: "recompute_seconds"}
     return [
         table(points, "By prompt length", {}, figures, folded=True),
-        Figure("prompts", Lines(lines, axis, "time", marks=marks)),
+        Figure("prompts", Lines(lines, axis, "time", marks=marks, whole=True)),
     ]

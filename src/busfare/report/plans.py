@@ -127,7 +127,7 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     problems, name, recorded = _question(asked)
     if not name:
         raise InputError(NO_NODE)
-    to = [load_node(other) for other in asked.get("to") or ()]
+    to = [load_node(other) for other in dict.fromkeys(asked.get("to") or ())]
     machine = machine_of(load_node(name))
     if recorded:
         machine = as_recorded(machine, recorded)

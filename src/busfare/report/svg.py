@@ -68,7 +68,7 @@ class BarSeries:
 @dataclass(frozen=True)
 class Bars:
     """Bars to the right of their labels, beside each other or stacked. `unit`: s, B, B/s or what to write behind numbers.
-    `mark` draws a dotted line there; the axis's words say what it is.
+    `mark` draws a dotted line there; the axis's words say what it is. `whole`: the numbers are counts.
     """
 
     labels: Sequence[str]
@@ -77,6 +77,7 @@ class Bars:
     unit: str = "s"
     stacked: bool = False
     mark: float | None = None
+    whole: bool = False
 
     def markup(self) -> str:
         beside = 1 if self.stacked else len(self.series)
@@ -95,7 +96,7 @@ class Bars:
         )
         end = top + row * len(self.labels)
         x = Scale(0.0, self._most(), left, WIDTH - right)
-        parts = [legend, *_x_axis(x, top, end, self.axis, self.unit)]
+        parts = [legend, *_x_axis(x, top, end, self.axis, self.unit, self.whole)]
         for number, label in enumerate(self.labels):
             y, start = top + row * number, 0.0
             parts.append(text(left - 8, y + row / 2 + 4, short(label), "end", hover=label))
@@ -112,7 +113,7 @@ class Bars:
         values = [[bar.value or 0.0 for bar in s.bars] for s in self.series]
         tops = map(sum, zip(*values, strict=True)) if self.stacked else (v for own in values for v in own)
         highest = max([*tops, self.mark or 0.0], default=0.0)
-        # A whisker that is longer yet ends at the edge: bars are to be seen.
+        # A whisker that is longer yet ends in an arrow at the edge: bars are to be seen.
         whiskers = max((bar.high or 0.0 for s in self.series for bar in s.bars), default=0.0)
         return max(highest, min(whiskers, LONGEST_WHISKER * highest)) or 1.0
 
@@ -127,10 +128,11 @@ def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) 
     if bar.predicted:
         yield f'<rect {box} fill="url(#hatch)">{hover}</rect>'
     if bar.low is not None and bar.high is not None:
-        low, high = x.at(start + bar.low), min(x.at(start + bar.high), x.end)
+        low, high = x.at(start + bar.low), x.at(start + bar.high)
         middle = y + thick / 2 - 1
-        right = max(right, high)
-        ends = f"M{low:.1f} {middle - 4:.1f}v8m0 -4H{high:.1f}m0 -4v8"
+        tip = "m0 -4v8" if high <= x.end + 0.1 else "m-6 -4l6 4l-6 4"  # an arrow: it goes on beyond the edge
+        right = max(right, min(high, x.end))
+        ends = f"M{low:.1f} {middle - 4:.1f}v8m0 -4H{min(high, x.end):.1f}{tip}"
         yield f'<path class="whisker" d="{ends}"/>'
     if bar.label:
         yield text(right + 6, y + thick / 2 + 3, bar.label)
@@ -162,7 +164,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over a logarithmic axis x, and y as asked. `marks`: dotted vertical lines at those values of x above 0."""
+    """Lines over a logarithmic axis x, and y as asked. `marks`: dotted vertical lines at those values of x above 0. `whole`:
+    x counts something.
+    """
 
     lines: Sequence[Line]
     x_axis: str
@@ -171,6 +175,7 @@ class Lines:
     y_unit: str = "s"
     y_log: bool = True
     marks: Sequence[float] = ()
+    whole: bool = False
 
     def markup(self) -> str:
         styles = {True: "dashed", False: "line"}
@@ -187,7 +192,7 @@ class Lines:
         end = top + 330
         x = Scale.over([a for a, _ in every], 80, WIDTH - 25, True)
         y = Scale.over([b for _, b in every], end, top, self.y_log)
-        parts = [legend, *_x_axis(x, top, end, self.x_axis, self.x_unit)]
+        parts = [legend, *_x_axis(x, top, end, self.x_axis, self.x_unit, self.whole)]
         for value in y.ticks():
             parts.append(f'<path class="grid" d="M80 {y.at(value):.1f}H{WIDTH - 25}"/>')
             parts.append(text(72, y.at(value) + 4, amount(value, self.y_unit), "end"))
@@ -233,19 +238,27 @@ class Scale:
         low, high = of(self.low), of(self.high)
         return self.start + (self.end - self.start) * (of(value) - low) / (high - low)
 
-    def ticks(self) -> list[float]:
+    def ticks(self, whole: bool = False) -> list[float]:
+        """Where to write numbers; `whole`: at whole ones alone."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+            decades = math.log10(self.high / self.low)
             every = max(1, (last - first) // 8)
-            steps = (1,) if last - first > 4 else (1, 2, 5) if last - first > 1 else (1, 1.5, 2, 3, 4, 5, 7)
-            values = [step * 10.0**power for power in range(first, last + 1, every) for step in steps]
-        else:
-            raw = (self.high - self.low) / 6
-            size = 10.0 ** math.floor(math.log10(raw))
-            step = next(size * n for n in (1, 2, 5, 10) if size * n >= raw)
-            first = math.ceil(self.low / step)
-            values = [step * n for n in range(first, first + 12)]
-        return [value for value in values if self.low <= value <= self.high * (1 + 1e-9)]
+            steps = (1,) if decades > 4 else (1, 2, 5) if decades > 1 else (1, 1.5, 2, 3, 4, 5, 7)
+            found = [step * 10.0**power for power in range(first, last + 1, every) for step in steps]
+            values = self._shown(found, whole)
+            if len(values) > 2:
+                return values
+        raw = (self.high - self.low) / 6
+        size = 10.0 ** math.floor(math.log10(raw))
+        step = next(size * n for n in (1, 2, 5, 10) if size * n >= raw)
+        first = math.ceil(self.low / step)
+        return self._shown([step * n for n in range(first, first + 12)], whole)
+
+    def _shown(self, values: Iterable[float], whole: bool) -> list[float]:
+        """Those that are on the axis."""
+        there = [value for value in values if self.low <= value <= self.high * (1 + 1e-9)]
+        return [value for value in there if abs(value - round(value)) < 1e-9] if whole else there
 
 
 def drawn_as(part: str) -> str:
@@ -264,8 +277,8 @@ def amount(value: float, unit: str) -> str:
     return f"{f'{value:,.0f}' if abs(value) >= 1e4 else f'{value:.4g}'}{unit and ' '}{unit}"
 
 
-def _x_axis(x: Scale, top: float, end: float, words: str, unit: str) -> Iterator[str]:
-    for value in x.ticks():
+def _x_axis(x: Scale, top: float, end: float, words: str, unit: str, whole: bool) -> Iterator[str]:
+    for value in x.ticks(whole):
         yield f'<path class="grid" d="M{x.at(value):.1f} {top}V{end}"/>'
         yield text(x.at(value), end + 16, amount(value, unit), "middle")
     yield text((x.start + x.end) / 2, end + 36, words, "middle dim")

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare import advise
 from busfare.advise.jobs import TOGETHER
 from busfare.job.results import JobFinding
 from busfare.job.timeline import JobTimeline
@@ -194,11 +195,26 @@ def _meetings_marked(job: JobTimeline, findings: Sequence[JobFinding]) -> tuple[
     return list(whose), joints.select("joint", at_waits=bits[0], at_transfers=bits[1])
 
 
+def _marked(run: Timeline, bits: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The bits of the findings that are about each operation of `run`, and about each call of its trace. `bits` by id."""
+    of_operations, of_calls = (
+        np.zeros(rows.height, np.int64) for rows in (run.trace.operations, run.trace.calls)
+    )
+    for finding in advise.findings(run.trace, run.node) if bits else ():
+        if finding.touches is not None:
+            of_operations[finding.touches.rows] |= bits.get(finding.id, 0)
+        if finding.calls is not None:
+            of_calls[finding.calls] |= bits.get(finding.id, 0)
+    return of_operations[run.operations["row"].to_numpy()], of_calls
+
+
 def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> TimeLine:
     """The first ranks: what each computes and copies, waits for and transfers; collectives join them. `findings` about
-    these light up.
+    these light up; of the host's calls those that some are about are drawn.
     """
     marks, marked = _meetings_marked(job, findings)
+    alone = [finding for finding in findings if finding.id not in TOGETHER]
+    marks += [finding.id for finding in alone]
     shown = sorted(job.ranks, key=lambda one: one.rank)[:MOST_RANKS]
     kind = pl.col("collective_kind").cast(pl.String).fill_null("communication").str.replace_all("_", "-")
     rows: list[Row] = []
@@ -227,9 +243,13 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
         )
         meeting = meeting.join(marked, on="joint", how="left", maintain_order="left")
         joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
+        # What one trace alone has is about that one.
+        bits = {f.id: 1 << marks.index(f.id) for f in alone if f.traces > 1 or f.largest.path == one.path}
+        on_operations, on_calls = _marked(part.timeline, bits)
+        called = _calls(part.timeline.trace.calls, on_calls).filter(pl.col("marks") != 0)
         carried = np.zeros(part.timeline.operations.height, bool)
         carried[own.filter(~pl.col("is_call"))["node"].to_numpy()] = True
-        work = _operations(part.timeline.operations, np.zeros(len(carried), np.int64)).filter(~carried)
+        work = _operations(part.timeline.operations, on_operations).filter(~carried)
         work = work.with_columns(pl.col("start_ns", "end_ns") + shift)
         copies = [KINDS.index(name) for name in ("h2d", "d2h", "other copies")]
         for what, drawn, frame in (
@@ -238,13 +258,15 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
             ("waits", "waits", joined.select("name", "start_ns", end_ns="last_ns", marks="at_waits")),
             ("transfers", "communication", joined.select(
                 "name", start_ns="last_ns", end_ns=pl.col("start_ns") + pl.col("whole"), marks="at_transfers")),
+            ("host calls", None, called.with_columns(pl.col("start_ns", "end_ns") + shift)),
         ):  # fmt: skip
             frame = frame.filter(pl.col("end_ns") > pl.col("start_ns"))
             if frame.height:
                 if drawn:
                     frame = frame.with_columns(kind=pl.lit(KINDS.index(drawn)))
                 places.setdefault(one.rank, []).append(len(rows))
-                rows.append(Row(f"rank {one.rank} {what}", "work", items_of(frame)))
+                group = "calls" if what == "host calls" else "work"
+                rows.append(Row(f"rank {one.rank} {what}", group, items_of(frame)))
         ends.append(joined.select("joint", "last_ns", rank=pl.lit(one.rank, pl.Int64)).drop_nulls("joint"))
     met = (
         pl.concat(ends)
@@ -257,4 +279,8 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
         for at, first, last in met.select("last_ns", "rank", "last").iter_rows()
         if first in places and last in places
     ]
+    lit = np.bitwise_or.reduce(
+        [mark for row in rows for mark in row.items["marks"].drop_nulls().unique()], initial=0
+    )
+    marks = [id if lit >> bit & 1 else "" for bit, id in enumerate(marks)]  # which has no button
     return TimeLine(rows, joints, marks, note="Lines join collectives once the last rank has come.")

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.errors import InputError
 from busfare.expressions import found_in
 from busfare.node import Node
 from busfare.timeline.build.device_work import unit_of
@@ -73,6 +74,10 @@ class Change:
     title: str
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
+
+
+class NoMatchError(InputError):
+    """A REGEX that is found in nothing of what it chooses from; of a job, another rank may have some."""
 
 
 def with_calls(
@@ -340,13 +345,14 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
 
 
-def matching(timeline: Timeline, pattern: str) -> Mask:
-    """Operations that match: by name, path, launching call, and the markers around that call; shape (operations,).
+def matching(timeline: Timeline, pattern: str, of: Mask, option: str) -> Mask:
+    """Those `of` the operations that match: by name, path, launching call, and the markers around that call; shape
+    (operations,).
 
-    Raises InputError for what is no regular expression.
+    Raises InputError, naming `option`, for what is no regular expression, and NoMatchError where none of them matches.
     """
     if not pattern:
-        return np.ones(timeline.operations.height, bool)
+        return of
     told = ("name", "direction", "source_memory", "destination_memory")
     words = [pl.col(name).cast(pl.String).fill_null("") for name in told]
     text = timeline.operations.select(pl.format("{} {} {}→{}", *words).alias("text")).to_series()
@@ -354,7 +360,19 @@ def matching(timeline: Timeline, pattern: str) -> Mask:
         called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
         names = timeline.calls["name"].cast(pl.String).fill_null("").gather(called)
         text = text + " " + names + _markers_around(timeline, called)
-    return np.array(found_in(pattern, text))
+    return chosen_by(pattern, of, text, option)
+
+
+def chosen_by(pattern: str, of: Mask, texts: pl.Series, option: str) -> Mask:
+    """Those `of` the rows in whose text `pattern` is found; shape (rows,). Raises as `matching`."""
+    found: Mask = of & found_in(pattern, texts, option).to_numpy()
+    if of.any() and not found.any():
+        one = texts.filter(pl.Series(of))[0].strip()
+        raise NoMatchError(
+            f"{option} {pattern[:80]!r}: a regular expression, found in nothing of what it chooses from ({of.sum():,}, such "
+            f"as {one[:80]!r}); correct it, or leave it out for all"
+        )
+    return found
 
 
 def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:

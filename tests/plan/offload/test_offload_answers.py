@@ -50,6 +50,17 @@ def test_a_budget_is_filled_with_what_is_fastest() -> None:
     assert hidden.predicted_seconds == pytest.approx(32e-3, rel=0.011)
 
 
+def test_a_proposal_that_is_not_the_fastest_says_why() -> None:
+    asked = {"node": "rtx-4090", "model": "llama-3.1-70b", "type": "q4_0", "tokens": "512"}
+    found = answer_offload(asked)
+    fastest = found.ranking[0]
+    assert (found.resident, found.depth) != (fastest.resident, fastest.depth)
+    assert found.predicted_seconds <= fastest.predicted_seconds * 1.01
+    told = f"within 1 % of the fastest, {fastest.resident} resident, depth {fastest.depth}, pinned memory"
+    assert any(told in words and "needs fewer buffers" in words for words in found.words)
+    assert not any("within 1 %" in words for words in answer_offload(asked | {"depth": "4"}).words)
+
+
 def test_tokens_say_from_where_streaming_pays() -> None:
     """A layer takes 1.21 ms to copy; on the processor 0.1 ms a token, on the GPU 1 ms a thousand tokens."""
     found = answer_offload(

@@ -100,6 +100,7 @@ LLAMA = {
         ('{"model_type": "lla', "not JSON"),
         ("[1, 2]", "no JSON object"),
         ("[" * 100_000, "config.json: "),
+        ("{}", "model_type: is missing; add it"),
         (json.dumps(LLAMA | {"model_type": "mamba"}), "model_type: 'mamba' is not known"),
         (json.dumps(LLAMA | {"model_type": ["llama"]}), "model_type"),
         (json.dumps({**LLAMA, "hidden_size": None}), "hidden_size: is missing; add it"),

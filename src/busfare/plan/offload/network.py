@@ -172,7 +172,8 @@ def network_of(said: Mapping[str, Any], node: Node) -> Network:
     mixture = next((layer for layer in model.layers if layer.experts), None)
     only = bool(said.get("only_experts"))
     cached = whole_of(said, "cached_experts", 0, MOST_CACHED) or 0
-    rate = float(parse_count(said["hit_rate"])) if said.get("hit_rate") else None
+    bandwidth = said.get("cpu_bandwidth")
+    rate = float(parse_count(said["hit_rate"], "--hit-rate")) if said.get("hit_rate") else None
     if mixture is None and (only or cached or rate is not None):
         raise InputError(f"--model {model.name}: has no experts; leave the options of experts out")
     if not only and (cached or rate is not None):
@@ -188,8 +189,8 @@ def network_of(said: Mapping[str, Any], node: Node) -> Network:
         only_experts=only,
         cached=cached,
         hit_rate=rate,
-        cpu_bandwidth=float(parse_bytes(said["cpu_bandwidth"])) if said.get("cpu_bandwidth") else None,
-        cpu_flops=parse_count(said["cpu_flops"]) if said.get("cpu_flops") else None,
+        cpu_bandwidth=float(parse_bytes(bandwidth, "--cpu-bandwidth")) if bandwidth else None,
+        cpu_flops=parse_count(said["cpu_flops"], "--cpu-flops") if said.get("cpu_flops") else None,
     )
 
 
@@ -197,8 +198,8 @@ def whole_of(said: Mapping[str, Any], key: str, least: int, most: int) -> int | 
     """The whole number of an option; None where it was not given. Raises InputError that names the option."""
     if said.get(key) is None:
         return None
-    number = parse_count(str(said[key]))
+    option = "--" + key.replace("_", "-")
+    number = parse_count(str(said[key]), option)
     if number != int(number) or not least <= number <= most:
-        option = key.replace("_", "-")
-        raise InputError(f"--{option} {str(said[key])[:40]}: no whole number from {least} to {most}")
+        raise InputError(f"{option} {str(said[key])[:40]}: no whole number from {least} to {most}")
     return int(number)

@@ -105,7 +105,7 @@ def question_of(
         resident=whole_of(said, "resident", 0, count),
         depth=whole_of(said, "depth", 0, MOST_DEPTH),
         memory=memory,
-        budget=parse_bytes(said["budget"]) if said.get("budget") else None,
+        budget=parse_bytes(said["budget"], "--budget") if said.get("budget") else None,
         gpus=whole_of(said, "gpus", 1, MOST_GPUS) or 1,
         varies=varies,
         network=network,
@@ -123,7 +123,8 @@ def _layers_said(said: Mapping[str, Any]) -> int:
 
 
 def _sizes(said: Mapping[str, Any], key: str, count: int) -> tuple[float, ...]:
-    parts = [float(parse_bytes(part)) for part in str(said.get(key) or "").split(",") if part]
+    option = "--" + key.replace("_", "-")
+    parts = [float(parse_bytes(part, option)) for part in str(said.get(key) or "").split(",") if part]
     return tuple(_one_a_layer(parts, key, count))
 
 
@@ -145,13 +146,13 @@ def _by_tokens(said: Mapping[str, Any], key: str, count: int) -> tuple[ByTokens 
         return None, False
     parts = [part.partition("=") for part in text.split(",") if part]
     if not any(equals for _, equals, _ in parts):
-        fixed = _one_a_layer([parse_seconds(part[0]) for part in parts], key, count)
+        fixed = _one_a_layer([parse_seconds(part[0], option) for part in parts], key, count)
         return lambda tokens: fixed, False
     points: dict[float, float] = {}
     for tokens, equals, time in parts:
         if not equals:
             raise InputError(f"{option} {tokens[:40]!r}: no point; write TOKENS=TIME, as in 512=1.2ms")
-        points[parse_count(tokens)] = parse_seconds(time)
+        points[parse_count(tokens, option)] = parse_seconds(time, option)
     places = sorted(points)
     times = [points[place] for place in places]
     slope = max(0.0, (times[-1] - times[-2]) / (places[-1] - places[-2])) if len(places) > 1 else 0.0

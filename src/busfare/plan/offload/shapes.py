@@ -251,6 +251,8 @@ def model_of(values: dict[str, Any], name: str, source: str = "") -> Model:
     if isinstance(inner, dict):
         config = _Config(inner, config.name)
     kind = config.values.get("model_type")
+    if kind is None:
+        raise config.refuse("model_type", "is missing; add it, or give the model's whole config.json")
     if kind not in _TYPES:
         raise config.refuse(
             "model_type", f"{printable(repr(kind))[:40]} is not known; one of {', '.join(_TYPES)}"

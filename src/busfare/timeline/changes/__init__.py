@@ -76,8 +76,8 @@ OPTIONS = (
     Option("--prefetch", "Send managed memory before kernels need it.", prefetch),
     Option("--pin", "Pageable host buffers become pinned; all, or those of matching copies.", pin, "[REGEX]"),
     Option(
-        "--batch-below", "Pack copies smaller than this that follow each other.", batch, "SIZE", parse_bytes,
-        beside="with_loop",
+        "--batch-below", "Pack copies smaller than this that follow each other.", batch, "SIZE",
+        partial(parse_bytes, option="--batch-below"), beside="with_loop",
     ),
     Option(
         "--with-loop",
@@ -85,7 +85,7 @@ OPTIONS = (
     ),
     Option(
         "--collect-below", "Results smaller than this stay on the GPU and come back once, at the end.", collect, "SIZE",
-        parse_bytes,
+        partial(parse_bytes, option="--collect-below"),
     ),
     Option(
         "--async", "Copies to the GPU, or all that match, no longer hold the host up.", without_waiting, "[REGEX]"
@@ -142,6 +142,8 @@ def changes_of(
     if values.get("kernel") and values.get("streams") is None:
         raise InputError("--kernel: says which chunks --streams N spreads; add that")
     changes = [change for option in OPTIONS for change in option.changes(values)]
+    if values.get("link") is not None and values.get("node") is not None:
+        raise InputError("--link, --to: both say where the run goes; give one of them")
     to = load_node(values["node"]) if values.get("node") is not None else None
     rules = tuple(values.get("kernels") or ())
     asked = tuple(rule for rule in rules if not (check_only and rule in RATIOS))

@@ -63,7 +63,7 @@ def kernel_times(factor: float, pattern: str = "", why: str = "") -> Change:
     """Every kernel whose name matches takes `factor` times its time."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = timeline.among("kind", "kernel", "graph", "set") & matching(timeline, pattern)
+        chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "--kernels")
         duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
         return Applied(with_durations(timeline, duration), int(chosen.sum()))
 

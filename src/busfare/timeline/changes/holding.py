@@ -14,6 +14,7 @@ from busfare.timeline.edit import (
     Change,
     Setting,
     applied,
+    chosen_by,
     gaps_without,
     last_of_each,
     matching,
@@ -54,12 +55,15 @@ def pin(pattern: str = "") -> Change:
     """Pageable host buffers become pinned ones; all, or those of copies that match."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations) & matching(timeline, pattern)
+        chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations)
+        chosen = matching(timeline, pattern, chosen, "--pin")
         if not chosen.any():
             return Applied(timeline, 0)
         return applied(timeline, with_pinned(timeline, chosen, setting), chosen, FIT)
 
-    return Change("--pin", "pin the host buffers" + (f" of {pattern}" if pattern else ""), apply)
+    return Change(
+        "--pin", "pin the host buffers" + (f" of copies that match {pattern}" if pattern else ""), apply
+    )
 
 
 def with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
@@ -125,7 +129,7 @@ def without_waiting(pattern: str = "") -> Change:
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
-        chosen &= matching(timeline, pattern)
+        chosen = matching(timeline, pattern, chosen, "--async")
         changed, touched = not_holding(timeline, chosen)
         rests_on = [REUSED, *[READ] * bool((chosen & timeline.among("direction", "d2h")).any())]
         return Applied(changed, touched, int(timeline.sizes[chosen].sum()) if touched else 0, rests_on)
@@ -154,7 +158,8 @@ def without_synchronisations(pattern: str = "") -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         waiting = timeline.calls_named("Synchronize$") & timeline.waiting()
         if pattern:
-            waiting &= timeline.calls_named(pattern)
+            names = timeline.calls["name"].cast(pl.String).fill_null("")
+            waiting = chosen_by(pattern, waiting, names, "--drop-synchronisations")
         needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
         dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
         return Applied(without_waits(timeline, dropped, 0), int(dropped.sum()), 0, [UNREAD])

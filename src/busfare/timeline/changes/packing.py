@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from busfare.quantities import exact_bytes
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.edit import (
     Applied,
@@ -38,7 +39,7 @@ def batch(below_bytes: int, with_loop: bool = False) -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         return _packed(timeline, below_bytes, with_loop, setting)
 
-    title = f"pack copies below {below_bytes} bytes{', with their loop' if with_loop else ''}"
+    title = f"pack copies below {exact_bytes(below_bytes)}{', with their loop' if with_loop else ''}"
     return Change("--batch-below", title, apply)
 
 
@@ -56,7 +57,7 @@ def collect(below_bytes: int) -> Change:
         changed = without_operations(without_waits_behind(timeline, removed), removed)
         return applied(timeline, changed, small, UNREAD)
 
-    return Change("--collect-below", f"read results below {below_bytes} bytes once, at the end", apply)
+    return Change("--collect-below", f"read results below {exact_bytes(below_bytes)} once, at the end", apply)
 
 
 def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:

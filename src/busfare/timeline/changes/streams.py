@@ -85,7 +85,7 @@ def chunks(timeline: Timeline, kernel: str = "") -> Times:
     A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
     description matches `kernel`).
     """
-    into, wanted = timeline.copies("h2d"), timeline.kernels & matching(timeline, kernel)
+    into, wanted = timeline.copies("h2d"), matching(timeline, kernel, timeline.kernels, "--kernel")
     stream_of = timeline.columns["operation_stream"]
     before = before_in(stream_of)
     begins = into & ~((before >= 0) & into[before])
