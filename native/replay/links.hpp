@@ -24,7 +24,8 @@ class Sharing {
         return first != last;
     }
     // Sets the pace of every flow: rates grow together, each by its weight, until a link is full or a flow
-    // has all that it can use. A link whose opposite is in use carries `both` of its rate. Flows without links keep pace 1.
+    // has all that it can use. A link whose opposite is in use carries `both` of its rate. Flows without
+    // links keep pace 1.
     void operator()(std::vector<Flow>& flows);
 
   private:
