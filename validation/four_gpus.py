@@ -148,17 +148,20 @@ def main() -> None:
         form=".0f",
     )
 
-    seen = patterns(held["probed"])
-    table("pattern of copies on a probed node|% off at most:.1f", seen)
-    whole = ",".join(map(str, range(RANKS)))
-    of_all = {f"h2d {whole}", f"d2h {whole}", f"h2d {whole} d2h {whole}"}
-    most = max(off for name, off in seen if name in of_all)
-    goal("copies of all GPUs at once, probed, % off at most", most, most=WITHIN_PERCENT, form=".1f")
-    others = [off for name, off in seen if name not in of_all]
-    within = sum(off <= WITHIN_PERCENT for off in others)
-    print(
-        f"other patterns, % off: median {median(others):.1f}, {within} of {len(others)} within {WITHIN_PERCENT:g}"
-    )
+    for probed in held["probed"]:
+        seen = patterns(probed)
+        table(f"{probed['gpu']}, probed: pattern of copies|% off at most:.1f", seen)
+        whole = ",".join(
+            map(str, range(max(gpu for flows in probed["bytes_per_s"] for _, gpu, _ in flows) + 1))
+        )
+        of_all = {f"h2d {whole}", f"d2h {whole}", f"h2d {whole} d2h {whole}"}
+        most = max(off for name, off in seen if name in of_all)
+        goal("copies of all GPUs at once, probed, % off at most", most, most=WITHIN_PERCENT, form=".1f")
+        others = [off for name, off in seen if name not in of_all]
+        within = sum(off <= WITHIN_PERCENT for off in others)
+        print(
+            f"other patterns, % off: median {median(others):.1f}, {within} of {len(others)} within {WITHIN_PERCENT:g}"
+        )
 
 
 if __name__ == "__main__":
