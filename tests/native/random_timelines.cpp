@@ -26,7 +26,7 @@ struct Columns {
     std::vector<Index> call, stream, engine, takes, after, links;
     std::vector<Time> duration, launch_lag, order_lag, extra, engine_lag, turn, released;
     std::vector<std::uint8_t> launched, unordered;
-    std::vector<double> bytes_per_s;
+    std::vector<double> bytes_per_s, weight, link_cost;
     std::vector<std::int64_t> link_begin;
     std::vector<Index> device, context, slots, opposite;
     std::vector<std::uint8_t> kind;
@@ -35,15 +35,16 @@ struct Columns {
     std::vector<std::int64_t> joint_begin;
 
     Timeline timeline() const {
-        return {.calls = {thread, gap, own, call_after, wait, wait_key, wait_lag, act, act_stream, act_event,
-                          call_awaits},
-                .operations = {call, launched, stream, engine, takes, duration, launch_lag, order_lag, extra,
-                               engine_lag, turn, after, released, unordered, bytes_per_s, link_begin, links,
-                               operation_awaits},
-                .streams = {device, context, kind},
-                .engines = {slots},
-                .links = {link_rate, both, opposite},
-                .joints = {joint_begin, members}};
+        return {
+            .calls = {thread, gap, own, call_after, wait, wait_key, wait_lag, act, act_stream, act_event,
+                      call_awaits},
+            .operations = {call,        launched, stream,     engine, takes,     duration,        launch_lag,
+                           order_lag,   extra,    engine_lag, turn,   after,     released,        unordered,
+                           bytes_per_s, weight,   link_begin, links,  link_cost, operation_awaits},
+            .streams = {device, context, kind},
+            .engines = {slots},
+            .links = {link_rate, both, opposite},
+            .joints = {joint_begin, members}};
     }
 };
 
@@ -98,10 +99,12 @@ Columns random_columns(Chance& chance) {
             c.released.push_back(scale * chance.pick(-50, 500));
             c.unordered.push_back(chance.one_in(5) ? chance.pick<std::uint8_t>(0, 7) : 0);
             c.bytes_per_s.push_back(chance.pick<double>(0, 50));
+            c.weight.push_back(chance.pick<double>(1, 8) / 4);
             if (wires == 0) continue;
             for (Index link = 0; link < wires; ++link)
                 if (chance.one_in(2)) c.links.push_back(chance.pick(0, wires - 1));
             c.link_begin.push_back(static_cast<std::int64_t>(c.links.size()));
+            while (c.link_cost.size() < c.links.size()) c.link_cost.push_back(chance.pick<double>(1, 8) / 4);
         }
         if (call < 0) continue;
         const auto issued = static_cast<Index>(c.call.size());
