@@ -173,13 +173,13 @@ void spoil(std::vector<T>& column, Chance& chance) {
 }
 
 void spoil_one(Columns& c, Chance& chance) {
-    int column = chance.pick(0, 37);
+    int column = chance.pick(0, 39);
     const auto take = [&](auto&... columns) { ((column-- == 0 ? spoil(columns, chance) : void()), ...); };
     take(c.thread, c.call_after, c.wait_key, c.act_stream, c.act_event, c.gap, c.own, c.wait_lag, c.wait,
          c.act, c.call, c.stream, c.engine, c.takes, c.after, c.links, c.duration, c.launch_lag, c.order_lag,
-         c.extra, c.turn, c.released, c.launched, c.unordered, c.bytes_per_s, c.link_begin, c.device,
-         c.context, c.slots, c.opposite, c.kind, c.link_rate, c.both, c.call_awaits, c.operation_awaits,
-         c.members, c.joint_begin);
+         c.extra, c.turn, c.released, c.launched, c.unordered, c.bytes_per_s, c.weight, c.link_cost,
+         c.link_begin, c.device, c.context, c.slots, c.opposite, c.kind, c.link_rate, c.both, c.call_awaits,
+         c.operation_awaits, c.members, c.joint_begin);
 }
 
 bool holds(const Timeline& t, const Played& p, const std::vector<PathStep>& path) {
@@ -251,6 +251,7 @@ bool linear(Index ranks, Index joints) {
     c.launched.assign(rows, 0);
     c.unordered.assign(rows, 0);
     c.bytes_per_s.assign(rows, 0);
+    c.weight.assign(rows, 1);
     c.device.assign(static_cast<std::size_t>(ranks), kNone);
     c.context.assign(static_cast<std::size_t>(ranks), kNone);
     c.kind.assign(static_cast<std::size_t>(ranks), 2);
