@@ -19,16 +19,29 @@ from tests.traces import copy, made, run
 SIZE = 64 << 20
 NODE = """
 name = "slow-memory"
-component = [
-  {{ kind = "memory", name = "memory0", at_once = {{ read_bytes_per_s = {rate}, write_bytes_per_s = {rate}, both_read_bytes_per_s = {rate}, both_write_bytes_per_s = {rate} }} }},
-  {{ kind = "cpu", name = "cpu0" }}, {{ kind = "gpu", name = "gpu0" }}, {{ kind = "gpu", name = "gpu1" }},
-]
-link = [
-  {{ kind = "memory", between = ["memory0", "cpu0"] }},
-  {{ kind = "pcie", between = ["cpu0", "gpu0"], generation = 5, lanes = 16 }},
-  {{ kind = "pcie", between = ["cpu0", "gpu1"], generation = 5, lanes = 16 }},
-]
-"""  # noqa: E501
+[[component]]
+kind = "memory"
+name = "memory0"
+[component.at_once]
+read_bytes_per_s = {rate}
+write_bytes_per_s = {rate}
+both_read_bytes_per_s = {rate}
+both_write_bytes_per_s = {rate}
+[[component]]
+kind = "cpu"
+name = "cpu0"
+[[component]]
+kind = "gpu"
+name = "gpu[0-1]"
+[[link]]
+kind = "memory"
+between = ["memory0", "cpu0"]
+[[link]]
+kind = "pcie"
+between = ["cpu0", "gpu[0-1]"]
+generation = 5
+lanes = 16
+"""
 
 
 def node(folder: Path, bytes_per_s: float) -> Path:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -42,9 +43,9 @@ class Recorder:
     def __init__(self, built: Built, variables: dict[str, str], folder: Path) -> None:
         self.built, self.variables, self.folder = built, variables, folder
 
-    def __call__(self, *command: str | Path, status: int = 0, **options: object) -> Run:
+    def __call__(self, *command: str | Path, status: int = 0, **options: Any) -> Run:
         to = self.folder / f"run-{len(list(self.folder.glob('run-*')))}"
-        asked = environment(f"{to}/", library=self.built.library, **({"storage": True} | options))  # type: ignore[arg-type]
+        asked = environment(f"{to}/", library=self.built.library, **{"storage": True} | options)
         words = [str(word) for word in command]
         done = subprocess.run(
             words,
@@ -54,7 +55,7 @@ class Recorder:
         assert done.returncode == status, (done.returncode, done.stderr)
         return Run(done.returncode, done.stdout, done.stderr, sorted(to.glob("*")))
 
-    def scenario(self, name: str, *words: str | Path, **options: object) -> tuple[Trace, list[Row]]:
+    def scenario(self, name: str, *words: str | Path, **options: Any) -> tuple[Trace, list[Row]]:
         """A scenario of storage_program.cpp: the trace, and what the program says that it did."""
         run = self(self.built.folder / "testing" / "storage_program", name, *words, **options)
         assert len(run.files) == 1, run.error
