@@ -41,6 +41,7 @@ def test_without_a_command_they_are_listed(arguments: tuple[str, ...]) -> None:
 def test_ctrl_c_while_it_is_imported_leaves_no_traceback() -> None:
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "class Pressed:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"

@@ -1,19 +1,18 @@
-"""Jobs of two and four GPUs before and after a change: what `what-if` makes of the recording, beside what then was measured.
+"""Jobs of two and four GPUs before and after a change: what `what-if` makes of the recording, beside what the same
+processes took, right before and after it was made, with nothing recorded.
 
-Run `python validation/job_pairs.py`; `--pack FOLDER FILE` packs what `validation/jobs/record.py` wrote, without what no
-replay needs. Speed-ups are those of the job without a recorder. Goals: 80 % of the predictions within 10 %, a replay without
-a change within 1 %. Exit status 1 where one is missed.
+Run `python validation/job_pairs.py`; `--pack FOLDER … FILE` packs what `validation/jobs/record.py` wrote on one machine,
+without what no replay needs. Goals: of jobs written after the models 80 % of the predictions within 10 %; a replay without a
+change within 1 %. Exit status 1 where one is missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import io
 import json
-import lzma
-import tarfile
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,12 +20,15 @@ from statistics import median
 from typing import Any
 
 from claims import Truth, goal, judge, table
-from jobs import packed_traces
 from jobs.pairs_of_jobs import PAIRS, Pair
-from stored import PACKED, busfare, unpacked
+from stored import busfare, pack, unpacked
 
 WITHIN_PERCENT, OF_PREDICTIONS_PERCENT, UNCHANGED_PERCENT = 10.0, 80.0, 1.0
-ARCHIVES = ("jobs-h100-x2", "jobs-h200-x2", "jobs-h200-x4")
+#: Times of recordings are kept to so many ns, as those of traces are, and these tables, which no replay needs, are not.
+GRAIN_NS, UNUSED = 256, ("allocations", "overheads", "copy_addresses")
+ARCHIVES = ("jobs-h200-x2", "jobs-h200-x4")
+#: The recorders: what they are called here, the mode of their processes, and what their recordings' names end with.
+RECORDERS = (("record", "recorder", ".bf"), ("profiler", "profiler", ""))
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,11 @@ def predictions() -> list[Prediction]:
 def _of_machine(archive: str) -> Iterator[Prediction]:
     folder = unpacked(archive)
     for name, pair in PAIRS.items():
-        if not any(place.exists() for place in (folder / name, folder / f"{name}.bf")):
-            continue
-        before, after = (bare_seconds(archive, name, variant) for variant in ("before", "after"))
-        for recorder, place in (("profiler", folder / name), ("record", folder / f"{name}.bf")):
+        for recorder, mode, ending in RECORDERS:
+            place = folder / f"{name}{ending}"
             if not place.exists():
                 continue
+            before, after = (bare_seconds(archive, name, variant, mode) for variant in ("before", "after"))
             told = busfare("what-if", str(place), *pair.change)
             bare_too = busfare("what-if", str(place), *pair.change, "--unrecorded", f"{before}s")
             replayed, recorded = (told["baseline"][f"{key}_seconds"] for key in ("replayed", "recorded"))
@@ -82,9 +83,9 @@ def _of_machine(archive: str) -> Iterator[Prediction]:
             )
 
 
-def bare_seconds(archive: str, name: str, variant: str) -> float:
-    """The median region of a variant that nothing recorded."""
-    bare = (one["times"] for one in _processes(archive) if one["mode"] != "recorder")
+def bare_seconds(archive: str, name: str, variant: str, mode: str) -> float:
+    """The median region of a variant that nothing recorded, of the processes of this mode."""
+    bare = (one["times"] for one in _processes(archive) if one["mode"] == mode)
     return seconds_of([times[name][variant] for times in bare if name in times])
 
 
@@ -103,21 +104,15 @@ def _processes(archive: str) -> list[dict[str, Any]]:
     return processes
 
 
-def pack(folder: Path, file: Path) -> None:
-    """`folder` of `jobs/record.py` as an archive."""
-    with tarfile.open(file, "w:xz", preset=9 | lzma.PRESET_EXTREME) as packed:
-        for path in sorted(folder.rglob("*")):
-            name, content = path.name.removesuffix(".gz"), path.read_bytes() if path.is_file() else b""
-            if path.is_dir():
-                continue
-            if path.suffix == ".gz":
-                content = gzip.decompress(content)
-                if path.parent != folder:
-                    name, content = f"{name}{PACKED}", packed_traces.pack(json.loads(content))
-            parent = path.parent.name if path.parent != folder else file.name.partition(".")[0]
-            member = tarfile.TarInfo(f"{parent}/{name}")
-            member.size = len(content)
-            packed.addfile(member, io.BytesIO(content))
+def pack_jobs(folders: Sequence[Path], file: Path) -> None:
+    """What `jobs/record.py` wrote on one machine, into `folders`, as an archive."""
+    times = [json.loads(gzip.decompress((folder / "times.json.gz").read_bytes())) for folder in folders]
+    both = times[0] | {"processes": [process for one in times for process in one["processes"]]}
+    files: dict[str, Path | bytes] = {
+        f"{path.parent.name}/{path.name}": path for folder in folders for path in folder.glob("*/*")
+    }
+    files[f"{file.name.partition('.')[0]}/times.json"] = json.dumps(both).encode()
+    pack(files, file, GRAIN_NS, UNUSED)
 
 
 def truths() -> Iterator[Truth]:
@@ -130,11 +125,11 @@ def truths() -> Iterator[Truth]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "--pack", nargs=2, type=Path, metavar=("FOLDER", "FILE"), help="instead: pack a folder"
+        "--pack", nargs="+", type=Path, metavar="FOLDER … FILE", help="instead: pack these folders"
     )
     options = parser.parse_args()
     if options.pack:
-        pack(*options.pack)
+        pack_jobs(options.pack[:-1], options.pack[-1])
         raise SystemExit
     found = predictions()
     rows = [
@@ -143,16 +138,20 @@ def main() -> None:
         for one in found
     ]  # fmt: skip
     table("pair|recorder||measured ×:.2f|predicted ×:.2f|% off:+.1f|told its time, % off:+.1f", rows)
-    for title, some in (
-        ("all", found),
-        ("unseen", [one for one in found if one.pair.unseen]),
-        ("by busfare record", [one for one in found if one.recorder == "record"]),
+    unseen = [one for one in found if one.pair.unseen]
+    for title, some, least in (
+        ("jobs written after the models", unseen, OF_PREDICTIONS_PERCENT),
+        ("all", found, -math.inf),
+        ("all on four GPUs", [one for one in found if one.machine.endswith("x4")], -math.inf),
+        *(
+            (f"all by {name}", [one for one in found if one.recorder == name], -math.inf)
+            for name, *_ in RECORDERS
+        ),
     ):
         within = 100 * sum(abs(one.off_percent) <= WITHIN_PERCENT for one in some) / len(some)
         told = 100 * sum(abs(one.told_off_percent) <= WITHIN_PERCENT for one in some) / len(some)
-        what = f"{title}: % of {len(some)} within {WITHIN_PERCENT:g} %"
-        goal(what, within, least=OF_PREDICTIONS_PERCENT, form=".0f")
-        goal("  told how long the job takes unrecorded", told, form=".0f")
+        goal(f"{title}: % of {len(some)} within {WITHIN_PERCENT:g} %", within, least=least, form=".0f")
+        goal("  told how long the job takes unrecorded", told, least=least, form=".0f")
     goal(
         "replayed unchanged, % off at most",
         max(one.unchanged_percent for one in found),

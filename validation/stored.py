@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import io
 import json
 import lzma
 import sys
 import tarfile
+from collections.abc import Collection, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -23,10 +25,12 @@ from busfare.measure.probe import again
 from busfare.node import Node, load_node
 
 sys.path.append(str(Path(__file__).parent))  # for who imports this from elsewhere
-from jobs import packed_traces
+import packed_recordings
+import packed_traces
 
-#: What the name of a trace ends with that is kept as columns.
+#: What the name of a trace or recording ends with that is kept as columns.
 PACKED = ".columns"
+RECORDING, TRACE = ".bf", ".json.gz"
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 #: Six means of about 85 samples a case are kept; how sure they are is read off their number.
 SAMPLES = 10
@@ -50,13 +54,32 @@ def unpacked(archive: str) -> Path:
             if member.isreg() and (content := packed.extractfile(member)):
                 path = folder.joinpath(*parts[-2:])
                 path.parent.mkdir(exist_ok=True)
-                if path.name.endswith(PACKED):
-                    path.with_name(path.name.removesuffix(PACKED)).write_bytes(
-                        packed_traces.unpack(content.read())
-                    )
+                if path.suffix == PACKED:
+                    path = path.with_suffix("")
+                    kept_as = packed_recordings if path.suffix == RECORDING else packed_traces
+                    path.write_bytes(kept_as.unpack(content.read()))
                 else:
                     path.write_bytes(content.read())
     return folder
+
+
+def pack(
+    files: Mapping[str, Path | bytes], archive: Path, grain_ns: int = 1, without: Collection[str] = ()
+) -> None:
+    """Writes `archive` of these files by their names in it: recordings (as `packed_recordings.pack` does) and traces of
+    PyTorch's profiler (`.json.gz`) as columns, texts as they are.
+    """
+    with tarfile.open(archive, "w:xz", preset=9 | lzma.PRESET_EXTREME) as packed:
+        for name, file in sorted(files.items()):
+            content = file if isinstance(file, bytes) else file.read_bytes()
+            if isinstance(file, Path) and file.suffix == RECORDING:
+                name, content = name + PACKED, packed_recordings.pack(file, grain_ns, without)
+            elif name.endswith(TRACE):
+                trace = json.loads(gzip.decompress(content))
+                name, content = name.removesuffix(".gz") + PACKED, packed_traces.pack(trace)
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            packed.addfile(member, io.BytesIO(content))
 
 
 def read_table(name: str) -> Any:

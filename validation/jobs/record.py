@@ -2,10 +2,12 @@
 
     python validation/jobs/record.py --out results/jobs/h100-x2 [--ranks N] [--only NAME,…]
 
-Every variant of every pair is made and timed first, nothing recorded, variants by turns; then regions of `before` are
-recorded by PyTorch's profiler, of which the one of median length is kept. Pairs over MPI are timed by themselves; they and
-some over NCCL then run under `busfare record`. Writes OUT/times.json.gz and OUT/NAME/rank*.json.gz or OUT/NAME.bf. Exit
-status 1 where something failed.
+Regions of both variants run by turns, nothing recorded, and among them some of `before` that are recorded: in one set of
+processes by PyTorch's profiler, of whose recordings the one of median length is kept, and in a set for each pair by `busfare
+record`. So what is predicted stands beside what the same processes took at the same time: how fast a host stages copies
+differs by a third from process to process, and by a tenth from one minute to the next. Pairs over MPI are recorded by
+`busfare record` alone. Writes OUT/times.json.gz and OUT/NAME/rank*.json.gz or OUT/NAME.bf. Exit status 1 where something
+failed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,17 +29,15 @@ import torch.distributed as dist
 from pairs_of_jobs import PAIRS, Pair
 from programs import MAKERS
 from torch.profiler import ProfilerActivity, profile, schedule
-from training import AFTER, BEFORE, world
+from training import AFTER, BEFORE, Step, world
 
 from busfare.measure.record import environment
 
-REGIONS, WARM, RECORDINGS = 9, 3, 3
+Span = tuple[float, float]
 HERE = Path(__file__).resolve()
-#: Also recorded by `busfare record`, from processes that no profiler of PyTorch ran in.
-RECORDED = (
-    *("one-rank-pageable", "small-buckets", "pipeline", "halo", "results-back", "uneven"),
-    *("one-rank-twice", "routed", "debug-copies", "accumulated", "there-and-back", "loaded"),
-)
+#: Turns in all, those before anything counts, and those behind which a region is recorded, by mode.
+TURNS, WARM = 12, 3
+RECORDED_BEHIND = {"profiler": (4, 7, 10), "recorder": (7,)}
 
 
 def meet(over: str) -> None:
@@ -51,7 +50,7 @@ def meet(over: str) -> None:
     torch.cuda.synchronize()
 
 
-def region(pair: Pair, step: Callable[[], Any]) -> tuple[float, float]:
+def region(pair: Pair, step: Step) -> Span:
     """When it began and ended; all ranks of a host have one clock."""
     meet(pair.over)
     begin = time.perf_counter()
@@ -61,30 +60,45 @@ def region(pair: Pair, step: Callable[[], Any]) -> tuple[float, float]:
     return begin, time.perf_counter()
 
 
-def timed(pair: Pair, steps: dict[str, Callable[[], Any]]) -> dict[str, list[tuple[float, float]]]:
-    seen: dict[str, list[tuple[float, float]]] = {variant: [] for variant in steps}
-    for turn in range(WARM + REGIONS):
+def measured(
+    pair: Pair, steps: dict[str, Step], mode: str, folder: Path, rank: int
+) -> tuple[dict[str, list[Span]], list[Span]]:
+    """The regions of each variant that nothing recorded, and those of `before` that `mode` recorded."""
+    bare: dict[str, list[Span]] = {variant: [] for variant in steps}
+    recorded = []
+    for turn in range(TURNS):
         for variant in steps if turn % 2 else reversed(steps):
             span = region(pair, steps[variant])
             if turn >= WARM:
-                seen[variant].append(span)
-    return seen
+                bare[variant].append(span)
+        if turn in RECORDED_BEHIND[mode]:
+            file = folder / str(len(recorded)) / f"rank{rank}.json.gz"
+            recorded.append(
+                profiled(pair, steps[BEFORE], file) if mode == "profiler" else captured(pair, steps[BEFORE])
+            )
+    return bare, recorded
 
 
-def profiled(pair: Pair, step: Callable[[], Any], folder: Path, rank: int) -> list[tuple[float, float]]:
-    """Regions recorded by PyTorch's profiler, each from its start on and in a folder of its own."""
-    spans = []
+def profiled(pair: Pair, step: Step, file: Path) -> Span:
+    """A region recorded by PyTorch's profiler, from its start on."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    for number in range(RECORDINGS):
-        with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1)) as seen:
-            region(pair, step)
-            meet(pair.over)
-            seen.step()
-            spans.append(region(pair, step))
-        file = folder / str(number) / f"rank{rank}.json.gz"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        seen.export_chrome_trace(str(file))
-    return spans
+    with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=1, repeat=1)) as seen:
+        region(pair, step)
+        meet(pair.over)
+        seen.step()
+        span = region(pair, step)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    seen.export_chrome_trace(str(file))
+    return span
+
+
+def captured(pair: Pair, step: Step) -> Span:
+    """A region recorded by `busfare record`, whose recorder is in this process."""
+    meet(pair.over)
+    torch.cuda.profiler.start()
+    span = region(pair, step)
+    torch.cuda.profiler.stop()
+    return span
 
 
 def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
@@ -93,27 +107,18 @@ def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     if any(PAIRS[name].over == "nccl" for name in chosen):
         dist.init_process_group("nccl", rank=rank, world_size=world(), device_id=torch.device("cuda", rank))
-    made: dict[str, dict[str, Callable[[], Any]]] = {}
     times: dict[str, Any] = {}
-    for name in chosen:
-        pair = PAIRS[name]
-        made[name] = {variant: MAKERS[name](rank, variant) for variant in (BEFORE, AFTER)}
-        times[name] = timed(pair, made[name])
-        if rank == 0:
-            spans = {
-                variant: min(end - begin for begin, end in spans) for variant, spans in times[name].items()
-            }
-            print(mode, name, {variant: f"{1e3 * s:.2f} ms" for variant, s in spans.items()}, flush=True)
     recorded: dict[str, Any] = {}
     for name in chosen:
-        pair, step = PAIRS[name], made[name][BEFORE]
-        if mode == "profiler":
-            recorded[name] = profiled(pair, step, out / name, rank)
-        elif mode == "recorder":
-            meet(pair.over)
-            torch.cuda.profiler.start()
-            recorded[name] = [region(pair, step)]
-            torch.cuda.profiler.stop()
+        pair = PAIRS[name]
+        steps = {variant: MAKERS[name](rank, variant) for variant in (BEFORE, AFTER)}
+        times[name], recorded[name] = measured(pair, steps, mode, out / name, rank)
+        if rank == 0:
+            least = (
+                f"{variant} {1e3 * min(end - begin for begin, end in spans):.2f} ms"
+                for variant, spans in times[name].items()
+            )
+            print(mode, name, *least, flush=True)
     result = {"mode": mode, "rank": rank, "times": times, "recorded": recorded}
     (out / f"{mode}-{chosen[0]}-{rank}.json").write_text(json.dumps(result))
     if dist.is_initialized():
@@ -127,6 +132,7 @@ def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float)
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(20000 + os.getpid() % 20000),
         "NCCL_NVLS_ENABLE": "0",
+        "TEARDOWN_CUPTI": "1",  # between recordings the profiler then costs nothing
     }
     if mode == "recorder":
         files = out / f"{chosen[0]}.bf"
@@ -179,6 +185,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument("--ranks", type=int, default=2, help="how many, a GPU each")
     parser.add_argument("--only", default="", metavar="NAME,…", help="these pairs")
+    parser.add_argument("--modes", default="profiler,recorder", metavar="NAME,…", help="these recorders")
     parser.add_argument("--mode", help="(of the processes that this program starts)")
     parser.add_argument("--timeout", type=float, default=150, help="seconds for a group of pairs")
     options = parser.parse_args()
@@ -198,8 +205,8 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     of_nccl = [name for name in names if PAIRS[name].over == "nccl"]
     groups = [(of_nccl, "profiler")] if of_nccl else []
-    groups += [([name], "none") for name in names if PAIRS[name].over == "mpi"]
-    groups += [([name], "recorder") for name in RECORDED if name in names]
+    groups += [([name], "recorder") for name in names]
+    groups = [(chosen, mode) for chosen, mode in groups if mode in options.modes.split(",")]
     went = [ranks(options.ranks, chosen, options.out, mode, options.timeout) for chosen, mode in groups]
     records = [json.loads(file.read_text()) for file in sorted(options.out.glob("*-*.json"))]
     for name in {name for record in records if record["mode"] == "profiler" for name in record["recorded"]}:

@@ -18,7 +18,6 @@ import selectors
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -34,10 +33,15 @@ from build import build
 from busfare.measure.record import environment
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from stored import pack  # noqa: E402
+
 BUILD = HERE.parents[1] / "build" / "pairs"
 #: Libraries' own pools of threads would be more threads than there are processors for.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 PROCESSES = 2
+#: Times of recordings are kept to so many ns: a few parts in a million of a run.
+GRAIN_NS = 64
 
 
 class RunError(Exception):
@@ -201,9 +205,7 @@ def main() -> int:
         (out / "times.json").write_text(json.dumps(times))
         medians = ", ".join(f"{v} {1e3 * r['median_seconds']:.1f} ms" for v, r in result["variants"].items())
         print(f"{each}: {medians}", *result["failures"], sep="\n    ", flush=True)
-    with tarfile.open(f"{out}.tar.xz", "w:xz") as packed:
-        for path in sorted(out.iterdir()):
-            packed.add(path, path.name)
+    pack({path.name: path for path in out.iterdir()}, Path(f"{out}.tar.xz"), GRAIN_NS)
     return 1 if any(result["failures"] for result in times["programs"].values()) else 0
 
 

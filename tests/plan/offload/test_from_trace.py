@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,8 +13,9 @@ from busfare.report.offload import answer_offload
 from busfare.trace import read
 from tests.streamed_programs import SIZE, Written, one_stream, two_streams
 from tests.traces import trace
+from validation.stored import unpacked
 
-UNSEEN = Path(__file__).parents[3] / "results" / "unseen" / "h100-2026-11-23-0426.tar.xz"
+UNSEEN = "unseen/h100-2026-11-23-0426"
 
 
 def test_layers_are_told_by_the_kernels_and_copies_that_repeat() -> None:
@@ -99,21 +98,17 @@ def test_refused_without_copies_calls_or_anything_that_repeats() -> None:
         layers_from_trace(run.trace())
 
 
-def test_a_recorded_network(tmp_path: Path) -> None:
-    with tarfile.open(UNSEEN) as archive:
-        archive.extract("offload_weights-before.bf", tmp_path)
-    found = layers_from_trace(read(tmp_path / "offload_weights-before.bf"))
+def test_a_recorded_network() -> None:
+    found = layers_from_trace(read(unpacked(UNSEEN) / "offload_weights-before.bf"))
     matrices = 2 * 1024 * 4096 + 1024 + 4096  # of validation/pairs/offload_weights.py: 6 layers, 8 rounds
     assert found.layers.bytes == (4 * matrices,) * 6
     assert (found.passes, found.confidence) == (8, 1.0)
     assert all(100e-6 < seconds < 200e-6 for seconds in found.layers.seconds)
 
 
-def test_plan_offload_takes_the_layers_of_a_trace(tmp_path: Path) -> None:
-    with tarfile.open(UNSEEN) as archive:
-        archive.extract("offload_weights-before.bf", tmp_path)
-        archive.extract("node.toml", tmp_path)
-    asked = {"node": str(tmp_path / "node.toml"), "from_trace": tmp_path / "offload_weights-before.bf"}
+def test_plan_offload_takes_the_layers_of_a_trace() -> None:
+    held = unpacked(UNSEEN)
+    asked = {"node": str(held / "node.toml"), "from_trace": held / "offload_weights-before.bf"}
     result = answer_offload({**asked, "resident": 0, "depth": 1, "memory": "pinned"})
     assert result.from_trace and (result.layers, result.from_trace.passes) == (6, 8)
     # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.

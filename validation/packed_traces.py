@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 #: What a replay looks at.
-KINDS = {"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "user_annotation", "cpu_op"}
+KINDS = {"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "user_annotation"}
 #: Of their arguments.
 USED = {
     "device", "context", "stream", "correlation", "grid", "bytes", "Collective name", "In msg nelems", "Out msg nelems",
