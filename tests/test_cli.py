@@ -359,7 +359,7 @@ def test_several_traces_a_folder_and_a_glob_are_a_job(tmp_path: Path) -> None:
 
 def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
     """Ctrl-C in the middle, with the workers of --jobs: one line, and the same command goes on."""
-    files = 40  # so many that they are not through before the signal comes
+    files = 16  # so many that they are not through before the signal comes
     folder = tmp_path / "job"
     folder.mkdir()
     for number in range(files):

@@ -10,10 +10,10 @@ from tests.native.sanitized import DRIVERS
 
 #: How many inputs, and their seed; of timelines the first number.
 INPUTS = {
-    "events": (250, 7),
-    "timelines": (3000, 0),
-    "tables, address,undefined": (200, 7),
-    "tables, thread": (200, 7),
+    "events": (150, 7),
+    "timelines": (1500, 0),
+    "tables, address,undefined": (100, 7),
+    "tables, thread": (100, 7),
 }
 
 
