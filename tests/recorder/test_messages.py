@@ -47,16 +47,10 @@ def mpi(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
-def launched(mpi: tuple[str, str], variables: dict[str, str], tmp_path: Path) -> Ranks:
-    """Runs a scenario of mpi_ranks.c on so many ranks, each recorded; the folder of the recordings."""
+def recorded_ranks(mpi: tuple[str, str], variables: dict[str, str], tmp_path: Path) -> Ranks:
+    """Runs a command on so many ranks, each recorded; the folder of the recordings."""
 
-    def launch(scenario: str, ranks: int, *options: str, status: int = 0, module: bool = False) -> Path:
-        program = compiled(
-            mpi[0], "mpi_ranks.c", tmp_path / "ranks", *(("-shared", "-fPIC") if module else ())
-        )
-        call = f"ctypes.CDLL({str(program)!r}).main(2, (ctypes.c_char_p * 3)(b'', b'{scenario}'))"
-        run = [sys.executable, "-c", f"import ctypes; {call}"]
-        command = run if module else [str(program), scenario]
+    def run(command: list[str], ranks: int, *options: str, status: int = 0) -> Path:
         folder = tmp_path / "run.bf"
         recorded = [sys.executable, "-m", "busfare", "record", "-o", str(folder), *options, "--"]
         done = subprocess.run(
@@ -65,6 +59,22 @@ def launched(mpi: tuple[str, str], variables: dict[str, str], tmp_path: Path) ->
         )  # fmt: skip
         assert (done.returncode == 0) == (status == 0), done.stderr
         return folder
+
+    return run
+
+
+@pytest.fixture
+def launched(mpi: tuple[str, str], recorded_ranks: Ranks, tmp_path: Path) -> Ranks:
+    """Runs a scenario of mpi_ranks.c on so many ranks."""
+
+    def launch(scenario: str, ranks: int, *options: str, status: int = 0, module: bool = False) -> Path:
+        program = compiled(
+            mpi[0], "mpi_ranks.c", tmp_path / "ranks", *(("-shared", "-fPIC") if module else ())
+        )
+        call = f"ctypes.CDLL({str(program)!r}).main(2, (ctypes.c_char_p * 3)(b'', b'{scenario}'))"
+        run = [sys.executable, "-c", f"import ctypes; {call}"]
+        command = run if module else [str(program), scenario]
+        return recorded_ranks(command, ranks, *options, status=status)
 
     return launch
 
@@ -136,6 +146,23 @@ def test_messages_belong_to_their_requests(launched: Ranks, module: bool) -> Non
             assert rows["bytes"].to_list() == [10, 20, 20, 20, 30, 40]
             assert rows["tag"].to_list() == [1, 3, 3, 3, 4, 5]
             assert rows["peer"].unique().to_list() == [1 - rank]
+
+
+@pytest.mark.parametrize("bindings", [(), ("-DF08",)], ids=["mpi", "mpi_f08"])
+def test_fortran_is_seen_by_either_bindings(
+    bindings: tuple[str, ...], mpi: tuple[str, str], recorded_ranks: Ranks, tmp_path: Path
+) -> None:
+    compiler = shutil.which(mpi[0].replace("mpicc", "mpifort"))
+    assert compiler, "the MPI's compiler of Fortran is missing; `make test` installs it"
+    program = compiled(compiler, "mpi_ranks.F90", tmp_path / "ranks", f"-J{tmp_path}", *bindings)
+    result = reported(recorded_ranks([str(program)], 4))
+    assert table(result) == {
+        ("MPI_COMM_WORLD", "send_receive"): (44, 2, 40 * 4000 + 4 * 12),
+        ("MPI_COMM_WORLD", "all_reduce"): (10, 4, 80),
+        **{(f"ranks {ranks}", "broadcast"): (1, 2, 12) for ranks in ("0,2", "1,3")},
+        **{(f"ranks {ranks}", "all_to_all"): (1, 2, 16) for ranks in ("0,2", "1,3")},
+    }
+    assert not left_out(result)
 
 
 def test_threads_that_talk_at_once(launched: Ranks) -> None:

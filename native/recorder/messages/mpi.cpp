@@ -283,6 +283,8 @@ uint64_t each(Handle comm, int count, Handle type) {
 using namespace busfare::messages;
 
 #define EXPORTED extern "C" [[gnu::visibility("default")]] int
+// Open MPI's bindings for Fortran call its functions by their other name.
+#define BY_BOTH_NAMES(NAME, PARAMETERS) EXPORTED PMPI_##NAME PARAMETERS __attribute__((alias("MPI_" #NAME)));
 
 // MPI_NAME(PARAMETERS), which calls what stands behind it with ARGUMENTS; BEFORE and NOTE are ours.
 #define MPI(NAME, PARAMETERS, ARGUMENTS, BEFORE, NOTE)                                 \
@@ -297,7 +299,8 @@ using namespace busfare::messages;
             NOTE;                                                                      \
         }                                                                              \
         return call.result();                                                          \
-    }
+    }                                                                                  \
+    BY_BOTH_NAMES(NAME, PARAMETERS)
 
 #define STARTS(NAME, PARAMETERS, ARGUMENTS)                                            \
     EXPORTED MPI_##NAME PARAMETERS {                                                   \
@@ -306,7 +309,8 @@ using namespace busfare::messages;
         const int result = behind ARGUMENTS;                                           \
         if (result == 0) begun();                                                      \
         return result;                                                                 \
-    }
+    }                                                                                  \
+    BY_BOTH_NAMES(NAME, PARAMETERS)
 STARTS(Init, (int* argc, char*** argv), (argc, argv))
 STARTS(Init_thread, (int* argc, char*** argv, int wanted, int* given), (argc, argv, wanted, given))
 

@@ -31,6 +31,8 @@ std::atomic<uint32_t> g_forgotten{0};
 
 void* next_of(const char* name, const char* alias) {
     if (void* const found = dlsym(RTLD_NEXT, name)) return found;
+    Dl_info own{};
+    dladdr(reinterpret_cast<const void*>(&next_of), &own);
     // Names first: inside of the walk the loader holds its lock.
     std::vector<std::string> paths;
     dl_iterate_phdr(
@@ -41,6 +43,7 @@ void* next_of(const char* name, const char* alias) {
         },
         &paths);
     for (const std::string& path : paths) {
+        if (own.dli_fname && path == own.dli_fname) continue;
         void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
         if (!library) continue;
         void* const found = dlsym(library, alias);

@@ -9,8 +9,8 @@
 namespace busfare::messages {
 
 /// The function `name` of the library that stands behind this one. One that was loaded for a module alone
-/// (mpi4py, PyTorch) is none that the loader would find: it is looked for by `alias`, which this library does
-/// not define.
+/// (mpi4py, PyTorch) is none that the loader would find: it is looked for by `alias` in every library but
+/// this.
 void* next_of(const char* name, const char* alias);
 
 /// The object `name`, of which programs may hold a copy that all use.
