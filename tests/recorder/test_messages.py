@@ -148,6 +148,20 @@ def test_messages_belong_to_their_requests(launched: Ranks, module: bool) -> Non
             assert rows["peer"].unique().to_list() == [1 - rank]
 
 
+def test_fences_of_windows_wait_for_all_and_what_moves_bytes_is_a_range(launched: Ranks) -> None:
+    folder = launched("windows", 3)
+    result = reported(folder)
+    assert table(result) == {("MPI_COMM_WORLD", "barrier"): (2, 3, 0)}
+    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    assert min(waited[0], waited[2]) > 0.25 and waited[1] < min(waited[0], waited[2])
+    assert not left_out(result)
+    for trace in traces(folder):
+        names = trace.markers["name"].cast(pl.String).to_list()
+        assert [name for name in names if name.startswith("MPI_")] == [
+            "MPI_Win_fence", "MPI_Put", "MPI_Get", "MPI_Win_fence", "MPI_Win_lock", "MPI_Get", "MPI_Win_unlock",
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize("bindings", [(), ("-DF08",)], ids=["mpi", "mpi_f08"])
 def test_fortran_is_seen_by_either_bindings(
     bindings: tuple[str, ...], mpi: tuple[str, str], recorded_ranks: Ranks, tmp_path: Path

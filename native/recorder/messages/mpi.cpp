@@ -272,6 +272,32 @@ void begun() {
     if (sink() && mpi().known) number(mpi().world);
 }
 
+/// Windows, by their handles: the communicators that they were made of.
+class Windows {
+  public:
+    static void made(const void* window, Handle comm) {
+        const std::lock_guard lock(all().mutex_);
+        all().comms_[value(loaded(window))] = number(comm);
+    }
+    static void forget(const void* window) {
+        const std::lock_guard lock(all().mutex_);
+        all().comms_.erase(value(loaded(window)));
+    }
+    static uint32_t comm(Handle window) {
+        const std::lock_guard lock(all().mutex_);
+        const auto found = all().comms_.find(value(window));
+        return found == all().comms_.end() ? 0 : found->second;
+    }
+
+  private:
+    static Windows& all() {
+        static auto* const all = new Windows;
+        return *all;
+    }
+    std::mutex mutex_;
+    std::map<uint64_t, uint32_t> comms_;
+};
+
 /// `count` elements of `type` for each rank, in all.
 uint64_t each(Handle comm, int count, Handle type) {
     return bytes(int64_t{count} * size_of(comm), type);
@@ -422,3 +448,38 @@ MPI(Dist_graph_create_adjacent,
 MPI(Intercomm_merge, (Handle c, int high, void* n), (c, high, n), , made(n))
 MPI(Comm_free, (void* c), (c), communicators::forget(value(loaded(c))), )
 MPI(Comm_disconnect, (void* c), (c), communicators::forget(value(loaded(c))), )
+
+// Windows: w a window, p a rank of it. A fence waits for all; what moves bytes, and other waits, are ranges
+// alone.
+using Aint = int64_t;
+MPI(Win_create, (void* b, Aint n, int u, Handle i, Handle c, void* w), (b, n, u, i, c, w), ,
+    Windows::made(w, c))
+MPI(Win_create_dynamic, (Handle i, Handle c, void* w), (i, c, w), , Windows::made(w, c))
+MPI(Win_allocate, (Aint n, int u, Handle i, Handle c, void* b, void* w), (n, u, i, c, b, w), ,
+    Windows::made(w, c))
+MPI(Win_allocate_shared, (Aint n, int u, Handle i, Handle c, void* b, void* w), (n, u, i, c, b, w), ,
+    Windows::made(w, c))
+MPI(Win_free, (void* w), (w), Windows::forget(w), )
+#define AT_WINDOW(NAME, PARAMETERS, ARGUMENTS) \
+    MPI(NAME, PARAMETERS, ARGUMENTS, , call.note(Windows::comm(w), 0))
+AT_WINDOW(Win_fence, (int a, Handle w), (a, w))
+AT_WINDOW(Win_lock, (int l, int p, int a, Handle w), (l, p, a, w))
+AT_WINDOW(Win_unlock, (int p, Handle w), (p, w))
+AT_WINDOW(Win_lock_all, (int a, Handle w), (a, w))
+AT_WINDOW(Win_unlock_all, (Handle w), (w))
+AT_WINDOW(Win_flush, (int p, Handle w), (p, w))
+AT_WINDOW(Win_flush_all, (Handle w), (w))
+AT_WINDOW(Win_flush_local, (int p, Handle w), (p, w))
+AT_WINDOW(Win_flush_local_all, (Handle w), (w))
+AT_WINDOW(Win_start, (Handle g, int a, Handle w), (g, a, w))
+AT_WINDOW(Win_complete, (Handle w), (w))
+AT_WINDOW(Win_post, (Handle g, int a, Handle w), (g, a, w))
+AT_WINDOW(Win_wait, (Handle w), (w))
+#define ONE_SIDED(NAME, RNAME, BUFFER, MORE, GIVEN)                                                         \
+    MPI(NAME, (BUFFER b, int n, Handle d, int p, Aint at, int tn, Handle td, BARE MORE Handle w),           \
+        (b, n, d, p, at, tn, td, BARE GIVEN w), , call.note(Windows::comm(w), bytes(n, d), p))              \
+    MPI(RNAME, (BUFFER b, int n, Handle d, int p, Aint at, int tn, Handle td, BARE MORE Handle w, void* q), \
+        (b, n, d, p, at, tn, td, BARE GIVEN w, q), , call.note(Windows::comm(w), bytes(n, d), p))
+ONE_SIDED(Put, Rput, const void*, (), ())
+ONE_SIDED(Get, Rget, void*, (), ())
+ONE_SIDED(Accumulate, Raccumulate, const void*, (Handle o, ), (o, ))

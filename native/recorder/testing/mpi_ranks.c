@@ -82,6 +82,25 @@ static void messages(void) {
     }
 }
 
+// Each rank puts to the right and gets from the left; rank 1 comes half a second late to the second fence.
+static void windows(void) {
+    int mine[64] = {0}, got[16] = {0};
+    const int right = (rank + 1) % size, left = (rank + size - 1) % size;
+    MPI_Win window;
+    mine[8] = rank;
+    MPI_Win_create(mine, sizeof mine, sizeof *mine, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_fence(0, window);
+    MPI_Put(&rank, 1, MPI_INT, right, 0, 1, MPI_INT, window);
+    MPI_Get(got, 3, MPI_INT, left, 8, 3, MPI_INT, window);
+    if (rank == 1) usleep(500000);
+    MPI_Win_fence(0, window);
+    if (mine[0] != left || got[0] != left) abort();
+    MPI_Win_lock(MPI_LOCK_SHARED, right, 0, window);
+    MPI_Get(got, 16, MPI_INT, right, 0, 16, MPI_INT, window);
+    MPI_Win_unlock(right, window);
+    MPI_Win_free(&window);
+}
+
 static void* talk(void* tag) {
     int out = 0, in;
     for (int i = 0; i < kMessages; ++i) {
@@ -101,6 +120,7 @@ int main(int argc, char** argv) {
     if (!strcmp(scenario, "halo")) halo(kSteps);
     if (!strcmp(scenario, "collectives")) collectives();
     if (!strcmp(scenario, "messages")) messages();
+    if (!strcmp(scenario, "windows")) windows();
     if (!strcmp(scenario, "killed")) {
         halo(kSteps);
         usleep(400000);  // more than is between two flushes

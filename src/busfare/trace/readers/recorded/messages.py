@@ -20,6 +20,8 @@ from busfare.trace.tables import (
 
 #: Calls that end requests, that start prepared ones, and that post one; the ends of groups of NCCL.
 ENDS, STARTS, PREPARES, POSTS = r"^MPI_(Wait|Test)", r"^MPI_Start(all)?$", r"_init$", r"^MPI_I[a-z]"
+#: What moves bytes of a window, and what waits for it, but for the fence, which waits for all its ranks.
+ONE_SIDED, FENCE = r"^MPI_((Put|Get|Accumulate|Rput|Rget|Raccumulate)$|Win_)", "MPI_Win_fence"
 GROUP_END = "ncclGroupEnd"
 MESSAGES = ("send", "receive")
 KIND = pl.Enum(COLLECTIVE_KINDS)
@@ -65,6 +67,7 @@ def _noted(process: RecordedProcess) -> pl.DataFrame:
         name: kind_of(re.sub(r"^MPI_|^nccl|Config$|_init$", "", name))
         for name in noted["name"].drop_nulls().unique()
     }
+    kinds |= {FENCE: "barrier"}
     kind = pl.col("name").replace_strict(kinds, default=None, return_dtype=KIND)
     # MPI_Sendrecv notes what it sends first.
     sent = pl.col("row") == pl.col("row").min().over("call")
@@ -93,7 +96,7 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
 def _of_mpi(noted: pl.DataFrame) -> pl.DataFrame:
     """Messages and collectives of MPI, where the program waits for them: a receive that was posted, where it ends."""
     name, kind = pl.col("name"), pl.col("kind")
-    rows = noted.filter(name.str.starts_with("MPI_"))
+    rows = noted.filter(name.str.starts_with("MPI_") & (~name.str.contains(ONE_SIDED) | (name == FENCE)))
     others = rows.filter(~name.str.contains(f"{ENDS}|{STARTS}|{PREPARES}"))
     posts = name.str.contains(POSTS)
     started = _of_requests(rows.filter(name.str.contains(STARTS)), rows.filter(name.str.contains(PREPARES)))
