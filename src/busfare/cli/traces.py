@@ -180,8 +180,10 @@ def export(trace: Path, to: str, output: Path) -> None:
         for left_out in export_chakra(trace, output):
             print(f"busfare: {left_out}", file=sys.stderr)
     else:
+        from busfare.trace.write import check_export
         from busfare.trace.write import export as write
 
+        check_export(to, output)
         write(read_trace(trace, launches=to != "perfetto"), to, output)
     note(f"{output} written")
 

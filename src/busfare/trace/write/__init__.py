@@ -7,10 +7,11 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.output import replacing
+from busfare.output import check_place, replacing
 from busfare.trace.model import Trace
 
 FORMATS = ("parquet", "csv", "perfetto", "nsys-sqlite", "otf2")
+FOLDERS = ("parquet", "csv", "otf2")
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
 
 
@@ -20,10 +21,7 @@ def export(trace: Trace, to: str, output: Path) -> None:
 
     Raises InputError for an unknown format, a library that is missing, or if `output` cannot be written.
     """
-    if to not in FORMATS:
-        raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}, chakra")
-    if to == "nsys-sqlite" and output.exists():
-        raise InputError(f"{output}: exists; choose another name, or remove it")
+    check_export(to, output)
     with replacing(output) as place:
         if to in ("parquet", "csv"):
             _write_tables(trace, to, place)
@@ -39,6 +37,17 @@ def export(trace: Trace, to: str, output: Path) -> None:
             from busfare.trace.write.perfetto import perfetto
 
             place.write_bytes(perfetto(trace))
+
+
+def check_export(to: str, output: Path) -> None:
+    """Raises InputError for an unknown format, or where it cannot be written to `output`: before a trace is read."""
+    if to not in FORMATS:
+        raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}, chakra")
+    if to == "nsys-sqlite" and output.exists():
+        raise InputError(f"{output}: exists; choose another name, or remove it")
+    if to in FOLDERS and output.is_file():
+        raise InputError(f"{output}: a file, and {to} is a folder of them; name another place")
+    check_place(output, folder=to in FOLDERS)
 
 
 def _write_tables(trace: Trace, to: str, folder: Path) -> None:
