@@ -26,7 +26,7 @@ $(VENV)/installed-cuda: $(VENV)/installed-test
 	@touch $@
 
 $(VENV)/system: $(BIN)/python scripts/system_packages.sh
-	@scripts/system_packages.sh chromium libopenmpi-dev openmpi-bin libmpich-dev mpich libfftw3-dev libfftw3-mpi-dev libcli11-dev nlohmann-json3-dev
+	@scripts/system_packages.sh chromium libopenmpi-dev openmpi-bin libmpich-dev mpich gfortran libfftw3-dev libfftw3-mpi-dev libcli11-dev nlohmann-json3-dev
 	@touch $@
 
 install: $(VENV)/installed
