@@ -18,9 +18,9 @@ def path() -> Path:
     return sorted((stored.unpacked("jobs-h200-x2") / "routed.bf").iterdir())[0]
 
 
-def again(path: Path, tmp_path: Path, **options: object) -> Recording:
+def again(path: Path, tmp_path: Path, grain_ns: int = 1, without: tuple[str, ...] = ()) -> Recording:
     file = tmp_path / "again.bf"
-    file.write_bytes(packed_recordings.unpack(packed_recordings.pack(path, **options)))  # type: ignore[arg-type]
+    file.write_bytes(packed_recordings.unpack(packed_recordings.pack(path, grain_ns, without)))
     return read_recording(file)
 
 

@@ -32,10 +32,10 @@ from table import Program, read_plan
 from build import build
 from busfare.measure.record import environment
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
-from stored import pack  # noqa: E402
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from stored import pack
 
+HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "pairs"
 #: Libraries' own pools of threads would be more threads than there are processors for.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
