@@ -10,6 +10,7 @@
 #include "explain.hpp"
 #include "links.hpp"
 #include "simulate.hpp"
+#include "unnamed_events.hpp"
 
 namespace nb = nanobind;
 using namespace busfare::replay;
@@ -228,6 +229,35 @@ nb::object alone_column(nb::dict columns, nb::handle start_column, nb::handle en
     return column(std::move(found));
 }
 
+nb::dict unnamed_event_columns(nb::dict columns) {
+    const Columns c(columns);
+    const EventCalls calls{.row = c.get<Index>("row"),
+                           .kind = c.get<std::uint8_t>("kind"),
+                           .thread = c.get<Index>("thread"),
+                           .process = c.get<Index>("process"),
+                           .time = c.get<Time>("time"),
+                           .first_stream = c.get<Index>("first_stream"),
+                           .last_stream = c.get<Index>("last_stream"),
+                           .first_start = c.get<Time>("first_start"),
+                           .last_end = c.get<Time>("last_end")};
+    std::vector<Index> record, recorded, wait, waiting;
+    {
+        nb::gil_scoped_release unlocked;
+        for (const EventPair& pair : unnamed_events(calls)) {
+            record.push_back(pair.record);
+            recorded.push_back(pair.recorded);
+            wait.push_back(pair.wait);
+            waiting.push_back(pair.waiting);
+        }
+    }
+    nb::dict out;
+    out["record"] = column(std::move(record));
+    out["recorded"] = column(std::move(recorded));
+    out["wait"] = column(std::move(wait));
+    out["waiting"] = column(std::move(waiting));
+    return out;
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -237,5 +267,6 @@ NB_MODULE(_core, module) {
     module.def("explain", &explain_columns, nb::arg("columns"), nb::arg("recorded"));
     module.def("dependencies", &dependency_columns, nb::arg("columns"));
     module.def("play", &play, nb::arg("columns"), nb::arg("path") = false);
+    module.def("unnamed_events", &unnamed_event_columns, nb::arg("columns"));
     module.def("alone", &alone_column, nb::arg("columns"), nb::arg("start"), nb::arg("end"));
 }

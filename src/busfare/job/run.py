@@ -12,7 +12,7 @@ from busfare.errors import InputError, StoppedError
 from busfare.job.parts import How, Part, find_parts, shown
 from busfare.job.reduce import Job
 from busfare.job.work import Outcome, decoded, do_part, keeping
-from busfare.job.workers import Processes, interrupts, read_by
+from busfare.job.workers import Processes, interrupts, read_by, usual_processes
 from busfare.node import Node
 from busfare.printable import printable
 
@@ -63,7 +63,8 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
                     yield part
 
         try:
-            with interrupts() as interrupted, closing(_read(remaining(), node, how, progress)) as outcomes:
+            reading = _read(remaining(), node, how, progress, usual_processes(named.parts))
+            with interrupts() as interrupted, closing(reading) as outcomes:
                 for part, encoded in outcomes:
                     interrupted()
                     outcome = decoded(encoded)
@@ -81,9 +82,11 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
 
 
 def _read(
-    parts: Iterator[Part], node: Node | None, how: How, progress: Progress
+    parts: Iterator[Part], node: Node | None, how: How, progress: Progress, usual: int
 ) -> Generator[tuple[Part, bytes]]:
-    """Each part with its Outcome, by the workers that `how` names, which are had only when a part is left to do."""
+    """Each part with its Outcome, by the workers that `how` names (`usual` processes where it names none), which are had
+    only when a part is left to do.
+    """
     if how.slurm is not None:
         from busfare.job.cluster import slurm_options
 
@@ -102,8 +105,8 @@ def _read(
             else:
                 client = stack.enter_context(connected(how.scheduler or ""))
             yield from read_by(DaskWorkers(client, progress.warn), parts, node)
-        elif (how.jobs or 1) > 1:
-            yield from read_by(stack.enter_context(Processes(how.jobs or 1)), parts, node)
+        elif (processes := how.jobs or usual) > 1:
+            yield from read_by(stack.enter_context(Processes(processes)), parts, node)
         else:
             yield from ((part, do_part(part, node)) for part in parts)
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -25,6 +25,17 @@ ALONE_TRIES = 2
 #: Small parts go to a worker together, up to so many bytes: to hand one out may cost as much as to read it.
 TOGETHER_BYTES = 4 << 20
 LOOK_SECONDS = 2.0
+#: Fewer parts are read here, one after the other: to start processes costs a second each.
+MANY_PARTS = 16
+#: What a process takes before it reads, and at most for each byte of a compressed trace; and how many are started unasked.
+PROCESS_BYTES, BYTES_A_BYTE, MOST_PROCESSES = 400 << 20, 100, 16
+#: One trace after another takes the same memory: it is not given back to the system in between, by either allocator.
+KEEPS_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
+}
 
 
 class Workers(Protocol):
@@ -176,11 +187,22 @@ def _starting(jobs: int) -> Iterator[None]:
     """What is started here shares the cores out, and is deaf to Ctrl-C, which is for us."""
     resource_tracker.ensure_running()  # it would lift what follows
     signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    threads = os.environ.get("POLARS_MAX_THREADS")
-    os.environ.setdefault("POLARS_MAX_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
+    settings = {"POLARS_MAX_THREADS": str(max(1, (os.cpu_count() or 1) // jobs)), **KEEPS_MEMORY}
+    new = settings.keys() - os.environ.keys()
+    os.environ.update((name, settings[name]) for name in new)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-        if threads is None:
-            del os.environ["POLARS_MAX_THREADS"]
+        for name in new:
+            del os.environ[name]
+
+
+def usual_processes(parts: Sequence[Part]) -> int:
+    """How many processes read `parts` where the user does not say: one, or of many parts one a core, as memory allows."""
+    if len(parts) < MANY_PARTS:
+        return 1
+    largest = max((stamp[0] for part in parts if (stamp := stamp_of(part.path))), default=0)
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, MOST_PROCESSES, free // (PROCESS_BYTES + BYTES_A_BYTE * largest)))

@@ -7,6 +7,7 @@ In order of preference: arguments of the kernel (Kineto's NCCL fields), the rang
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -57,6 +58,8 @@ TYPE_BYTES = {
 }  # fmt: skip
 #: Where PyTorch cuts the list of a group's ranks.
 CUT = "..."
+#: What alone differs from one collective to the next of a kind.
+SEQUENCE = re.compile(rb'"Seq":\s*(\d{1,18})(?=[,}\s])')
 
 
 class Arguments(
@@ -89,6 +92,21 @@ class Arguments(
     destination: int | None = None
     dims: Any = None
     types: Any = None
+
+
+def all_described(texts: Sequence[bytes], range_names: Sequence[str | None]) -> pl.DataFrame:
+    """What Kineto's arguments `texts` tell of so many collectives, each with the name of its range: columns of DESCRIBED."""
+    about: dict[tuple[bytes, str | None], int] = {}  # what is said, by its row among those that differ
+    of = np.empty(len(texts), np.int64)
+    sequences: list[int | None] = [None] * len(texts)
+    for row, (text, name) in enumerate(zip(texts, range_names, strict=True)):
+        if numbered := SEQUENCE.search(text):
+            sequences[row] = int(numbered[1])
+            text = text[: numbered.start(1)] + b"null" + text[numbered.end(1) :]
+        of[row] = about.setdefault((text, name), len(about))
+    differing = pl.from_dicts([described(*each) for each in about], schema=dict(DESCRIBED), strict=False)
+    own = pl.Series(sequences, dtype=DESCRIBED["sequence"])
+    return differing[of].with_columns(sequence=pl.coalesce(own, "sequence"))
 
 
 def described(text: bytes, range_name: str | None = None) -> dict[str, Any]:

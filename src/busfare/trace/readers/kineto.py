@@ -12,7 +12,7 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
-from busfare.trace.collectives import described
+from busfare.trace.collectives import all_described
 from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
@@ -166,11 +166,11 @@ def _with_collectives(
     """The events with a column `collective`, rows of the second result, where their arguments tell of one."""
     if not scanner.collectives:
         return events, empty(DESCRIBED)
-    texts = names["name"].cast(pl.String)[events["name"]]
-    about = [described(text, texts[row]) for row, text in scanner.collectives]
+    found, texts = zip(*scanner.collectives, strict=True)
+    ranges = names["name"].cast(pl.String)[events["name"][found]]
     rows = np.full(events.height, -1, np.int64)
-    rows[[row for row, _ in scanner.collectives]] = np.arange(len(about))
-    table = pl.from_dicts(about, schema=dict(DESCRIBED), strict=False)
+    rows[list(found)] = np.arange(len(found))
+    table = all_described(texts, ranges.to_list())
     return events.with_columns(collective=pl.Series(rows).replace(-1, None)), table
 
 
