@@ -222,3 +222,44 @@ def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
         **ONE_LINK | {"link_bytes_per_s": [1e9]},
     )
     stopped_soon(rows)
+
+
+EVENT_CALLS: Columns = {
+    **{name: np.zeros(3, np.int32) for name in ("thread", "process", "first_stream", "last_stream")},
+    **{name: np.zeros(3, np.int64) for name in ("time", "first_start", "last_end")},
+    "row": np.arange(3, dtype=np.int32),
+    "kind": np.array([0, 1, 2], np.uint8),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "error"),
+    [
+        ("kind", np.array([0, 1, 3], np.uint8), "column kind"),
+        ("time", np.zeros(2, np.int64), "different sizes"),
+        ("process", np.array([0, 0, 1], np.int32), "a thread of two processes"),
+        ("last_end", np.zeros(3, np.int32), "last_end"),
+    ],
+)
+def test_calls_of_unnamed_events(name: str, values: Any, error: str) -> None:
+    assert not len(_core.unnamed_events(EVENT_CALLS)["wait"])
+    with pytest.raises(ValueError, match=error):
+        _core.unnamed_events(EVENT_CALLS | {name: values})
+
+
+@given(st.data())
+def test_any_calls_of_unnamed_events_end_in_pairs(data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 40))
+
+    def numbers(least: int, most: int, kind: type) -> Any:
+        return np.array(data.draw(st.lists(st.integers(least, most), min_size=count, max_size=count)), kind)
+
+    thread = numbers(0, 3, np.int32)
+    found = _core.unnamed_events({
+        "row": np.arange(count, dtype=np.int32), "kind": numbers(0, 2, np.uint8), "thread": thread,
+        "process": thread // 2, "time": np.sort(numbers(0, 400_000, np.int64)),
+        **{f"{name}_stream": numbers(-1, 3, np.int32) for name in ("first", "last")},
+        "first_start": numbers(-MOST // 4, MOST // 4, np.int64), "last_end": numbers(-MOST // 4, MOST // 4, np.int64),
+    })  # fmt: skip
+    assert (found["record"] < found["wait"]).all()
+    assert (found["recorded"] != found["waiting"]).all()

@@ -50,7 +50,7 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 @option("--baseline FILE", "What an earlier --json of the same program wrote: what changed since.", type=PATH)
 @as_json
 @as_html
-@option("--jobs N", "Read so many traces at once, or in so many Slurm jobs.", type=int)
+@option("--jobs N", "Read so many traces at once (of many: one a core), or in so many Slurm jobs.", type=int)
 @option("--scheduler ADDRESS", "Read them on the workers of this Dask scheduler.")
 @option("--slurm OPTIONS", "Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.")
 @option("--resume FOLDER", "Keep what is read here, and read nothing twice.", type=FOLDER)
@@ -104,7 +104,7 @@ def report(
         from busfare.report.progress import job_progress
 
         with job_progress() as shown:
-            job = run_job(list(traces), recorded_on, how, shown).result()
+            job = run_job(list(traces), recorded_on, how, shown, starts_processes=True).result()
             result, together = of_whole_job(job, recorded_on)
         document = partial(job_document, result, recorded_on, together if html else None)
     try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.cost.collectives import KINDS, bus_factor
+from busfare.job.blocks import BLOCK_ROWS, in_blocks, matched
 from busfare.job.clocks import Clocks, align
 from busfare.job.matching import MESSAGES, match
 from busfare.job.ranks import MOMENTS, Rank
@@ -20,7 +22,11 @@ NS = 1e-9
 #: Members of a collective that seem to end before the last of them starts were matched wrongly, beyond what clocks are off:
 #: the ends of 64 collectives on eight V100s lay 1 to 7 µs apart [facebookresearch/param, DLRM].
 APART_NS = 50_000
+#: Of each of three blocks of a large job so many rows tell how its clocks go.
+ALIGNED_ROWS = 100_000
 MOST_LISTED, MOST_LATE = 200, 3
+#: What a row of the report is of.
+KEYS = ["communicator", "collective_kind", "members", "matched"]
 LEFT_OUT = {
     "unmatched-communication": "communication kernels and MPI calls that match none of another rank here: not in the "
     "collectives, and not known to wait",
@@ -34,39 +40,70 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     by one clock, ns since the first, which is the third result. `rows[c]` (columns of ROWS) are those of the file of
     clock c.
     """
-    of_rank = pl.DataFrame(
-        [(one.clock, one.times.process, one.times.device, one.rank) for one in ranks],
-        schema={"clock": pl.UInt32, "process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
-    )  # fmt: skip
-    frames = [frame.with_columns(clock=pl.lit(clock, pl.UInt32)) for clock, frame in enumerate(rows)]
-    members = pl.concat(frames)
-    of_process = of_rank.unique(["clock", "process"], keep="first", maintain_order=True).select(
-        "clock", "process", only="rank"
-    )
-    members = _beside(members, of_rank, ["clock", "process", "device"])
-    members = _beside(members, of_process, ["clock", "process"])
-    members = members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
-    if len(numbers := members["rank"].unique()) == 2:  # a message is to the other one
-        other = pl.when(pl.col("rank") == numbers[0]).then(numbers[1]).otherwise(numbers[0]).cast(pl.Int32)
-        message = pl.col("collective_kind").is_in(MESSAGES)
-        members = members.with_columns(
-            peer=pl.when(message).then(pl.coalesce("peer", other)).otherwise("peer")
-        )
+    members = pl.concat(list(Ranked(rows, ranks)))
+    members = _to_the_other(members, members["rank"].unique().to_list())
     base = int(members["start_ns"].to_numpy().min()) if members.height else 0
-    members = members.with_columns(pl.col("start_ns", "end_ns") - base)
-    members = match(members)
-    # Recordings of one host are by one clock.
+    members = match(members.with_columns(pl.col("start_ns", "end_ns") - base))
+    clocks = _aligned(members, len(rows), ranks)
+    return _by_one_clock(members, clocks), clocks, base
+
+
+class Ranked(Sequence[pl.DataFrame]):
+    """The rows of each file with `clock` and `rank`, without those of no rank; times as they are, from `base_ns` on."""
+
+    def __init__(self, rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> None:
+        self._rows, self._base_ns = rows, base_ns
+        self._of_file: list[list[Rank]] = [[] for _ in rows]
+        for one in ranks:
+            self._of_file[one.clock].append(one)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, clock: Any) -> Any:
+        of_rank = pl.DataFrame(
+            [(one.times.process, one.times.device, one.rank) for one in self._of_file[clock]],
+            schema={"process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
+        )  # fmt: skip
+        of_process = of_rank.unique("process", keep="first", maintain_order=True).select(
+            "process", only="rank"
+        )
+        members = self._rows[clock].with_columns(
+            pl.col("start_ns", "end_ns") - self._base_ns, clock=pl.lit(clock, pl.UInt32)
+        )
+        members = _beside(members, of_rank, ["process", "device"])
+        members = _beside(members, of_process, ["process"])
+        return members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
+
+
+def _to_the_other(members: pl.DataFrame, ranks: Sequence[int]) -> pl.DataFrame:
+    """`members` of `ranks`: where those are two, a message is to the other one."""
+    if len(ranks) != 2:
+        return members
+    other = pl.when(pl.col("rank") == ranks[0]).then(ranks[1]).otherwise(ranks[0]).cast(pl.Int32)
+    message = pl.col("collective_kind").is_in(MESSAGES)
+    return members.with_columns(peer=pl.when(message).then(pl.coalesce("peer", other)).otherwise("peer"))
+
+
+def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks:
+    """The clocks of so many files; recordings of one host are by one clock."""
     timed_by = {one.clock: one.times.timed_by for one in reversed(ranks)}
-    names = [timed_by.get(clock) or clock for clock in range(len(rows))]
-    shared = np.array([names.index(name) for name in names], np.int64)
+    first: dict[object, int] = {}
+    shared = np.array(
+        [first.setdefault(timed_by.get(clock) or clock, clock) for clock in range(files)], np.int64
+    )
     by_clock = members.with_columns(pl.Series("clock", shared[members["clock"].to_numpy()], pl.UInt32))
-    clocks = Clocks(*(values[shared] for values in align(by_clock, len(rows))))
+    clocks = Clocks(*(values[shared] for values in align(by_clock, files)))
     if not shared.any():
         clocks.uncertainty[:] = 0.0
+    return clocks
+
+
+def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
+    """`members` by one clock, with `shift_ns`; without the joints that cannot be, and with `last_ns`."""
     number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
-    members = members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift)
-    return _sound(members), clocks, base
+    return _sound(members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift))
 
 
 def _beside(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -85,38 +122,21 @@ def _sound(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Communication:
-    """What `ranks` wait for and transfer, by communicator and by rank."""
-    members, clocks, _ = joined(rows, ranks)
-    wait = pl.max_horizontal(pl.lit(0), pl.col("last_ns") - pl.col("start_ns"))
-    # Of messages that one call waits for, the last to come has its time.
-    call = ["clock", pl.coalesce("marker", -1 - pl.int_range(pl.len()))]
-    came = pl.coalesce("last_ns", pl.col("start_ns") - 1)
-    own = came.rank("ordinal", descending=True).over(call) == 1
-    of_joint = pl.col("joint").is_not_null()
-    transfer = pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")
-    members = members.with_columns(
-        wait=pl.when(of_joint & own).then(wait).otherwise(0),
-        transfer=pl.when(of_joint).then(pl.when(own).then(transfer).otherwise(0)),
-        time=pl.when(own).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
-        is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
-        exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
-    )
-    by_rank = members.group_by("rank").agg(pl.col("wait").sum(), pl.col("exposed").sum())
-    sums = {rank: (wait, exposed) for rank, wait, exposed in by_rank.iter_rows()}
-    lost = members["joint"].null_count()
-    present = pl.col("rank").n_unique().over("joint")
-    absent = (
-        members.drop_nulls("joint")
-        .filter(
-            (pl.col("group_size") > present) & ~pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
-        )["joint"]
-        .n_unique()
-    )
+    """What `ranks` wait for and transfer, by communicator and by rank. `rows` as of `joined`; each is asked for anew."""
+    sums = Sums()
+    blocks = _blocks(rows, ranks)
+    if blocks is None:
+        members, clocks, _ = joined(rows, ranks)
+        sums.add(members)
+    else:
+        clocks = _aligned(_sample(blocks), len(rows), ranks)
+        for pieces in blocks:
+            sums.add(_by_one_clock(matched(pieces), clocks))
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
-    counts = dict(zip(LEFT_OUT, (lost, absent, untied), strict=True))
+    counts = dict(zip(LEFT_OUT, (sums.lost, sums.absent, untied), strict=True))
     ordered = sorted(ranks, key=lambda one: one.rank)
     return Communication(
-        collectives=_collectives(members),
+        collectives=sums.collectives(),
         ranks=[
             RankTimes(
                 rank=one.rank,
@@ -125,8 +145,8 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
                 makespan_seconds=one.times.makespan_ns * NS,
                 kernels_seconds=one.times.kernels_ns * NS,
                 communication_seconds=one.times.communication_ns * NS,
-                waiting_seconds=sums.get(one.rank, (0, 0))[0] * NS,
-                exposed_transfer_seconds=sums.get(one.rank, (0, 0))[1] * NS,
+                waiting_seconds=sums.waited[one.rank] * NS,
+                exposed_transfer_seconds=sums.exposed[one.rank] * NS,
             )
             for one in ordered
         ],
@@ -140,6 +160,123 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
             for one in ordered
         ],
         left_out=[Left(id, count, None, LEFT_OUT[id]) for id, count in counts.items() if count],
+    )
+
+
+def _sample(blocks: Sequence[Sequence[bytes]]) -> pl.DataFrame:
+    """Members that clocks are aligned by: some joints of the first block, of one in the middle and of the last."""
+    some, first = [], 0
+    for at in sorted({0, len(blocks) // 2, len(blocks) - 1}):
+        members = (
+            matched(blocks[at]).select("clock", "collective_kind", "end_ns", "joint").drop_nulls("joint")
+        )
+        every = -(-members.height // ALIGNED_ROWS)
+        members = members.filter(pl.col("joint") % every == 0).with_columns(pl.col("joint") + first)
+        first = int(members["joint"].to_numpy().max(initial=first)) + 1
+        some.append(members)
+    return pl.concat(some)
+
+
+def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> list[list[bytes]] | None:
+    """The rows of all files in blocks, where they are too many to be held at once; None where they are not, or where a call
+    waits for several messages: those may be in different blocks.
+    """
+    height, base = 0, None
+    for frame in rows:
+        calls = frame["marker"].drop_nulls()
+        if calls.n_unique() < len(calls):
+            return None
+        if frame.height:
+            height += frame.height
+            start = int(frame["start_ns"].to_numpy().min())
+            base = start if base is None else min(base, start)
+    if height <= BLOCK_ROWS or base is None:
+        return None
+    return in_blocks(Ranked(rows, ranks, base), -(-height // BLOCK_ROWS))
+
+
+class Sums:
+    """What all members that were added come to; a joint is added at once."""
+
+    def __init__(self) -> None:
+        self.lost = self.absent = 0
+        self.waited: Counter[int] = Counter()
+        self.exposed: Counter[int] = Counter()
+        self._kinds: list[pl.DataFrame] = []
+        self._last: list[pl.DataFrame] = []
+
+    def add(self, members: pl.DataFrame) -> None:
+        """Takes in `members`, as of `joined`."""
+        wait = pl.max_horizontal(pl.lit(0), pl.col("last_ns") - pl.col("start_ns"))
+        # Of messages that one call waits for, the last to come has its time.
+        call = ["clock", pl.coalesce("marker", -1 - pl.int_range(pl.len()))]
+        came = pl.coalesce("last_ns", pl.col("start_ns") - 1)
+        own = came.rank("ordinal", descending=True).over(call) == 1
+        of_joint = pl.col("joint").is_not_null()
+        transfer = pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")
+        if members["marker"].null_count() == members.height:
+            own = pl.lit(True)
+        members = members.with_columns(
+            wait=pl.when(of_joint & own).then(wait).otherwise(0),
+            transfer=pl.when(of_joint).then(pl.when(own).then(transfer).otherwise(0)),
+            time=pl.when(own).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
+            is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
+            exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
+        )
+        for rank, waited, exposed in (
+            members.group_by("rank").agg(pl.col("wait").sum(), pl.col("exposed").sum()).iter_rows()
+        ):
+            self.waited[rank] += waited
+            self.exposed[rank] += exposed
+        self.lost += members["joint"].null_count()
+        present = pl.col("rank").n_unique().over("joint")
+        message = pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
+        some = members.drop_nulls("joint").filter((pl.col("group_size") > present) & ~message)
+        self.absent += some["joint"].n_unique()
+        joints = _joints(members)
+        known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
+        self._kinds.append(
+            joints.group_by(KEYS, maintain_order=True).agg(
+                pl.len().cast(pl.Int64).alias("count"), pl.col("ranks").max(), pl.col("bytes").sum(), pl.col("wait").sum(),
+                pl.col("transfer").sum(), pl.col("time").sum(),
+                sized=pl.col("bytes").is_not_null().all(),
+                carried=pl.col("carried").filter(known).sum(),
+                longest=pl.col("longest").filter(known).sum(),
+            )
+        )  # fmt: skip
+        late = joints.drop_nulls("last").group_by(*KEYS, "last", maintain_order=True)
+        self._last.append(late.agg(pl.len().cast(pl.Int64).alias("often")))
+
+    def collectives(self) -> list[Collective]:
+        """A row a communicator, kind and group size, those with most time first."""
+        rows = pl.concat(self._kinds).group_by(KEYS, maintain_order=True).agg(
+            pl.col("ranks").max(), pl.col("sized").all(),
+            pl.col("count", "bytes", "wait", "transfer", "time", "carried", "longest").sum(),
+        ).sort("time", *KEYS, descending=[True, *[False] * len(KEYS)])  # fmt: skip
+        late = pl.concat(self._last).group_by(*KEYS, "last").agg(pl.col("often").sum())
+        late = late.sort("often", "last", descending=[True, False]).group_by(KEYS, maintain_order=True).agg(
+            "last", "often"
+        )  # fmt: skip
+        rows = rows.head(MOST_LISTED).join(late, on=KEYS, how="left", nulls_equal=True, maintain_order="left")
+        return [_collective(row) for row in rows.iter_rows(named=True)]
+
+
+def _collective(row: dict[str, Any]) -> Collective:
+    late = [Last(*one) for one in zip(row["last"] or (), row["often"] or (), strict=True)][:MOST_LATE]
+    seen = row["matched"]
+    rate = row["carried"] / row["longest"] / NS if row["longest"] else None
+    return Collective(
+        communicator=row["communicator"],
+        kind=row["collective_kind"],
+        ranks=row["ranks"] if seen else None,
+        count=row["count"],
+        bytes=row["bytes"] if row["sized"] else None,
+        seconds=row["time"] * NS,
+        arrive_seconds=row["wait"] * NS if seen else None,
+        transfer_seconds=row["transfer"] * NS if seen else None,
+        last_rank=late[0].rank if late else None,
+        last=late,
+        bus_bytes_per_second=rate if seen and rate else None,
     )
 
 
@@ -160,8 +297,8 @@ def _exposed(members: pl.DataFrame) -> NDArray[np.int64]:
     return np.asarray(exposed, np.int64)
 
 
-def _collectives(members: pl.DataFrame) -> list[Collective]:
-    """A row a communicator, kind and group size, those with most time first."""
+def _joints(members: pl.DataFrame) -> pl.DataFrame:
+    """A row a joint, and a member that is of none: what it carries, and who waited and came last."""
     matched = pl.col("joint").is_not_null()
     kind = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
     alone = -1 - pl.int_range(pl.len())
@@ -183,39 +320,7 @@ def _collectives(members: pl.DataFrame) -> list[Collective]:
     factors = [
         bus_factor(kind, size) if kind in KINDS and size > 1 else 1.0 for kind, size in sorts.iter_rows()
     ]
-    joints = joints.join(
+    return joints.join(
         sorts.with_columns(factor=pl.Series(factors, dtype=pl.Float64)),
         on=["collective_kind", "size"], how="left", nulls_equal=True, maintain_order="left",
     ).with_columns(carried=pl.col("factor") * pl.col("bytes"))  # fmt: skip
-    keys = ["communicator", "collective_kind", "members", "matched"]
-    known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
-    rows = joints.group_by(keys, maintain_order=True).agg(
-        pl.len().alias("count"), pl.col("ranks").max(), pl.col("bytes").sum(), pl.col("wait").sum(),
-        pl.col("transfer").sum(), pl.col("time").sum(),
-        sized=pl.col("bytes").is_not_null().all(),
-        rate=pl.col("carried").filter(known).sum() / pl.col("longest").filter(known).sum() / NS,
-        last=pl.col("last").drop_nulls(),
-    ).sort("time", *keys, descending=[True, *[False] * len(keys)])  # fmt: skip
-    listed = []
-    for row in rows.head(MOST_LISTED).iter_rows(named=True):
-        often = sorted(Counter(row["last"]).items(), key=lambda one: (-one[1], one[0]))
-        late = [Last(*one) for one in often[:MOST_LATE]]
-        seen = row["matched"]
-        listed.append(
-            Collective(
-                communicator=row["communicator"],
-                kind=row["collective_kind"],
-                ranks=row["ranks"] if seen else None,
-                count=row["count"],
-                bytes=row["bytes"] if row["sized"] else None,
-                seconds=row["time"] * NS,
-                arrive_seconds=row["wait"] * NS if seen else None,
-                transfer_seconds=row["transfer"] * NS if seen else None,
-                last_rank=late[0].rank if late else None,
-                last=late,
-                bus_bytes_per_second=row["rate"]
-                if seen and row["rate"] and np.isfinite(row["rate"])
-                else None,
-            )
-        )
-    return listed

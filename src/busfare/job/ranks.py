@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from io import BytesIO
 from itertools import count
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -119,6 +120,19 @@ def packed(rows: pl.DataFrame) -> bytes:
 def unpacked(text: bytes) -> pl.DataFrame:
     """The rows that were `packed`."""
     return pl.read_ipc(BytesIO(text)) if text else pl.DataFrame(schema=ROWS)
+
+
+class Unpacked(Sequence[pl.DataFrame]):
+    """Rows that were `packed`, each unpacked when it is asked for."""
+
+    def __init__(self, files: Sequence[bytes]) -> None:
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, number: Any) -> Any:
+        return unpacked(self._files[number])
 
 
 def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:

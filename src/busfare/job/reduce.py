@@ -13,7 +13,7 @@ from busfare.job import results
 from busfare.job.communication import communication
 from busfare.job.links import LinkRate, LinkTraffic, link_health
 from busfare.job.partial import COUNTED, PATH, SIZES, Moved, Partial
-from busfare.job.ranks import TraceRank, numbered, unpacked
+from busfare.job.ranks import TraceRank, Unpacked, numbered
 from busfare.job.results import Carried, Communication, JobFinding, JobReport, Left, Named, Ranked
 from busfare.job.spread import spread, strip
 from busfare.results import Path, RangedFinding, Sized, rows_of
@@ -198,7 +198,7 @@ class Job:
     def _together(self) -> Communication:
         """What the ranks do together; each file has a clock."""
         files = sorted(self._communicating, key=lambda file: file[0])
-        return communication([unpacked(file[-1]) for file in files], numbered([file[:-1] for file in files]))
+        return communication(Unpacked([file[-1] for file in files]), numbered([file[:-1] for file in files]))
 
     def _left_out(self, ranked: int, ranks: int) -> Iterator[Left]:
         """What the job's report does not tell, then what its traces do not."""
