@@ -15,7 +15,8 @@ from busfare.advise.recorded_on import guess_node
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.job.changes import bucket, on_ranks, overlap
-from busfare.job.results import JobFinding, JobReport, LargestFinding
+from busfare.job.deciding import deciding
+from busfare.job.results import JobFinding, JobReport, LargestFinding, Left
 from busfare.job.state import JobChange, JobState
 from busfare.job.stragglers import no_stragglers
 from busfare.job.timeline import JobTimeline, job_timeline
@@ -25,8 +26,8 @@ from busfare.trace import read
 
 __all__ = ["job_findings", "of_whole_job"]
 
-#: A job of more traces, or of more operations, is not read a second time to be replayed.
-MOST_TRACES, MOST_OPERATIONS = 64, 2_000_000
+#: Of a job of more traces, or of more operations, only some are read a second time to be replayed: so many operations.
+MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
 
 #: What saves less of the job than this is no advice.
 WORTH = 0.01
@@ -54,19 +55,31 @@ TOGETHER = {
 
 def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport, JobTimeline | None]:
     """`result` with findings of the whole job, and the job, where its ranks can be replayed together; else as it is."""
-    paths = sorted({one.path for one in result.ranks})
+    paths = [Path(path) for path in sorted({one.path for one in result.ranks})]
     counts = (result.kernels, result.communication, result.transfers, result.sets, result.graph_work)
-    together = any(row.arrive_seconds is not None for row in result.collectives)
-    if not together or len(paths) > MOST_TRACES or sum(one.count for one in counts) > MOST_OPERATIONS:
+    operations = sum(one.count for one in counts)
+    if all(row.arrive_seconds is None for row in result.collectives):
         return result, None
+    some = None
+    if len(paths) > MOST_TRACES or operations > MOST_OPERATIONS:
+        own = {
+            one.largest.rank for one in result.findings if one.traces == 1 and one.largest.rank is not None
+        }
+        some = deciding(result, min(MOST_TRACES, SOME_OPERATIONS * len(paths) // operations), own)
+        paths = [*some.paths]
+        if len(paths) * operations > 2 * MOST_OPERATIONS * len({one.path for one in result.ranks}):
+            return result, None
     try:
-        traces = [read(Path(path), launches=True) for path in paths]
+        traces = [read(path, launches=True) for path in paths]
         node = recorded_on or guess_node(traces[0])
-        job = job_timeline(traces, node, [Path(path) for path in paths])
+        job = job_timeline(traces, node, paths, some)
         findings = job_findings(job, result.findings, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
-    return replace(result, findings=findings, gains_of_whole_job=True), job
+    left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
+    return replace(
+        result, findings=findings, gains_of_whole_job=True, omissions=[*left, *result.omissions]
+    ), job
 
 
 def job_findings(

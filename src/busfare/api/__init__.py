@@ -26,6 +26,7 @@ from busfare.api.plans import plan, plan_kv, plan_offload
 from busfare.errors import BusfareError, InputError, instead_of
 from busfare.job import How, one_trace
 from busfare.job import changes as job_changes
+from busfare.job.deciding import LEAST_RANKS, Deciding, deciding, largest, rows_of_all, rows_that_fit
 from busfare.job.parts import trace_paths
 from busfare.job.timeline import job_timeline
 from busfare.node import Node, load_node
@@ -34,7 +35,7 @@ from busfare.project import project as project_trace
 from busfare.quantities import parse_seconds
 from busfare.report import prediction_documents, what_ifs
 from busfare.report.document import Document
-from busfare.report.progress import reading
+from busfare.report.progress import job_progress, reading
 from busfare.report.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import OPTIONS, Option, Setting, changes_of
@@ -172,7 +173,6 @@ def _report_job(paths: list[Path], recorded_on: Node | None) -> answers.JobRepor
     from busfare.advise.jobs import of_whole_job
     from busfare.job.run import run_job
     from busfare.report.job_document import job_document
-    from busfare.report.progress import job_progress
 
     with job_progress() as shown:
         job = run_job(paths, recorded_on, How(), shown).result()
@@ -205,15 +205,17 @@ def what_if(
     of_job = of_job or one is None
     launches = of_job or asked.get("node") is not None
     sources = [one] if isinstance(one, Trace) or (one and not of_job) else trace_paths(where)
-    runs = [_run(source, launches) for source in sources]
+    runs, some = _runs_that_fit(sources, launches, asked.get("rank") or (), _node(recorded_on))
     if not of_job and job_changes.is_job(runs[0]):
         of_job, runs = True, [_run(source, launches=True) for source in sources]
     here = _node(recorded_on) or guess_node(runs[0])
     setting, guessed = Setting(here, model), recorded_on is None
     if of_job:
-        job = job_timeline(runs, here, [run.path for run in runs])
+        job = job_timeline(runs, here, [run.path for run in runs], some)
         wanted = job_changes.job_changes_of(asked, job, setting)
-        of_all = what_ifs.answer_job_what_if(job, str(where), wanted, setting, guessed, bare)
+        of_all = what_ifs.answer_job_what_if(
+            job, str(where), wanted, setting, guessed, bare, [some.left_out] if some else []
+        )
         return answer(answers.WhatIf, of_all, lambda _: prediction_documents.what_if_document(of_all))
     result, played = what_ifs.answer_what_if(runs[0], changes_of(asked, here), setting, guessed, bare)
 
@@ -227,6 +229,26 @@ def what_if(
     made = answer(answers.WhatIf, result, document)
     made.played = runs[0], played
     return made
+
+
+def _runs_that_fit(
+    sources: Sequence[Source], launches: bool, named: Sequence[int], node: Node | None
+) -> tuple[list[Run], Deciding | None]:
+    """The runs of all `sources`; of a job that does not fit into memory those that decide, the ranks `named` among them."""
+    paths = [source for source in sources if isinstance(source, Path)]
+    if len(paths) <= LEAST_RANKS or len(paths) < len(sources):
+        return [_run(source, launches) for source in sources], None
+    first = _run(largest(paths), launches)
+    rows, most = rows_of_all(first, paths), rows_that_fit()
+    some = None
+    if rows > most:
+        from busfare.job.run import run_job
+
+        with job_progress() as shown:
+            whole = run_job(paths, node, How(), shown).result()
+        some = deciding(whole, most * len(paths) // rows, named)
+        paths = [*some.paths]
+    return [first if path == first.path else _run(path, launches) for path in paths], some
 
 
 def _changes(given: Mapping[str, Any]) -> dict[str, Any]:

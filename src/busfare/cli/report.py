@@ -104,7 +104,7 @@ def report(
         from busfare.report.progress import job_progress
 
         with job_progress() as shown:
-            job = run_job(list(traces), recorded_on, how, shown, starts_processes=True).result()
+            job = run_job(list(traces), recorded_on, how, shown).result()
             result, together = of_whole_job(job, recorded_on)
         document = partial(job_document, result, recorded_on, together if html else None)
     try:

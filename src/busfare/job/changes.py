@@ -63,7 +63,7 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
 
 def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
     """Transfers by the ratio of what both nodes' links make of them; as recorded where one of them is not known to."""
-    size = len(state.job.ranks)
+    size = state.job.size
     try:
         fabrics = [Fabric.of(node, size) for node in (here, there)]
     except InputError as error:
@@ -243,7 +243,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             )
         if node is None:
             raise InputError("--ranks needs the node that the job ran on: give it with --from")
-        here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (size, wanted))
+        here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (job.size, wanted))
         before, after = priced_on(job, here), priced_on(job, there)
         whole = (
             job.members.select(pl.col("rank").n_unique().over("joint") == size)
@@ -276,6 +276,8 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         made = replace(
             job,
             ranks=ranks,
+            size=wanted,
+            stands_for=np.ones(wanted),
             parts=[replace(job.parts[m], clock=n, ranks=(n,)) for n, m in enumerate(source)],
             members=members.drop("was"),
             transfer_ns=job.transfer_ns[was],

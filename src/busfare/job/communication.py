@@ -146,6 +146,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
                 kernels_seconds=one.times.kernels_ns * NS,
                 communication_seconds=one.times.communication_ns * NS,
                 waiting_seconds=sums.waited[one.rank] * NS,
+                awaited_seconds=sums.awaited[one.rank] * NS,
                 exposed_transfer_seconds=sums.exposed[one.rank] * NS,
             )
             for one in ordered
@@ -202,6 +203,7 @@ class Sums:
         self.lost = self.absent = 0
         self.waited: Counter[int] = Counter()
         self.exposed: Counter[int] = Counter()
+        self.awaited: Counter[int] = Counter()
         self._kinds: list[pl.DataFrame] = []
         self._last: list[pl.DataFrame] = []
 
@@ -234,6 +236,9 @@ class Sums:
         some = members.drop_nulls("joint").filter((pl.col("group_size") > present) & ~message)
         self.absent += some["joint"].n_unique()
         joints = _joints(members)
+        self.awaited.update(
+            dict(joints.drop_nulls("last").group_by("last").agg(pl.col("wait").sum()).iter_rows())
+        )
         known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
         self._kinds.append(
             joints.group_by(KEYS, maintain_order=True).agg(

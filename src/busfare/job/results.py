@@ -245,7 +245,9 @@ class Collective(Struct, kw_only=True):
 
 
 class RankTimes(Struct, kw_only=True):
-    """One rank; exposed transfer: communication, after its wait, beside which no kernel of the rank computes."""
+    """One rank; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait, beside
+    which no kernel of the rank computes.
+    """
 
     rank: int
     path: str
@@ -254,6 +256,7 @@ class RankTimes(Struct, kw_only=True):
     kernels_seconds: float
     communication_seconds: float
     waiting_seconds: float
+    awaited_seconds: float
     exposed_transfer_seconds: float
 
 

@@ -31,13 +31,8 @@ class Progress:
         """So many parts are done, of so many."""
 
 
-def run_job(
-    paths: list[Path], node: Node | None, how: How, progress: Progress, starts_processes: bool = False
-) -> Job:
+def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) -> Job:
     """The whole of all traces that `paths` name, recorded on `node` (guessed for each trace otherwise).
-
-    `starts_processes`: where `how` does not say, many traces are read by a process a core. Only for programs whose main
-    module can be imported again.
 
     Raises InputError if no trace can be read, or the workers cannot be had, and StoppedError on Ctrl-C.
     """
@@ -68,7 +63,7 @@ def run_job(
                     yield part
 
         try:
-            usual = usual_processes(named.parts) if starts_processes else 1
+            usual = usual_processes(named.parts)
             reading = _read(remaining(), node, how, progress, usual)
             with interrupts() as interrupted, closing(reading) as outcomes:
                 for part, encoded in outcomes:

@@ -98,7 +98,7 @@ def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatA
     fabric = None
     if node is not None:
         try:
-            fabric = Fabric.of(node, len(job.ranks))
+            fabric = Fabric.of(node, job.size)
         except InputError:
             fabric = None
 

@@ -52,8 +52,8 @@ def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:
     count = int(crowd.carries[0].sum()) + 1
     hosts = [_before_launches(run) for run in state.timelines]
     gpu = [_alone(crowd, number, run) for number, run in enumerate(state.timelines)]
-    on_gpu, late_gpu = _ratios(stretch, gpu, count)
-    on_host, late_host = _ratios(stretch, [own for own, _ in hosts], count)
+    on_gpu, late_gpu = _ratios(stretch, gpu, count, job.stands_for)
+    on_host, late_host = _ratios(stretch, [own for own, _ in hosts], count, job.stands_for)
     timelines = []
     for number, run in enumerate(state.timelines):
         own = stretch[number]
@@ -69,11 +69,16 @@ def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:
 
 
 def _ratios(
-    stretch: Sequence[NDArray[np.int64]], values: Sequence[FloatArray], count: int
+    stretch: Sequence[NDArray[np.int64]], values: Sequence[FloatArray], count: int, stands_for: FloatArray
 ) -> tuple[FloatArray, int]:
-    """By what each rank's stretches are shortened to be as long as the median's, shape (ranks, count); how many are."""
+    """By what each rank's stretches are shortened to be as long as the median's, shape (ranks, count); how many are. Each
+    counts for as many as it `stands_for`.
+    """
     sums = np.array([np.bincount(at, own, count) for at, own in zip(stretch, values, strict=True)])
-    usual = np.sort(sums, axis=0)[(len(sums) - 1) // 2]
+    order = np.argsort(sums, axis=0)
+    below = np.cumsum(stands_for[order], axis=0)
+    middle = np.argmax(below >= below[-1] / 2, axis=0)
+    usual = np.take_along_axis(sums, np.take_along_axis(order, middle[None], 0), 0)[0]
     late = sums > np.maximum(LATE * usual, usual + LATE_NS)
     return np.where(late, usual / np.maximum(sums, 1.0), 1.0), int(late.sum())
 
@@ -113,7 +118,11 @@ def _shortened(state: JobState) -> tuple[list[Timeline], int]:
     since = pl.col("end_ns").shift(1).over("rank", "communicator")
     rows = rows.with_columns(since=since).drop_nulls("since")
     rows = rows.with_columns(own=(pl.col("start_ns") - pl.col("since")).clip(lower_bound=1))
-    rows = rows.with_columns(usual=pl.col("own").quantile(0.5, "lower").over("joint"))
+    rows = rows.with_columns(stands_for=pl.Series(job.stands_for[rows["part"].to_numpy()])).sort("own")
+    below = pl.col("stands_for").cum_sum().over("joint")
+    half = below >= pl.col("stands_for").sum().over("joint") / 2
+    rows = rows.with_columns(half=half)
+    rows = rows.with_columns(usual=pl.col("own").filter(pl.col("half")).min().over("joint"))
     late = rows.filter((pl.col("own") > pl.col("usual")) & (pl.col("joint").len().over("joint") > 1))
     timelines = list(state.timelines)
     for number, run in enumerate(timelines):

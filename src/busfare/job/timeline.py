@@ -7,16 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.job.communication import joined
+from busfare.job.deciding import Deciding
 from busfare.job.partial import ranks_of_all
 from busfare.job.ranks import Rank, rows_of
 from busfare.job.shared_links import Place, calibrated, linked, places_of
 from busfare.node import Node
+from busfare.node.arrays import FloatArray
 from busfare.timeline import timeline
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.build.links import SharedLinks
@@ -57,7 +60,8 @@ class JobTimeline:
     `relieved_by`, `relieved_ns`: the joint whose receiver made room for a send that ended before its own receiver came, and
     when. `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
     `bases_ns`: what is added to times of its trace to have those of members, before their clocks were aligned.
-    `places`: where each part runs; `links`: what copies share there.
+    `places`: where each part runs; `links`: what copies share there. `size`: the ranks of the whole job, of which these may
+    be some; `stands_for`: how many like it each part stands for, shape (parts,).
     """
 
     ranks: list[Rank]
@@ -67,15 +71,23 @@ class JobTimeline:
     starts_ns: Rows
     bases_ns: Rows
     recorded_ns: int
+    size: int
+    stands_for: FloatArray
     places: list[Place] | None = None
     links: SharedLinks | None = None
 
 
-def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Path]) -> JobTimeline:
-    """The job that `traces` are of, recorded on `node`. Raises InputError where nothing can be replayed, or no two ranks
-    communicate.
+def job_timeline(
+    traces: Sequence[Trace], node: Node | None, paths: Sequence[Path], some: Deciding | None = None
+) -> JobTimeline:
+    """The job that `traces` are of, recorded on `node`; or `some` of its ranks. Raises InputError where nothing can be
+    replayed, or no two ranks communicate.
     """
     ranks = ranks_of_all(traces, paths)
+    if some is not None:
+        ranks = [
+            msgspec.structs.replace(one, rank=some.ranks.get(paths[one.clock], one.rank)) for one in ranks
+        ]
     members, _, base = joined([rows_of(trace) for trace in traces], ranks)
     if members["joint"].is_null().all():
         raise InputError(
@@ -95,7 +107,11 @@ def job_timeline(traces: Sequence[Trace], node: Node | None, paths: Sequence[Pat
     places = places_of(
         [(part.timeline, [ranks_by_number[rank] for rank in part.ranks]) for part in parts], node, of_nccl
     )
-    return _shared(JobTimeline(ranks, parts, members, transfer, starts, bases, recorded, places))
+    size = len(ranks) if some is None else some.size
+    stands_for = np.array([some.paths.get(paths[part.clock], 1.0) if some else 1.0 for part in parts])
+    return _shared(
+        JobTimeline(ranks, parts, members, transfer, starts, bases, recorded, size, stands_for, places)
+    )
 
 
 def _shared(job: JobTimeline) -> JobTimeline:

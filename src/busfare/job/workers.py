@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -12,7 +13,8 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessP
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from types import FrameType
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from busfare.errors import InputError
@@ -198,9 +200,20 @@ def _starting(jobs: int) -> Iterator[None]:
             del os.environ[name]
 
 
+def _is_busfare(main: ModuleType) -> bool:
+    return (
+        main.__spec__.parent == "busfare"
+        if main.__spec__
+        else Path(getattr(main, "__file__", "")).name == "busfare"
+    )
+
+
 def usual_processes(parts: Sequence[Part]) -> int:
-    """How many processes read `parts` where the user does not say: one, or of many parts one a core, as memory allows."""
-    if len(parts) < MANY_PARTS:
+    """How many processes read `parts` where the user does not say: one, or of many parts one a core, as memory allows.
+
+    Another program than `busfare` starts none unasked: each would import that program's main module again.
+    """
+    if len(parts) < MANY_PARTS or not _is_busfare(sys.modules["__main__"]):
         return 1
     largest = max((stamp[0] for part in parts if (stamp := stamp_of(part.path))), default=0)
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

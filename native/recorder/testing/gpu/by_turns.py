@@ -1,6 +1,7 @@
 """Times programs that stay alive, a stretch of each in turn: bare, recorded in several ways, under PyTorch's profiler.
 
     python by_turns.py --build DIR --out results.json --seconds 90 [--variants bare,default,…] [--only loops,torch]
+    python by_turns.py --build DIR --older FILE --variants bare,older,default --out results.json
     python by_turns.py --show results.json
 
 DIR holds libbusfare_recorder.so and `programs` (built from programs.cu). What is compared is timed within a second of
@@ -34,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any] | None] = {
     "operations": {"kinds": ["kernels", "copies", "sets"]},
     "default": {},
     "both": {"calls": "both"},
+    "older": {},  # the default, by another library
 }
 LOOPS = {
     "kernels": 20_000,
@@ -78,12 +80,13 @@ class Server:
 
 
 def started(arguments: argparse.Namespace, scratch: Path) -> list[Server]:
-    library = (arguments.build / "libbusfare_recorder.so").absolute()
+    libraries = {"older": arguments.older}
     servers = []
     for number, variant in enumerate(arguments.variants.split(",")):
         options = VARIANTS[variant]
         variables = {}
         if options is not None:
+            library = libraries.get(variant, arguments.build / "libbusfare_recorder.so").absolute()
             variables = environment(f"{scratch / str(number)}/", library=library, **options)
         if "torch" in arguments.only:
             servers.append(Server(variant, [sys.executable, str(HERE / "torch_steps.py")], variables))
@@ -137,13 +140,17 @@ def main() -> None:
     parser.add_argument("--build", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=90)
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="a process each; names may come again")
+    parser.add_argument("--older", type=Path, help="a library to compare with, for the variant `older`")
+    usual = [name for name in VARIANTS if name != "older"]
+    parser.add_argument("--variants", default=",".join(usual), help="a process each; names may come again")
     parser.add_argument("--only", default="loops,torch")
     arguments = parser.parse_args()
     if arguments.show:
         return show(json.loads(arguments.show.read_text()))
     if not arguments.build or not arguments.out:
         parser.error("--build and --out are needed")
+    if "older" in arguments.variants.split(",") and not arguments.older:
+        parser.error("the variant `older` needs --older")
     smi = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     results: dict[str, Any] = {
         "gpu": subprocess.run(smi, capture_output=True, text=True).stdout.strip(),

@@ -1,0 +1,84 @@
+"""A job that does not fit into memory is replayed by the ranks that decide. Made-up ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import busfare
+from busfare import api
+from busfare.advise import jobs
+from tests.job.kineto_job import write_ranks
+
+RANKS, STRAGGLER = 15, 4
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Rank 4 computes half as long again as the others, between which a few per cent lie."""
+    compute = np.random.default_rng(5).uniform(950, 1050, (RANKS, 20))
+    compute[STRAGGLER] *= 1.5
+    write_ranks(tmp_path, compute.round().tolist())
+    return tmp_path
+
+
+def memory_for(ranks: float, monkeypatch: pytest.MonkeyPatch, job: Path) -> None:
+    one = busfare.read(job / "rank0.json.gz")
+    rows = one.calls.height + one.operations.height
+    monkeypatch.setattr(api, "rows_that_fit", lambda: round(rows * ranks))
+
+
+def test_the_straggler_is_among_those_that_are_replayed(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = busfare.what_if(job, no_stragglers=True)
+    assert len(whole.ranks or ()) == RANKS and whole.speedup and whole.speedup > 1.3
+    memory_for(8, monkeypatch, job)
+    some = busfare.what_if(job, no_stragglers=True, recorded_on="h100")
+    replayed = [one.rank for one in some.ranks or ()]
+    assert STRAGGLER in replayed and 6 <= len(replayed) <= 9
+    assert some.baseline.recorded_seconds == pytest.approx(whole.baseline.recorded_seconds, rel=1e-6)
+    assert some.speedup == pytest.approx(whole.speedup, rel=0.02)
+    (left,) = [left for left in some.omissions if left.id == "ranks-left-out"]
+    assert left.count == RANKS - len(replayed)
+
+
+def test_ranks_that_are_named_are_replayed(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory_for(6.5, monkeypatch, job)
+    result = busfare.what_if(job, no_stragglers=True, rank=[3, 11])
+    assert {3, 11, STRAGGLER} <= {one.rank for one in result.ranks or ()}
+
+
+def test_half_of_the_ranks_late_are_half_of_those_that_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that others wait for count for themselves alone in the median."""
+    compute = np.full((20, 10), 1000.0)
+    compute[:7] = 1200.0 + np.arange(7)[:, None]
+    write_ranks(tmp_path, compute.tolist())
+    memory_for(9, monkeypatch, tmp_path)
+    result = busfare.what_if(tmp_path, no_stragglers=True)
+    assert any(left.id == "ranks-left-out" for left in result.omissions)
+    assert result.speedup == pytest.approx(1.2, rel=0.03)
+
+
+def test_who_is_waited_for_is_said(job: Path) -> None:
+    ranks = busfare.report([job]).ranks or []
+    awaited = {one.rank: one.awaited_seconds for one in ranks}
+    assert awaited[STRAGGLER] == max(awaited.values())
+    assert sum(awaited.values()) == pytest.approx(sum(one.waiting_seconds for one in ranks))
+
+
+def test_a_report_of_a_large_job_says_what_the_job_gains(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gain() -> tuple[float, list[str]]:
+        result = busfare.report([job])
+        (found,) = [one for one in result.findings if one.id == "straggling-rank"]
+        return found.predicted_gain_seconds, [str(left.id) for left in result.omissions]
+
+    of_all, left = gain()
+    assert "ranks-left-out" not in left
+    monkeypatch.setattr(jobs, "MOST_TRACES", 10)
+    monkeypatch.setattr(jobs, "SOME_OPERATIONS", 40 * 8)
+    of_some, left = gain()
+    assert "ranks-left-out" in left
+    assert of_some == pytest.approx(of_all, rel=0.03)
