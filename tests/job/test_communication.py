@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from busfare.cli import app
+from busfare.trace import read
 from tests.job.kineto_job import ranged, write_ranks, write_trace
 
 COMPUTE = [[1000.0, 900.0, 1100.0], [1000.0, 1500.0, 1000.0], [400.0, 900.0, 1000.0]]
@@ -135,6 +136,35 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
         abs(clock["offset_ns"]) < 10_000 and clock["uncertainty_ns"] < 10_000 for clock in result["clocks"]
     )
     assert not any(left["id"] == "unmatched-communication" for left in result["omissions"])
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
+@pytest.mark.parametrize("rank", range(8))
+def test_execution_traces_say_the_same_of_the_published_step(rank: int) -> None:
+    """Kinds, groups and bytes of each rank's collectives, by PyTorch's own record of what the program asked for."""
+    folder = Path(os.environ["BUSFARE_SHARED"]) / "data/ranks/dlrm-8xv100"
+    nodes = json.loads(gzip.decompress((folder / f"execution-trace-{rank}.json.gz").read_bytes()))["nodes"]
+    asked, groups = [], set()
+    for node in sorted(nodes, key=lambda node: node["id"]):
+        words = node["inputs"]
+        kind = next((word for word in words if isinstance(word, str)), "wait")
+        if node["name"] == "record_param_comms" and kind != "wait":
+            groups.add(next(word for word in words if isinstance(word, int) and word > 1 << 32))
+            asked.append((KINDS[kind], tensor_bytes(words[0])))
+    rows = read(folder / f"rank{rank}.pt.trace.json.gz").collectives
+    assert list(rows.select("collective_kind", "bytes").iter_rows()) == asked
+    assert rows["stream"].n_unique() == len(groups) == 1
+
+
+KINDS = {"all_to_allv": "all_to_all", "all_to_all": "all_to_all", "allreduce": "all_reduce"}
+
+
+def tensor_bytes(words: Any) -> int:
+    """Of a tensor in an execution trace, [id, storage, offset, elements, bytes of each, device], or of a list of them."""
+    if len(words) == 6 and isinstance(words[5], str):
+        return int(words[3] * words[4])
+    return sum(tensor_bytes(word) for word in words)
 
 
 @pytest.mark.conformance
