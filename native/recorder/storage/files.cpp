@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -116,7 +117,7 @@ auto noted(StorageKind kind, const void* address, size_t asked, Call call, Bytes
     if (result > 0) {
         try {
             if (const File of = file(); of.is_one) {
-                if (t_thread == 0) t_thread = static_cast<uint32_t>(::gettid());
+                if (t_thread == 0) t_thread = static_cast<uint32_t>(::syscall(SYS_gettid));
                 hand_over({of.path, start, end, bytes_of(result), reinterpret_cast<uint64_t>(address),
                            t_thread, static_cast<uint32_t>(kind)});
             }

@@ -69,7 +69,7 @@ void at_place_of(const volatile void* object, Body body) {
 
 int32_t own_thread() {
     thread_local int32_t own = 0;
-    if (own == 0) own = ::gettid();
+    if (own == 0) own = static_cast<int32_t>(::syscall(SYS_gettid));
     return own;
 }
 
