@@ -53,8 +53,6 @@ WORTH_MORE = 0.01
 
 def priced_by_replay(run: Timeline, node: Node | None, findings: Sequence[Finding]) -> list[Finding]:
     """`findings` with the gain that the replayed run shows; with their bounds where nothing tells what made the copies."""
-    if not any(finding.id in CANDIDATES for finding in findings):
-        return list(findings)
     duration = np.where(run.among("kind", "copy"), run.columns["operation_duration"], 0)
     if 2 * int(duration[run.launched].sum()) < int(duration.sum()):
         # No recorded call made most of the copies, by their time: those stay where they are in a replay.

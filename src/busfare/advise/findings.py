@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["findings", "rebuilt", "unions"]
 
 
-def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> list[Finding]:
+def findings(
+    trace: Trace, node: Node | None, run: Timeline | Callable[[], Timeline | None] | None = None
+) -> list[Finding]:
     """What to change in the traced program, most promising first; empty if nothing is worth doing.
 
     `node` is where the trace was recorded; without it, what a link's rate would price is bounded by the time that the
-    copies themselves take of the run. `run` is the trace as it replays; without it, gains are upper bounds.
+    copies themselves take of the run. `run` is the trace as it replays, or what makes that where it is needed; without it,
+    gains are upper bounds.
     """
     makespan = trace.makespan_seconds
     # All at once: each is then known when a rule asks for it.
@@ -37,9 +40,11 @@ def findings(trace: Trace, node: Node | None, run: Timeline | None = None) -> li
     by_rule = several(trace.operations.height, [partial(rule, trace, node) for rule in rules])
     found = [finding for finding in by_rule if finding is not None]
     if run is not None and found:
-        from busfare.advise.by_replay import priced_by_replay
+        from busfare.advise.by_replay import CANDIDATES, priced_by_replay
 
-        found = priced_by_replay(run, node, found)
+        replayed = any(finding.id in CANDIDATES for finding in found)
+        if replayed and (timeline := run() if callable(run) else run) is not None:
+            found = priced_by_replay(timeline, node, found)
     if rules and (rest := mostly_copies(trace, node, found)):
         found.append(rest)
     kept = _ranked([finding for finding in found if finding.predicted_gain_seconds > WORTH_SAYING * makespan])

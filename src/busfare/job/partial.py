@@ -93,7 +93,7 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         sizes=_moved(account.size_histogram(trace), SIZES),
         findings=[
             ranged(finding, totals.makespan_seconds, node)
-            for finding in advise.findings(trace, node, advise.rebuilt(trace, node))
+            for finding in advise.findings(trace, node, lambda: advise.rebuilt(trace, node))
         ],
         rates=best_rates(trace, node)[:MOST_RATES],
         traffic=traffic,
