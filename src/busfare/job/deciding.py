@@ -78,7 +78,7 @@ def deciding(report: JobReport, count: int, named: Collection[int] = ()) -> Deci
         left_out=Omission(
             "ranks-left-out",
             len(by_path) - len(some),
-            f"traces do not fit into memory beside the {len(some):,} that are replayed: those of ranks for which the others "
-            f"wait ({share:.0%} of all waiting), and of some spread over the rest; what these wait for the others stays",
+            f"traces are too many to be replayed beside {len(some):,} others: those of ranks for which the others wait "
+            f"({share:.0%} of all waiting), and of some spread over the rest; what these wait for the others stays",
         ),
     )
