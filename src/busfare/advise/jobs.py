@@ -65,9 +65,10 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         own = {
             one.largest.rank for one in result.findings if one.traces == 1 and one.largest.rank is not None
         }
-        some = deciding(result, min(MOST_TRACES, SOME_OPERATIONS * len(paths) // operations), own)
+        each = operations // len(paths)
+        some = deciding(result, min(MOST_TRACES, SOME_OPERATIONS // max(each, 1)), own)
         paths = [*some.paths]
-        if len(paths) * operations > 2 * MOST_OPERATIONS * len({one.path for one in result.ranks}):
+        if each * len(paths) > MOST_OPERATIONS:
             return result, None
     try:
         traces = [read(path, launches=True) for path in paths]
