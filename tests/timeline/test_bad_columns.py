@@ -197,9 +197,10 @@ def test_any_column_may_hold_anything(good: Columns, data: st.DataObject) -> Non
 def stopped_soon(rows: Columns) -> None:
     """Plays with a Ctrl-C that comes once the core is at work."""
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.002)
     try:
         with pytest.raises(KeyboardInterrupt):
+            # Set in here, since on a busy machine it may go off before the core is reached.
+            signal.setitimer(signal.ITIMER_REAL, 0.002)
             _core.play(rows)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
