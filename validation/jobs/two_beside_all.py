@@ -1,0 +1,140 @@
+"""Runs data-parallel jobs on two GPUs and on all of one host, by turns: what `validation/four_gpus.py` reads.
+
+    python validation/jobs/two_beside_all.py --out FOLDER [--ranks N] [--only NAME,…]
+
+Both sets of processes are there at once and take turns, one region each, so what the host gives to one it gives to the other.
+`busfare record` records two regions of each set. Writes OUT/times.json.gz and OUT/NAME-RANKS.bf. Exit status 1 where something
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from pairs_of_jobs import PAIRS
+from programs import MAKERS
+from record import captured, meet, region
+from training import BEFORE
+
+from busfare.measure.record import environment
+
+HERE = Path(__file__).resolve()
+#: Turns in all, those before anything counts, and those behind which a region is recorded.
+TURNS, WARM, RECORDED_BEHIND = 13, 3, (6, 9)
+LONGEST_TURN = timedelta(seconds=60)
+
+
+def work(rank: int, name: str, out: Path, store_port: int, sets: list[int]) -> None:
+    """One rank of a set: its regions, each when it is the set's turn."""
+    torch.cuda.set_device(rank)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    size = int(os.environ["WORLD_SIZE"])
+    turns = dist.TCPStore("127.0.0.1", store_port, is_master=False, timeout=LONGEST_TURN)
+    dist.init_process_group("nccl", rank=rank, world_size=size, device_id=torch.device("cuda", rank))
+    pair, step = PAIRS[name], MAKERS[name](rank, BEFORE)
+    other = sets[(sets.index(size) + 1) % len(sets)]
+    meet(pair.over)
+    bare, recorded = [], []
+    for turn in range(TURNS):
+        turns.wait([f"{size} {turn}"])
+        span = region(pair, step)
+        if turn >= WARM:
+            bare.append(span)
+        if turn in RECORDED_BEHIND:
+            recorded.append(captured(pair, step))
+        meet(pair.over)
+        if rank == 0:
+            turns.set(f"{other} {turn if size == sets[0] else turn + 1}", "")
+    result = {"ranks": size, "rank": rank, "times": {name: {BEFORE: bare}}, "recorded": {name: recorded}}
+    (out / f"{name}-{size}-{rank}.json").write_text(json.dumps(result))
+    dist.destroy_process_group()
+
+
+def both(name: str, sets: list[int], out: Path, timeout_s: float) -> bool:
+    """Starts a set of two ranks and one of all, and waits for them."""
+    turns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    turns.set(f"{sets[0]} 0", "")
+    started = []
+    for size in sets:
+        files = out / f"{name}-{size}.bf"
+        files.mkdir(parents=True, exist_ok=True)
+        variables = dict(os.environ) | {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(20000 + (os.getpid() + size) % 20000),
+            "NCCL_NVLS_ENABLE": "0",
+            "WORLD_SIZE": str(size),
+        }
+        variables |= environment(str(files / "%h-r%r-%p.bf"), ["jobs", name], capture="profiler-calls")
+        own = [sys.executable, str(HERE), "--out", str(out), "--only", name, "--store", str(turns.port)]
+        started += [
+            subprocess.Popen(
+                [*own, "--ranks", str(sets[1])], env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            )
+            for rank in range(size)
+        ]
+    end = time.monotonic() + timeout_s
+    try:
+        return not any([process.wait(max(end - time.monotonic(), 1)) for process in started])
+    except subprocess.TimeoutExpired:
+        print(f"{name}: longer than {timeout_s:g} s", flush=True)
+        return False
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--ranks", type=int, default=4, help="how many GPUs there are")
+    parser.add_argument("--only", default="", metavar="NAME,…", help="these jobs")
+    parser.add_argument("--store", type=int, help="(of the processes that this program starts)")
+    parser.add_argument("--timeout", type=float, default=90, help="seconds for a job")
+    options = parser.parse_args()
+    names, sets = options.only.split(","), [2, options.ranks]
+    if options.store is not None:
+        try:
+            work(int(os.environ["RANK"]), names[0], options.out, options.store, sets)
+        except Exception:
+            traceback.print_exc()
+            os._exit(1)  # the others wait in a collective
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    went = []
+    for name in names:
+        began = time.monotonic()
+        went.append(both(name, sets, options.out, options.timeout))
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    ).stdout.split("\n")[0]
+    files = sorted(options.out.glob("*-*-*.json"))
+    times: dict[str, Any] = {
+        "gpu": torch.cuda.get_device_properties(0).name,
+        "driver": driver,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "processes": [json.loads(file.read_text()) for file in files],
+    }
+    for file in files:
+        file.unlink()
+    with gzip.open(options.out / "times.json.gz", "wt") as packed:
+        json.dump(times, packed)
+    return 0 if all(went) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
