@@ -3,7 +3,8 @@
 Reads raw runs of `results/hybrid.tar.xz` as the programs wrote them, and recomputes what funneling gains over a context a
 rank, over MPS and over packed slabs, and the share of the limit: of FT what its link and kernels allow, measured beside the
 runs, of MG the time of its kernels, each measured alone. Benchmarks of a file that later ones supersede are left out. Goals
-are of class C runs of four and eight ranks on one GPU, and that all runs reached the official values.
+are of class C runs of four and eight ranks on one GPU, and that all runs reached the official values. Runs on several GPUs are
+a table.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from claims import goal, judge
-from stored import unpacked
+from claims import goal, judge, table
+from stored import read_table, unpacked
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hybrid" / "run"))
 from nas_bench.limit import rates_of_limits
@@ -25,6 +26,9 @@ from nas_bench.result import gains, rows_of
 GOALS = {"multiple": 1.3, "multiple-mps": 1.0, "packed slabs, funneled": 1.0}
 LEAST_SHARE, MOST_OF_FFTW = 90.0, 1.10
 RANKS = (4, 8)
+#: Copies of so many H200s, both ways at once, measured on another host; points of FT's grids and bytes of one.
+ALL_GPUS, ALL_AT_ONCE = 4, "h2d+d2h 4"
+POINTS, POINT_BYTES = {"C": 512**3, "D": 2048 * 1024 * 1024}, 16
 #: Runs beside which the limit was measured; shares of others are printed.
 JUDGED = ("h200-one-gpu-link-beside.json", "h200-one-gpu-staged.json")
 
@@ -53,6 +57,10 @@ def runs(name: str, benchmark: str, held: dict[str, Any]) -> None:
         most=0,
         form="d",
     )
+    several = [row for row in rows if row["gpus"] > 1]
+    if several:
+        bounds = "GPUs:d|ranks:d|seconds an iteration:.5f|grid each way, all GPUs at once:.4f"
+        table(f"  class|mode|exchange|{bounds}", [_of_several(row) for row in several])
     for gain in gains(rows):
         if (gain["class"], gain["gpus"]) == ("C", 1) and gain["ranks"] in RANKS:
             what = f"  {gain['ranks']} ranks: {gain['way']}, times as fast as {gain['over']}"
@@ -64,6 +72,15 @@ def runs(name: str, benchmark: str, held: dict[str, Any]) -> None:
             share = best["alone_share_percent"] or best["limit_share_percent"]
             least = LEAST_SHARE if name in JUDGED else -inf
             goal(f"  {ranks} ranks: percent of the limit", share, least=least, form=".1f")
+
+
+def _of_several(row: dict[str, Any]) -> tuple[Any, ...]:
+    exchange, measured = row["variant"].get("exchange", ""), row["measured_iteration_seconds"]
+    shared = None
+    if row["algorithm"] == "slabs" and row["gpus"] == ALL_GPUS and exchange == "device":
+        slowest = min(min(rates) for rates in read_table("four-gpus")["measured"]["copies"][ALL_AT_ONCE].values())
+        shared = POINT_BYTES * POINTS[row["class"]] / row["gpus"] / slowest
+    return (row["class"], row["mode"], exchange, row["gpus"], row["ranks"], measured, shared)
 
 
 def _is_judged(row: dict[str, Any], ranks: int) -> bool:
