@@ -2,32 +2,40 @@
 
 Predictions that were written down before anything ran on four GPUs, and those of today's models, beside what four H200 then
 took: data-parallel jobs from recordings of two ranks on other machines (`what-if --ranks 4`), collectives by NCCL's model of
-the node (NVLS off), and copies of all GPUs at once by its links. And copies in many patterns on a machine that `probe` had
-measured, which saw all GPUs at once alone. `--predict` prints today's predictions alone. Goals: jobs and copies within 10 %,
-collectives from 1 MiB on 8 % in the median. Exit status 1 where one is missed.
+the node (NVLS off), and copies of all GPUs at once by its links. The same jobs on two and on four GPUs of one host by turns
+(`jobs/two_beside_all.py`). And copies in many patterns on a machine that `probe` had measured, which saw all GPUs at once
+alone. `--predict` prints today's predictions alone. Goals: jobs and copies within 10 %, collectives from 1 MiB on 8 % in the
+median. Exit status 1 where one is missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
-from claims import goal, judge, table
+from claims import Truth, goal, judge, table
 from job_pairs import bare_seconds, seconds_of
 from stored import busfare, read_table, unpacked
 
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.node import load_node
+from busfare.report.what_ifs import set_by
+from busfare.timeline import PathPart
 from busfare.timeline.at_once import copy_seconds_at_once
 
 RANKS, NODE = 4, "h200-sxm"
 #: Recordings of two ranks and of four, each on a machine of its own.
 TWO, FOUR, MODE = "jobs-h200-x2", "jobs-h200-x4", "recorder"
+#: Recordings of two ranks that ran by turns with four.
+BESIDE = "jobs-beside-h200-x4"
 #: Jobs whose ranks do what those of two did.
 DATA_PARALLEL = (
     "small-buckets", "behind-backward", "straggler", "one-rank-pageable", "all-ranks-pageable", "little-copied",
@@ -40,16 +48,80 @@ LEAST_BYTES = 1 << 20
 WITHIN_PERCENT, COLLECTIVES_PERCENT = 10.0, 8.0
 
 
-def jobs() -> dict[str, float]:
-    """Seconds of each data-parallel job on four GPUs, from its recording on two."""
-    found = {}
+def on_four(archive: str, name: str, two_s: float) -> dict[str, Any]:
+    """A data-parallel job on four GPUs from its recording on two, which took `two_s` unrecorded."""
+    words = ("--ranks", str(RANKS), "--from", NODE, "--unrecorded", f"{two_s}s")
+    return busfare("what-if", str(unpacked(archive) / f"{name}.bf"), *words)
+
+
+@cache
+def jobs() -> dict[str, dict[str, Any]]:
+    """Each data-parallel job on four GPUs from its recording on two of another host."""
+    return {name: on_four(TWO, name, bare_seconds(TWO, name, "before", MODE)) for name in DATA_PARALLEL}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A job on two and on four GPUs of one host by turns, seconds, and what the recording of two predicts of four."""
+
+    name: str
+    two: float
+    four: float
+    answer: dict[str, Any]
+
+    @property
+    def off_percent(self) -> float:
+        return 100 * (float(self.answer["predicted_seconds"]) / self.four - 1)
+
+    @property
+    def range_holds(self) -> bool:
+        low, high = self.answer["low_seconds"], self.answer["high_seconds"]
+        return low is not None and bool(low <= self.four <= high)
+
+
+@cache
+def beside() -> list[Beside]:
+    times = json.loads((unpacked(BESIDE) / BESIDE / "times.json").read_text("utf-8"))["processes"]
+    found = []
     for name in DATA_PARALLEL:
-        bare = bare_seconds(TWO, name, "before", MODE)
-        words = ("--ranks", str(RANKS), "--from", NODE, "--unrecorded", f"{bare}s")
-        found[name] = float(
-            busfare("what-if", str(unpacked(TWO) / f"{name}.bf"), *words)["predicted_seconds"]
+        two, four = (
+            seconds_of(
+                [
+                    one["times"][name]["before"]
+                    for one in times
+                    if name in one["times"] and one["ranks"] == ranks
+                ]
+            )
+            for ranks in (2, RANKS)
         )
+        found.append(Beside(name, two, four, on_four(BESIDE, name, two)))
     return found
+
+
+def truths() -> Iterator[Truth]:
+    """For the ranges: what four GPUs took beside two by turns, on the same host at another time, and on another host."""
+    for one in beside():
+        yield _truth(one.name, one.answer, one.answer["predicted_seconds"], one.four)
+    for name, answer in jobs().items():
+        two, four = at_another_time(name)
+        today = answer["predicted_seconds"]
+        yield _truth(name, answer, two * today / bare_seconds(TWO, name, "before", MODE), four)
+        yield _truth(name, answer, today, bare_seconds(FOUR, name, "before", MODE))
+
+
+def at_another_time(name: str) -> tuple[float, float]:
+    """Seconds of a job on two of four GPUs, and later on all."""
+    held = read_table("four-gpus")
+    two, four = (
+        seconds_of([one["times"][name]["before"] for one in held[key]["processes"]])
+        for key in ("two", "four")
+    )
+    return two, four
+
+
+def _truth(name: str, answer: dict[str, Any], predicted: float, actual: float) -> Truth:
+    pace = set_by([PathPart(**part) for part in answer["critical_path"]])
+    return Truth("datasheet", pace, "more-ranks", 0, name, predicted, actual)
 
 
 def copies() -> dict[str, float]:
@@ -99,16 +171,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--predict", action="store_true", help="instead: print what is predicted today")
     if parser.parse_args().predict:
-        print(json.dumps({"jobs": jobs(), "copies": copies()}, indent=1))
+        predicted = {name: answer["predicted_seconds"] for name, answer in jobs().items()}
+        print(json.dumps({"jobs": predicted, "copies": copies()}, indent=1))
         raise SystemExit
     held = read_table("four-gpus")
     before, measured = held["predicted_before"], held["measured"]
 
-    here, there = ([one["times"] for one in held[key]["processes"]] for key in ("two", "four"))
     rows = []
-    for name, today in jobs().items():
-        first, four = before["jobs"][name], seconds_of([rank[name]["before"] for rank in there])
-        two = seconds_of([rank[name]["before"] for rank in here])
+    for name, answer in jobs().items():
+        first, today = before["jobs"][name], float(answer["predicted_seconds"])
+        two, four = at_another_time(name)
         elsewhere = [bare_seconds(archive, name, "before", MODE) for archive in (TWO, FOUR)]
         # The same ratio of what two of these GPUs took.
         told = two * today / elsewhere[0]
@@ -129,6 +201,19 @@ def main() -> None:
     ):
         within = sum(abs(float(row[place])) <= WITHIN_PERCENT for row in rows)
         goal(f"jobs {what}: of {len(rows)} within {WITHIN_PERCENT:g} %", within, least=len(rows), form=".0f")
+
+    seen = beside()
+    table(
+        "data-parallel job, by turns|two of four GPUs, ms:.1f|all four:.1f|predicted from two, % off:+.1f|range holds",
+        [
+            (one.name, one.two * 1e3, one.four * 1e3, one.off_percent, "yes" if one.range_holds else "no")
+            for one in seen
+        ],
+    )
+    off = [abs(one.off_percent) for one in seen]
+    within = sum(one <= WITHIN_PERCENT for one in off)
+    goal(f"jobs by turns: of {len(seen)} within {WITHIN_PERCENT:g} %", within, least=len(seen), form=".0f")
+    print(f"median {median(off):.1f} % off, at most {max(off):.1f}")
 
     by_kind = collectives(measured["collectives"])
     table(

@@ -3,8 +3,8 @@
 Reads raw runs of `results/hybrid.tar.xz` as the programs wrote them, and recomputes what funneling gains over a context a
 rank, over MPS and over packed slabs, and the share of the limit: of FT what its link and kernels allow, measured beside the
 runs, of MG the time of its kernels, each measured alone. Benchmarks of a file that later ones supersede are left out. Goals
-are of class C runs of four and eight ranks on one GPU, and that all runs reached the official values. Runs on several GPUs are
-a table.
+are of class C runs of four and eight ranks on one GPU, and that all runs reached the official values. Runs on several GPUs
+are a table.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _of_several(row: dict[str, Any]) -> tuple[Any, ...]:
     exchange, measured = row["variant"].get("exchange", ""), row["measured_iteration_seconds"]
     shared = None
     if row["algorithm"] == "slabs" and row["gpus"] == ALL_GPUS and exchange == "device":
-        slowest = min(min(rates) for rates in read_table("four-gpus")["measured"]["copies"][ALL_AT_ONCE].values())
+        slowest = min(
+            min(rates) for rates in read_table("four-gpus")["measured"]["copies"][ALL_AT_ONCE].values()
+        )
         shared = POINT_BYTES * POINTS[row["class"]] / row["gpus"] / slowest
     return (row["class"], row["mode"], exchange, row["gpus"], row["ranks"], measured, shared)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import bench
 import collectives
 import datasheet
+import four_gpus
 import job_pairs
 import kernels
 import layers
@@ -56,6 +57,7 @@ PARTS: dict[str, Callable[[], Iterator[Truth]]] = {
     "moved": node_change.truths,
     "changes": replay_pairs.truths,
     "jobs": job_pairs.truths,
+    "more ranks": four_gpus.truths,
     "kernels": kernels.truths,
     "collectives": collectives.truths,
     "layers": layers.truths,
@@ -133,7 +135,7 @@ def _enough(kind: Kind, groups: dict[str, Group]) -> bool:
 def _rung(kind: Kind) -> str:
     if kind.model in ("ahead", "peak", "envelope"):
         return BASELINES
-    if kind.what in ("run", "change", "job-change") or kind.model == "calibrated":
+    if kind.what in ("run", "change", "job-change", "more-ranks") or kind.model == "calibrated":
         return "calibrated"
     return kind.figures
 

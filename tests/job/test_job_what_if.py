@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from busfare.cli import app
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
+from busfare.cost.ranges import range_of
 from busfare.job.launches import without_launches
 from busfare.job.timeline import Part, places
 from busfare.node import load_node
@@ -97,6 +98,20 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
     assert len(four["ranks"]) == 4 and four["ranks"][3]["replayed_seconds"] is None
     assert 1 < four["predicted_seconds"] / four["baseline"]["replayed_seconds"] < 1.6
     assert sixteen["predicted_seconds"] > four["predicted_seconds"]
+    # Measured jobs doubled on one host; here GPUs set the pace.
+    known = range_of("more-ranks", "gpu", "datasheet")
+    assert known is not None
+    ends = [end * four["predicted_seconds"] for end in known]
+    assert [four["low_seconds"], four["high_seconds"]] == pytest.approx(ends)
+    assert sixteen["low_seconds"] is None and "2 times the GPUs of one host" in sixteen["reason"]
+
+
+def test_a_host_that_sets_the_pace_makes_a_wider_range_of_more_ranks(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[100.0] * 5] * 2, copy_us=3000.0, copied_on=(0, 1))
+    four = changed(tmp_path, "--ranks", "4", "--from", "h100-sxm")
+    known = range_of("more-ranks", "host", "datasheet")
+    assert known is not None
+    assert four["high_seconds"] / four["predicted_seconds"] == pytest.approx(known.high)
 
 
 def test_a_regex_may_be_of_one_rank_s_operations(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
     python validation/jobs/two_beside_all.py --out FOLDER [--ranks N] [--only NAME,…]
 
-Both sets of processes are there at once and take turns, one region each, so what the host gives to one it gives to the other.
-`busfare record` records two regions of each set. Writes OUT/times.json.gz and OUT/NAME-RANKS.bf. Exit status 1 where something
-failed.
+Both sets of processes are there at once and take turns, one region each, so what the host gives to one it gives to the
+other. `busfare record` records one region of each set. Writes OUT/times.json.gz and OUT/NAME-RANKS.bf. Exit status 1 where
+something failed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from training import BEFORE
 from busfare.measure.record import environment
 
 HERE = Path(__file__).resolve()
-#: Turns in all, those before anything counts, and those behind which a region is recorded.
-TURNS, WARM, RECORDED_BEHIND = 13, 3, (6, 9)
+#: Turns in all, those before anything counts, and the one behind which a region is recorded.
+TURNS, WARM, RECORDED_BEHIND = 13, 3, 6
 LONGEST_TURN = timedelta(seconds=60)
 
 
@@ -52,7 +52,7 @@ def work(rank: int, name: str, out: Path, store_port: int, sets: list[int]) -> N
         span = region(pair, step)
         if turn >= WARM:
             bare.append(span)
-        if turn in RECORDED_BEHIND:
+        if turn == RECORDED_BEHIND:
             recorded.append(captured(pair, step))
         meet(pair.over)
         if rank == 0:
@@ -86,7 +86,8 @@ def both(name: str, sets: list[int], out: Path, timeout_s: float) -> bool:
         ]
     end = time.monotonic() + timeout_s
     try:
-        return not any([process.wait(max(end - time.monotonic(), 1)) for process in started])
+        statuses = [process.wait(max(end - time.monotonic(), 1)) for process in started]
+        return not any(statuses)
     except subprocess.TimeoutExpired:
         print(f"{name}: longer than {timeout_s:g} s", flush=True)
         return False

@@ -90,9 +90,9 @@ def _table() -> dict[tuple[str, str, str], list[tuple[float, float, Ranged]]]:
 
 
 def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged | None:
-    """The range of `what` (a memory kind, `run`, `change` or `job-change`: the run after it, `strategy` or `method`) by
-    `model` (of strategies, methods and changes: which), from the nearest wider figures that have held-out data; None where
-    none have.
+    """The range of `what` (a memory kind, `run`, `change` or `job-change`: the run after it, `more-ranks`, `strategy` or
+    `method`) by `model` (of strategies, methods and changes: which; of more ranks: what sets the pace), from the nearest
+    wider figures that have held-out data; None where none have.
     """
     above = RUNGS.get(model, "datasheet") != "datasheet"
     for wider in WIDER[WIDER.index(figures) :]:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
 
-from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, seconds_between
+from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.job.recording_cost import without_recorder as job_without_recorder
 from busfare.job.state import JobChange, JobState
@@ -29,9 +29,20 @@ from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
-__all__ = ["Outcome", "WhatIf", "answer_job_what_if", "answer_what_if", "predicted_trace", "without_recorder"]
+__all__ = [
+    "Outcome",
+    "WhatIf",
+    "answer_job_what_if",
+    "answer_what_if",
+    "predicted_trace",
+    "set_by",
+    "without_recorder",
+]
 
 NS = 1e-9
+#: Jobs were measured on so many times as many ranks as were recorded, of one host.
+MEASURED_MORE = 2
+OF_GPUS = ("kernels", "communication", "gaps between operations")
 Asked = TypeVar("Asked", Change, JobChange)
 
 
@@ -146,7 +157,7 @@ def answer_job_what_if(
         state = unchanged
         for change in some:
             state = change.apply(state)
-        return _job_outcome(title, some, state, baseline, setting.recorded_on)
+        return _job_outcome(title, some, state, baseline, len(unchanged.timelines), setting.recorded_on)
 
     omissions = [
         *left_out,
@@ -219,17 +230,40 @@ def _outcome(
 
 
 def _job_outcome(
-    title: str, changes: Sequence[JobChange], state: JobState, baseline: Played, recorded_on: Node | None
+    title: str,
+    changes: Sequence[JobChange],
+    state: JobState,
+    baseline: Played,
+    recorded_ranks: int,
+    recorded_on: Node | None,
 ) -> tuple[dict[str, Any], Played]:
     played = state.play() if state.count else baseline
     run, after = baseline.makespan_seconds, played.makespan_seconds
-    ends = [] if state.count else [after]
-    # No job of more ranks was measured beside one of fewer.
-    if state.count and "--ranks" not in {change.option for change in changes}:
-        names = " ".join(change.option for change in changes)
-        low, high = gain_beside(run - after, run, names, "datasheet", "job-change")
+    if not state.count:
+        return _keys(title, state, run, after, [after]), played
+    names = [change.option for change in changes]
+    others = " ".join(name for name in names if name != "--ranks")
+    ends, reason = [], NOTHING_KNOWN
+    if others:
+        low, high = gain_beside(run - after, run, others, "datasheet", "job-change")
         ends = [run - high, run - low]
-    return _keys(title, state, run, after, ends), played
+    if "--ranks" in names:
+        ranks, most = len(state.timelines), MEASURED_MORE * recorded_ranks
+        # Gains of other changes are not known better among more ranks than these are themselves.
+        found = None
+        gpus = len(recorded_on.gpus()) if recorded_on else 0
+        if not recorded_ranks < ranks <= min(most, gpus):
+            reason = f"jobs were measured on up to {MEASURED_MORE} times the GPUs of one host"
+        else:
+            found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
+        ends = [*ends, found.low * after, found.high * after] if found else []
+    return _keys(title, state, run, after, ends, reason), played
+
+
+def set_by(shares: list[PathPart]) -> str:
+    """What sets a run's pace: `gpu` where GPUs work for most of its critical path, but for copies; else `host`."""
+    of_gpus = sum(part.share for part in shares if part.part in OF_GPUS)
+    return "gpu" if of_gpus >= 0.5 else "host"
 
 
 def _after(changes: Sequence[Change], run: float, after: float, recorded_on: Node | None) -> list[float]:
@@ -240,7 +274,12 @@ def _after(changes: Sequence[Change], run: float, after: float, recorded_on: Nod
 
 
 def _keys(
-    title: str, changed: Applied | JobState, run: float, after: float, ends: Sequence[float]
+    title: str,
+    changed: Applied | JobState,
+    run: float,
+    after: float,
+    ends: Sequence[float],
+    reason: str = NOTHING_KNOWN,
 ) -> dict[str, Any]:
     """The keys of an `Outcome`: of a run before and `after` (s), with what else that could be."""
     keys = {
@@ -254,7 +293,7 @@ def _keys(
         "rests_on": changed.rests_on,
     }
     least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
-    return keys | seconds_between(least, most, "calibrated", NOTHING_KNOWN)
+    return keys | seconds_between(least, most, "calibrated", reason)
 
 
 def _between(
