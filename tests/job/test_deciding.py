@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import busfare
-from busfare import api
 from busfare.advise import jobs
+from busfare.job import deciding, run
+from busfare.job.results import JobFinding
 from tests.job.kineto_job import write_ranks
 
 RANKS, STRAGGLER = 15, 4
@@ -27,7 +28,7 @@ def job(tmp_path: Path) -> Path:
 def memory_for(ranks: float, monkeypatch: pytest.MonkeyPatch, job: Path) -> None:
     one = busfare.read(job / "rank0.json.gz")
     rows = one.calls.height + one.operations.height
-    monkeypatch.setattr(api, "rows_that_fit", lambda: round(rows * ranks))
+    monkeypatch.setattr(deciding, "rows_that_fit", lambda: round(rows * ranks))
 
 
 def test_the_straggler_is_among_those_that_are_replayed(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +83,25 @@ def test_a_report_of_a_large_job_says_what_the_job_gains(job: Path, monkeypatch:
     of_some, left = gain()
     assert "ranks-left-out" in left
     assert of_some == pytest.approx(of_all, rel=0.03)
+
+
+def test_findings_of_a_large_job_are_replayed_where_they_gain_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its traces are read without replays; those with a finding are among the ranks that are replayed then."""
+    write_ranks(tmp_path, [[1000.0] * 5] * 12, copy_us=4000.0, copied_on=(7,), copy_bytes=40 << 20)
+
+    def found() -> JobFinding:
+        report = busfare.report([tmp_path], recorded_on="h100-sxm")
+        (one,) = [one for one in report.findings if one.id == "pageable-copies"]
+        return one
+
+    of_all = found()
+    monkeypatch.setattr(jobs, "MOST_TRACES", 10)
+    monkeypatch.setattr(run, "MOST_TRACES", 10)
+    monkeypatch.setattr(jobs, "SOME_OPERATIONS", 8 * 15)
+    of_some = found()
+    assert of_some.largest.rank == of_all.largest.rank == 7
+    assert of_some.largest.by_replay and of_some.largest.what_if == of_all.largest.what_if
+    assert of_some.traces == of_all.traces == 1
+    assert of_some.predicted_gain_seconds == pytest.approx(of_all.predicted_gain_seconds, rel=0.03)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,24 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise import amounts
+from busfare.advise.findings import findings, rebuilt
 from busfare.advise.recorded_on import guess_node
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.job.changes import bucket, on_ranks, overlap
 from busfare.job.deciding import deciding
-from busfare.job.results import JobFinding, JobReport, LargestFinding, Left
+from busfare.job.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
+from busfare.job.reduce import over_traces
+from busfare.job.results import JobFinding, JobReport, LargestFinding, Left, Ranked
 from busfare.job.state import JobChange, JobState
 from busfare.job.stragglers import no_stragglers
 from busfare.job.timeline import JobTimeline, job_timeline
 from busfare.node import Node
+from busfare.results import ranged
 from busfare.timeline.changes import OPTIONS, Change, Setting
-from busfare.trace import read
+from busfare.trace import Trace, read
 
 __all__ = ["job_findings", "of_whole_job"]
-
-#: Of a job of more traces, or of more operations, only some are read a second time to be replayed: so many operations.
-MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
 
 #: What saves less of the job than this is no advice.
 WORTH = 0.01
@@ -62,9 +64,7 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         return result, None
     some = None
     if len(paths) > MOST_TRACES or operations > MOST_OPERATIONS:
-        own = {
-            one.largest.rank for one in result.findings if one.traces == 1 and one.largest.rank is not None
-        }
+        own = {one.largest.rank for one in result.findings if one.largest.rank is not None}
         each = operations // len(paths)
         some = deciding(result, min(MOST_TRACES, SOME_OPERATIONS // max(each, 1)), own)
         paths = [*some.paths]
@@ -74,13 +74,30 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         traces = [read(path, launches=True) for path in paths]
         node = recorded_on or guess_node(traces[0])
         job = job_timeline(traces, node, paths, some)
-        findings = job_findings(job, result.findings, node)
+        of_ranks = _replayed_alone(result, traces, paths, node) if len(result.ranks) > MOST_TRACES else None
+        findings = job_findings(job, of_ranks or result.findings, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
     left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
     return replace(
         result, findings=findings, gains_of_whole_job=True, omissions=[*left, *result.omissions]
     ), job
+
+
+def _replayed_alone(
+    result: JobReport, traces: Sequence[Trace], paths: Sequence[Path], node: Node | None
+) -> list[JobFinding]:
+    """Findings in `traces` of a job of many, which was read without replays, each priced by the replay of its own trace."""
+    ranked = {one.path: Ranked(path=one.path, rank=one.rank, host=one.host) for one in result.ranks}
+    anew = over_traces(
+        (ranked[str(path)], ranged(finding, trace.makespan_seconds, node))
+        for trace, path in zip(traces, paths, strict=True)
+        for finding in findings(trace, node, partial(rebuilt, trace, node))
+    )
+    counted = {one.id: one.traces for one in result.findings}
+    known = [replace(one, traces=max(one.traces, counted.get(one.id, 0))) for one in anew]
+    ids = {one.id for one in anew}
+    return [*known, *(one for one in result.findings if one.traces_by_replay and one.id not in ids)]
 
 
 def job_findings(

@@ -26,8 +26,8 @@ from busfare.api.plans import plan, plan_kv, plan_offload
 from busfare.errors import BusfareError, InputError, instead_of
 from busfare.job import How, one_trace
 from busfare.job import changes as job_changes
-from busfare.job.deciding import LEAST_RANKS, Deciding, deciding, largest, rows_of_all, rows_that_fit
-from busfare.job.parts import trace_paths
+from busfare.job.deciding import Deciding, deciding, largest, ranks_that_fit, rows_of_all
+from busfare.job.parts import LEAST_RANKS, trace_paths
 from busfare.job.timeline import job_timeline
 from busfare.node import Node, load_node
 from busfare.project import compared, projected
@@ -239,14 +239,14 @@ def _runs_that_fit(
     if len(paths) <= LEAST_RANKS or len(paths) < len(sources):
         return [_run(source, launches) for source in sources], None
     first = _run(largest(paths), launches)
-    rows, most = rows_of_all(first, paths), rows_that_fit()
+    count = ranks_that_fit(len(paths), rows_of_all(first, paths))
     some = None
-    if rows > most:
+    if count is not None:
         from busfare.job.run import run_job
 
         with job_progress() as shown:
             whole = run_job(paths, node, How(), shown).result()
-        some = deciding(whole, most * len(paths) // rows, named)
+        some = deciding(whole, count, named)
         paths = [*some.paths]
     return [first if path == first.path else _run(path, launches) for path in paths], some
 

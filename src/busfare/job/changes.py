@@ -121,8 +121,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
         )  # fmt: skip
         barrier = _boundaries(job)
         transfer, gone = state.transfer_ns.copy(), state.gone.copy()
-        joint_of = job.members["joint"].fill_null(-1).to_numpy()
-        rows_of = {joint: np.flatnonzero(joint_of == joint) for joint in joints["joint"]}
+        rows_of = _rows_of_joints(job)
         touched = carried = 0
         for _, group in joints.group_by("communicator", "members", maintain_order=True):
             for held in _buckets(list(group.select("joint", "bytes").iter_rows()), size, rows_of, barrier):
@@ -151,6 +150,14 @@ def bucket(size: int, node: Node | None) -> JobChange:
         )
 
     return JobChange("--bucket", f"all-reduces of {exact_bytes(size)}", apply)
+
+
+def _rows_of_joints(job: JobTimeline) -> dict[int, NDArray[np.int64]]:
+    """Of each joint the rows of its members."""
+    joint_of = job.members["joint"].fill_null(-1).to_numpy()
+    order = np.argsort(joint_of, kind="stable")
+    joints, begins = np.unique(joint_of[order], return_index=True)
+    return dict(zip(joints.tolist(), np.split(order, begins[1:]), strict=True))
 
 
 def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:

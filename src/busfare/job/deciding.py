@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from busfare.job.parts import LEAST_RANKS
 from busfare.job.results import JobReport, RankTimes
 from busfare.job.work import stamp_of
 from busfare.job.workers import free_memory
@@ -13,9 +14,10 @@ from busfare.trace import Omission, Trace
 
 #: What a call or an operation takes at most while a job is replayed: 636 in 49 ranks of benchmarks/large_job.py.
 BYTES_A_ROW = 700
+#: Of a job that does not fit, ranks of so many rows are replayed at most: 2.8 GB.
+SOME_ROWS = 4_000_000
 #: Of the ranks that are replayed, those that others wait for; the rest are spread over all others.
 AWAITED = 1 / 3
-LEAST_RANKS = 6
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ def rows_of_all(sample: Trace, paths: Sequence[Path]) -> int:
 def largest(paths: Sequence[Path]) -> Path:
     """The largest of the traces at `paths`: what the others take is told from it."""
     return max(paths, key=lambda path: stamp[0] if (stamp := stamp_of(str(path))) else 0)
+
+
+def ranks_that_fit(ranks: int, rows: int) -> int | None:
+    """Of a job's `ranks` with `rows` calls and operations how many are replayed; None where all are."""
+    most = rows_that_fit()
+    return None if rows <= most else min(most, SOME_ROWS) * ranks // rows
 
 
 def deciding(report: JobReport, count: int, named: Collection[int] = ()) -> Deciding:

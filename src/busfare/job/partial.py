@@ -11,6 +11,7 @@ import polars as pl
 
 from busfare import advise
 from busfare.job.links import LinkRate, LinkTraffic, best_rates, link_traffic
+from busfare.job.parts import LEAST_RANKS, MOST_OPERATIONS
 from busfare.job.ranks import Rank, TraceRank, numbered, packed, ranks_of, rows_of
 from busfare.node import Node
 from busfare.results import RangedFinding, ranged
@@ -70,17 +71,22 @@ class Partial(msgspec.Struct, frozen=True):
     omissions: list[Omission]
 
 
-def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
+def partial(trace: Trace, path: Path, node: Node | None = None, of_many: bool = False) -> Partial:
     """The share of `trace` in its job; a pure function of its arguments.
 
     `path` gives rank and host where the trace does not; `node` is where the job ran, guessed from the GPU's name
-    otherwise.
+    otherwise. `of_many`: gains of a rank that communicates are bounds, since some of the job are replayed together later.
     """
     guessed = node is None
     node = node or advise.guess_node(trace)
     totals = account.totals(trace)
     traffic, unrouted = link_traffic(trace.operations, node)
     rank, host = place_of(trace, path)
+    communicating = rows_of(trace)
+    later = (
+        of_many and not communicating.is_empty() and trace.operations.height <= MOST_OPERATIONS // LEAST_RANKS
+    )
+    run = None if later else lambda: advise.rebuilt(trace, node)
     return Partial(
         format=trace.format,
         rank=rank,
@@ -92,13 +98,12 @@ def partial(trace: Trace, path: Path, node: Node | None = None) -> Partial:
         by_path=_moved(account.by_path(trace), PATH),
         sizes=_moved(account.size_histogram(trace), SIZES),
         findings=[
-            ranged(finding, totals.makespan_seconds, node)
-            for finding in advise.findings(trace, node, lambda: advise.rebuilt(trace, node))
+            ranged(finding, totals.makespan_seconds, node) for finding in advise.findings(trace, node, run)
         ],
         rates=best_rates(trace, node)[:MOST_RATES],
         traffic=traffic,
         ranks=ranks_of(trace)[:MOST_RANKS],
-        communicating=packed(rows_of(trace)),
+        communicating=packed(communicating),
         omissions=[Omission(o.id, o.count, o.what[:LONGEST_TEXT]) for o in trace.omissions],
     )
 

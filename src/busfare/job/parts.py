@@ -16,6 +16,10 @@ from busfare.trace.readers.nsys.report_file import SUFFIXES as REPORTS
 from busfare.trace.readers.recorded import is_recording
 
 MOST_JOBS = 1024
+#: What `report` replays: of a job of more traces, or of more operations, only some are read a second time, of so many
+#: operations in all; and none where even the fewest, LEAST_RANKS, have more together.
+MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
+LEAST_RANKS = 6
 #: What JAX and TensorFlow write of a host: its profile, and time lines made of it.
 XSPACE, TIME_LINE, PERFETTO = ".xplane.pb", ".trace.json.gz", "perfetto_trace.json.gz"
 
@@ -48,10 +52,13 @@ class How:
 
 
 class Part(NamedTuple):
-    """A file, or a directory of tables, to be read. `named`: the user gave it, so it must be a trace."""
+    """A file, or a directory of tables, to be read. `named`: the user gave it, so it must be a trace. `of_many`: there are
+    more than are replayed one by one.
+    """
 
     path: str
     named: bool
+    of_many: bool = False
 
 
 @dataclass

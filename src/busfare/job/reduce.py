@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct, convert, to_builtins
@@ -125,8 +125,7 @@ class Job:
             seen = (rate, rank), self._links.get(link, (rate, rank))
             self._links[link] = min(seen, key=lambda one: (-one[0].bytes_per_second, one[1].path))
         for finding in part.findings:
-            best = Best(1, int(finding.by_replay), finding, rank)
-            _join(self._findings, finding.id, best)
+            _join(self._findings, finding.id, _best(finding, rank))
         counted: set[str] = set()  # a trace counts once, however often it says the same
         for omission in part.omissions:
             omitted = Omitted(int(omission.id not in counted), omission.count, (path, omission.what))
@@ -189,7 +188,7 @@ class Job:
             unrouted_bytes=sums["unrouted_bytes"],
             collectives=together.collectives,
             clocks=together.clocks,
-            findings=[_finding(best) for best in sorted(self._findings.values(), key=_by_gain)],
+            findings=_listed(self._findings),
             gains_of_whole_job=False,
             omissions=[*together.left_out, *self._left_out(len(ranked), len(ranks))],
             failures=[results.Failure(*failure) for failure in sorted(self.failures)[:FAILURES_LISTED]],
@@ -247,6 +246,22 @@ def _traffic(link: LinkTraffic) -> results.Traffic:
 
 def _by_gain(best: Best) -> tuple[float, int, str]:
     return best.order[0], -best.traces, best.value.id
+
+
+def over_traces(found: Iterable[tuple[Ranked, RangedFinding]]) -> list[JobFinding]:
+    """Findings of single traces as those of all these traces, largest gain first."""
+    joined: dict[Hashable, Best] = {}
+    for rank, finding in found:
+        _join(joined, finding.id, _best(finding, rank))
+    return _listed(joined)
+
+
+def _best(finding: RangedFinding, rank: Ranked) -> Best:
+    return Best(1, int(finding.by_replay), finding, rank)
+
+
+def _listed(findings: Mapping[Hashable, Best]) -> list[JobFinding]:
+    return [_finding(best) for best in sorted(findings.values(), key=_by_gain)]
 
 
 def _finding(best: Best) -> JobFinding:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from busfare.errors import InputError, StoppedError
-from busfare.job.parts import How, Part, find_parts, shown
+from busfare.job.parts import MOST_TRACES, How, Part, find_parts, shown
 from busfare.job.reduce import Job
 from busfare.job.work import Outcome, decoded, do_part, keeping
 from busfare.job.workers import Processes, interrupts, read_by, usual_processes
@@ -40,6 +40,7 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
     named, job = find_parts(paths), Job()
     job.duplicates, job.failures = named.duplicates, list(named.unlisted.items())
     done, whole = 0, len(named.parts)
+    of_many = whole > MOST_TRACES
 
     def took(part: Part, outcome: Outcome) -> None:
         nonlocal done
@@ -53,14 +54,14 @@ def run_job(paths: list[Path], node: Node | None, how: How, progress: Progress) 
             job.others += 1
         progress.parts(done, whole, len(job.failures))
 
-    with keeping(how.resume, node) as kept:
+    with keeping(how.resume, node, of_many) as kept:
 
         def remaining() -> Iterator[Part]:
             for part in named.parts:
                 if outcome := kept.outcome_of(part):
                     took(part, outcome)
                 else:
-                    yield part
+                    yield part._replace(of_many=of_many)
 
         try:
             usual = usual_processes(named.parts)

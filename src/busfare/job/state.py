@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -102,7 +103,8 @@ def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatA
         except InputError:
             fabric = None
 
-    def of_kind(kind: str, wanted: FloatArray) -> FloatArray:
+    @cache
+    def fitted(kind: str) -> Callable[[FloatArray], FloatArray]:
         rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (job.transfer_ns > 0))
 
         def model(some: FloatArray) -> FloatArray:
@@ -111,7 +113,10 @@ def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatA
             return price_collectives(fabric, [kind] * len(some), some).seconds
 
         if not len(rows):
-            return model(wanted)
-        return fit_collectives(sizes[rows], np.asarray(job.transfer_ns[rows] * NS), model)(wanted)
+            return model
+        return fit_collectives(sizes[rows], np.asarray(job.transfer_ns[rows] * NS), model)
+
+    def of_kind(kind: str, wanted: FloatArray) -> FloatArray:
+        return fitted(kind)(wanted)
 
     return of_kind

@@ -62,7 +62,7 @@ def do_part(part: Part, node: Node | None) -> bytes:
         other = path.exists() and not path.is_dir() and not (path.is_file() and may_be_trace(path))
         if other and not part.named:  # a pipe, or a file of another kind
             return _encoded()
-        made = partial(read(path), path, node)
+        made = partial(read(path), path, node, part.of_many)
         return _encoded(before if before == stamp_of(part.path) else None, made)
     except InputError as error:
         return _encoded(failure=str(error))
@@ -98,7 +98,9 @@ def decoded(outcome: bytes) -> Outcome:
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A part done. `question` is what outcomes depend on beside their files: busfare's version, and the node named."""
+    """A part done. `question` is what outcomes depend on beside their files: busfare's version, the node named, and whether
+    the files are many.
+    """
 
     question: str
     path: str
@@ -108,11 +110,11 @@ class Line(msgspec.Struct, frozen=True):
 class Kept:
     """The outcomes kept in a file: one line each, appended as they come, so that a killed run loses one at most.
 
-    With no file, nothing is kept.
+    With no file, nothing is kept. `of_many`: as of a Part.
     """
 
-    def __init__(self, file: BinaryIO | None, node: Node | None) -> None:
-        asked = repr((__version__, node)).encode("utf-8", "backslashreplace")
+    def __init__(self, file: BinaryIO | None, node: Node | None, of_many: bool) -> None:
+        asked = repr((__version__, node, of_many)).encode("utf-8", "backslashreplace")
         self._question = sha256(asked).hexdigest()[:24]
         self._file = file
         self._outcomes: dict[str, msgspec.Raw] = {}
@@ -146,10 +148,10 @@ class Kept:
 
 
 @contextmanager
-def keeping(folder: Path | None, node: Node | None) -> Iterator[Kept]:
+def keeping(folder: Path | None, node: Node | None, of_many: bool = False) -> Iterator[Kept]:
     """What is kept in `folder` (None: nothing). Raises InputError if it cannot be used, or another run uses it."""
     if folder is None:
-        yield Kept(None, node)
+        yield Kept(None, node, of_many)
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +168,7 @@ def keeping(folder: Path | None, node: Node | None) -> Iterator[Kept]:
         except OSError:
             pass  # some network file systems lock nothing; then it is the user who keeps two runs apart
         file.seek(0)
-        yield Kept(file, node)
+        yield Kept(file, node, of_many)
 
 
 def _name(part: Part) -> str:

@@ -120,7 +120,7 @@ def _no_trace(scanner: EventScanner, head: bytes) -> str:
         if scanner.truncated:
             return "it ends in the middle, before it has any `traceEvents`"
         return "it has no `traceEvents`"
-    if len(scanner.columns["category"]) or not KEYS.isdisjoint(scanner.header) or CATEGORIES.search(head):
+    if not KEYS.isdisjoint(scanner.header) or CATEGORIES.search(head) or len(scanner.columns["category"]):
         return ""
     if scanner.truncated:
         return "it ends in the middle, before any event of that profiler"
