@@ -4,7 +4,8 @@
 // Copies: pageable and pinned, both directions alone and together, one run of bytes and many rows; kernels:
 // cuFFT alone, FT's and MG's kernels, a device copy. Every figure is the median of `repeats` timings with
 // events. With `--link` only both directions, in two seconds: other guests of a shared host slow its memory
-// for minutes, so a run is held against what the link did just before and after it.
+// for minutes, so a run is held against what the link did just before and after it. Of several GPUs also both
+// directions of all at once: they share the host's memory.
 #include <cuda_runtime.h>
 #include <cufft.h>
 
@@ -161,6 +162,57 @@ Json both_directions(char* device, char* pinned, std::size_t total, std::size_t 
     return row;
 }
 
+/// Bytes per second each way of each GPU when all `gpus` copy both ways at once: of the slowest.
+Json all_at_once(int gpus) {
+    constexpr std::size_t total = 256u << 20, chunk = 8u << 20;
+    struct Own {
+        char *device = nullptr, *pinned = nullptr;
+        cudaStream_t in = nullptr, out = nullptr;
+    };
+    std::vector<Own> all(static_cast<std::size_t>(gpus));
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+        Own& own = all[static_cast<std::size_t>(gpu)];
+        check(cudaSetDevice(gpu), "device");
+        check(cudaMalloc(&own.device, 2 * total), "device memory");
+        check(cudaMemset(own.device, 0x11, 2 * total), "device memory");
+        check(cudaMallocHost(&own.pinned, 2 * total), "pinned memory");
+        std::fill_n(own.pinned, 2 * total, static_cast<char>(0x22));
+        check(cudaStreamCreateWithFlags(&own.in, cudaStreamNonBlocking), "stream");
+        check(cudaStreamCreateWithFlags(&own.out, cudaStreamNonBlocking), "stream");
+        check(cudaDeviceSynchronize(), "device memory");
+    }
+    const double seconds = host_seconds(3, [&] {
+        for (std::size_t at = 0; at < total; at += chunk)
+            for (int gpu = 0; gpu < gpus; ++gpu) {
+                const Own& own = all[static_cast<std::size_t>(gpu)];
+                check(cudaSetDevice(gpu), "device");
+                check(
+                    cudaMemcpyAsync(own.device + at, own.pinned + at, chunk, cudaMemcpyHostToDevice, own.in),
+                    "copy");
+                check(cudaMemcpyAsync(own.pinned + total + at, own.device + total + at, chunk,
+                                      cudaMemcpyDeviceToHost, own.out),
+                      "copy");
+            }
+        for (int gpu = 0; gpu < gpus; ++gpu) {
+            check(cudaSetDevice(gpu), "device");
+            check(cudaDeviceSynchronize(), "copies");
+        }
+    });
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+        const Own& own = all[static_cast<std::size_t>(gpu)];
+        check(cudaSetDevice(gpu), "device");
+        check(cudaStreamDestroy(own.in), "stream");
+        check(cudaStreamDestroy(own.out), "stream");
+        check(cudaFree(own.device), "device memory");
+        check(cudaFreeHost(own.pinned), "pinned memory");
+    }
+    check(cudaSetDevice(0), "device");
+    Json row;
+    row["gpus"] = gpus;
+    row["each_way_together_bytes_per_second"] = static_cast<double>(total) / seconds;
+    return row;
+}
+
 Json timing(const std::string& name, double seconds, double bytes) {
     Json row;
     row["name"] = name;
@@ -289,6 +341,9 @@ int main(int argc, char** argv) {
     result["device"] = std::string(properties.name);
     result["driver"] = driver;
     result["runtime"] = runtime;
+    int gpus = 0;
+    check(cudaGetDeviceCount(&gpus), "number of GPUs");
+    if (gpus > 1) result["all_at_once"] = all_at_once(gpus);
     if (link_only) {
         std::vector<Json> both;
         for (const std::size_t chunk : {std::size_t{8} << 20, std::size_t{32} << 20})

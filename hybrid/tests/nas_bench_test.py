@@ -274,6 +274,27 @@ class Judged(unittest.TestCase):
         with self.assertRaisesRegex(UsageError, "a figure is missing or wrong"):
             rows_of("ft", [{"result": plain, "link": [{"both_directions": []}]}], rates)
 
+    def test_several_gpus_share_the_host_s_memory_where_all_were_measured_at_once(self) -> None:
+        limits = LIMITS | {"all_at_once": {"gpus": 4, "each_way_together_bytes_per_second": 20e9}}
+        rates = rates_of_limits(limits, "made up")
+        whole = 16 * POINTS_C
+        for gpus, rate in ((1, 50e9), (2, 50e9), (4, 20e9)):
+            told = limit_of("ft", "C", rates, gpus, True)
+            self.assertAlmostEqual(told["predicted_link_seconds"], whole / gpus / rate)
+        run = {
+            "schema": "busfare.hybrid.ft/1", "mode": "funneled", "ranks": 8, "gpus": 4, "class": "C", "device": "GPU",
+            "algorithm": "slabs", "exchange": "device", "iterations": 1, "iteration_seconds": [0.03], "seconds": 0.03,
+            "breakdown_seconds": {"fft_1d": 0.01, "synchronous_local_copies": 0.02}, "verified": True,
+        }  # fmt: skip
+        slower = limits | {"all_at_once": {"gpus": 4, "each_way_together_bytes_per_second": 16e9}}
+        (beside,), _ = rows_of("ft", [{"result": run, "link": [limits, slower]}], rates)
+        self.assertAlmostEqual(beside["limit"]["predicted_link_seconds"], whole / 4 / 18e9)
+        self.assertEqual(beside["measured_link_bytes_per_second"], [20e9, 16e9])
+        self.assertEqual(rates.row()["all_gpus"], {"gpus": 4, "each_way_bytes_per_second": 20e9})
+        none = limits | {"all_at_once": {"gpus": 4, "each_way_together_bytes_per_second": 0}}
+        with self.assertRaisesRegex(UsageError, "a rate of 0"):
+            rates_of_limits(none, "made up")
+
     def test_the_kernels_alone_are_a_limit_of_their_own_where_each_was_timed(self) -> None:
         names = ["mg_rprj3", "mg_correct_residual", "mg_correct_and_smooth", "mg_resid"]
         names += ["mg_correct_and_smooth_replace", "mg_solve_coarse_16"]

@@ -39,29 +39,55 @@ MG_COARSER, MG_REST, MG_REST_POINTS = ("mg_correct_and_smooth_replace",), "mg_so
 class Rates:
     """Bytes per second of the link each way while both are busy, and of copies inside GPU memory (reads and writes
     counted); where the figures are from; and what MG's kernels took alone, by the points an axis of their level and name.
+    `at_once`: a number of GPUs and the rate each way of each of them, all copying at once.
     """
 
     each_way_bytes_per_s: float
     memory_bytes_per_s: float
     source: str
     mg_kernel_seconds: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    at_once: tuple[int, float] | None = None
+
+    def of_link(self, gpus: int) -> float:
+        """The rate of a GPU's link each way while so many GPUs copy."""
+        return self.at_once[1] if self.at_once and self.at_once[0] == gpus else self.each_way_bytes_per_s
 
     def row(self) -> dict[str, Any]:
         return {
             "each_way_bytes_per_second": self.each_way_bytes_per_s,
             "memory_bytes_per_second": self.memory_bytes_per_s,
+            "all_gpus": (
+                {"gpus": self.at_once[0], "each_way_bytes_per_second": self.at_once[1]}
+                if self.at_once
+                else None
+            ),
             "source": self.source,
         }
 
-    def beside(self, link: Sequence[float]) -> Rates:
-        """The same with the link as it was just before and after a run (bytes per second each way): the mean."""
+    def beside(self, link: Sequence[float], gpus: int) -> Rates:
+        """The same with the link as it was just before and after a run of `gpus` GPUs (bytes per second each way): the
+        mean.
+        """
         source = f"{self.source}; the link just before and after the run"
-        return replace(self, each_way_bytes_per_s=sum(link) / len(link), source=source)
+        mean = sum(link) / len(link)
+        if self.at_once and self.at_once[0] == gpus:
+            return replace(self, at_once=(gpus, mean), source=source)
+        return replace(self, each_way_bytes_per_s=mean, source=source)
 
 
-def each_way(limits: dict[str, Any]) -> float:
-    """The best rate that both directions reached together in what `device_limits` measured, bytes per second each way."""
+def each_way(limits: dict[str, Any], gpus: int = 1) -> float:
+    """The best rate that both directions reached together in what `device_limits` measured, bytes per second each way: of
+    one GPU's link alone; of each of `gpus` where so many copied at once.
+    """
+    at_once = _at_once(limits)
+    if at_once and at_once[0] == gpus:
+        return at_once[1]
     return max(float(row["each_way_together_bytes_per_second"]) for row in limits["both_directions"])
+
+
+def _at_once(limits: dict[str, Any]) -> tuple[int, float] | None:
+    row = limits.get("all_at_once")
+    return (int(row["gpus"]), float(row["each_way_together_bytes_per_second"])) if row else None
 
 
 def rates_of_limits(limits: dict[str, Any], source: str) -> Rates:
@@ -77,12 +103,14 @@ def rates_of_limits(limits: dict[str, Any], source: str) -> Rates:
             if table.startswith("mg_")
             for row in rows
         }
-        rates = Rates(each_way(limits), memory, source, alone)
+        rates = Rates(each_way(limits), memory, source, alone, _at_once(limits))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{source}: no result of device_limits ({type(error).__name__}: {error}); run it again"
         ) from None
-    if not (rates.each_way_bytes_per_s > 0 and memory > 0):
+    if not (
+        rates.each_way_bytes_per_s > 0 and memory > 0 and (rates.at_once is None or rates.at_once[1] > 0)
+    ):
         raise UsageError(f"{source}: a rate of 0; run device_limits again")
     return rates
 
@@ -123,12 +151,13 @@ def mg_kernels(size: str) -> list[tuple[int, str]]:
 
 
 def limit_of(benchmark: str, size: str, rates: Rates, gpus: int, inside_gpu: bool) -> dict[str, Any]:
-    """The predicted limit of an iteration spread evenly over `gpus` GPUs, each on a link of its own.
+    """The predicted limit of an iteration spread evenly over `gpus` GPUs, each on a link of its own: as fast as while all of
+    them copy, where that was measured.
 
     `predicted_seconds` takes the kernels by the bytes that they move at least; `predicted_alone_seconds` by what each
     took when it was measured alone (None: not measured, or FT, whose limit is the link).
     """
-    link = link_bytes(benchmark, size, inside_gpu) / rates.each_way_bytes_per_s / gpus
+    link = link_bytes(benchmark, size, inside_gpu) / rates.of_link(gpus) / gpus
     kernels = kernel_bytes(benchmark, size, inside_gpu) / rates.memory_bytes_per_s / gpus
     wanted = mg_kernels(size) if benchmark == "mg" else []
     alone = None

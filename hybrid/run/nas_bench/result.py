@@ -49,19 +49,25 @@ def row_of(
     after it, on which the limit then rests. Raises UsageError where a figure is missing or is no number.
     """
     try:
-        beside = [each_way(measured) for measured in link]
-        rates = rates.beside(beside) if rates and beside else rates
-        return _row(benchmark, plain, timed, rates, gpus) | {"measured_link_bytes_per_second": beside or None}
+        used = _gpus(plain, gpus)
+        beside = [each_way(measured, used) for measured in link]
+        rates = rates.beside(beside, used) if rates and beside else rates
+        return _row(benchmark, plain, timed, rates, used) | {"measured_link_bytes_per_second": beside or None}
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(
             f"a run of {benchmark.upper()}: a figure is missing or wrong ({type(error).__name__}: {error})"
         ) from None
 
 
-def _row(benchmark: str, plain: Row, timed: Row | None, rates: Rates | None, gpus: int | None) -> Row:
+def _gpus(plain: Row, gpus: int | None) -> int:
+    """How many GPUs a run used."""
+    mode, ranks = str(plain["mode"]), int(plain["ranks"])
+    return 0 if mode == "cpu" else int(plain.get("gpus") or gpus or (ranks if mode == "single" else 1))
+
+
+def _row(benchmark: str, plain: Row, timed: Row | None, rates: Rates | None, used: int) -> Row:
     mode, size, ranks = str(plain["mode"]), str(plain["class"]), int(plain["ranks"])
     points(benchmark, size)
-    used = 0 if mode == "cpu" else int(plain.get("gpus") or gpus or (ranks if mode == "single" else 1))
     iterations = [float(s) for s in plain["iteration_seconds"]]
     seconds = statistics.median(iterations)
     standin = "stand-in" in str(plain["device"])

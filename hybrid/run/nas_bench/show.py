@@ -97,6 +97,11 @@ def sentences(result: Row) -> list[str]:
     lines = ["No limit is predicted: no run used a GPU."]
     if rates:
         each, memory = rate(rates["each_way_bytes_per_second"]), rate(rates["memory_bytes_per_second"])
+        several = rates.get("all_gpus")
+        if several:
+            each += (
+                f" (of each of {several['gpus']} GPUs at once {rate(several['each_way_bytes_per_second'])})"
+            )
         lines = [f"{LIMIT}; {each} each way, {memory} of memory ({rates['source']})."]
     beside = [one for run in result["runs"] for one in run.get("measured_link_bytes_per_second") or ()]
     if beside:
