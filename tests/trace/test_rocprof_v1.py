@@ -117,6 +117,53 @@ def test_processes_of_older_versions(tmp_path: Path) -> None:
         assert "cut-window" not in omitted(trace)
 
 
+MEASURED = {
+    "Index": 0, "KernelName": '"axpy.kd"', "gpu-id": 1, "queue-id": 2, "pid": PROCESS, "tid": THREAD, "grd": 4096,
+    "wgr": 256, "DispatchNs": 1000, "BeginNs": 1310, "EndNs": 1410,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["KERN", "A"])
+def test_kernels_of_a_program_without_hip(name: str, tmp_path: Path) -> None:
+    """OpenMP's, say: rocprof measured them by itself, and names the dispatches as calls of HSA."""
+    call = {
+        "BeginNs": 1000,
+        "EndNs": 1000,
+        "pid": 3,
+        "tid": THREAD,
+        "Name": "hsa_dispatch",
+        "args": "",
+        "Index": 1,
+    }
+    copies = ["BeginNs", "EndNs", "Name", "pid", "tid", "Index", "proc-id"]
+    tables = {name: [MEASURED], "HSA": [call], "COPY": []}
+    database = write_sqlite(
+        tmp_path / "results.db", {name: [*MEASURED], "HSA": [*call], "COPY": copies}, tables
+    )
+    drawn = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": section}}
+        for pid, section in ((3, "CPU HSA API"), (7, "GPU1"))
+    ]
+    for pid, lane, label, row in ((7, 2, "axpy.kd", MEASURED), (3, THREAD, "hsa_dispatch", call)):
+        args = {key: str(value) for key, value in row.items()}
+        drawn.append({"ph": "X", "pid": str(pid), "tid": str(lane), "ts": "1", "name": label, "args": args})
+    for path in (database, write_v1_json(tmp_path / "results.json", drawn)):
+        trace = read(path, launches=True)
+        wanted = ["kind", "start_ns", "end_ns", "device", "stream", "process", "name"]
+        assert trace.operations.select(wanted).rows() == [("kernel", 310, 410, 1, 2, PROCESS, "axpy")]
+        assert trace.calls.select("name", "process").rows() == [("hsa_dispatch", PROCESS)]
+        assert trace.launches.select("grid_x", "block_x").rows() == [(16, 256)]
+
+
+def test_kernels_that_stand_in_both_tables_count_once(tmp_path: Path) -> None:
+    rows = v1_rows()
+    columns = {table: [*found[0]] for table, found in rows.items()}
+    trace = read(
+        write_sqlite(tmp_path / "results.db", columns | {"KERN": [*MEASURED]}, rows | {"KERN": [MEASURED]})
+    )
+    assert trace.operations.filter(kind="kernel")["name"].to_list() == ["axpy(float*)"]
+
+
 def with_fills(rows: Rows) -> None:
     rows["HIP"].append(rows["HIP"][4] | {"Name": "hipMemset", "BeginNs": 1510, "EndNs": 1520, "Index": 15,
                                         "args": "( dst(0x7f0000000000) value(0) sizeBytes(64))"})  # fmt: skip

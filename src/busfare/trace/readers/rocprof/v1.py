@@ -1,7 +1,8 @@
 """Traces of rocprof before rocprofv3: its results.json (Chrome's, with times in ns) and results.db, which hold the same.
 
 Calls stand with their arguments as text, from which copies get their sizes and addresses. The database numbers what a call
-started as the call itself; the JSON only draws arrows, in order of the calls [rocprofiler: bin/tblextr.py, bin/sqlitedb.py].
+started as the call itself; the JSON only draws arrows, in order of the calls. Kernels of programs without HIP are those that
+rocprof itself measured, in a table of their own [rocprofiler: bin/tblextr.py, bin/sqlitedb.py].
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ SECTIONS = {
     "CPU HSA API": "HSA",
 }
 TABLES = {"HIP": "HIP", "HSA": "HSA", "rocTX": "MARKER", "COPY": "COPY", "OPS": "GPU"}
+#: Kernels that rocprof measured, as newer versions name their table and as older ones do; OPS has the same where it has any.
+MEASURED = ("KERN", "A")
 APIS = ("HIP", "HSA", "MARKER")
-ROWS = ints("start_ns end_ns process thread device queue stream correlation") | texts("section name args")
+ROWS = ints("start_ns end_ns process thread device queue stream correlation items_x group_x") | texts(
+    "section name args"
+)
 FILL = "FillBuffer"
 COPYING = r"^hip(Drv)?(Memcpy|Memset)"
 LAUNCHING = r"^hip\w*Launch\w*Kernel"
@@ -47,12 +52,15 @@ class _Arguments(msgspec.Struct):
     start_ns: int | None = msgspec.field(default=None, name="BeginNs")
     end_ns: int | None = msgspec.field(default=None, name="EndNs")
     device: int | None = msgspec.field(default=None, name="dev-id")
+    measured_on: int | None = msgspec.field(default=None, name="gpu-id")
     queue: int | None = msgspec.field(default=None, name="queue-id")
     stream: int | None = msgspec.field(default=None, name="stream-id")
     process: int | None = msgspec.field(default=None, name="proc-id")
     pid: int | None = None
     tid: int | None = None
     args: str | None = None
+    items_x: int | None = msgspec.field(default=None, name="grd")
+    group_x: int | None = msgspec.field(default=None, name="wgr")
 
 
 class _Event(msgspec.Struct):
@@ -71,7 +79,7 @@ class _File(msgspec.Struct):
 
 def matches(tables: TableSource) -> bool:
     """Whether these tables are a database of rocprof: of HIP's calls or operations, with times, and no table of texts."""
-    known = TABLES.keys() & tables.names
+    known = {*TABLES, *MEASURED} & tables.names
     return "STR_TABLE" not in tables.names and any("BeginNs" in tables.columns(table) for table in known)
 
 
@@ -95,7 +103,17 @@ def _of_tables(tables: TableSource) -> pl.DataFrame:
         if "proc-id" not in tables.columns("OPS") and "proc-id" not in tables.columns("COPY"):
             frame = frame.with_columns(process="pid")
         parts.append(conform(frame, ROWS))
+    if parts[-1].is_empty():
+        parts += [_measured(tables, name) for name in MEASURED if "BeginNs" in tables.columns(name)]
     return pl.concat(parts)
+
+
+def _measured(tables: TableSource, name: str) -> pl.DataFrame:
+    """Kernels that rocprof measured; their names stand in quotes."""
+    columns = {"BeginNs": "start_ns", "EndNs": "end_ns", "gpu-id": "device", "queue-id": "queue", "pid": "process",
+               "tid": "thread", "grd": "items_x", "wgr": "group_x", "KernelName": "name"}  # fmt: skip
+    frame = tables.read(name, ints(" ".join(columns)) | texts("KernelName")).rename(columns)
+    return conform(frame.with_columns(pl.col("name").str.strip_chars('"'), section=pl.lit("GPU")), ROWS)
 
 
 def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
@@ -111,8 +129,17 @@ def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
     old = any(e.args.process is not None for e in events if e.args is not None)
     rows = [
         (
-            *(a.start_ns, a.end_ns, a.process if old else a.pid, a.tid, a.device, a.queue, a.stream),
-            *(number, _section(named.get(e.pid)), e.name, a.args, e.pid, e.tid, e.ts),
+            *(
+                a.start_ns,
+                a.end_ns,
+                a.process if old else _process(e, a),
+                a.tid,
+                _device(a),
+                a.queue,
+                a.stream,
+                number,
+            ),
+            *(a.items_x, a.group_x, _section(named.get(e.pid)), e.name, a.args, e.pid, e.tid, e.ts),
         )
         for number, e in enumerate(events)
         if e.ph == "X" and (a := e.args) is not None
@@ -125,6 +152,15 @@ def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
     doubled = pl.len().over([*drawn]) > 1
     frame = frame.with_columns(arrow=pl.when(~doubled).then("arrow"))
     return conform(_linked(frame), ROWS)
+
+
+def _process(event: _Event, arguments: _Arguments) -> int | None:
+    """Its process; older versions write the number of the section there."""
+    return None if arguments.pid == event.pid else arguments.pid
+
+
+def _device(arguments: _Arguments) -> int | None:
+    return arguments.measured_on if arguments.device is None else arguments.device
 
 
 def _section(name: str | None) -> str | None:
@@ -179,7 +215,12 @@ def _trace(path: Path, rows: pl.DataFrame, omissions: Omissions, launches: bool)
         rows = rows.with_columns(process=pl.lit(pids[0], INT))
     called = rows.filter(pl.col("section").is_in(APIS)).with_columns(category="section")
     worked = rows.filter(~pl.col("section").is_in(APIS))
-    worked = worked.with_columns(stream=pl.coalesce("stream", "queue"), **_arguments(worked, called))
+    said = _arguments(worked, called)
+    for what in ("items", "group"):  # of all sides together, as rocprof itself measured them
+        whole = worked[f"{what}_x"]
+        said[f"{what}_x"] = said[f"{what}_x"].fill_null(whole)
+        said |= {side: said[side].fill_null(whole.clip(1, 1)) for side in (f"{what}_y", f"{what}_z")}
+    worked = worked.with_columns(stream=pl.coalesce("stream", "queue"), **said)
     copied = (pl.col("section") == "COPY").fill_null(False)
     fills = pl.col("name").str.starts_with(FILL).fill_null(False)
     copies = worked.filter(copied & ~fills).with_columns(source="device", destination="device")
