@@ -140,6 +140,13 @@ def test_a_trace_without_gpu_work_is_not_said_to_be_well() -> None:
             assert ("holds no kernels and no transfers" in face) is not well
 
 
+def test_kernels_alone_do_not_tell_whether_anything_was_copied() -> None:
+    alone = Omission("no-calls", 0, "the trace holds no API calls")
+    document = reported(trace(kernel(0, 10), omissions=[alone]))
+    for face in (shown(document), page(document)):
+        assert "does not tell whether anything was copied" in face and "Nothing worth doing" not in face
+
+
 def test_a_hostile_name_is_text_on_every_face() -> None:
     recorded = trace(kernel(0, 10, HOSTILE), copy(10, 20, 1), omissions=[Omission("x", 1, HOSTILE)])
     document = reported(recorded)

@@ -253,8 +253,11 @@ def _gain(finding: RangedFinding, result: Report) -> str:
 
 def _nothing(result: Report) -> str:
     """What stands in place of findings: a trace in which the GPU does nothing tells nothing about its transfers."""
-    if any(omission.id == "copies-not-recorded" for omission in result.omissions):
+    missing = {omission.id for omission in result.omissions}
+    if "copies-not-recorded" in missing:
         return "The trace holds none of the copies that its calls made: it does not tell what there is to do about them."
+    if "no-calls" in missing and not result.transfers.count and result.kernels.count:
+        return "The trace holds kernels alone, and no calls: it does not tell whether anything was copied."
     if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
         return "Nothing worth doing about transfers was found."
     return "The trace holds no kernels and no transfers: it does not tell what there is to do."
