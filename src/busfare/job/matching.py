@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +33,97 @@ def match(members: pl.DataFrame) -> pl.DataFrame:
     """`members` (columns of MEMBERS) with `joint`, alike in all members of one collective or message and null where none
     matches, without the ends of sends that are in none; and with a `communicator` where the trace names none.
     """
-    every = grouped(members).with_row_index("member")
-    rows = begun(every).with_columns(group=pl.struct(GROUP).rank("dense").cast(pl.Int64))
-    rows = rows.with_columns(numbered=pl.col("sequence").is_not_null().all().over("group"))
-    rows = numbered(rows)
-    rows = rows.with_columns(number=pl.Series(_by_time(rows)))
+    every, rows = Numbering([members]).of(members, 0)
     return joints(every, rows).select(*members.columns, "joint")
+
+
+@dataclass
+class Group:
+    """What is matched in its own order, over all files: whether traces number all of its rows, its least and highest number,
+    and of the rank with most rows (of several the first): how many, minus the rank, and its file.
+    """
+
+    number: int
+    by_trace: bool = True
+    least: int = 0
+    highest: int = 0
+    most: tuple[int, int, int] = (0, 0, 0)
+    first: InOrder | None = None
+
+
+class Numbering:
+    """The number of each row among those of its group, alike in all ranks: as the trace numbers them, or by their order;
+    where order alone will not do, that of the row of the rank with most rows that ends when it does.
+    """
+
+    def __init__(self, files: Sequence[pl.DataFrame]) -> None:
+        """Of `files` (columns of MEMBERS, whole ranks in each), of which one at a time is asked for, twice at most."""
+        self._groups = _groups(files)
+        self.groups = sorted(self._groups.values(), key=lambda group: group.number)
+        first_in = defaultdict(list)
+        for group in self.groups:
+            if not group.by_trace:
+                first_in[group.most[2]].append(group)
+        for file, some in first_in.items():
+            wanted = {(group.number, -group.most[1]): group for group in some}
+            for number, rank, own in _in_order(begun(self._with_groups(files[file]))):
+                if (number, rank) in wanted:
+                    wanted[number, rank].first = own
+        self._members = 0
+
+    def of(self, frame: pl.DataFrame, file: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows of `file`, the next one, with `member`, `group` and `numbered`; and those that are no ends of sends, with
+        `number` and `again`, too.
+        """
+        every = self._with_groups(frame).with_columns(member=pl.int_range(pl.len()) + self._members)
+        self._members += every.height
+        rows = numbered(begun(every))
+        return every, rows.with_columns(number=pl.Series(self._numbers(rows, file), dtype=pl.Int64))
+
+    def _with_groups(self, frame: pl.DataFrame) -> pl.DataFrame:
+        every = grouped(frame)
+        kinds = every.select(GROUP).unique(maintain_order=True)
+        # None where all rows of one are ends.
+        own = [self._groups.get(tuple(values)) for values in kinds.iter_rows()]
+        kinds = kinds.with_columns(
+            group=pl.Series([group.number if group else -1 for group in own], dtype=pl.Int64),
+            numbered=pl.Series([group.by_trace if group else True for group in own], dtype=pl.Boolean),
+        )
+        return every.join(kinds, on=GROUP, how="left", nulls_equal=True, maintain_order="left")
+
+    def _numbers(self, rows: pl.DataFrame, file: int) -> NDArray[np.int64]:
+        """The number of each row of a file, shape (rows,): of one that is alone, one that no other has."""
+        number = rows["number"].to_numpy().copy()
+        member = rows["member"].to_numpy()
+        for of, rank, own in _in_order(rows):
+            group = self.groups[of]
+            if group.first is None or group.most[1:] == (-rank, file):
+                continue
+            if (anew := own.as_in(group.first)) is not None:
+                theirs, mine = anew
+                number[own.row] = -1 - member[own.row]
+                number[own.row[mine]] = theirs
+        return number
+
+
+def _groups(files: Iterable[pl.DataFrame]) -> dict[tuple[object, ...], Group]:
+    """By values of GROUP."""
+    groups: dict[tuple[object, ...], Group] = {}
+    for file, frame in enumerate(files):
+        seen = begun(grouped(frame)).group_by(*GROUP, "rank", maintain_order=True).agg(
+            pl.len().alias("count"), pl.col("sequence").is_not_null().all().alias("by_trace"),
+            pl.col("sequence").min().alias("least"), pl.col("sequence").max().alias("highest"),
+        )  # fmt: skip
+        for *of, rank, rows, by_trace, least, highest in seen.iter_rows():
+            group = groups.setdefault(tuple(of), Group(len(groups), least=least or 0))
+            group.by_trace &= by_trace
+            group.least = min(group.least, least or 0)
+            group.highest = max(group.highest, highest or 0)
+            group.most = max(group.most, (rows, -rank, file))
+    for group in groups.values():
+        if not group.by_trace:
+            group.least, group.highest = 0, group.most[0]
+    return groups
 
 
 def grouped(members: pl.DataFrame) -> pl.DataFrame:
@@ -87,30 +174,17 @@ def joints(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([rows, ends], how="diagonal").sort("member")
 
 
-def _by_time(rows: pl.DataFrame) -> NDArray[np.int64]:
-    """The `number` of each row; where the trace does not number them, and order alone will not do, that of the row of the
-    rank with most rows that ends when it does. Shape (rows,).
-    """
-    number = rows["number"].to_numpy().copy()
-    some = by_order(rows.with_columns(row=pl.int_range(pl.len())))
-    for _, ranks in some.group_by("group", maintain_order=True):
-        ranks = ranks.sort(pl.col("row").list.len().cast(pl.Int64).neg(), "rank")
-        first, *others = (InOrder.of(row) for row in _rows_of(ranks))
-        for own in others:
-            if (anew := own.as_in(first)) is not None:
-                theirs, mine = anew
-                number[own.row] = -1 - own.row  # alone
-                number[own.row[mine]] = number[first.row[theirs]]
-    return number
-
-
-def by_order(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of whole ranks that the trace does not number, by group and rank: columns of InOrder."""
+def _in_order(rows: pl.DataFrame) -> Iterator[tuple[int, int, InOrder]]:
+    """Group and rank of what traces do not number, with those rows in their order."""
     both_ends = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
-    return rows.filter(~pl.col("numbered")).group_by("group", "rank", maintain_order=True).agg(
+    some = rows.with_columns(row=pl.int_range(pl.len())).filter(~pl.col("numbered"))
+    lists = some.group_by("group", "rank", maintain_order=True).agg(
         "row", "end_ns", kinds=both_ends.to_physical(), bytes=pl.col("bytes").fill_null(-1),
         symmetric=both_ends.is_in(SYMMETRIC).all(),
     )  # fmt: skip
+    for at in range(lists.height):
+        each = {name: lists[name][at] for name in lists.columns}
+        yield each["group"], each["rank"], InOrder.of(each)
 
 
 class InOrder(NamedTuple):
@@ -145,10 +219,6 @@ class InOrder(NamedTuple):
         if in_order and (not self.symmetric or _spread(first.end_ns - self.end_ns) <= TOGETHER_NS):
             return None
         return _ending_together(first, self)
-
-
-def _rows_of(ranks: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    return ({name: ranks[name][at] for name in ranks.columns} for at in range(ranks.height))
 
 
 def _spread(values: NDArray[np.int64]) -> float:
