@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from busfare.job.memory import free_memory
 from busfare.job.parts import LEAST_RANKS
 from busfare.job.results import JobReport, RankTimes
 from busfare.job.work import stamp_of
-from busfare.job.workers import free_memory
 from busfare.trace import Omission, Trace
 
 #: What a call or an operation takes at most while a job is replayed: 636 in 49 ranks of benchmarks/large_job.py.

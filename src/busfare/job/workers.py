@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import threading
@@ -19,6 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from busfare.errors import InputError
+from busfare.job.memory import free_memory
 from busfare.job.parts import Part
 from busfare.job.work import Work, do_part, failed, stamp_of
 from busfare.node import Node
@@ -207,15 +207,6 @@ def _is_busfare(main: ModuleType) -> bool:
         if main.__spec__
         else Path(getattr(main, "__file__", "")).name == "busfare"
     )
-
-
-def free_memory() -> int:
-    """Bytes that can still be taken: what caches of files hold is free, too."""
-    try:
-        said = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    except OSError:
-        said = None
-    return int(said[1]) << 10 if said else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def usual_processes(parts: Sequence[Part]) -> int:
