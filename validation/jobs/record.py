@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -149,12 +150,17 @@ def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float)
             )
             for rank in range(count)
         ]
+    return ended_well(started, timeout_s, ",".join(chosen))
+
+
+def ended_well(started: Sequence[subprocess.Popen[Any]], timeout_s: float, what: str) -> bool:
+    """Whether all of them end with status 0 in this time; none is left."""
     end = time.monotonic() + timeout_s
     try:
         statuses = [process.wait(max(end - time.monotonic(), 1)) for process in started]
         return not any(statuses)
     except subprocess.TimeoutExpired:
-        print(f"{chosen}: longer than {timeout_s:g} s", flush=True)
+        print(f"{what}: longer than {timeout_s:g} s", flush=True)
         return False
     finally:
         for process in started:
@@ -208,9 +214,18 @@ def main() -> int:
     groups += [([name], "recorder") for name in names]
     groups = [(chosen, mode) for chosen, mode in groups if mode in options.modes.split(",")]
     went = [ranks(options.ranks, chosen, options.out, mode, options.timeout) for chosen, mode in groups]
-    records = [json.loads(file.read_text()) for file in sorted(options.out.glob("*-*.json"))]
+    files = sorted(options.out.glob("*-*.json"))
+    records = [json.loads(file.read_text()) for file in files]
     for name in {name for record in records if record["mode"] == "profiler" for name in record["recorded"]}:
         keep_median(options.out / name, [r["recorded"] for r in records if r["mode"] == "profiler"])
+    write_times(options.out, records)
+    for file in files:
+        file.unlink()
+    return 0 if all(went) else 1
+
+
+def write_times(out: Path, records: list[dict[str, Any]]) -> None:
+    """What the processes measured, and where."""
     driver = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
     ).stdout.split("\n")[0]
@@ -221,11 +236,8 @@ def main() -> int:
         "torch": torch.__version__,
         "processes": records,
     }
-    for file in options.out.glob("*-*.json"):
-        file.unlink()
-    with gzip.open(options.out / "times.json.gz", "wt") as packed:
+    with gzip.open(out / "times.json.gz", "wt") as packed:
         json.dump(times, packed)
-    return 0 if all(went) else 1
 
 
 if __name__ == "__main__":

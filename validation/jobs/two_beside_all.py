@@ -10,22 +10,20 @@ something failed.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import subprocess
 import sys
 import time
 import traceback
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from pairs_of_jobs import PAIRS
 from programs import MAKERS
-from record import captured, meet, region
+from record import captured, ended_well, meet, region, write_times
 from training import BEFORE
 
 from busfare.measure.record import environment
@@ -84,17 +82,7 @@ def both(name: str, sets: list[int], out: Path, timeout_s: float) -> bool:
             )
             for rank in range(size)
         ]
-    end = time.monotonic() + timeout_s
-    try:
-        statuses = [process.wait(max(end - time.monotonic(), 1)) for process in started]
-        return not any(statuses)
-    except subprocess.TimeoutExpired:
-        print(f"{name}: longer than {timeout_s:g} s", flush=True)
-        return False
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    return ended_well(started, timeout_s, name)
 
 
 def main() -> int:
@@ -119,21 +107,10 @@ def main() -> int:
         began = time.monotonic()
         went.append(both(name, sets, options.out, options.timeout))
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
-    ).stdout.split("\n")[0]
     files = sorted(options.out.glob("*-*-*.json"))
-    times: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_properties(0).name,
-        "driver": driver,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "torch": torch.__version__,
-        "processes": [json.loads(file.read_text()) for file in files],
-    }
+    write_times(options.out, [json.loads(file.read_text()) for file in files])
     for file in files:
         file.unlink()
-    with gzip.open(options.out / "times.json.gz", "wt") as packed:
-        json.dump(times, packed)
     return 0 if all(went) else 1
 
 
