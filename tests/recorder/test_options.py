@@ -49,7 +49,11 @@ def test_only_what_lies_inside_the_range(recorded: Recorded) -> None:
     assert kernels(run) == ROUNDS
     assert run.only.facts["capture"] == "nvtx:epoch 1"
     assert len(run.only.table("calls")) == len(recorded("nvtx", str(ROUNDS)).only.table("calls")) // 3 > 0
-    assert kernels(recorded("nvtx", str(ROUNDS), nvtx="another")) == 3 * ROUNDS
+    assert "pauses" not in {omission.id for omission in read(run.files[0]).omissions}
+    parts = recorded("nvtx", str(ROUNDS), nvtx="another")
+    assert kernels(parts) == 3 * ROUNDS
+    (pauses,) = (omission for omission in read(parts.files[0]).omissions if omission.id == "pauses")
+    assert pauses.count == 2 and "counts as time of its host" in pauses.what
     assert kernels(recorded("nvtx", str(ROUNDS), nvtx="no such range")) == 0
 
 

@@ -89,7 +89,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder to write")
     parser.add_argument("--ranks", type=int, default=4, help="how many GPUs there are")
-    parser.add_argument("--only", default="", metavar="NAME,…", help="these jobs")
+    parser.add_argument("--only", required=True, metavar="NAME,…", help="these jobs")
     parser.add_argument("--store", type=int, help="(of the processes that this program starts)")
     parser.add_argument("--timeout", type=float, default=90, help="seconds for a job")
     options = parser.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
@@ -149,6 +150,18 @@ def _note(recording: Recording, omissions: Omissions) -> None:
     capture = [recording.facts[key] for key in ("capture", "delay", "duration") if key in recording.facts]
     if capture:
         omissions.add("window", f"{name}: only a part of the program was recorded ({', '.join(capture)})")
+        _note_pauses(recording, omissions)
+
+
+def _note_pauses(recording: Recording, omissions: Omissions) -> None:
+    # On and off take turns.
+    turns = np.sort(recording.table("windows")["time"]).astype(np.int64)
+    on = turns[2::2]
+    off = turns[1::2][: len(on)]
+    if len(on):
+        of = f"{(on - off).sum() * 1e-9:.3g} of {np.ptp(turns) * 1e-9:.3g} s"
+        what = "what the program did then is not known, and counts as time of its host"
+        omissions.add("pauses", f"{recording.path.name}: pauses of the recording, {of}: {what}", len(on))
 
 
 def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:
