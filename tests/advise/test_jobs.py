@@ -88,7 +88,7 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
     write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
     paths = sorted(tmp_path.iterdir())
     job = job_timeline([read(path) for path in paths], None, paths)
-    findings = job_findings(job, [], load_node("h100-sxm"))
+    findings = job_findings(job, run_job(paths, None, How(), Noted()).result(), [], load_node("h100-sxm"))
     drawn = job_time_line(job, findings)
     assert "straggling-rank" in drawn.marks
     bit = 1 << list(drawn.marks).index("straggling-rank")

@@ -75,7 +75,7 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         node = recorded_on or guess_node(traces[0])
         job = job_timeline(traces, node, paths, some)
         of_ranks = _replayed_alone(result, traces, paths, node) if len(result.ranks) > MOST_TRACES else None
-        findings = job_findings(job, of_ranks or result.findings, node)
+        findings = job_findings(job, result, of_ranks or result.findings, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
     left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
@@ -101,9 +101,10 @@ def _replayed_alone(
 
 
 def job_findings(
-    job: JobTimeline, findings: Sequence[JobFinding], recorded_on: Node | None
+    job: JobTimeline, report: JobReport, findings: Sequence[JobFinding], recorded_on: Node | None
 ) -> list[JobFinding]:
     """`findings` of single ranks with what the whole job gains by them, and those of what ranks do together; most first.
+    `report`: of all ranks, of which `job` may have some.
 
     What is not worth a hundredth of the job is left out. A finding that no replay prices keeps what it says.
     """
@@ -127,7 +128,7 @@ def job_findings(
             gain, keys, rests_on = priced
             largest = replace(finding.largest, what_if=options, rests_on=rests_on)
             found.append(replace(finding, predicted_gain_seconds=gain, **keys, largest=largest))
-    found += _together(unchanged, before, recorded_on)
+    found += _together(unchanged, before, report, recorded_on)
     return sorted(found, key=lambda finding: -finding.predicted_gain_seconds)
 
 
@@ -168,12 +169,12 @@ def _changes(options: Sequence[str]) -> list[Change]:
         return []
 
 
-def _together(unchanged: JobState, before: float, node: Node | None) -> list[JobFinding]:
+def _together(unchanged: JobState, before: float, report: JobReport, node: Node | None) -> list[JobFinding]:
     """What the ranks do together, where changing it gains something."""
     members = unchanged.job.members.drop_nulls("joint")
     found = []
     for id, change, evidence, rank in (
-        ("straggling-rank", no_stragglers(), *_late(members)),
+        ("straggling-rank", no_stragglers(), *_late(report)),
         ("exposed-collectives", overlap(), _exposed(members), None),
         ("small-all-reduces", bucket(BUCKET_BYTES, node), _small(members), None),
     ):
@@ -191,7 +192,7 @@ def _together(unchanged: JobState, before: float, node: Node | None) -> list[Job
             JobFinding(
                 id=id,
                 title=title,
-                traces=len({one.path for one in ranks}),
+                traces=len({one.path for one in report.ranks}),
                 predicted_gain_seconds=gain,
                 **keys,
                 traces_without_gain=0,
@@ -214,22 +215,17 @@ def _together(unchanged: JobState, before: float, node: Node | None) -> list[Job
     return found
 
 
-def _late(members: pl.DataFrame) -> tuple[str, int | None]:
-    """Who comes last most often, and what the others wait for it."""
-    wait = (pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0)
-    joints = members.with_columns(wait=wait).group_by("joint").agg(
-        last=pl.col("rank").sort_by("start_ns").last(), wait=pl.col("wait").sum()
-    )  # fmt: skip
-    if joints.is_empty():
+def _late(report: JobReport) -> tuple[str, int | None]:
+    """For whom the others wait most, and how often it comes last."""
+    late = max(report.ranks, key=lambda one: one.awaited_seconds)
+    if not late.awaited_seconds:
         return "", None
-    of_rank = (
-        joints.group_by("last").agg(pl.len(), pl.col("wait").sum()).sort("wait", "last", descending=True)
-    )
-    rank, count, waited = of_rank.row(0)
+    matched = [row for row in report.collectives if row.arrive_seconds is not None]
+    often = sum(last.count for row in matched for last in row.last if last.rank == late.rank)
     return (
-        f"Rank {rank} came last to {count:,} of {joints.height:,} collectives; the others waited "
-        f"{amounts.time(waited * 1e-9)} for it.",
-        int(rank),
+        f"Rank {late.rank} came last to {often:,} of {sum(row.count for row in matched):,} collectives; the others waited "
+        f"{amounts.time(late.awaited_seconds)} for it.",
+        late.rank,
     )
 
 
