@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, size, time
-from busfare.job.results import Clock, Collective, RankTimes
+from busfare.job.results import Clock, Collective, JobReport, RankTimes
 from busfare.report.document import Block, Figure, Items, Table, Text, numbers, table, words
-from busfare.report.summary import Part, RecordingCost, path_name
+from busfare.report.summary import Part, RecordingCost, Report, path_name
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.trace import Omission
@@ -31,6 +31,18 @@ PARTS = {
     "waiting for other ranks": ("waiting_seconds", COLOUR["waits"]),
     "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
 }
+
+
+def nothing_found(result: Report | JobReport) -> str:
+    """What stands in place of findings: where no copy is recorded, nothing is known of them."""
+    missing = {omission.id for omission in result.omissions}
+    if "copies-not-recorded" in missing and not result.transfers.count:
+        return "The copies that calls made are not recorded: what there is to do about them is not known."
+    if "no-calls" in missing and not result.transfers.count and result.kernels.count:
+        return "Kernels alone are recorded, and no calls: whether anything was copied is not known."
+    if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
+        return "Nothing worth doing about transfers was found."
+    return "No kernels and no transfers are recorded: what there is to do is not known."
 
 
 def percent(change: float) -> str:

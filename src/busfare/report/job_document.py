@@ -15,7 +15,7 @@ from busfare.job.results import Carried, JobFinding, JobReport, Ranked, Slow, Sp
 from busfare.job.timeline import JobTimeline
 from busfare.node import Cpu, Gpu, Memory, Nic, Node, load_node
 from busfare.printable import printable
-from busfare.report.blocks import beside_gain, communication_blocks, paths, sizes
+from busfare.report.blocks import beside_gain, communication_blocks, nothing_found, paths, sizes
 from busfare.report.document import (
     Block,
     Cells,
@@ -269,7 +269,7 @@ def _carried(carried: Carried) -> str:
 
 def _findings(result: JobReport, name: Name) -> Entries | Text:
     if not result.findings:
-        return Text("Nothing worth doing about transfers was found.", "bold", title="What to do")
+        return Text(nothing_found(result), "bold", title="What to do")
     ids = [finding.id for finding in result.findings]
     entries = [
         Entry(

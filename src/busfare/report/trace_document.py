@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, several, size, time
-from busfare.report.blocks import beside_gain, communication_blocks, omitted, parts, paths, recorder, sizes
+from busfare.report.blocks import (
+    beside_gain,
+    communication_blocks,
+    nothing_found,
+    omitted,
+    parts,
+    paths,
+    recorder,
+    sizes,
+)
 from busfare.report.diff_document import diff_blocks
 from busfare.report.document import (
     Block,
@@ -207,7 +216,7 @@ def _storage(result: Report) -> list[Table]:
 
 def _findings(result: Report) -> Entries | Text:
     if not result.findings:
-        return Text(_nothing(result), "bold", title="What to do")
+        return Text(nothing_found(result), "bold", title="What to do")
     ids = [finding.id for finding in result.findings]
     entries = [
         Entry(
@@ -249,18 +258,6 @@ def _gain(finding: RangedFinding, result: Report) -> str:
     if finding.gain_with_loop_seconds is not None:
         sentence += f"; {time(finding.gain_with_loop_seconds)} if the loop that makes them goes, too"
     return sentence
-
-
-def _nothing(result: Report) -> str:
-    """What stands in place of findings: a trace in which the GPU does nothing tells nothing about its transfers."""
-    missing = {omission.id for omission in result.omissions}
-    if "copies-not-recorded" in missing:
-        return "The trace holds none of the copies that its calls made: it does not tell what there is to do about them."
-    if "no-calls" in missing and not result.transfers.count and result.kernels.count:
-        return "The trace holds kernels alone, and no calls: it does not tell whether anything was copied."
-    if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
-        return "Nothing worth doing about transfers was found."
-    return "The trace holds no kernels and no transfers: it does not tell what there is to do."
 
 
 def unexplained(result: Report) -> str | None:
