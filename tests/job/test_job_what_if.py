@@ -18,7 +18,7 @@ from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.ranges import range_of
 from busfare.job.launches import without_launches
-from busfare.job.timeline import Part, places
+from busfare.job.model import Part, places
 from busfare.node import load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.edit import with_calls

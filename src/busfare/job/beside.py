@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.cost.kernels.classes import class_of
-from busfare.job.timeline import JobTimeline, Part
+from busfare.job.model import JobTimeline, Part
 from busfare.node.arrays import FloatArray
 from busfare.timeline import Played, Timeline
 from busfare.trace.lanes import Union

@@ -18,9 +18,10 @@ import polars as pl
 from google.protobuf import proto
 
 from busfare.errors import InputError
+from busfare.job.model import Part
 from busfare.job.partial import ranks_of_all
 from busfare.job.parts import trace_paths
-from busfare.job.timeline import Part, parts_of
+from busfare.job.timeline import parts_of
 from busfare.output import replacing
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, Times

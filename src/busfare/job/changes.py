@@ -15,11 +15,11 @@ from busfare.cost.collectives import Fabric
 from busfare.cost.kernels.limits import limits_of
 from busfare.errors import InputError
 from busfare.job.launches import without_launches
+from busfare.job.model import JobTimeline, places
 from busfare.job.ranks import Rank
 from busfare.job.shared_links import places_of
 from busfare.job.state import JobChange, JobState, kinds_and_sizes, priced_on, transfer_model
 from busfare.job.stragglers import no_stragglers
-from busfare.job.timeline import JobTimeline, places
 from busfare.node import Node
 from busfare.quantities import exact_bytes, parse_bytes, parse_factor
 from busfare.timeline import Timeline

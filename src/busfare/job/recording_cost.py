@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busfare.job.timeline import JobTimeline, together
+from busfare.job.model import JobTimeline, together
 from busfare.timeline import play
 from busfare.timeline.recording_cost import Unrecorded, all_unrecorded
 

@@ -14,7 +14,7 @@ from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_colle
 from busfare.errors import InputError
 from busfare.job.beside import Crowd
 from busfare.job.matching import MESSAGES
-from busfare.job.timeline import JobTimeline, together
+from busfare.job.model import JobTimeline, together
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 from busfare.timeline import Played, Timeline, play

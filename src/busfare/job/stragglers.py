@@ -10,8 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.job.beside import Crowd
+from busfare.job.model import JobTimeline
 from busfare.job.state import JobChange, JobState
-from busfare.job.timeline import JobTimeline
 from busfare.node.arrays import FloatArray
 from busfare.timeline import Timeline
 

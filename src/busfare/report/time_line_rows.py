@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from busfare import advise
 from busfare.advise.jobs import TOGETHER
+from busfare.job.model import JobTimeline
 from busfare.job.results import JobFinding
-from busfare.job.timeline import JobTimeline
 from busfare.report.svg import COLOUR, drawn_as
 from busfare.report.time_line import Row, TimeLine, items_of
 from busfare.timeline import PART_NAMES, Timeline, decided

@@ -14,9 +14,9 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
+from busfare.job.model import JobTimeline
 from busfare.job.recording_cost import without_recorder as job_without_recorder
 from busfare.job.state import JobChange, JobState
-from busfare.job.timeline import JobTimeline
 from busfare.node import Node
 from busfare.project.projection import run_between
 from busfare.quantities import MOST_SECONDS
