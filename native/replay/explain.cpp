@@ -254,14 +254,23 @@ class Explainer {
         last_awaited_.assign(t_.calls.size(), kNone);
         contradicted_.assign(t_.calls.size(), 0);
         std::vector<Index> before(t_.operations.size(), kNone), last(t_.streams.size(), kNone);
+        // How often each stream's order was broken up to an operation: one that comes later then covers none
+        // before.
+        std::vector<Index> breaks(t_.operations.size(), 0);
         for (std::size_t o = 0; o < t_.operations.size(); ++o) {
             before[o] = last[t_.operations.stream[o]];
+            breaks[o] =
+                (before[o] == kNone ? 0 : breaks[before[o]]) + ((x_.unordered[o] & kNotInStream) != 0);
             last[t_.operations.stream[o]] = static_cast<Index>(o);
         }
+        last.assign(t_.streams.size(), kNone);
+        Index issued = 0;
         // Of each thread and device, what its waits should have covered and did not: later ones may.
         std::unordered_map<std::uint64_t, std::vector<Index>> uncovered;
         auto edge = d_.edges.begin();  // those to calls are in the order of these
         for (Index call = 0; call < calls_; ++call) {
+            for (; issued < d_.first_operation[call + 1]; ++issued)
+                last[t_.operations.stream[issued]] = issued;
             std::vector<Index>* missed = nullptr;
             std::vector<Index> earlier;
             if (static_cast<Wait>(t_.calls.wait[call]) == Wait::device) {
@@ -273,7 +282,12 @@ class Explainer {
                 if (is_call(edge->to) && !is_call(edge->from))
                     look_at_wait(call, edge->from - calls_, before, missed);
             }
-            for (const Index operation : earlier) look_at_wait(call, operation, before, missed);
+            for (const Index operation : earlier) {
+                look_at_wait(call, operation, before, missed);
+                const Index newest = last[t_.operations.stream[operation]];
+                if (last_awaited_[call] == operation && breaks[newest] != breaks[operation])
+                    contradicted_[call] = 1;
+            }
         }
     }
 

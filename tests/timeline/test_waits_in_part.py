@@ -73,6 +73,24 @@ def test_what_outlasts_a_wait_leaves_the_rest_of_it() -> None:
     assert ends[3] < 600_000 and ends[4] < 1_800_000  # both waits still wait
 
 
+def test_a_later_wait_is_for_what_outlasted_an_earlier_one_though_its_stream_has_gone_on() -> None:
+    """By the times, what came behind it in its stream did not wait for it: the newest work there does not stand for it."""
+    taken_apart = timeline(
+        trace(
+            kernel(4.5, 94.5, stream=13, correlation=4),
+            kernel(68.5, 68.5, stream=13),
+            calls=[
+                call(2.5, 2.5, "cudaLaunchKernel", correlation=4),
+                call(3, 3, "cudaDeviceSynchronize", "device"),
+                call(4.5, 93.5, "cudaDeviceSynchronize", "device"),
+                call(128.5, 128.5, "cudaLaunchKernel"),
+            ],
+        )
+    )
+    assert play(taken_apart).makespan_ns == taken_apart.recorded_ns == 126_000
+    assert omitted(taken_apart)["replay-narrowed"] == 1
+
+
 @pytest.mark.parametrize(("launching_us", "waits"), [(40, True), (8, False)])
 def test_clocks_may_differ_by_as_much_as_the_quickest_launch(launching_us: float, waits: bool) -> None:
     """Each kernel ends 30 µs after the wait for it returned; a GPU's clock that far ahead shows in every launch."""
