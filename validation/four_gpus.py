@@ -27,8 +27,7 @@ from stored import busfare, read_table, unpacked
 
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.node import load_node
-from busfare.report.what_ifs import set_by
-from busfare.timeline import PathPart
+from busfare.timeline import PathPart, set_by
 from busfare.timeline.at_once import copy_seconds_at_once
 
 RANKS, NODE = 4, "h200-sxm"

@@ -107,3 +107,8 @@ def test_findings_of_a_large_job_are_replayed_where_they_gain_most(
     assert of_some.largest.by_replay and of_some.largest.what_if == of_all.largest.what_if
     assert of_some.traces == of_all.traces == 1
     assert of_some.predicted_gain_seconds == pytest.approx(of_all.predicted_gain_seconds, rel=0.03)
+    # Of no more traces than may be, but of more files.
+    monkeypatch.setattr(jobs, "MOST_TRACES", 12)
+    monkeypatch.setattr(run, "MOST_TRACES", 12)
+    (tmp_path / "notes.json").write_text("{}")
+    assert found() == of_all

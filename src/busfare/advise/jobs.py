@@ -75,8 +75,11 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         traces = [read(path, launches=True) for path in paths]
         node = recorded_on or guess_node(traces[0])
         job = job_timeline(traces, node, paths, some)
-        of_ranks = _replayed_alone(result, traces, paths, node) if len(result.ranks) > MOST_TRACES else None
-        findings = job_findings(job, result, of_ranks or result.findings, node)
+        of_ranks = result.findings
+        files = result.traces
+        if files.read + files.failed + files.others > MOST_TRACES:  # then none was replayed where it was read
+            of_ranks = _replayed_alone(result, traces, paths, node)
+        findings = job_findings(job, result, of_ranks, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
     left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []

@@ -22,7 +22,7 @@ from busfare.project.projection import run_between
 from busfare.quantities import MOST_SECONDS
 from busfare.report.summary import RecordingCost
 from busfare.results import Predicted
-from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, timeline
+from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
 from busfare.timeline.edit import Step
 from busfare.timeline.prices import kernel_prices
@@ -35,14 +35,12 @@ __all__ = [
     "answer_job_what_if",
     "answer_what_if",
     "predicted_trace",
-    "set_by",
     "without_recorder",
 ]
 
 NS = 1e-9
 #: Jobs were measured on so many times as many ranks as were recorded, of one host.
 MEASURED_MORE = 2
-OF_GPUS = ("kernels", "communication", "gaps between operations")
 Asked = TypeVar("Asked", Change, JobChange)
 
 
@@ -258,12 +256,6 @@ def _job_outcome(
             found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
         ends = [*ends, found.low * after, found.high * after] if found else []
     return _keys(title, state, run, after, ends, reason), played
-
-
-def set_by(shares: list[PathPart]) -> str:
-    """What sets a run's pace: `gpu` where GPUs work for most of its critical path, but for copies; else `host`."""
-    of_gpus = sum(part.share for part in shares if part.part in OF_GPUS)
-    return "gpu" if of_gpus >= 0.5 else "host"
 
 
 def _after(changes: Sequence[Change], run: float, after: float, recorded_on: Node | None) -> list[float]:

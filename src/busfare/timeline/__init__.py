@@ -10,6 +10,7 @@ from busfare.timeline.play import (
     critical_path_shares,
     decided,
     play,
+    set_by,
     unexplained_seconds,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "critical_path_shares",
     "decided",
     "play",
+    "set_by",
     "timeline",
     "unexplained_seconds",
 ]

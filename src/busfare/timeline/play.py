@@ -44,6 +44,8 @@ PARTS = {
     "call": IN_CALLS,
     "wake-up": "host waking up",
 }
+#: Those in which GPUs set the pace; copies are the host's, too.
+OF_GPUS = ("kernels", "communication", "gaps between operations")
 PART_NAMES = tuple(dict.fromkeys([*PARTS.values(), "other"]))
 
 
@@ -139,6 +141,12 @@ def critical_path_shares(timeline: Timeline) -> list[PathPart]:
     named = zip(PART_NAMES, sums.tolist(), strict=True)
     parts = [PathPart(part, length * NS, length / total) for part, length in named if length > 0]
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
+
+
+def set_by(shares: list[PathPart]) -> str:
+    """What sets a run's pace: `gpu` where GPUs work for most of its critical path, but for copies; else `host`."""
+    of_gpus = sum(part.share for part in shares if part.part in OF_GPUS)
+    return "gpu" if of_gpus >= 0.5 else "host"
 
 
 def unexplained_seconds(shares: list[PathPart]) -> float:
