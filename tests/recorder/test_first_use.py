@@ -132,9 +132,7 @@ def test_a_system_call_that_takes_the_bytes_is_a_use_where_it_can_be_seen(play: 
 @pytest.mark.parametrize(
     ("scenario", "until"),
     [
-        ("free", {"freed", "stopped"}),  # as malloc gives the place away again or not
         ("free-pinned", {"freed"}),
-        ("realloc", {"freed", "stopped"}),
         ("twice", {"copied-over"}),
         ("sent", {"sent"}),
         ("never", {"stopped"}),
@@ -147,6 +145,18 @@ def test_what_is_not_touched_says_why_it_was_watched_no_longer(
     first = run.trace.first_uses.head(1)
     assert run.seen == "none" or (set(first["until"].to_list()) <= until and first.height == 1)
     assert first["thread"].null_count() == first.height
+
+
+@pytest.mark.parametrize("scenario", ["free", "realloc", "replaced"])
+def test_what_is_touched_in_other_memory_at_the_same_place_is_no_use_of_the_copy(
+    play: Play, scenario: str
+) -> None:
+    """Whether malloc gives the place away again differs, and whether it is seen before it is touched."""
+    run = play(scenario)
+    if run.seen != "none":
+        until = run.trace.first_uses["until"].to_list()
+        assert until in (["freed"], ["stopped"], []), until
+        assert until or omitted(run.trace)["first-uses-lost"] == 1
 
 
 @pytest.mark.parametrize("scenario", ["polled", "begun"])

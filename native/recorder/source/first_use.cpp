@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,6 +127,22 @@ bool FirstUse::Watch::is_there() const {
     return holds_bytes(destination + bytes - 1);
 }
 
+std::optional<FirstUse::Words> FirstUse::Watch::words() const {
+    // By a call that fails where the memory is gone. It would map pages of zeros where there are none yet.
+    Words words{};
+    iovec to{words.data(), words.size() * sizeof(uint64_t)};
+    std::array<iovec, Watchpoints::kMostPieces> from{};
+    size_t bytes = 0;
+    for (size_t at = 0; at < pieces.size(); ++at) {
+        if (!holds_bytes(pieces[at].address)) return std::nullopt;
+        from[at] = {reinterpret_cast<void*>(pieces[at].address), pieces[at].bytes};
+        bytes += pieces[at].bytes;
+    }
+    const ssize_t read = ::process_vm_readv(::getpid(), &to, 1, from.data(), pieces.size(), 0);
+    if (read != static_cast<ssize_t>(bytes) || words == Words{}) return std::nullopt;
+    return words;
+}
+
 void FirstUse::start() {
     std::unique_lock lock(mutex_);
     start_thread("busfare-watch", [this] {
@@ -169,6 +186,7 @@ void FirstUse::enter(const CopyCall* copy, const Note& addresses, uint32_t corre
     now_ = {
         .correlation = correlation, .destination = addresses.two, .bytes = addresses.three, .asked = asked};
     returned_ = ended_ = 0;
+    words_.reset();
     state_ = State::kAsked;
     changed_.notify_all();
     changed_.wait_for(lock, kLongestSetting, [this] { return state_ != State::kAsked; });
@@ -211,13 +229,12 @@ void FirstUse::run() {
         const auto wanted = [this] { return stopping_ || state_ == State::kAsked; };
         if (!changed_.wait_for(lock, kPrepareEvery, wanted)) prepare(lock);
         if (state_ != State::kAsked) continue;
-        const std::vector<Watchpoints::Piece> pieces =
-            pieces_of(now_.destination, now_.bytes, now_.correlation);
+        now_.pieces = pieces_of(now_.destination, now_.bytes, now_.correlation);
         now_.watched_bytes = 0;
         if (!points_.see_system_calls()) now_.written = written_bytes();
-        for (const Watchpoints::Piece& piece : pieces) now_.watched_bytes += piece.bytes;
+        for (const Watchpoints::Piece& piece : now_.pieces) now_.watched_bytes += piece.bytes;
         lock.unlock();
-        const bool set = points_.set(pieces);
+        const bool set = points_.set(now_.pieces);
         lock.lock();
         state_ = State::kWatching;
         changed_.notify_all();
@@ -257,18 +274,50 @@ void FirstUse::watch() {
 
 /// Takes what happened since the last time.
 void FirstUse::look() {
+    const uint64_t returned = returned_;
+    take();
+    std::erase_if(events_, [&](const Watchpoints::Event& event) {
+        return event.what == What::kMapped && (returned == 0 || event.time <= returned);
+    });
+    while (const size_t mapped = mappings()) {
+        const bool there = now_.is_there();
+        const std::optional<Words> words = now_.words();
+        take();  // what was touched before this saw the pages
+        if (mappings() != mapped) continue;
+        if (there) judge_mappings(words);
+        break;
+    }
+    const bool ended =
+        std::ranges::any_of(events_, [&](const auto& event) { return meaning(event, returned).has_value(); });
+    if (!ended && returned != 0) words_ = now_.words();
+}
+
+void FirstUse::take() {
     points_.drain([this](const Watchpoints::Event& event) {
         if (event.what != What::kMapped || now_.holds(event.address, event.bytes)) events_.push_back(event);
     });
-    // Memory that is mapped beside the destination's may become one with it: then the copy's bytes are still
-    // there, where new memory has none before it is touched.
-    const bool mapped =
-        std::ranges::any_of(events_, [](const auto& event) { return event.what == What::kMapped; });
-    if (!mapped) return;
-    const bool there = now_.is_there();
-    const uint64_t returned = returned_;
-    std::erase_if(events_, [&](const Watchpoints::Event& event) {
-        return event.what == What::kMapped && (there || returned == 0 || event.time <= returned);
+}
+
+size_t FirstUse::mappings() const {
+    return static_cast<size_t>(
+        std::ranges::count_if(events_, [](const auto& event) { return event.what == What::kMapped; }));
+}
+
+/// Memory that is mapped beside the destination's may become one with it: then the copy's bytes are still
+/// there. New memory in its place has none before it is touched. Where it was touched since, the words that
+/// are watched tell; without them, nothing is said.
+void FirstUse::judge_mappings(const std::optional<Words>& words) {
+    uint64_t touched = 0;
+    for (const Watchpoints::Event& event : events_) {
+        if (event.what == What::kTouched) touched = std::max(touched, event.time);
+    }
+    const bool known = words && words_;
+    const bool same = known && *words == *words_;
+    std::erase_if(events_, [&](Watchpoints::Event& event) {
+        if (event.what != What::kMapped) return false;
+        if (same || (!known && touched < event.time)) return true;
+        event.what = What::kMissed;
+        return false;
     });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -48,12 +49,15 @@ class FirstUse {
         kFreed = 4,       ///< pinned memory was freed, or other memory was mapped there
         kTooLong = 5,
         kStopped = 6,
-        kLostSight =
-            7,  ///< a thread began, too much happened, or a system call may have taken the bytes unseen
+        /// A thread began, too much happened, a system call may have taken the bytes unseen, or other memory
+        /// may have come in their place.
+        kLostSight = 7,
     };
+    using Words = std::array<uint64_t, Watchpoints::kMostPieces>;
     struct Watch {
         uint32_t correlation = 0;
         uint64_t destination = 0, bytes = 0;
+        std::vector<Watchpoints::Piece> pieces;  ///< that are watched
         uint64_t watched_bytes = 0;
         uint64_t written = 0;  ///< of the process, when it was asked for
         uint64_t asked = 0;    ///< CLOCK_MONOTONIC, as all times here
@@ -68,6 +72,8 @@ class FirstUse {
         }
         /// Whether its pages hold bytes; looks at some of them.
         bool is_there() const;
+        /// What lies in its pieces; nothing where they cannot be read, or all are zero as new memory is.
+        std::optional<Words> words() const;
     };
     struct Sampled {
         uint32_t seen, taken;
@@ -78,6 +84,9 @@ class FirstUse {
     void prepare(std::unique_lock<std::mutex>& lock);
     void watch();
     void look();
+    void take();
+    size_t mappings() const;
+    void judge_mappings(const std::optional<Words>& words);
     std::optional<End> meaning(const Watchpoints::Event& event, uint64_t returned) const;
     void judge(uint64_t returned, uint64_t now);
     void end(End how);
@@ -97,8 +106,10 @@ class FirstUse {
     Watch now_;
     std::unordered_map<uint64_t, Sampled> sampled_;  ///< by destination and bytes
     std::vector<Watch> done_;
-    std::string said_;                        ///< what is seen, or why nothing is; not written yet
-    std::vector<Watchpoints::Event> events_;  ///< of the watch, the recorder's thread's alone
+    std::string said_;  ///< what is seen, or why nothing is; not written yet
+    // Of the watch, the recorder's thread's alone.
+    std::vector<Watchpoints::Event> events_;
+    std::optional<Words> words_;  ///< when it was looked at last, before anything had happened
 };
 
 }  // namespace busfare::recorder

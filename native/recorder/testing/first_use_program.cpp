@@ -46,6 +46,9 @@ void nap(double seconds = kNap) {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
+char* map(void* at, uint64_t bytes, int access, int more) {
+    return static_cast<char*>(mmap(at, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | more, -1, 0));
+}
 char* pinned(uint64_t bytes) {
     return static_cast<char*>(fake<void*>("fake_pinned", bytes));
 }
@@ -146,13 +149,10 @@ void run(const std::string& scenario) {
         std::free(memory);
     } else if (scenario == "beside") {
         // Memory that is mapped beside the destination becomes one with it.
-        const auto map = [](void* at, uint64_t bytes, int access, int more) {
-            return static_cast<char*>(mmap(at, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | more, -1, 0));
-        };
         char* const memory = map(nullptr, 2 * kLarge, PROT_NONE, 0);
         map(memory, kLarge, PROT_READ | PROT_WRITE, MAP_FIXED);
         const uint32_t number = copy(memory, kLarge, 3);
-        nap();
+        nap(0.2);  // long enough to be looked at on a busy machine
         map(memory + kLarge, kLarge, PROT_READ | PROT_WRITE, MAP_FIXED);
         touch(number, memory, kLarge);
     } else if (scenario == "small") {
@@ -195,6 +195,13 @@ void run(const std::string& scenario) {
         std::memset(again, 1, kLarge);
         std::fprintf(stderr, "%s place\n", again == memory ? "same" : "another");
         sum(again, kLarge);
+    } else if (scenario == "replaced") {
+        // Other memory takes the place at once, and has bytes before anyone can look.
+        char* const memory = map(nullptr, kLarge, PROT_READ | PROT_WRITE, 0);
+        copy(memory, kLarge, 8);
+        nap();
+        map(memory, kLarge, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_POPULATE);
+        sum(memory, kLarge);
     } else if (scenario == "free-pinned") {
         copied(large, kLarge, 8);
         nap();

@@ -19,7 +19,8 @@ SAMPLED = (
 )
 LOST = (
     "watches over a copy's destination that say nothing: a thread was started meanwhile, a system call or a call of MPI may "
-    "have taken the bytes unseen, the host touched them before the copy's end, or the copy is not in the recording"
+    "have taken the bytes unseen, other memory may have come in their place, the host touched them before the copy's end, "
+    "or the copy is not in the recording"
 )
 PROGRAM_ONLY = (
     "accesses by system calls (files, sockets) are not seen; for that run as root, or with the sysctl "
