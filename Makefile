@@ -80,6 +80,7 @@ validate: $(VENV)/installed
 
 # The pictures of docs/screens.
 screens: $(VENV)/installed $(VENV)/system
+	@scripts/system_packages.sh pngquant
 	$(BIN)/python scripts/screens.py
 
 clean:
