@@ -110,6 +110,18 @@ def test_every_call(recorder: Recorder, file: Path) -> None:
     assert Counter(row[0] for row in did) == {"read": 4, "write": 4}
 
 
+def test_calls_of_several_pieces(recorder: Recorder, file: Path) -> None:
+    """Each piece has a row with its share of the call's time; C++'s streams write so, too."""
+    trace, did = recorder.scenario("pieces", file, file.with_name("results.bin"))
+    assert noted(trace) == did
+    rows = trace.storage
+    starts, ends = rows["start_ns"].to_list(), rows["end_ns"].to_list()
+    assert all(end <= start for end, start in zip(ends[:-1], starts[1:], strict=True))
+    assert ends[0] == starts[1]  # one call
+    whole = rows.filter(pl.col("bytes") == CHUNK)
+    assert (whole["end_ns"] > whole["start_ns"]).all()
+
+
 def test_reads_whose_buffers_are_checked(recorder: Recorder, file: Path, tmp_path: Path) -> None:
     program = compiled(
         "cc", "fortified.c", tmp_path / "fortified", "-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"

@@ -13,14 +13,17 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -34,6 +37,7 @@ constexpr size_t kLeastBytes = size_t{64} << 10;  ///< asked for: what is smalle
 constexpr size_t kMostEarly = 16384;
 constexpr size_t kMostFiles = 65536;
 constexpr size_t kLongestPath = PATH_MAX;
+constexpr size_t kMostPieces = 16;  ///< of one call that are noted one by one
 
 std::atomic<const BusfareStorageSink*> g_sink{nullptr};
 
@@ -105,9 +109,29 @@ void hand_over(const BusfareStorage& operation) {
     g_sink.load(std::memory_order_relaxed)->operation(&operation);
 }
 
-/// `call` passed on, and noted where it moved `bytes_of(its result)` of a file. `file` is asked only then.
-template <typename Call, typename Bytes, typename WhichFile>
-auto noted(StorageKind kind, const void* address, size_t asked, Call call, Bytes bytes_of, WhichFile file) {
+/// What a call moved of a file, its first `bytes` into or out of these pieces of memory. Each has its share
+/// of the call's time; of too many it is not said where they lie.
+void note(StorageKind kind, const File& file, std::span<const iovec> pieces, uint64_t bytes, uint64_t start,
+          uint64_t end) {
+    if (!file.is_one) return;
+    if (t_thread == 0) t_thread = static_cast<uint32_t>(::syscall(SYS_gettid));
+    const iovec whole{nullptr, bytes};
+    if (pieces.size() > kMostPieces) pieces = {&whole, 1};
+    const double each = static_cast<double>(end - start) / static_cast<double>(bytes);
+    uint64_t done = 0;
+    const auto when = [&] { return start + static_cast<uint64_t>(each * static_cast<double>(done)); };
+    for (const iovec& piece : pieces) {
+        const uint64_t part = std::min<uint64_t>(piece.iov_len, bytes - done), from = when();
+        if (part == 0) continue;
+        done += part;
+        hand_over({file.path, from, done == bytes ? end : when(), part,
+                   reinterpret_cast<uint64_t>(piece.iov_base), t_thread, static_cast<uint32_t>(kind)});
+    }
+}
+
+/// `call` passed on; `taken` gets its result, where that is above 0, and when it began and ended.
+template <typename Call, typename Taken>
+auto timed(size_t asked, Call call, Taken taken) {
     if (asked < kLeastBytes || t_inside) return call();
     t_inside = true;
     const uint64_t start = now();
@@ -116,11 +140,7 @@ auto noted(StorageKind kind, const void* address, size_t asked, Call call, Bytes
     const int error = errno;
     if (result > 0) {
         try {
-            if (const File of = file(); of.is_one) {
-                if (t_thread == 0) t_thread = static_cast<uint32_t>(::syscall(SYS_gettid));
-                hand_over({of.path, start, end, bytes_of(result), reinterpret_cast<uint64_t>(address),
-                           t_thread, static_cast<uint32_t>(kind)});
-            }
+            taken(static_cast<uint64_t>(result), start, end);
         } catch (...) {
             // The program's memory ran out, which is no reason to end it here.
         }
@@ -128,6 +148,16 @@ auto noted(StorageKind kind, const void* address, size_t asked, Call call, Bytes
     t_inside = false;
     errno = error;
     return result;
+}
+
+/// The same of a call that moves `asked` bytes into or out of memory at `address`, or fewer: as many as its
+/// result times `member`.
+template <typename Call, typename WhichFile>
+auto noted(StorageKind kind, const void* address, size_t asked, size_t member, Call call, WhichFile file) {
+    return timed(asked, call, [&](uint64_t result, uint64_t start, uint64_t end) {
+        const iovec whole{const_cast<void*>(address), asked};
+        note(kind, file(), {&whole, 1}, result * member, start, end);
+    });
 }
 
 /// The functions that stand behind these. No static of a function: calls come before any constructor.
@@ -157,10 +187,6 @@ class Behind {
     std::atomic<void*> found_{nullptr};
 };
 
-uint64_t same(ssize_t bytes) {
-    return static_cast<uint64_t>(bytes);
-}
-
 /// Across a fork nobody else holds the lock. What the child does is not the parent's recording.
 void lock_for_fork() {
     g_mutex.lock();
@@ -183,12 +209,12 @@ void begin_in_child() {
 #define EXPORTED extern "C" [[gnu::visibility("default")]]
 
 // NAME(descriptor, buffer, bytes, …), which gives how many it moved or -1.
-#define POSIX(NAME, KIND, PARAMETERS, ARGUMENTS)                                      \
-    constinit static Behind<ssize_t PARAMETERS> behind_##NAME{#NAME};                 \
-    EXPORTED ssize_t NAME PARAMETERS {                                                \
-        return noted(                                                                 \
-            StorageKind::KIND, b, n, [&] { return (*behind_##NAME)ARGUMENTS; }, same, \
-            [&] { return file_of(d); });                                              \
+#define POSIX(NAME, KIND, PARAMETERS, ARGUMENTS)                                   \
+    constinit static Behind<ssize_t PARAMETERS> behind_##NAME{#NAME};              \
+    EXPORTED ssize_t NAME PARAMETERS {                                             \
+        return noted(                                                              \
+            StorageKind::KIND, b, n, 1, [&] { return (*behind_##NAME)ARGUMENTS; }, \
+            [&] { return file_of(d); });                                           \
     }
 POSIX(read, kRead, (int d, void* b, size_t n), (d, b, n))
 POSIX(pread, kRead, (int d, void* b, size_t n, off_t at), (d, b, n, at))
@@ -200,16 +226,39 @@ POSIX(__read_chk, kRead, (int d, void* b, size_t n, size_t room), (d, b, n, room
 POSIX(__pread_chk, kRead, (int d, void* b, size_t n, off_t at, size_t room), (d, b, n, at, room))
 POSIX(__pread64_chk, kRead, (int d, void* b, size_t n, off64_t at, size_t room), (d, b, n, at, room))
 
+// NAME(descriptor, pieces, their number, …). What was asked for is read only where the call has found it
+// sound.
+#define VECTORED(NAME, KIND, PARAMETERS, ARGUMENTS)                                                  \
+    constinit static Behind<ssize_t PARAMETERS> behind_##NAME{#NAME};                                \
+    EXPORTED ssize_t NAME PARAMETERS {                                                               \
+        return timed(                                                                                \
+            SIZE_MAX, [&] { return (*behind_##NAME)ARGUMENTS; },                                     \
+            [&](uint64_t bytes, uint64_t start, uint64_t end) {                                      \
+                if (bytes < kLeastBytes) return;                                                     \
+                note(StorageKind::KIND, file_of(d), {v, static_cast<size_t>(n)}, bytes, start, end); \
+            });                                                                                      \
+    }
+VECTORED(readv, kRead, (int d, const iovec* v, int n), (d, v, n))
+VECTORED(preadv, kRead, (int d, const iovec* v, int n, off_t at), (d, v, n, at))
+VECTORED(preadv64, kRead, (int d, const iovec* v, int n, off64_t at), (d, v, n, at))
+VECTORED(preadv2, kRead, (int d, const iovec* v, int n, off_t at, int how), (d, v, n, at, how))
+VECTORED(preadv64v2, kRead, (int d, const iovec* v, int n, off64_t at, int how), (d, v, n, at, how))
+VECTORED(writev, kWrite, (int d, const iovec* v, int n), (d, v, n))
+VECTORED(pwritev, kWrite, (int d, const iovec* v, int n, off_t at), (d, v, n, at))
+VECTORED(pwritev64, kWrite, (int d, const iovec* v, int n, off64_t at), (d, v, n, at))
+VECTORED(pwritev2, kWrite, (int d, const iovec* v, int n, off_t at, int how), (d, v, n, at, how))
+VECTORED(pwritev64v2, kWrite, (int d, const iovec* v, int n, off64_t at, int how), (d, v, n, at, how))
+
 // Those of C's streams, which reach the system past the names above. What is too large to be is theirs to
 // refuse.
-#define STREAM(NAME, KIND, PARAMETERS, ARGUMENTS)                                                       \
-    constinit static Behind<size_t PARAMETERS> behind_##NAME{#NAME};                                    \
-    EXPORTED size_t NAME PARAMETERS {                                                                   \
-        size_t bytes = 0;                                                                               \
-        if (__builtin_mul_overflow(size, n, &bytes)) bytes = 0;                                         \
-        return noted(                                                                                   \
-            StorageKind::KIND, b, bytes, [&] { return (*behind_##NAME)ARGUMENTS; },                     \
-            [&](size_t members) { return members * size; }, [&] { return file_of(::fileno(stream)); }); \
+#define STREAM(NAME, KIND, PARAMETERS, ARGUMENTS)                                         \
+    constinit static Behind<size_t PARAMETERS> behind_##NAME{#NAME};                      \
+    EXPORTED size_t NAME PARAMETERS {                                                     \
+        size_t bytes = 0;                                                                 \
+        if (__builtin_mul_overflow(size, n, &bytes)) bytes = 0;                           \
+        return noted(                                                                     \
+            StorageKind::KIND, b, bytes, size, [&] { return (*behind_##NAME)ARGUMENTS; }, \
+            [&] { return file_of(::fileno(stream)); });                                   \
     }
 STREAM(fread, kRead, (void* b, size_t size, size_t n, FILE* stream), (b, size, n, stream))
 STREAM(fwrite, kWrite, (const void* b, size_t size, size_t n, FILE* stream), (b, size, n, stream))
@@ -266,8 +315,8 @@ EXPORTED void cuFileHandleDeregister(void* handle) {
             return -1;                                                                           \
         }                                                                                        \
         return noted(                                                                            \
-            StorageKind::KIND, static_cast<const char*>(base) + in_buffer, n,                    \
-            [&] { return behind(handle, base, n, in_file, in_buffer); }, same,                   \
+            StorageKind::KIND, static_cast<const char*>(base) + in_buffer, n, 1,                 \
+            [&] { return behind(handle, base, n, in_file, in_buffer); },                         \
             [&] { return file_of_handle(handle); });                                             \
     }
 CUFILE(cuFileRead, kCufileRead, void*)

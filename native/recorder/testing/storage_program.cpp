@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -99,6 +101,40 @@ void every_call(const char* file, const char* another) {
     if (read(-1, g_buffer, kChunk) != -1 || errno != EBADF) std::exit(73);
 }
 
+/// Calls of several pieces, and what C++'s streams make of a large write.
+void pieces(const char* file, const char* another) {
+    const int in = opened(file), out = opened(another, O_RDWR | O_CREAT | O_TRUNC);
+    const iovec two[] = {{g_buffer + 64, kChunk}, {g_buffer, 0}, {g_buffer + 2 * kChunk, kChunk}};
+    const auto tell = [&](const char* call, const char* name, ssize_t bytes) {
+        if (bytes != 2 * static_cast<ssize_t>(kChunk)) std::exit(80);
+        for (const iovec& piece : {two[0], two[2]}) said(call, name, piece.iov_base, piece.iov_len);
+    };
+    tell("read", file, (errno = kUntouched, readv(in, two, 3)));
+    tell("read", file, (errno = kUntouched, preadv(in, two, 3, 1)));
+    tell("read", file, (errno = kUntouched, preadv64(in, two, 3, 2)));
+    tell("read", file, (errno = kUntouched, preadv2(in, two, 3, 3, 0)));
+    tell("read", file, (errno = kUntouched, preadv64v2(in, two, 3, 4, 0)));
+    tell("write", another, (errno = kUntouched, writev(out, two, 3)));
+    tell("write", another, (errno = kUntouched, pwritev(out, two, 3, 1)));
+    tell("write", another, (errno = kUntouched, pwritev64(out, two, 3, 2)));
+    tell("write", another, (errno = kUntouched, pwritev2(out, two, 3, 3, 0)));
+    tell("write", another, (errno = kUntouched, pwritev64v2(out, two, 3, 4, 0)));
+    // A short one fills what comes first; of many it is not said where they lie.
+    errno = kUntouched;
+    const ssize_t bytes = preadv(in, two, 3, lseek(in, 0, SEEK_END) - static_cast<off_t>(kChunk) - 5);
+    said("read", file, two[0].iov_base, kChunk), said("read", file, two[2].iov_base, bytes - kChunk);
+    std::vector<iovec> many(32, iovec{g_buffer, kChunk / 32});
+    SAID("read", file, nullptr, preadv(in, many.data(), 32, 0));
+    // Too little, and pieces that are none.
+    const iovec small{g_buffer, 512};
+    if (preadv(in, &small, 1, 0) != 512) std::exit(81);
+    if (readv(in, nullptr, 2) != -1 || errno != EFAULT || readv(in, two, -1) != -1) std::exit(82);
+    std::ofstream stream(another);
+    errno = kUntouched;
+    if (!stream.write(g_buffer + 8, kChunk).flush()) std::exit(83);
+    said("write", another, g_buffer + 8, kChunk);
+}
+
 /// Descriptors of no file; a read of one is interrupted, and another gets less than it asked for.
 void no_files() {
     struct sigaction action{};
@@ -169,6 +205,7 @@ int main(int argc, char** argv) {
     if (scenario == "pageable") load(file, kPageable);
     if (scenario == "pinned") load(file, kPinned);
     if (scenario == "every-call") every_call(file, argv[3]);
+    if (scenario == "pieces") pieces(file, argv[3]);
     if (scenario == "no-files") no_files();
     if (scenario == "reused") reused(file, argv[3]);
     if (scenario == "threads") {
