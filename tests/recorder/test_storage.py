@@ -122,6 +122,42 @@ def test_calls_of_several_pieces(recorder: Recorder, file: Path) -> None:
     assert (whole["end_ns"] > whole["start_ns"]).all()
 
 
+def test_files_that_become_memory(recorder: Recorder, file: Path) -> None:
+    """What copies took from there; another file, or other memory, in their place is not theirs."""
+    other = file.with_name("other.bin")
+    other.write_bytes(bytes(BYTES))
+    trace, did = recorder.scenario("mapped", file, other)
+    assert noted(trace) == did
+    rows = trace.storage
+    assert rows["kind"].to_list() == ["mapped"] * 3
+    assert rows["end_ns"].is_null().to_list() == [False, False, True]
+    assert rows["end_ns"][0] == rows["start_ns"][1] < rows["end_ns"][1]
+    storage = busfare.report(trace).storage
+    assert storage.by_kind == [] and storage.files == []
+    found = [(one.path, one.mapped_bytes, one.count, one.bytes) for one in storage.mapped]
+    assert found == [(str(file), 6 * CHUNK, 2, 2 * CHUNK), (str(other), CHUNK, 1, 4096)]
+    copies = trace.operations.filter(pl.col("bytes") == CHUNK)[:2]
+    seconds = (copies["end_ns"] - copies["start_ns"]).sum() * 1e-9
+    assert storage.mapped[0].seconds == pytest.approx(seconds)
+    assert storage.mapped[0].bytes_per_second == pytest.approx(2 * CHUNK / seconds)
+    command = [sys.executable, "-m", "busfare", "report", str(trace.path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Files mapped into memory" in shown and "Reads and writes of files" not in shown
+
+
+def test_mappings_of_python_and_of_numpy(recorder: Recorder, file: Path) -> None:
+    program = (
+        "import ctypes, mmap, sys; ctypes.CDLL('libcuda.so.1').cuInit(0)\n"
+        "with open(sys.argv[1], 'rb') as file: kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+        "import numpy; again = numpy.memmap(sys.argv[1], mode='r')\n"
+        "del again; kept.close()"
+    )
+    trace = read(recorder(sys.executable, "-c", program, file).files[0])
+    rows = trace.storage.filter(pl.col("path").cast(pl.String) == str(file))
+    assert rows.select("kind", "bytes").rows() == [("mapped", BYTES)] * 2
+    assert rows["end_ns"].null_count() == 0
+
+
 def test_reads_whose_buffers_are_checked(recorder: Recorder, file: Path, tmp_path: Path) -> None:
     program = compiled(
         "cc", "fortified.c", tmp_path / "fortified", "-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"

@@ -11,7 +11,7 @@
 
 extern "C" {
 
-/// A read or a write of a file.
+/// A read or a write of a file, or a mapping of one.
 struct BusfareStorage {
     const char* path;  ///< stays where it is; null: not known
     uint64_t start;    ///< wall clock, ns
@@ -30,7 +30,14 @@ struct BusfareStorageSink {
 namespace busfare::recorder {
 
 /// Numbers are part of the file format.
-enum class StorageKind : uint32_t { kRead = 1, kWrite = 2, kCufileRead = 3, kCufileWrite = 4 };
+enum class StorageKind : uint32_t {
+    kRead = 1,
+    kWrite = 2,
+    kCufileRead = 3,
+    kCufileWrite = 4,
+    kMapped = 5,   ///< a file became memory
+    kUnmapped = 6  ///< what was mapped there, or a part of it, is no more
+};
 
 /// From now on the library's operations, where it is in the program, go to the notes: first those that it
 /// kept from before.

@@ -1,6 +1,6 @@
 // Where the bytes that a GPU gets come from, and where its results go: reads and writes of files, by POSIX, C
-// and cuFile. Each call is passed on, and noted where it is large. Before the recorder begins the first ones
-// are kept for it; in a program that it is not in, nothing else happens.
+// and cuFile, and files that become memory. Each call is passed on, and noted where it is large. Before the
+// recorder begins the first ones are kept for it; in a program that it is not in, nothing else happens.
 
 // With it the headers would define functions of the names below themselves.
 #undef _FORTIFY_SOURCE
@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -54,6 +55,7 @@ using FileId = std::tuple<uint32_t, uint32_t, uint64_t, int64_t, uint32_t>;
 struct Known {
     std::map<FileId, std::string> paths;         ///< which stay where they are
     std::map<const void*, const char*> handles;  ///< of cuFile
+    std::map<uint64_t, uint64_t> mapped;         ///< files: where their memory begins, and ends
 };
 Known& known() {
     static auto* const known = new Known;  // never destroyed: calls may come to the very end
@@ -181,6 +183,8 @@ class Behind {
         }
         return reinterpret_cast<Function*>(found);
     }
+    /// Null where nobody has asked for it yet.
+    Function* found() const { return reinterpret_cast<Function*>(found_.load(std::memory_order_relaxed)); }
 
   private:
     const char* const name_;
@@ -264,6 +268,85 @@ STREAM(fread, kRead, (void* b, size_t size, size_t n, FILE* stream), (b, size, n
 STREAM(fwrite, kWrite, (const void* b, size_t size, size_t n, FILE* stream), (b, size, n, stream))
 STREAM(__fread_chk, kRead, (void* b, size_t room, size_t size, size_t n, FILE* stream),
        (b, room, size, n, stream))
+
+/// Whether there were files in this memory, which is theirs no more.
+bool forget_mapped(uint64_t begin, uint64_t end) {
+    const std::lock_guard lock(g_mutex);
+    auto& mapped = known().mapped;
+    auto first = mapped.lower_bound(begin);
+    if (first != mapped.begin() && std::prev(first)->second > begin) --first;
+    const auto behind = mapped.lower_bound(end);
+    const bool some = first != behind;
+    mapped.erase(first, behind);
+    return some;
+}
+
+/// Memory at `at` is a file now (`descriptor`), or something else (-1), or no more.
+void note_mapped(const void* at, size_t bytes, int descriptor, uint64_t when) {
+    const auto begin = reinterpret_cast<uint64_t>(at);
+    const iovec whole{const_cast<void*>(at), bytes};
+    if (forget_mapped(begin, begin + bytes))
+        note(StorageKind::kUnmapped, {true, nullptr}, {&whole, 1}, bytes, when, when);
+    if (descriptor < 0) return;
+    const File file = file_of(descriptor);
+    if (!file.is_one) return;
+    {
+        const std::lock_guard lock(g_mutex);
+        if (known().mapped.size() >= kMostFiles) return;
+        known().mapped[begin] = begin + bytes;
+    }
+    note(StorageKind::kMapped, file, {&whole, 1}, bytes, when, when);
+}
+
+/// A call of `mmap`. Where the name behind it is looked up, memory may be mapped in turn: by the kernel then.
+using Map = void*(void*, size_t, int, int, int, off_t);
+void* map_noted(Behind<Map>& behind, void* at, size_t n, int access, int how, int d, off_t from) {
+    if (t_inside) {
+        if (Map* const found = behind.found()) return found(at, n, access, how, d, from);
+        return reinterpret_cast<void*>(::syscall(SYS_mmap, at, n, access, how, d, from));
+    }
+    t_inside = true;
+    void* const result = (*behind)(at, n, access, how, d, from);
+    const int error = errno;
+    const bool of_file = !(how & MAP_ANONYMOUS) && n >= kLeastBytes;
+    if (result != MAP_FAILED && (of_file || how & MAP_FIXED)) {
+        try {
+            note_mapped(result, n, of_file ? d : -1, now());
+        } catch (...) {
+            // The program's memory ran out, which is no reason to end it here.
+        }
+    }
+    t_inside = false;
+    errno = error;
+    return result;
+}
+
+#define MAPPED(NAME)                                                                  \
+    constinit static Behind<Map> behind_##NAME{#NAME};                                \
+    EXPORTED void* NAME(void* at, size_t n, int access, int how, int d, off_t from) { \
+        return map_noted(behind_##NAME, at, n, access, how, d, from);                 \
+    }
+MAPPED(mmap)
+MAPPED(mmap64)
+
+constinit static Behind<int(void*, size_t)> behind_munmap{"munmap"};
+EXPORTED int munmap(void* at, size_t n) {
+    auto* const before = behind_munmap.found();
+    if (t_inside) return before ? before(at, n) : static_cast<int>(::syscall(SYS_munmap, at, n));
+    t_inside = true;
+    // Before: behind it another thread may get that memory.
+    const uint64_t when = now();
+    try {
+        note_mapped(at, n, -1, when);
+    } catch (...) {
+        // The program's memory ran out, which is no reason to end it here.
+    }
+    const int result = (*behind_munmap)(at, n);
+    const int error = errno;
+    t_inside = false;
+    errno = error;
+    return result;
+}
 
 // cuFile, from NVIDIA's documentation of its interface: needs no header of it to be built.
 struct CufileError {

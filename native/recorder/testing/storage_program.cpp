@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -135,6 +136,34 @@ void pieces(const char* file, const char* another) {
     said("write", another, g_buffer + 8, kChunk);
 }
 
+/// Files as memory, of which copies go to the GPU.
+void mapped(const char* file, const char* another) {
+    const auto map = [](const char* name, size_t bytes, void* at = nullptr) {
+        const int descriptor = opened(name);
+        const int how = MAP_PRIVATE | (at ? MAP_FIXED : 0);
+        errno = kUntouched;
+        void* const place = mmap(at, bytes, PROT_READ, how, descriptor, 0);
+        if (place == MAP_FAILED) std::exit(84);
+        close(descriptor);
+        said("mapped", name, place, bytes);
+        return static_cast<char*>(place);
+    };
+    char* const first = map(file, 3 * kChunk);
+    copy_in(first, kChunk, kPageable);
+    copy_in(first + kChunk, kChunk, kPageable);
+    // Another file in a part of its place: what was the first's is nobody's any more.
+    char* const second = map(another, kChunk, first + kChunk);
+    copy_in(second + 512, 4096, kPageable);
+    copy_in(first, kChunk, kPageable);
+    munmap(second, kChunk);
+    if (mmap(second, kChunk, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != second)
+        std::exit(85);
+    copy_in(second, kChunk, kPageable);
+    if (mmap(nullptr, kChunk, PROT_READ, MAP_PRIVATE, -1, 0) != MAP_FAILED || errno != EBADF) std::exit(86);
+    if (munmap(first + 1, kChunk) != -1 || errno != EINVAL) std::exit(87);
+    map(file, 3 * kChunk);  // stays
+}
+
 /// Descriptors of no file; a read of one is interrupted, and another gets less than it asked for.
 void no_files() {
     struct sigaction action{};
@@ -206,6 +235,7 @@ int main(int argc, char** argv) {
     if (scenario == "pinned") load(file, kPinned);
     if (scenario == "every-call") every_call(file, argv[3]);
     if (scenario == "pieces") pieces(file, argv[3]);
+    if (scenario == "mapped") mapped(file, argv[3]);
     if (scenario == "no-files") no_files();
     if (scenario == "reused") reused(file, argv[3]);
     if (scenario == "threads") {

@@ -35,7 +35,7 @@ from busfare.report.document import (
 from busfare.report.shares import PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
-from busfare.trace.storage import StoredFile
+from busfare.trace.storage import MappedFile, StoredFile
 from busfare.trace.totals import Gap
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ def _storage(result: Report) -> list[Table]:
         notes.append(f"{several(each.count, 'read')} of {size(each.bytes)} {fed}.")
     files: Cells[StoredFile] = {"file": lambda file: file.path or "not known"}
     sums = {"count": "count", "bytes": "bytes", "time": "seconds"}
-    return [
+    mapped: Cells[MappedFile] = {"file": lambda file: file.path or "not known"}
+    tables = [
         table(
             result.storage.by_kind,
             "Reads and writes of files",
@@ -211,7 +212,15 @@ def _storage(result: Report) -> list[Table]:
             notes=notes,
         ),
         table(result.storage.files, "Files that took longest", files, sums, face="page"),
+        table(
+            result.storage.mapped,
+            "Files mapped into memory, and copies to a GPU from there",
+            mapped,
+            {"mapped": "mapped_bytes", **figures},
+            notes=["Pages that are not in memory yet are read from the file within the copy's time."],
+        ),
     ]
+    return [one for one in tables if one.rows]
 
 
 def _findings(result: Report) -> Entries | Text:

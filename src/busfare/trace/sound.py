@@ -184,8 +184,9 @@ def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 
 
 def _stored(storage: pl.DataFrame, first: int, omissions: Omissions) -> pl.DataFrame:
-    """Reads and writes of files in order of start, their times counted from `first`."""
-    sound = _usable("start_ns") & _usable("end_ns") & (pl.col("end_ns") >= pl.col("start_ns"))
+    """Reads, writes and mappings of files in order of start, their times counted from `first`."""
+    ended = _usable("end_ns") & (pl.col("end_ns") >= pl.col("start_ns"))
+    sound = _usable("start_ns") & (ended | (pl.col("end_ns").is_null() & (pl.col("kind") == "mapped")))
     sound &= pl.col("bytes").is_between(0, LARGEST).fill_null(False)
     what = "reads or writes of files without usable times or sizes: left out"
     kept = _kept(storage, sound, "unsound-storage", what, omissions)

@@ -1,4 +1,4 @@
-"""What reads and writes of files add up to: beside the GPU's work or not, and what is read for copies to the GPU."""
+"""What reads and writes of files add up to, beside the GPU's work or not, and what is read or mapped for copies to it."""
 
 from __future__ import annotations
 
@@ -50,18 +50,32 @@ class StoredFile(Struct):
     seconds: float
 
 
+class MappedFile(Struct):
+    """A file that was mapped into memory, and the copies to the GPU that came from there: `count`, `bytes` and `seconds`.
+    `path` None: not known.
+    """
+
+    path: str | None
+    mapped_bytes: int
+    count: int
+    bytes: int
+    seconds: float
+    bytes_per_second: float | None
+
+
 class Storage(Struct):
-    """Reads and writes of files in a run."""
+    """Reads and writes of files in a run; of `mapped` ones those that copies to the GPU came from."""
 
     by_kind: list[StorageKind]
     read_into: list[ReadInto]
     files: list[StoredFile]
+    mapped: list[MappedFile]
 
 
 def storage_of(trace: Trace) -> Storage | None:
     """What `trace.storage` adds up to; None where it is empty."""
-    rows = trace.storage
-    if rows.is_empty():
+    rows = trace.storage.filter(pl.col("kind") != "mapped")
+    if trace.storage.is_empty():
         return None
     kinds = [
         _kind(trace, str(kind), part)
@@ -78,14 +92,55 @@ def storage_of(trace: Trace) -> Storage | None:
     files = files.with_columns(pl.col("path").cast(pl.String)).sort(
         "seconds", "path", descending=[True, False]
     )
-    known = "source_address" in trace.operations.columns
     return Storage(
         sorted(kinds, key=lambda each: -each.seconds),
         [ReadInto(**row) for row in memories.sort("bytes", "memory", descending=[True, False]).to_dicts()]
-        if known
+        if _copies_in(trace) is not None
         else [],
         [StoredFile(**row) for row in files[:MOST_FILES].to_dicts()],
+        _mapped(trace)[:MOST_FILES],
     )
+
+
+def _mapped(trace: Trace) -> list[MappedFile]:
+    """By file, those that most bytes were copied from first."""
+    copies = _copies_in(trace)
+    if copies is None:
+        return []
+    copies = copies.sort("source_address")
+    sources, starts = copies["source_address"].to_numpy().astype(np.int64), copies["start_ns"].to_numpy()
+    process = copies["process"].to_numpy()
+    mapped = trace.storage.filter(pl.col("kind") == "mapped")
+    columns = ("path", "process", "start_ns", "end_ns", "address", "bytes")
+    chosen, of_file = [], []
+    for path, owner, start, end, address, size in mapped.select(columns).iter_rows():
+        begin = min(address, HIGHEST)
+        rows = np.arange(*np.searchsorted(sources, [begin, begin + size]))
+        meanwhile = (starts[rows] >= start) & (starts[rows] < (HIGHEST if end is None else end))
+        rows = rows[meanwhile & (process[rows] == owner)]
+        chosen.append(rows)
+        of_file += [path] * len(rows)
+    took = copies[np.concatenate([*chosen, np.empty(0, np.intp)])].with_columns(
+        path=pl.Series(of_file, dtype=pl.String), seconds=(pl.col("end_ns") - pl.col("start_ns")) * NS
+    )
+    sums = took.group_by("path").agg(
+        count=pl.len(), bytes=pl.col("bytes").sum(), seconds=pl.col("seconds").sum()
+    )
+    whole = mapped.group_by(pl.col("path").cast(pl.String)).agg(mapped_bytes=pl.col("bytes").sum())
+    sums = sums.join(whole, on="path", nulls_equal=True).with_columns(
+        bytes_per_second=pl.when(pl.col("seconds") > 0).then(pl.col("bytes") / pl.col("seconds"))
+    )
+    return [MappedFile(**row) for row in sums.sort("bytes", "path", descending=[True, False]).to_dicts()]
+
+
+def _copies_in(trace: Trace) -> pl.DataFrame | None:
+    """Copies to the GPU from memory of the host whose address is known; None where the trace has no addresses."""
+    if "source_address" not in trace.operations.columns:
+        return None
+    usable = (
+        (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & (pl.col("source_address") < HIGHEST)
+    )
+    return trace.operations.filter(usable & (pl.col("bytes") > 0)).drop_nulls("source_memory")
 
 
 def _kind(trace: Trace, kind: str, rows: pl.DataFrame) -> StorageKind:
@@ -113,12 +168,8 @@ def read_into(trace: Trace) -> pl.Series:
     """Of each `read` of the storage, the kind of memory that it went to, if a later copy to the GPU comes from there."""
     reads = trace.storage.filter(pl.col("kind") == "read")
     found = np.full(reads.height, None, object)
-    copies = trace.operations
-    if "source_address" in copies.columns:
-        usable = (
-            (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & (pl.col("source_address") < HIGHEST)
-        )
-        copies = copies.filter(usable & (pl.col("bytes") > 0)).drop_nulls("source_memory")
+    copies = _copies_in(trace)
+    if copies is not None:
         begin = reads["address"].clip(0, HIGHEST).to_numpy().astype(np.int64)
         end, done = begin + reads["bytes"].to_numpy(), reads["end_ns"].to_numpy()
         process = reads["process"].to_numpy()

@@ -249,10 +249,12 @@ FIRST_USES: Schema = {
 }
 
 #: Reads and writes of files by the host (POSIX, C), and by cuFile, which may move bytes between a file and the GPU itself.
-STORAGE_KINDS = ("read", "write", "cufile-read", "cufile-write")
+#: And files that are mapped into memory, whose pages come when they are touched.
+STORAGE_KINDS = ("read", "write", "cufile-read", "cufile-write", "mapped")
 
-#: A row a call that asked for at least 64 KiB of a file and got some; of recordings with `--storage` alone. Times before the
-#: run's first call of CUDA are below 0.
+#: A row a call that asked for at least 64 KiB of a file and got some, and one a mapping of as much: from its call until it,
+#: or a part of it, goes (null: it stayed). Of recordings with `--storage` alone. Times before the run's first call of CUDA
+#: are below 0.
 STORAGE: Schema = {
     "kind": pl.Enum(STORAGE_KINDS),
     "start_ns": pl.Int64(),
