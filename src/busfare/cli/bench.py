@@ -76,7 +76,7 @@ _command(
     ),
 )  # fmt: skip
 _command(
-    "offload", "OffloadResult", "offload_document:bench_offload_document",
+    "offload", "OffloadResult", "bench_documents:offload_document",
     "Layers whose weights live on the host: by residency, depth, tokens and memory kind.",
 )  # fmt: skip
 _command(

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, size, time
 from busfare.job.results import Clock, Collective, JobReport, RankTimes
-from busfare.report.document import Block, Figure, Items, Table, Text, numbers, table, words
+from busfare.report.document import Block, Figure, Items, Table, Text, cell, numbers, table, words
 from busfare.report.summary import Part, RecordingCost, Report, path_name
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.trace import Omission
 
 if TYPE_CHECKING:
+    from busfare.measure.bench.results import Beside
     from busfare.timeline import PathPart
 
 RUNGS = {
@@ -55,11 +56,12 @@ def change(old: float, new: float | None) -> str:
     return percent(new / old - 1) if old and new is not None else "–"
 
 
-def bar(row: Predicted | None, seconds: float | None = None) -> Bar:
+def bar(row: Predicted | Beside | None, seconds: float | None = None) -> Bar:
     """A predicted time with its whisker; or `seconds` that were recorded."""
     if row is None:
         return Bar(seconds, "" if seconds is None else time(seconds))
-    return Bar(row.predicted_seconds, str(row), row.low_seconds, row.high_seconds, predicted=True)
+    said = cell(row, "predicted_seconds")
+    return Bar(row.predicted_seconds, said, row.low_seconds, row.high_seconds, predicted=True)
 
 
 def ranking_bars(
