@@ -1,15 +1,27 @@
-"""What several documents share: tables of paths and sizes, omissions, what ranks do together, and the sentences about gains
-and ranges.
+"""What several documents share: findings, tables of paths and sizes, omissions, what ranks do together, and the sentences
+about gains and ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from busfare.advise.amounts import count, size, time
-from busfare.job.results import Clock, Collective, JobReport, RankTimes
-from busfare.report.document import Block, Figure, Items, Table, Text, cell, numbers, table, words
+from busfare.advise.amounts import count, several, size, time
+from busfare.job.results import Clock, Collective, JobFinding, JobReport, Left, RankTimes
+from busfare.report.document import (
+    Block,
+    Entries,
+    Entry,
+    Figure,
+    Items,
+    Table,
+    Text,
+    cell,
+    numbers,
+    table,
+    words,
+)
 from busfare.report.summary import Part, RecordingCost, Report, path_name
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
@@ -34,8 +46,29 @@ PARTS = {
 }
 
 
-def nothing_found(result: Report | JobReport) -> str:
-    """What stands in place of findings: where no copy is recorded, nothing is known of them."""
+def what_to_do(
+    result: Report | JobReport,
+    gain: Callable[[Any], str],
+    by: str,
+    remarks: Sequence[str] = (),
+    where: Callable[[Any], str] = lambda finding: "",
+) -> Entries | Text:
+    """The findings, each with its `gain`, predicted `by` something, or what stands in their place; of a job, in the trace
+    that each gains most in, which `where` names.
+    """
+    if not result.findings:
+        return Text(_nothing_found(result), "bold", title="What to do")
+    ids, entries = [finding.id for finding in result.findings], []
+    for finding in result.findings:
+        of = finding.largest if isinstance(finding, JobFinding) else finding
+        more = [*map(str, of.call_sites), *_beside_gain(finding.overlaps_with, ids, of.what_if, of.rests_on)]
+        evidence = where(finding) + of.evidence
+        entries.append(Entry(finding.title, gain(finding), evidence, of.change, more, finding.id))
+    return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
+
+
+def _nothing_found(result: Report | JobReport) -> str:
+    """Where no copy is recorded, nothing is known of them."""
     missing = {omission.id for omission in result.omissions}
     if "copies-not-recorded" in missing and not result.transfers.count:
         return "The copies that calls made are not recorded: what there is to do about them is not known."
@@ -44,6 +77,23 @@ def nothing_found(result: Report | JobReport) -> str:
     if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
         return "Nothing worth doing about transfers was found."
     return "No kernels and no transfers are recorded: what there is to do is not known."
+
+
+def _beside_gain(
+    overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
+) -> list[str]:
+    """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
+    which conditions it holds, and the command that shows it.
+    """
+    sentences = []
+    if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
+        verb = "touch" if len(places) > 1 else "touches"
+        listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
+        sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
+    if what_if:
+        command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
+        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
+    return sentences
 
 
 def percent(change: float) -> str:
@@ -119,9 +169,15 @@ def parts(
     return Table(words(title) + numbers("recorded", "predicted"), cells)
 
 
-def omitted(omissions: Sequence[Omission], title: str = "What this trace does not tell") -> list[Items]:
+def omitted(
+    omissions: Sequence[Omission | Left], title: str = "What this trace does not tell"
+) -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
-    sentences = [f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}" for o in omissions]
+    sentences = [
+        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
+        + (f" [{several(o.traces, 'trace')}]" if isinstance(o, Left) and o.traces else "")
+        for o in omissions
+    ]
     return [Items(sentences, title)] if sentences else []
 
 
@@ -147,23 +203,6 @@ def recorder(cost: RecordingCost) -> str:
             f"and gains are of {time(cost.replayed_seconds)}."
         )
     return f"{taken}: unrecorded, the run takes {bare}."
-
-
-def beside_gain(
-    overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
-) -> list[str]:
-    """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
-    which conditions it holds, and the command that shows it.
-    """
-    sentences = []
-    if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
-        verb = "touch" if len(places) > 1 else "touches"
-        listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
-        sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
-    if what_if:
-        command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
-        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
-    return sentences
 
 
 def machine(facts: dict[str, object]) -> Table:

@@ -13,13 +13,12 @@ from busfare.errors import InputError
 from busfare.job.model import JobTimeline
 from busfare.job.results import Carried, JobFinding, JobReport, Ranked, Slow, Spreading
 from busfare.node import Node, load_node
-from busfare.report.blocks import beside_gain, communication_blocks, nothing_found, paths, sizes
+from busfare.report.blocks import communication_blocks, omitted, paths, sizes, what_to_do
 from busfare.report.document import (
     Block,
     Cells,
     Document,
     Entries,
-    Entry,
     Figure,
     Items,
     Table,
@@ -91,7 +90,8 @@ def job_document(
     if result.by_path:
         blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
         blocks.append(sizes(result.size_histogram))
-    blocks += [replace(findings, face="terminal"), *_left_out(result)]
+    blocks += [replace(findings, face="terminal"), *_failures(result)]
+    blocks += omitted(result.omissions, "What this report does not tell")
     read = several(traces.read, "trace")
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
 
@@ -265,31 +265,15 @@ def _carried(carried: Carried) -> str:
 
 
 def _findings(result: JobReport, name: Name) -> Entries | Text:
-    if not result.findings:
-        return Text(nothing_found(result), "bold", title="What to do")
-    ids = [finding.id for finding in result.findings]
-    entries = [
-        Entry(
-            finding.title,
-            _gain(finding, result),
-            finding.largest.evidence
-            if finding.id in TOGETHER
-            else f"Most in {name(finding.largest)}: {finding.largest.evidence}",
-            finding.largest.change,
-            [
-                *map(str, finding.largest.call_sites),
-                *beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
-            ],
-            shows=finding.id,
-        )
-        for finding in result.findings
-    ]
+    def where(finding: JobFinding) -> str:
+        return "" if finding.id in TOGETHER else f"Most in {name(finding.largest)}: "
+
     whose = (
         "of the whole job, its ranks replayed together"
         if result.gains_of_whole_job
         else "each of the trace that it saves most in"
     )
-    return Entries(entries, "What to do", f"gains are predicted, {whose}")
+    return what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
 
 
 def _gain(finding: JobFinding, result: JobReport) -> str:
@@ -300,15 +284,6 @@ def _gain(finding: JobFinding, result: JobReport) -> str:
     return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
 
 
-def _left_out(result: JobReport) -> list[Items]:
+def _failures(result: JobReport) -> list[Items]:
     failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
-    left = [
-        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
-        + (f" [{several(o.traces, 'trace')}]" if o.traces else "")
-        for o in result.omissions
-    ]
-    every = [
-        Items(failures, "Files that could not be read", most=MOST),
-        Items(left, "What this report does not tell"),
-    ]
-    return [items for items in every if items.items]
+    return [Items(failures, "Files that could not be read", most=MOST)] if failures else []
