@@ -98,15 +98,10 @@ def report(
         if before:
             result.baseline = diff(before, result)
     else:
-        from busfare.advise.jobs import of_whole_job
-        from busfare.job.run import run_job
-        from busfare.report.job_document import job_document
-        from busfare.report.progress import job_progress
+        from busfare.api import report_job
 
-        with job_progress() as shown:
-            job = run_job(list(traces), recorded_on, how, shown).result()
-            result, together = of_whole_job(job, recorded_on)
-        document = partial(job_document, result, recorded_on, together if html else None)
+        result = of_job = report_job(list(traces), recorded_on, how)
+        document = partial(of_job.document, page=bool(html))
     try:
         answer(result, document, json, html)
     finally:  # even where nobody reads on to the end
