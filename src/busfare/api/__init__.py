@@ -161,11 +161,11 @@ def report(
         if one is None:
             return report_job(paths, _node(recorded_on), How())
         run = _run(one)
-    result, replayed, touches = examine(run, _node(recorded_on), _seconds(unrecorded))
+    result, replayed, findings = examine(run, _node(recorded_on), _seconds(unrecorded))
     return answer(
         answers.Report,
         result,
-        lambda page: report_document(result, time_line(run, replayed, touches) if page else None),
+        lambda page: report_document(result, time_line(run, replayed, findings) if page else None),
     )
 
 

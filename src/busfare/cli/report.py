@@ -121,7 +121,7 @@ def _of_trace(
     read = read_trace(path, sums_above=None if page else REPLAYED_ROWS)
     from busfare.report.summary import examine
 
-    result, run, touches = examine(read, node, bare)
+    result, run, findings = examine(read, node, bare)
 
     def document() -> Document:
         from busfare.report.trace_document import report_document
@@ -130,7 +130,7 @@ def _of_trace(
             return report_document(result)
         from busfare.report.time_line_rows import time_line
 
-        return report_document(result, time_line(read, run, touches))
+        return report_document(result, time_line(read, run, findings))
 
     return result, document
 

@@ -60,8 +60,8 @@ def run_demo(folder: Path) -> Path:
         Table(words("whole run on") + numbers("as it is", CHANGED), [recorded, *elsewhere], faster),
         *projection_blocks(new, f"The changed program ({CHANGED}) on other nodes", face="page"),
     ]
-    report, run, touches = examine(before, node)
-    document = report_document(report, time_line(before, run, touches), more=tables)
+    report, run, findings = examine(before, node)
+    document = report_document(report, time_line(before, run, findings), more=tables)
     show(document)
     file = folder / "report.html"
     write_file(file, page(document))
