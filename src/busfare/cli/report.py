@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from busfare.cli.answer import answer, option, optional_node, read_trace
+from busfare.cli.answer import answer, option, read_trace
 from busfare.output import FOLDER, PATH, as_html, as_json
 
 if TYPE_CHECKING:
@@ -91,7 +91,11 @@ def report(
         from busfare.report.diff import diff, read_report
 
         before = read_report(baseline)
-    recorded_on = optional_node(node)
+    recorded_on = None
+    if node:
+        from busfare.node import load_node
+
+        recorded_on = load_node(node)
     result: Report | JobReport
     if one:
         result, document = _of_trace(one, recorded_on, bare, json, bool(html))
