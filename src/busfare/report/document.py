@@ -86,6 +86,8 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "seconds": amounts.time,
     "bytes": amounts.size,
     "error_percent": "{:+.1f} %".format,
+    "wmape_percent": "{:.2f} %".format,
+    "inside_percent": "{:.0f} %".format,
     "percent": "{:.1f} %".format,
     "share_hidden": "{:.0%}".format,
     "share": "{:.1%}".format,
@@ -103,8 +105,12 @@ def cell(row: Any, of: str | Callable[[Any], str]) -> str:
         return "–"
     if key in ("seconds", "predicted_seconds") and hasattr(whose, "low_seconds"):
         return amounts.between(value, whose.low_seconds, whose.high_seconds)
-    shown = next((shown for unit, shown in UNITS.items() if unit in of), "{:,}".format)
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else amount(value, of)
+
+
+def amount(value: float, key: str) -> str:
+    """A value in the unit that its key tells."""
+    return next((shown for unit, shown in UNITS.items() if unit in key), "{:,}".format)(value)
 
 
 def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> Table:

@@ -126,31 +126,18 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
 def comparison_document(result: Compared) -> Document:
     """Predictions against a trace recorded on the machine that they are for."""
     notes = [f"Not compared, for in one of the two traces only: {several(result.unmatched, 'copy')}."]
-
-    def percentage(form: str, value: float | None) -> str:
-        return "–" if value is None else f"{value:{form}} %"
-
     blocks: list[Block] = [
         table(
             result.models,
             "Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
             {"model": "model"},
-            {
-                "copies compared": "count",
-                "WMAPE": lambda row: percentage(".2f", row.wmape_percent),
-                "in range": lambda row: percentage(".0f", row.inside_percent),
-            },
+            {"copies compared": "count", "WMAPE": "wmape_percent", "in range": "inside_percent"},
         ),
         table(
             result.by_path,
             f"Best model, {result.model}, by path",
             {"path": path_name},
-            {
-                "count": "count",
-                "recorded": "recorded_seconds",
-                "predicted": str,
-                "WMAPE": lambda row: percentage(".2f", row.wmape_percent),
-            },
+            {"count": "count", "recorded": "recorded_seconds", "predicted": str, "WMAPE": "wmape_percent"},
             notes=notes if result.unmatched else [],
         ),
     ]
