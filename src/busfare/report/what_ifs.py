@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -123,11 +124,8 @@ def answer_what_if(
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
     baseline, omissions = play(run), [*trace.omissions, *run.omissions]
-
-    def outcome(title: str, some: Sequence[Change]) -> tuple[dict[str, Any], Played]:
-        return _outcome(title, some, baseline, setting)
-
     recorded = run.recorded_ns, cost, baseline
+    outcome = partial(_outcome, baseline=baseline, setting=setting)
     return _answered(str(trace.path), changes, outcome, recorded, setting, guessed, _range, omissions)
 
 
@@ -216,8 +214,9 @@ def _outcome(
     played = play(applied.timeline)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
-    if others := [change for change in changes if change.node is None and change.option != "--host"]:
-        ends += _after(others, run, after, setting.recorded_on)
+    others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")
+    if others:
+        ends += _after(run, after, others, figures_of(setting.recorded_on))
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
@@ -241,10 +240,7 @@ def _job_outcome(
         return _keys(title, state, run, after, [after]), played
     names = [change.option for change in changes]
     others = " ".join(name for name in names if name != "--ranks")
-    ends, reason = [], NOTHING_KNOWN
-    if others:
-        low, high = gain_beside(run - after, run, others, "datasheet", "job-change")
-        ends = [run - high, run - low]
+    ends, reason = _after(run, after, others, "datasheet", "job-change") if others else [], NOTHING_KNOWN
     if "--ranks" in names:
         ranks, most = len(state.timelines), MEASURED_MORE * recorded_ranks
         # Gains of other changes are not known better among more ranks than these are themselves.
@@ -258,10 +254,9 @@ def _job_outcome(
     return _keys(title, state, run, after, ends, reason), played
 
 
-def _after(changes: Sequence[Change], run: float, after: float, recorded_on: Node | None) -> list[float]:
-    """The least and the most seconds of a run after changes."""
-    names = " ".join(change.option for change in changes)
-    low, high = gain_beside(run - after, run, names, figures_of(recorded_on))
+def _after(run: float, after: float, *known_by: str) -> list[float]:
+    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
+    low, high = gain_beside(run - after, run, *known_by)
     return [run - high, run - low]
 
 
