@@ -112,7 +112,7 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     checked: Cells[Version] = {"checked": lambda v: "yes" if v.checked else "no"}
     every = {**measured, **interval, **predicted}
     series = [
-        BarSeries(seen, RUN, [bar(None, v.measured_seconds) for v in fastest]),
+        BarSeries(seen, RUN, [bar(v.measured_seconds) for v in fastest]),
         BarSeries("predicted", RUN, [*map(bar, fastest)]),
     ]
     labels = [_name(v) for v in fastest]

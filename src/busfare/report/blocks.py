@@ -18,18 +18,16 @@ from busfare.report.document import (
     Table,
     Text,
     cell,
-    numbers,
     table,
     words,
 )
-from busfare.report.summary import Part, RecordingCost, Report, path_name
+from busfare.report.summary import RecordingCost, Report, path_name
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.trace import Omission
 
 if TYPE_CHECKING:
     from busfare.measure.bench.results import Beside
-    from busfare.timeline import PathPart
 
 RUNGS = {
     "datasheet": "data sheets",
@@ -96,22 +94,17 @@ def _beside_gain(
     return sentences
 
 
-def percent(change: float) -> str:
-    """'+1.2%', and no minus before nothing."""
-    return f"{round(change, 3) + 0.0:+.1%}"
-
-
 def change(old: float, new: float | None) -> str:
-    """From one time to another, in percent."""
-    return percent(new / old - 1) if old and new is not None else "–"
+    """From one time to another: '+1.2%', and no minus before nothing."""
+    return f"{round(new / old - 1, 3) + 0.0:+.1%}" if old and new is not None else "–"
 
 
-def bar(row: Predicted | Beside | None, seconds: float | None = None) -> Bar:
-    """A predicted time with its whisker; or `seconds` that were recorded."""
-    if row is None:
-        return Bar(seconds, "" if seconds is None else time(seconds))
-    said = cell(row, "predicted_seconds")
-    return Bar(row.predicted_seconds, said, row.low_seconds, row.high_seconds, predicted=True)
+def bar(of: float | Predicted | Beside) -> Bar:
+    """Seconds that were recorded or measured; or a predicted time with its whisker."""
+    if isinstance(of, (int, float)):
+        return Bar(of, time(of))
+    said = cell(of, "predicted_seconds")
+    return Bar(of.predicted_seconds, said, of.low_seconds, of.high_seconds, predicted=True)
 
 
 def ranking_bars(
@@ -155,18 +148,6 @@ def sizes(rows: Sequence[Sized]) -> Table:
         {"time": "seconds"},
         {"by time": lambda row: bar_of(row.seconds / seconds)},
     )
-
-
-def parts(
-    title: str, recorded: Sequence[Part | PathPart], predicted: Sequence[PathPart] | None = None
-) -> Table:
-    """A critical path, longest part first; or two of them beside each other."""
-    if predicted is None:
-        shown = [part for part in recorded if part.share >= 0.001]
-        return table(shown, "", {title: "part"}, {"time": "seconds", "of the run": "share"})
-    both = [{part.part: part.seconds for part in path} for path in (recorded, predicted)]
-    cells = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
-    return Table(words(title) + numbers("recorded", "predicted"), cells)
 
 
 def omitted(

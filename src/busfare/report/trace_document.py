@@ -10,7 +10,6 @@ from busfare.advise.amounts import count, several, size, time
 from busfare.report.blocks import (
     communication_blocks,
     omitted,
-    parts,
     paths,
     recorder,
     sizes,
@@ -30,7 +29,7 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.shares import PATH_NOTE, Shares
+from busfare.report.shares import LEAST_DRAWN, PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
 from busfare.trace.storage import StoredFile
@@ -77,7 +76,8 @@ def report_document(
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
     blocks += [*_longest(result), *_storage(result), *_gaps(result, run)]
     if result.critical_path:
-        blocks.append(parts("critical path", result.critical_path))
+        shown = [part for part in result.critical_path if part.share >= LEAST_DRAWN]
+        blocks.append(table(shown, "", {"critical path": "part"}, {"time": "seconds", "of the run": "share"}))
     blocks += [replace(findings, face="terminal"), *omitted(result.omissions), *more]
     return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks)
 
