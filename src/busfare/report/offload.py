@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec import UNSET, Struct, UnsetType
 
 from busfare.advise import amounts
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 from busfare.plan.machine import Basis
+from busfare.plan.offload.from_trace import RecordedLayers, layers_from_trace
 from busfare.plan.offload.network import OF_NETWORK, network_of
 from busfare.plan.offload.question import Question, question_of
 from busfare.plan.offload.rank import (
@@ -78,19 +79,6 @@ class Pass(Struct):
     all_resident_seconds: float
 
 
-class FromTrace(Struct):
-    """How layers were found in a trace: `busfare.plan.offload.from_trace.RecordedLayers`."""
-
-    found_by: str
-    passes: int
-    resident: list[int]
-    memory: dict[str, int]
-    confidence: float
-    left_out_seconds: float
-    left_out_bytes: int
-    notes: list[str]
-
-
 class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
     """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest."""
 
@@ -114,7 +102,7 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     by_tokens: list[ByTokens]
     basis: Sequence[Basis]
     words: list[str]
-    from_trace: FromTrace | UnsetType = UNSET
+    from_trace: RecordedLayers | UnsetType = UNSET
     model: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
     beside_bytes: float | UnsetType = UNSET
@@ -135,17 +123,16 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
         raise InputError(f"--{of_model[0].replace('_', '-')}: goes with --model; add that, or leave it out")
     if not asked.get("from_trace"):
         return _Planned(question_of(asked), machine).result()
-    from busfare.plan.offload.from_trace import layers_from_trace
     from busfare.trace import read
 
-    found = layers_from_trace(read(asked["from_trace"]))
-    result = _Planned(question_of(asked, found.layers), machine).result()
-    result.from_trace = convert(found, FromTrace, from_attributes=True)
-    result.words.insert(0, _found(result.from_trace))
+    layers, found = layers_from_trace(read(asked["from_trace"]))
+    result = _Planned(question_of(asked, layers), machine).result()
+    result.from_trace = found
+    result.words.insert(0, _found(found))
     return result
 
 
-def _found(layers: FromTrace) -> str:
+def _found(layers: RecordedLayers) -> str:
     """What a reader has to know of layers from a trace."""
     left = f"{amounts.size(layers.left_out_bytes)} of copies and {amounts.time(layers.left_out_seconds)} of kernels"
     told = f"The layers are told by {layers.found_by}, over {amounts.several(layers.passes, 'pass')}; "
