@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from busfare.advise import amounts
 from busfare.errors import InputError
@@ -189,7 +190,7 @@ class _Planned:
         copies, kernels, first = self.copies(), sum(layers.seconds), self.schedule.resident
         streamed = sum(layers.bytes[first:])
         result = PlanOffloadResult(
-            **self._row(chosen),
+            **asdict(self._row(chosen)),
             node=machine.node.name,
             gpu=machine.gpu.title or machine.gpu.name,
             layers=len(layers),
@@ -201,7 +202,7 @@ class _Planned:
             link_share=self.share,
             limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
             parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
-            ranking=[OffloadRow(**self._row(r)) for r in ranking],
+            ranking=[*map(self._row, ranking)],
             break_even_tokens=even,
             break_even_reason=why or UNSET,
             hidden_from_tokens=hidden,
@@ -253,18 +254,17 @@ class _Planned:
             )
         return self.best(fits)[0]
 
-    def _row(self, ranked: Ranked) -> dict[str, Any]:
-        """The keys of an `OffloadRow`."""
+    def _row(self, ranked: Ranked) -> OffloadRow:
         schedule = ranked.schedule
-        return {
-            "resident": schedule.resident,
-            "depth": schedule.depth,
-            "memory": schedule.memory,
-            "device_bytes": ranked.device_bytes,
-            "share_hidden": self.hidden(ranked),
-            "predicted_seconds": ranked.seconds,
+        return OffloadRow(
+            resident=schedule.resident,
+            depth=schedule.depth,
+            memory=schedule.memory,
+            device_bytes=ranked.device_bytes,
+            share_hidden=self.hidden(ranked),
+            predicted_seconds=ranked.seconds,
             **self.ranged(ranked),
-        }
+        )
 
     def _break_even(self) -> tuple[float | None, str]:
         question, on_cpu, first = self.question, self.question.cpu_seconds, self.schedule.resident

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec.structs import asdict
 
 from busfare.advise import amounts
 from busfare.cost.ranges import range_beside
@@ -135,7 +136,7 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     first = answers[0]
     accesses = break_even(first)
     result = PlanResult(
-        **_answer(first),
+        **asdict(_answer(first)),
         node=machine.node.name,
         device=Device(machine.category, machine.gpu.title),
         basis=machine.basis,
@@ -144,10 +145,12 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
         words=_words(first, accesses),
     )
     if len(answers) > 1:
-        result.kernels = [Answer(**_answer(answer)) for answer in answers]
+        result.kernels = [*map(_answer, answers)]
     if to:
         result.nodes = [
-            OnNode(**_answer(plan(first.problem, other)), node=other.node.name, category=other.category)
+            OnNode(
+                **asdict(_answer(plan(first.problem, other))), node=other.node.name, category=other.category
+            )
             for other in (machine, *map(machine_of, to))
         ]
     if asked.get("vary"):
@@ -191,8 +194,7 @@ def _question(asked: Mapping[str, Any]) -> tuple[Sequence[Problem], str | None, 
     return (recorded.problem,), node or (guess.name if guess else None), recorded
 
 
-def _answer(answer: Plan) -> dict[str, Any]:
-    """The keys of an `Answer`."""
+def _answer(answer: Plan) -> Answer:
     ranking = [
         Ranked(
             strategy=p.strategy,
@@ -204,14 +206,14 @@ def _answer(answer: Plan) -> dict[str, Any]:
         )
         for p in answer.ranking
     ]
-    return {
-        "name": answer.problem.name,
-        "ranking": ranking,
-        "dominant": answer.dominant,
-        "parts": Parts(*(answer.parts[part] for part in PARTS)),
-        "bounds": answer.bounds,
-        "streams": answer.streams,
-    }
+    return Answer(
+        name=answer.problem.name,
+        ranking=ranking,
+        dominant=answer.dominant,
+        parts=Parts(*(answer.parts[part] for part in PARTS)),
+        bounds=answer.bounds,
+        streams=answer.streams,
+    )
 
 
 def _words(answer: Plan, accesses: float | None) -> list[str]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import asdict
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
@@ -148,7 +149,7 @@ def answer_job_what_if(
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
 
-    def outcome(title: str, some: Sequence[JobChange]) -> tuple[dict[str, Any], Played]:
+    def outcome(title: str, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
         nonlocal state
         state = unchanged
         for change in some:
@@ -173,19 +174,19 @@ def answer_job_what_if(
 def _answered(
     name: str,
     changes: Sequence[Asked],
-    outcome: Callable[[str, Sequence[Asked]], tuple[dict[str, Any], Played]],
+    outcome: Callable[[str, Sequence[Asked]], tuple[Outcome, Played]],
     recorded: tuple[int, RecordingCost | None, Played],
     setting: Setting,
     guessed: bool,
     range_of: Callable[[Played], list[float]],
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: the keys of an `Outcome` of some changes, and the run after them; `recorded`: how long the run or job took
+    """`outcome`: what some changes make of it, and the run after them; `recorded`: how long the run or job took
     (ns), what recording cost, and its replay.
     """
     recorded_ns, cost, baseline = recorded
     alone = [outcome(change.title, [change]) for change in changes]
-    keys, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
+    together, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
     result = WhatIf(
         trace=name,
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
@@ -198,8 +199,8 @@ def _answered(
             range_seconds=range_of(baseline),
             critical_path=critical_path_shares(baseline.timeline),
         ),
-        changes=[Outcome(**of_one) for of_one, _ in alone],
-        **keys,
+        changes=[of_one for of_one, _ in alone],
+        **asdict(together),
         range_seconds=range_of(played),
         critical_path=critical_path_shares(played.timeline),
         omissions=omissions,
@@ -209,7 +210,7 @@ def _answered(
 
 def _outcome(
     title: str, changes: Sequence[Change], baseline: Played, setting: Setting
-) -> tuple[dict[str, Any], Played]:
+) -> tuple[Outcome, Played]:
     applied = apply_all(baseline.timeline, changes, setting)
     played = play(applied.timeline)
     run, after = baseline.makespan_seconds, played.makespan_seconds
@@ -222,8 +223,9 @@ def _outcome(
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
     if not applied.count:
         ends = [after]  # nothing is changed, so nothing is predicted
-    keys = _keys(title, applied, run, after, ends)
-    return keys | ({"steps": applied.steps} if applied.steps else {}), played
+    outcome = _ranged(title, applied, run, after, ends)
+    outcome.steps = applied.steps or UNSET
+    return outcome, played
 
 
 def _job_outcome(
@@ -233,11 +235,11 @@ def _job_outcome(
     baseline: Played,
     recorded_ranks: int,
     recorded_on: Node | None,
-) -> tuple[dict[str, Any], Played]:
+) -> tuple[Outcome, Played]:
     played = state.play() if state.count else baseline
     run, after = baseline.makespan_seconds, played.makespan_seconds
     if not state.count:
-        return _keys(title, state, run, after, [after]), played
+        return _ranged(title, state, run, after, [after]), played
     names = [change.option for change in changes]
     others = " ".join(name for name in names if name != "--ranks")
     ends, reason = _after(run, after, others, "datasheet", "job-change") if others else [], NOTHING_KNOWN
@@ -251,7 +253,7 @@ def _job_outcome(
         else:
             found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
         ends = [*ends, found.low * after, found.high * after] if found else []
-    return _keys(title, state, run, after, ends, reason), played
+    return _ranged(title, state, run, after, ends, reason), played
 
 
 def _after(run: float, after: float, *known_by: str) -> list[float]:
@@ -260,27 +262,27 @@ def _after(run: float, after: float, *known_by: str) -> list[float]:
     return [run - high, run - low]
 
 
-def _keys(
+def _ranged(
     title: str,
     changed: Applied | JobState,
     run: float,
     after: float,
     ends: Sequence[float],
     reason: str = NOTHING_KNOWN,
-) -> dict[str, Any]:
-    """The keys of an `Outcome`: of a run before and `after` (s), with what else that could be."""
-    keys = {
-        "title": title,
-        "touched": changed.count,
-        "bytes": changed.bytes,
-        "predicted_seconds": after,
-        "gain_seconds": run - after,
-        "gain_percent": 100 * (run - after) / run if run else 0.0,
-        "speedup": run / after if after else None,
-        "rests_on": changed.rests_on,
-    }
+) -> Outcome:
+    """Of a run before and `after` (s), with what else that could be."""
     least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
-    return keys | seconds_between(least, most, "calibrated", reason)
+    return Outcome(
+        title=title,
+        touched=changed.count,
+        bytes=changed.bytes,
+        predicted_seconds=after,
+        gain_seconds=run - after,
+        gain_percent=100 * (run - after) / run if run else 0.0,
+        speedup=run / after if after else None,
+        rests_on=changed.rests_on,
+        **seconds_between(least, most, "calibrated", reason),
+    )
 
 
 def _between(
