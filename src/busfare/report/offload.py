@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 
 from busfare.advise import amounts
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.plan import Machine, machine_of
+from busfare.plan import Machine
 from busfare.plan.machine import Basis
 from busfare.plan.offload.from_trace import RecordedLayers, layers_from_trace
 from busfare.plan.offload.network import OF_NETWORK, network_of
@@ -28,7 +27,7 @@ from busfare.plan.offload.rank import (
     share_hidden,
 )
 from busfare.plan.offload.schedule import MEMORIES, Schedule, copy_seconds, seconds_of
-from busfare.report.plans import NO_NODE
+from busfare.report.plans import machine_named
 from busfare.results import Predicted
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
@@ -113,9 +112,7 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
     """The result for the options of the command line by name; those not given are None. Raises InputError for what cannot be
     used, and where nothing fits.
     """
-    if not asked.get("node"):
-        raise InputError(NO_NODE)
-    machine = machine_of(load_node(asked["node"]))
+    machine = machine_named(asked.get("node"))
     if asked.get("model"):
         if asked.get("from_trace"):
             raise InputError("--from-trace, --model: both say the layers; give one of them")

@@ -14,7 +14,7 @@ from busfare.advise import amounts
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.node import load_node
-from busfare.plan import Plan, Problem, machine_of, plan, plans
+from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, read_plan_file, with_options
 from busfare.plan.equations import Roofline, roofline_of
 from busfare.plan.machine import Basis
@@ -24,7 +24,7 @@ from busfare.plan.streams import StreamRange
 from busfare.plan.sweep import Sweep, sweep
 from busfare.results import Predicted
 
-__all__ = ["Answer", "PlanResult", "answer_plan"]
+__all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
 
 PARTS = {"h2d": "Copies into the GPU", "kernel": "The kernel", "d2h": "Copies out of the GPU"}
 #: What to write for each strategy.
@@ -49,7 +49,6 @@ IN_PLACE = (
     "Let the kernel read and write the host's memory where it is: this GPU reads what malloc gives, too, as fast as mapped "
     "memory, so nothing need be pinned; one thread an element, neighbours beside each other, each element touched once."
 )
-NO_NODE = "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
 
@@ -126,10 +125,8 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
     """
     problems, name, recorded = _question(asked)
-    if not name:
-        raise InputError(NO_NODE)
+    machine = machine_named(name)
     to = [load_node(other) for other in dict.fromkeys(asked.get("to") or ())]
-    machine = machine_of(load_node(name))
     if recorded:
         machine = as_recorded(machine, recorded)
     answers = plans(problems, machine)
@@ -161,6 +158,15 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     if result.node_guessed_from_gpu_name:
         result.words.append(f"That it ran on {name} is a guess from the GPU's name; set --node.")
     return result
+
+
+def machine_named(name: str | None) -> Machine:
+    """The machine of a node. Raises InputError where none is named, or it is not known."""
+    if not name:
+        raise InputError(
+            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
+        )
+    return machine_of(load_node(name))
 
 
 def _question(asked: Mapping[str, Any]) -> tuple[Sequence[Problem], str | None, Recorded | None]:
