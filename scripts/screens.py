@@ -60,8 +60,8 @@ def main() -> int:
     trained, copied = (
         read(EXAMPLES / f"{name}-h100.json.gz") for name in ("train-images", "smooth-out-of-core")
     )
-    result, run, touches = examine(trained, node)
-    report = report_document(result, time_line(trained, run, touches))
+    result, run, findings = examine(trained, node)
+    report = report_document(result, time_line(trained, run, findings))
     for columns in (80, 120):
         (OUT / f"report-{columns}.svg").write_text(_terminal(report, columns), encoding="utf-8")
     plan = answer_plan({"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "flops": "12G", "node": "h100-sxm"})

@@ -112,7 +112,7 @@ def test_a_report_comes_out_of_anything(
         recorded.operations["end_ns"] < recorded.operations["start_ns"]
     ).is_empty()
 
-    result, run, touches = examine(recorded)
+    result, run, findings = examine(recorded)
     plain = as_json(result)
     assert plain["transfers"]["count"] == sum(row["count"] for row in plain["by_path"])
     assert 0 <= plain["transfers"]["exposed_seconds"] <= plain["makespan_seconds"] * (1 + 1e-12)
@@ -123,7 +123,7 @@ def test_a_report_comes_out_of_anything(
     for kind in plain.get("storage", {"by_kind": []})["by_kind"]:
         parts = [kind[f"{part}_seconds"] for part in ("beside_gpu", "exposed", "outside")]
         assert min(parts) >= -1e-9 and sum(parts) == pytest.approx(kind["seconds"])
-    document = report_document(result, time_line(recorded, run, touches))
+    document = report_document(result, time_line(recorded, run, findings))
     show(document)
     assert "whole run" in capsys.readouterr().out
     assert page(document).endswith("</html>")

@@ -51,8 +51,8 @@ def shown(document: Document) -> str:
 
 
 def reported(recorded: Trace, *more: Any) -> Document:
-    report, run, touches = examine(recorded, *more)
-    return report_document(report, time_line(recorded, run, touches))
+    report, run, findings = examine(recorded, *more)
+    return report_document(report, time_line(recorded, run, findings))
 
 
 def test_paths_and_sizes_add_up_to_the_total() -> None:

@@ -47,8 +47,8 @@ def hostile_trace() -> Trace:
 
 
 def reported(recorded: Trace) -> Document:
-    report, run, touches = examine(recorded, H100)
-    return report_document(report, time_line(recorded, run, touches))
+    report, run, findings = examine(recorded, H100)
+    return report_document(report, time_line(recorded, run, findings))
 
 
 def job(folder: Path) -> Document:

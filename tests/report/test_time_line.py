@@ -51,8 +51,8 @@ HOSTILE = "<img src=x onerror=document.title='broken-in'></script>"
 
 
 def drawn_of(recorded: Trace) -> TimeLine:
-    _, own, touches = examine(recorded, H100)
-    return time_line(recorded, own, touches)
+    _, own, findings = examine(recorded, H100)
+    return time_line(recorded, own, findings)
 
 
 def launched() -> Trace:
@@ -150,8 +150,8 @@ SHOWN = """
 
 
 def asked(recorded: Trace, folder: Path, script: str, *flags: str) -> Any:
-    report, own, touches = examine(recorded, H100)
-    text = page(report_document(report, time_line(recorded, own, touches)))
+    report, own, findings = examine(recorded, H100)
+    text = page(report_document(report, time_line(recorded, own, findings)))
     return answered(text, folder, SHOWN + script, *flags)
 
 
@@ -253,8 +253,8 @@ def test_neighbours_share_a_pixel_until_they_are_zoomed_apart(tmp_path: Path) ->
 def test_what_is_predicted_alone_is_hatched(dark: bool, tmp_path: Path) -> None:
     recorded = launched()
     after = recorded, timeline(recorded, H100)
-    report, own, touches = examine(recorded, H100)
-    text = page(report_document(report, time_line(recorded, own, touches, after)))
+    report, own, findings = examine(recorded, H100)
+    text = page(report_document(report, time_line(recorded, own, findings, after)))
     script = """
         const image = line.pen.getImageData(0, 0, canvas.width, canvas.height);
         const colours = (i) => {

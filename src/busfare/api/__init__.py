@@ -159,23 +159,24 @@ def report(
         paths = [_path(one) for one in (trace if isinstance(trace, (list, tuple)) else [trace])]
         one = one_trace(paths)
         if one is None:
-            return _report_job(paths, _node(recorded_on))
+            return report_job(paths, _node(recorded_on), How())
         run = _run(one)
-    result, replayed, touches = examine(run, _node(recorded_on), _seconds(unrecorded))
+    result, replayed, findings = examine(run, _node(recorded_on), _seconds(unrecorded))
     return answer(
         answers.Report,
         result,
-        lambda page: report_document(result, time_line(run, replayed, touches) if page else None),
+        lambda page: report_document(result, time_line(run, replayed, findings) if page else None),
     )
 
 
-def _report_job(paths: list[Path], recorded_on: Node | None) -> answers.JobReport:
+def report_job(paths: list[Path], recorded_on: Node | None, how: How) -> answers.JobReport:
+    """Of all traces in `paths`, read as `how` says."""
     from busfare.advise.jobs import of_whole_job
     from busfare.job.run import run_job
     from busfare.report.job_document import job_document
 
     with job_progress() as shown:
-        job = run_job(paths, recorded_on, How(), shown).result()
+        job = run_job(paths, recorded_on, how, shown).result()
     result, together = of_whole_job(job, recorded_on)
     return answer(
         answers.JobReport, result, lambda page: job_document(result, recorded_on, together if page else None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,6 @@ import click
 from busfare.output import note, print_json, write_file
 
 if TYPE_CHECKING:
-    from busfare.node import Node
     from busfare.report.document import Document
     from busfare.trace import Trace
 
@@ -47,24 +44,8 @@ def answer(result: object, document: Callable[[], Document], json: bool, html: P
 
 def read_trace(path: Path, sums_above: int | None = None, launches: bool = False) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
+    from busfare.report.progress import reading
     from busfare.trace import read
 
-    with _sign_of_life(path):
+    with reading(path):
         return read(path, sums_above, launches)
-
-
-def _sign_of_life(path: Path) -> AbstractContextManager[object]:
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from busfare.report.progress import reading
-
-    return reading(path)
-
-
-def optional_node(name: str | None) -> Node | None:
-    """The node that was named, if one was."""
-    if not name:
-        return None
-    from busfare.node import load_node
-
-    return load_node(name)

@@ -8,20 +8,16 @@ from typing import Any
 
 import click
 
-from busfare.cli.answer import answer
+from busfare.cli.answer import answer, option
 from busfare.cli.nas import nas_command
 from busfare.output import PATH, as_html, as_json, note
 
 __all__ = ["bench_app"]
 
-predicted_by = click.option(
-    "--node", metavar="NODE", help="Predict by its parameters; else this machine is probed first."
-)
-quickly = click.option("--quick", is_flag=True, help="Fewer cases and repeats: 15 seconds.")
-played = click.option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
-from_file = click.option(
-    "--from", "from_", metavar="FILE", type=PATH, help="Show what an earlier --json wrote."
-)
+predicted_by = option("--node NODE", "Predict by its parameters; else this machine is probed first.")
+quickly = option("--quick", "Fewer cases and repeats: 15 seconds.", is_flag=True)
+played = option("--virtual NODE", "Play a node in place of measuring one.")
+from_file = option("--from from_ FILE", "Show what an earlier --json wrote.", type=PATH)
 
 
 @click.group("bench")
@@ -50,33 +46,28 @@ def _command(name: str, result: str, document: str, said: str, *options: Any) ->
                 found = bench(name, **asked, progress=shown, say=note)
         answer(found, lambda: show(found), json, html)
 
-    for option in reversed((predicted_by, quickly, *options, played, from_file, as_json, as_html)):
-        run = option(run)
+    for each in reversed((predicted_by, quickly, *options, played, from_file, as_json, as_html)):
+        run = each(run)
     bench_app.command(name, help=said)(run)
 
 
 _command(
     "methods", "MethodsResult", "bench_documents:methods_document",
     "Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
-    click.option(
-        "--largest", metavar="N", default="268435456", help="Ints of the longest vector, 1048576 to 268435456."
-    ),
+    option("--largest N", "Ints of the longest vector, 1048576 to 268435456.", default="268435456"),
 )  # fmt: skip
 _command(
     "strategies", "StrategiesResult", "bench_documents:strategies_document",
     "Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
-    click.option("--kernel", metavar="FILE.cu", type=PATH, help="A kernel of your own; see docs/bench.md."),
-    click.option("--in", "inputs", metavar="N", type=int, default=1, help="With --kernel: its input arrays."),
-    click.option("--out", "outputs", metavar="N", type=int, default=1, help="With --kernel: its output arrays."),
-    click.option("--function", metavar="NAME", help="With --kernel: which of several."),
-    click.option("--levels", metavar="N", type=int, default=42, help="With --kernel: levels of its grid."),
-    click.option(
-        "--level-elements", "level", metavar="N", type=int, default=1048576,
-        help="With --kernel: doubles of one level.",
-    ),
+    option("--kernel FILE.cu", "A kernel of your own; see docs/bench.md.", type=PATH),
+    option("--in inputs N", "With --kernel: its input arrays.", type=int, default=1),
+    option("--out outputs N", "With --kernel: its output arrays.", type=int, default=1),
+    option("--function NAME", "With --kernel: which of several."),
+    option("--levels N", "With --kernel: levels of its grid.", type=int, default=42),
+    option("--level-elements level N", "With --kernel: doubles of one level.", type=int, default=1048576),
 )  # fmt: skip
 _command(
-    "offload", "OffloadResult", "offload_document:bench_offload_document",
+    "offload", "OffloadResult", "bench_documents:offload_document",
     "Layers whose weights live on the host: by residency, depth, tokens and memory kind.",
 )  # fmt: skip
 _command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from busfare.cli.answer import answer
+from busfare.cli.answer import answer, option
 from busfare.output import as_json
 
 __all__ = ["completion", "doctor", "help_"]
@@ -45,7 +45,7 @@ def completion(shell: str) -> None:
 
 @click.command("help")
 @click.argument("command", nargs=-1, help="As in `busfare help plan kv`.")
-@click.option("--man", is_flag=True, help="All commands as one man page: busfare help --man > busfare.1.")
+@option("--man", "All commands as one man page: busfare help --man > busfare.1.", is_flag=True)
 def help_(command: tuple[str, ...], man: bool) -> None:
     """Show the help of a command, or of all of them as a man page."""
     from busfare.cli import app

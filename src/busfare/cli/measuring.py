@@ -7,27 +7,25 @@ from typing import Any
 
 import click
 
-from busfare.cli.answer import answer
+from busfare.cli.answer import answer, option
 from busfare.output import OUTPUT, PATH, as_html, as_json, write_file
 
 __all__ = ["probe", "record"]
 
 
 @click.command()
-@click.option("--output", "-o", metavar="FILE", type=OUTPUT, help="Where the node file goes.")
-@click.option("--quick", is_flag=True, help="13 seconds a GPU in place of 40.")
-@click.option(
+@option("--output -o FILE", "Where the node file goes.", type=OUTPUT)
+@option("--quick", "13 seconds a GPU in place of 40.", is_flag=True)
+@option(
     "--only",
+    "Measure one part: copies, what kernels reach, or NCCL among all GPUs.",
     type=click.Choice(["copies", "kernels", "collectives"]),
-    help="Measure one part: copies, what kernels reach, or NCCL among all GPUs.",
 )
-@click.option(
-    "--collectives", is_flag=True, help="Measure NCCL's operations among all GPUs, too: 30 seconds."
-)
-@click.option("--virtual", metavar="NODE", help="Play a node in place of measuring one.")
-@click.option("--fault", multiple=True, help="With --virtual: a fault to play; may be repeated.")
-@click.option("--raw", metavar="FILE", type=OUTPUT, help="Where all raw samples go (.json, .json.gz).")
-@click.option("--from", "from_", metavar="FILE", type=PATH, help="Fit raw samples of an earlier run anew.")
+@option("--collectives", "Measure NCCL's operations among all GPUs, too: 30 seconds.", is_flag=True)
+@option("--virtual NODE", "Play a node in place of measuring one.")
+@option("--fault", "With --virtual: a fault to play; may be repeated.", multiple=True)
+@option("--raw FILE", "Where all raw samples go (.json, .json.gz).", type=OUTPUT)
+@option("--from from_ FILE", "Fit raw samples of an earlier run anew.", type=PATH)
 @as_json
 @as_html
 def probe(
@@ -75,54 +73,39 @@ def probe(
 @click.argument(
     "command", metavar="-- PROGRAM [ARGUMENTS]", nargs=-1, required=True, help="The program to run."
 )
-@click.option(
-    "--output",
-    "-o",
-    metavar="PATH",
+@option(
+    "--output -o PATH",
+    "A directory; or one process's file, with %p process, %h host, %r rank.",
     required=True,
-    help="A directory; or one process's file, with %p process, %h host, %r rank.",
 )
-@click.option(
-    "--duration", metavar="S", type=float, default=0.0, help="Record for so many seconds; 0: to the end."
-)
-@click.option("--delay", metavar="S", type=float, default=0.0, help="Begin after so many seconds.")
-@click.option("--capture", default="whole", help="whole, or profiler-calls (cudaProfilerStart to Stop).")
-@click.option(
-    "--nvtx",
-    metavar="RANGE",
-    default="",
-    show_default=False,
-    help="Record only inside the NVTX range of this name.",
-)
-@click.option("--flush-every", metavar="S", type=float, default=1.0, help="Write at least this often.")
-@click.option(
-    "--kinds", metavar="KIND,…", default="", show_default=False, help="What to record; see docs/recorder.md."
-)
-@click.option(
+@option("--duration S", "Record for so many seconds; 0: to the end.", type=float, default=0.0)
+@option("--delay S", "Begin after so many seconds.", type=float, default=0.0)
+@option("--capture", "whole, or profiler-calls (cudaProfilerStart to Stop).", default="whole")
+@option("--nvtx RANGE", "Record only inside the NVTX range of this name.", default="", show_default=False)
+@option("--flush-every S", "Write at least this often.", type=float, default=1.0)
+@option("--kinds KIND,…", "What to record; see docs/recorder.md.", default="", show_default=False)
+@option(
     "--calls",
+    "Whose calls: driver, both (the program's own, of runtime and driver) or none.",
     default="driver",
-    help="Whose calls: driver, both (the program's own, of runtime and driver) or none.",
 )
-@click.option("--fingerprint/--no-fingerprint", help="Hash each copied buffer, to find what is sent twice.")
-@click.option("--stacks/--no-stacks", help="Take call stacks, so that a report names the lines of calls.")
-@click.option(
+@option("--fingerprint/--no-fingerprint", "Hash each copied buffer, to find what is sent twice.")
+@option("--stacks/--no-stacks", "Take call stacks, so that a report names the lines of calls.")
+@option(
     "--first-use/--no-first-use",
-    help="Watch a sample of the copies back for the host's first touch of their bytes.",
+    "Watch a sample of the copies back for the host's first touch of their bytes.",
 )
-@click.option(
-    "--threads/--no-threads", help="Note which thread woke which, so that a replay knows who waits for whom."
-)
-@click.option(
+@option("--threads/--no-threads", "Note which thread woke which, so that a replay knows who waits for whom.")
+@option(
     "--storage/--no-storage",
-    help="Note reads and writes of files of 64 KiB or more, to see what feeds the copies.",
+    "Note reads and writes of files of 64 KiB or more, to see what feeds the copies.",
 )
-@click.option("--counters/--no-counters", help="Read hardware counters of each distinct kernel.")
-@click.option("--counted-kernels", metavar="N", default=200, help="Read counters of at most so many kernels.")
-@click.option(
-    "--counter-passes",
-    metavar="N",
+@option("--counters/--no-counters", "Read hardware counters of each distinct kernel.")
+@option("--counted-kernels N", "Read counters of at most so many kernels.", default=200)
+@option(
+    "--counter-passes N",
+    "Run a counted kernel up to so many times; more passes read more counters.",
     default=1,
-    help="Run a counted kernel up to so many times; more passes read more counters.",
 )
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from busfare.cli.answer import answer, option, optional_node, read_trace
+from busfare.cli.answer import answer, option, read_trace
 from busfare.output import FOLDER, PATH, as_html, as_json
 
 if TYPE_CHECKING:
@@ -91,22 +91,21 @@ def report(
         from busfare.report.diff import diff, read_report
 
         before = read_report(baseline)
-    recorded_on = optional_node(node)
+    recorded_on = None
+    if node:
+        from busfare.node import load_node
+
+        recorded_on = load_node(node)
     result: Report | JobReport
     if one:
         result, document = _of_trace(one, recorded_on, bare, json, bool(html))
         if before:
             result.baseline = diff(before, result)
     else:
-        from busfare.advise.jobs import of_whole_job
-        from busfare.job.run import run_job
-        from busfare.report.job_document import job_document
-        from busfare.report.progress import job_progress
+        from busfare.api import report_job
 
-        with job_progress() as shown:
-            job = run_job(list(traces), recorded_on, how, shown).result()
-            result, together = of_whole_job(job, recorded_on)
-        document = partial(job_document, result, recorded_on, together if html else None)
+        result = of_job = report_job(list(traces), recorded_on, how)
+        document = partial(of_job.document, page=bool(html))
     try:
         answer(result, document, json, html)
     finally:  # even where nobody reads on to the end
@@ -126,7 +125,7 @@ def _of_trace(
     read = read_trace(path, sums_above=None if page else REPLAYED_ROWS)
     from busfare.report.summary import examine
 
-    result, run, touches = examine(read, node, bare)
+    result, run, findings = examine(read, node, bare)
 
     def document() -> Document:
         from busfare.report.trace_document import report_document
@@ -135,7 +134,7 @@ def _of_trace(
             return report_document(result)
         from busfare.report.time_line_rows import time_line
 
-        return report_document(result, time_line(read, run, touches))
+        return report_document(result, time_line(read, run, findings))
 
     return result, document
 

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from busfare.advise.amounts import between, several, size, time
+from busfare.advise.amounts import several, size, time
 from busfare.measure.bench.results import (
     Benched,
-    Beside,
     Crossover,
     Fastest,
     KvBenchResult,
     KvCell,
     KvMeasured,
+    MethodMeasured,
     MethodsCell,
     MethodsResult,
+    OffloadCell,
+    OffloadResult,
     StrategiesResult,
     StrategyCell,
     Version,
 )
-from busfare.report.blocks import machine
-from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
+from busfare.report.blocks import bar, machine
+from busfare.report.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
-__all__ = ["benched", "kv_document", "methods_document", "strategies_document"]
+__all__ = ["kv_document", "methods_document", "offload_document", "strategies_document"]
 
+MOST_SCHEDULES = 20
 RUN, OTHERS = COLOUR["whole run"], COLOUR["others"]
 BENCHED = (
     "Measured: by events on the GPU (strategies) or the host's clock (methods), the mean of several runs, every result "
     "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
 )
 VIRTUAL = "VIRTUAL: a node is played here; nothing was measured, nothing was checked. "
+#: Of a prediction beside what was measured.
+DUE = {"predicted": "predicted_seconds", "error": "error_percent"}
 #: The parts of a program, from its first line to its last.
 RANGES = {
     "initialise": COLOUR["host between calls"],
@@ -46,10 +52,10 @@ def strategies_document(result: StrategiesResult) -> Document:
     blocks: list[Block] = [_picked(result)]
     for number, cell in enumerate(result.cells):
         blocks += _cell(cell, result.seen, number)
-    return benched("Overlap strategies", result, blocks)
+    return _benched("Overlap strategies", result, blocks)
 
 
-def benched(what: str, result: Benched, blocks: list[Block]) -> Document:
+def _benched(what: str, result: Benched, blocks: list[Block]) -> Document:
     node, played = result.node, VIRTUAL if result.virtual else ""
     facts = f"predicted by the parameters of {node.name} ({node.source}) · {result.date} · {result.command}"
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
@@ -59,44 +65,29 @@ def benched(what: str, result: Benched, blocks: list[Block]) -> Document:
 
 
 def _picked(result: StrategiesResult) -> Table:
-    rows = [
-        (
-            cell.name,
-            cell.best.measured.strategy,
-            cell.best.predicted.strategy,
-            "yes" if cell.best.picked else "NO",
-            "–" if cell.best.cost_percent is None else f"{cell.best.cost_percent:.1f} %",
-            str(cell.streams.measured_best),
-            str(cell.streams.predicted_best),
-            f"{cell.limit.streams_share_percent:.1f} %",
-        )
-        for cell in result.cells
-    ]
     seen = result.seen
-    columns = words("cell", f"best, {seen}", "best, predicted", "picked")
-    columns += numbers("costs", f"n, {seen}", "n, predicted", "of the limit")
     note = (
         "costs: what the predicted best takes more than the fastest, of the limit: what the streams version reaches of "
         f"the slower of link and kernel; both {seen}. n: streams."
     )
-    return Table(columns, rows, "In short", [note], face="page")
-
-
-def due(row: Beside) -> str:
-    """The predicted time with its range."""
-    seconds = row.predicted_seconds
-    return "–" if seconds is None else between(seconds, row.low_seconds, row.high_seconds)
-
-
-def error_of(row: Beside) -> str:
-    return "–" if row.error_percent is None else f"{row.error_percent:+.1f} %"
-
-
-def _version(v: Version) -> tuple[str, ...]:
-    host = v.measured_host_seconds
-    return (
-        v.strategy, str(v.streams), time(v.measured_seconds), due(v), error_of(v), "–" if host is None else time(host)
-    )  # fmt: skip
+    return table(
+        result.cells,
+        "In short",
+        {
+            "cell": "name",
+            f"best, {seen}": "best.measured.strategy",
+            "best, predicted": "best.predicted.strategy",
+            "picked": lambda cell: "yes" if cell.best.picked else "NO",
+        },
+        {
+            "costs": "best.cost_percent",
+            f"n, {seen}": "streams.measured_best",
+            "n, predicted": "streams.predicted_best",
+            "of the limit": "limit.streams_share_percent",
+        },
+        notes=[note],
+        face="page",
+    )
 
 
 def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
@@ -115,44 +106,51 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
         f"{time(cell.measured_link_seconds)}; "
         + (f"checked against {cell.checked_against}" if cell.checked_against else "not checked")
     )
-    heads = words("strategy") + numbers("streams", seen, "predicted", "error", "host's clock")
-    measured = [Bar(v.measured_seconds, time(v.measured_seconds)) for v in fastest]
-    predicted = [
-        Bar(v.predicted_seconds, due(v), v.low_seconds, v.high_seconds, predicted=True) for v in fastest
+    strategy, measured = {"strategy": "strategy"}, {"streams": "streams", seen: "measured_seconds"}
+    interval: Cells[Version] = {"interval": lambda v: " – ".join(map(time, v.measured_interval_seconds))}
+    predicted = {**DUE, "host's clock": "measured_host_seconds"}
+    checked: Cells[Version] = {"checked": lambda v: "yes" if v.checked else "no"}
+    every = {**measured, **interval, **predicted}
+    series = [
+        BarSeries(seen, RUN, [bar(v.measured_seconds) for v in fastest]),
+        BarSeries("predicted", RUN, [*map(bar, fastest)]),
     ]
-    series = [BarSeries(seen, RUN, measured), BarSeries("predicted", RUN, predicted)]
-    labels = [v.strategy + (f" ({v.streams})" if v.streams > 1 else "") for v in fastest]
-    every = []
-    for v in cell.versions:
-        row, interval = _version(v), " – ".join(map(time, v.measured_interval_seconds))
-        every.append((*row[:3], interval, *row[3:], "yes" if v.checked else "no"))
+    labels = [_name(v) for v in fastest]
     return [
-        Table(heads, [_version(v) for v in fastest], title, [sentence, facts]),
+        table(fastest, title, strategy, {**measured, **predicted}, notes=[sentence, facts]),
         Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
-        Figure(f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False, whole=True)),
-        Table(
-            (*heads[:3], *numbers("interval"), *heads[3:], *words("checked")),
-            every, "every version", folded=True, face="page",
+        Figure(
+            f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False, whole=True)
         ),
-    ]  # fmt: skip
+        table(cell.versions, "every version", strategy, every, checked, folded=True, face="page"),
+    ]
 
 
-def _name(one: Fastest) -> str:
+def _name(one: Fastest | Version) -> str:
     return f"{one.strategy} ({one.streams})" if one.streams > 1 else one.strategy
 
 
 def _against_streams(cell: StrategyCell, seen: str) -> list[Line]:
-    lines = []
-    for strategy, colour in (
-        ("streams", RUN),
-        ("hybrid", COLOURS[5]),
-    ):
+    lines: list[Line] = []
+    for strategy, colour in (("streams", RUN), ("hybrid", COLOURS[5])):
         own = [v for v in cell.versions if v.strategy == strategy]
-        streams = [v.streams for v in own]
-        lines.append(Line(f"{strategy}, {seen}", colour, streams, [v.measured_seconds for v in own]))
-        predicted = [v.predicted_seconds for v in own]
-        lines.append(Line(f"{strategy}, predicted", colour, streams, predicted, predicted=True))
+        names = f"{strategy}, {seen}", f"{strategy}, predicted"
+        lines += _measured_and_predicted(names, colour, [v.streams for v in own], own)
     return [line for line in lines if line.x]
+
+
+def _measured_and_predicted(
+    names: tuple[str, str],
+    colour: str,
+    x: Sequence[float],
+    rows: Sequence[Version | KvMeasured | OffloadCell],
+) -> list[Line]:
+    """What was measured at each `x`, and what was predicted of it, by their names in the legend."""
+    measured, predicted = names
+    return [
+        Line(measured, colour, x, [row.measured_seconds for row in rows]),
+        Line(predicted, colour, x, [row.predicted_seconds for row in rows], predicted=True),
+    ]
 
 
 def methods_document(result: MethodsResult) -> Document:
@@ -167,30 +165,27 @@ def methods_document(result: MethodsResult) -> Document:
     blocks += _beside_published(result)
     if result.crossover:
         blocks += _crossing(result.crossover, result.seen)
-    return benched("Migration methods", result, blocks)
+    return _benched("Migration methods", result, blocks)
 
 
 def _case(cell: MethodsCell) -> Table:
     title = (
         f"{several(cell.elements, 'int')} ({size(cell.bytes)}), {several(cell.accesses, 'access')} an element"
     )
-    rows = [
-        (
-            m.method,
-            time(m.measured_seconds),
-            f"{50 * m.spread:.1f}%",
-            *(
-                time(m.measured_ranges_seconds[name]) if m.measured_ranges_seconds.get(name) else "–"
-                for name in RANGES
-            ),
-            due(m),
-            error_of(m),
-        )
-        for m in cell.methods
-    ]
-    columns = words("method") + numbers("whole", "±", *RANGES, "predicted", "error")
+    figures: Cells[MethodMeasured] = {
+        "whole": "measured_seconds",
+        "±": lambda m: f"{50 * m.spread:.1f}%",
+        **{name: _of_range(name) for name in RANGES},
+        **DUE,
+    }
     verdict = "picked" if cell.best.picked else f"NOT picked: predicted {cell.best.predicted}"
-    return Table(columns, rows, title, [f"fastest: {cell.best.measured}, {verdict}"])
+    notes = [f"fastest: {cell.best.measured}, {verdict}"]
+    return table(cell.methods, title, {"method": "method"}, figures, notes=notes)
+
+
+def _of_range(name: str) -> Callable[[MethodMeasured], str]:
+    """What a part of the program took, where there was something of it."""
+    return lambda m: time(m.measured_ranges_seconds[name]) if m.measured_ranges_seconds.get(name) else "–"
 
 
 def _ranges(cells: list[MethodsCell], seen: str) -> Bars:
@@ -246,6 +241,63 @@ def _crossing(crossing: Crossover, seen: str) -> list[Block]:
     return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]
 
 
+def offload_document(result: OffloadResult) -> Document:
+    """Every schedule, measured beside predicted."""
+    seen = result.seen
+    schedules = table(
+        result.cells,
+        "Schedules",
+        {"memory": "memory", "layers": lambda cell: f"{cell.layers} × {size(cell.layer_bytes)}"},
+        {
+            "tokens": lambda cell: str(cell.tokens),
+            "resident": lambda cell: str(cell.resident),
+            "depth": lambda cell: str(cell.depth),
+            seen: "measured_seconds",
+            **DUE,
+            f"{seen} hidden": "measured_share_hidden",
+            "predicted hidden": "predicted_share_hidden",
+        },
+        most=MOST_SCHEDULES,
+    )
+    blocks: list[Block] = []
+    if result.median_percent is not None and result.ninetieth_percent is not None:
+        blocks.append(
+            Text(
+                f"{several(len(result.cells), 'schedule')}: predicted from the node file and a layer alone, median error "
+                f"{result.median_percent:.1f} %, 90th percentile {result.ninetieth_percent:.1f} %."
+            )
+        )
+    if result.picks:
+        right = sum(pick.cost_percent <= 3 for pick in result.picks)
+        blocks.append(
+            Text(
+                f"Residency and depth picked within 3 % of the fastest: {right} of {several(len(result.picks), 'budget')}. "
+                f"The costliest pick is {max(pick.cost_percent for pick in result.picks):.1f} % slower."
+            )
+        )
+    even = result.break_even
+    if even is not None:
+        named = [("measured", even.measured_tokens), ("predicted", even.predicted_tokens)]
+        tokens = ", ".join(f"{name} {number:.0f}" for name, number in named if number is not None)
+        words = f"Streaming is faster than this machine's processor from {tokens} tokens on."
+        blocks.append(Text(words if tokens else f"Beside this machine's processor: {even.reason}."))
+    blocks += [schedules, *_by_streamed(result.cells, seen)]
+    return _benched("Layers that live on the host", result, blocks)
+
+
+def _by_streamed(cells: list[OffloadCell], seen: str) -> list[Block]:
+    """Seconds by resident layers at depth 1 and of the fewest tokens: measured and predicted."""
+    largest = max((cell.layer_bytes for cell in cells), default=0)
+    few = min((cell.tokens for cell in cells), default=0)
+    shown = [c for c in cells if (c.layer_bytes, c.tokens, c.memory, c.depth) == (largest, few, "pinned", 1)]
+    if len(shown) < 2:
+        return []
+    streamed = [c.layers - c.resident for c in shown]
+    series = _measured_and_predicted((seen, "predicted"), RUN, streamed, shown)
+    lines = Lines(series, "layers that live on the host", "a pass", whole=True)
+    return [Figure("resident", lines, "Pinned memory, depth 1, fewest tokens")]
+
+
 def kv_document(result: KvBenchResult) -> Document:
     """How far off, then a table a cell, and a figure for each total."""
     e, cells = result.errors, len(result.cells)
@@ -261,11 +313,10 @@ def kv_document(result: KvBenchResult) -> Document:
         same = list(group)
         if len(same) > 1:
             blocks.append(_by_size(*key, same, result.seen))
-    return benched("Layouts of a KV cache", result, blocks)
+    return _benched("Layouts of a KV cache", result, blocks)
 
 
 def _layouts(cell: KvCell, seen: str) -> Table:
-    heads = words("layout") + numbers(seen, "predicted", "error", "calls", "GPU alone", "predicted", "error")
     wrong = "; ".join(f"{one} before {other}" for one, other in cell.ranking.wrong)
     best = cell.best
     picked = (
@@ -279,27 +330,22 @@ def _layouts(cell: KvCell, seen: str) -> Table:
     ]
     out = f", {size(cell.evicted_bytes)} out" if cell.evicted_bytes else ""
     title = f"{size(cell.fetched_bytes)} in{out}, in pieces of {size(cell.piece_bytes)}"
-    return Table(heads, [_row(row) for row in cell.layouts], title, notes)
-
-
-def _row(row: KvMeasured) -> tuple[str, ...]:
-    alone, planned, off = row.measured_device_seconds, row.predicted_device_seconds, row.device_error_percent
-    return (
-        row.layout, time(row.measured_seconds), due(row), error_of(row), time(row.measured_calls_seconds),
-        "–" if alone is None else time(alone), "–" if planned is None else time(planned),
-        "–" if off is None else f"{off:+.1f} %",
-    )  # fmt: skip
+    whole = {
+        seen: "measured_seconds",
+        **DUE,
+        "calls": "measured_calls_seconds",
+        "GPU alone": "measured_device_seconds",
+    }
+    alone = {"predicted": "predicted_device_seconds", "error": "device_error_percent"}
+    return table(cell.layouts, title, {"layout": "layout"}, whole, {}, alone, notes=notes)
 
 
 def _by_size(fetched: int, evicted: int, cells: list[KvCell], seen: str) -> Figure:
-    lines = []
+    lines: list[Line] = []
     for n, layout in enumerate(sorted({row.layout for cell in cells for row in cell.layouts})):
         rows = {cell.piece_bytes: row for cell in cells for row in cell.layouts if row.layout == layout}
-        sizes, colour = [float(piece) for piece in rows], COLOURS[n % len(COLOURS)]
-        lines += [
-            Line(f"{layout}, {seen}", colour, sizes, [row.measured_seconds for row in rows.values()]),
-            Line(layout, colour, sizes, [row.predicted_seconds for row in rows.values()], predicted=True),
-        ]
+        colour = COLOURS[n % len(COLOURS)]
+        lines += _measured_and_predicted((f"{layout}, {seen}", layout), colour, [*rows], [*rows.values()])
     out = f", {size(evicted)} out" if evicted else ""
     name = f"fetched{fetched}-{evicted}"
     return Figure(name, Lines(lines, "bytes of a piece", "time", "B"), f"{size(fetched)} in{out}")

@@ -1,22 +1,33 @@
-"""What several documents share: tables of paths and sizes, omissions, what ranks do together, and the sentences about gains
-and ranges.
+"""What several documents share: findings, tables of paths and sizes, omissions, what ranks do together, and the sentences
+about gains and ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from busfare.advise.amounts import count, size, time
-from busfare.job.results import Clock, Collective, JobReport, RankTimes
-from busfare.report.document import Block, Figure, Items, Table, Text, numbers, table, words
-from busfare.report.summary import Part, RecordingCost, Report, path_name
+from busfare.advise.amounts import count, several, size, time
+from busfare.job.results import Clock, Collective, JobFinding, JobReport, Left, RankTimes
+from busfare.report.document import (
+    Block,
+    Entries,
+    Entry,
+    Figure,
+    Items,
+    Table,
+    Text,
+    cell,
+    table,
+    words,
+)
+from busfare.report.summary import RecordingCost, Report, path_name
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.trace import Omission
 
 if TYPE_CHECKING:
-    from busfare.timeline import PathPart
+    from busfare.measure.bench.results import Beside
 
 RUNGS = {
     "datasheet": "data sheets",
@@ -33,8 +44,29 @@ PARTS = {
 }
 
 
-def nothing_found(result: Report | JobReport) -> str:
-    """What stands in place of findings: where no copy is recorded, nothing is known of them."""
+def what_to_do(
+    result: Report | JobReport,
+    gain: Callable[[Any], str],
+    by: str,
+    remarks: Sequence[str] = (),
+    where: Callable[[Any], str] = lambda finding: "",
+) -> Entries | Text:
+    """The findings, each with its `gain`, predicted `by` something, or what stands in their place; of a job, in the trace
+    that each gains most in, which `where` names.
+    """
+    if not result.findings:
+        return Text(_nothing_found(result), "bold", title="What to do")
+    ids, entries = [finding.id for finding in result.findings], []
+    for finding in result.findings:
+        of = finding.largest if isinstance(finding, JobFinding) else finding
+        more = [*map(str, of.call_sites), *_beside_gain(finding.overlaps_with, ids, of.what_if, of.rests_on)]
+        evidence = where(finding) + of.evidence
+        entries.append(Entry(finding.title, gain(finding), evidence, of.change, more, finding.id))
+    return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
+
+
+def _nothing_found(result: Report | JobReport) -> str:
+    """Where no copy is recorded, nothing is known of them."""
     missing = {omission.id for omission in result.omissions}
     if "copies-not-recorded" in missing and not result.transfers.count:
         return "The copies that calls made are not recorded: what there is to do about them is not known."
@@ -45,21 +77,34 @@ def nothing_found(result: Report | JobReport) -> str:
     return "No kernels and no transfers are recorded: what there is to do is not known."
 
 
-def percent(change: float) -> str:
-    """'+1.2%', and no minus before nothing."""
-    return f"{round(change, 3) + 0.0:+.1%}"
+def _beside_gain(
+    overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
+) -> list[str]:
+    """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
+    which conditions it holds, and the command that shows it.
+    """
+    sentences = []
+    if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
+        verb = "touch" if len(places) > 1 else "touches"
+        listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
+        sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
+    if what_if:
+        command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
+        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
+    return sentences
 
 
 def change(old: float, new: float | None) -> str:
-    """From one time to another, in percent."""
-    return percent(new / old - 1) if old and new is not None else "–"
+    """From one time to another: '+1.2%', and no minus before nothing."""
+    return f"{round(new / old - 1, 3) + 0.0:+.1%}" if old and new is not None else "–"
 
 
-def bar(row: Predicted | None, seconds: float | None = None) -> Bar:
-    """A predicted time with its whisker; or `seconds` that were recorded."""
-    if row is None:
-        return Bar(seconds, "" if seconds is None else time(seconds))
-    return Bar(row.predicted_seconds, str(row), row.low_seconds, row.high_seconds, predicted=True)
+def bar(of: float | Predicted | Beside) -> Bar:
+    """Seconds that were recorded or measured; or a predicted time with its whisker."""
+    if isinstance(of, (int, float)):
+        return Bar(of, time(of))
+    said = cell(of, "predicted_seconds")
+    return Bar(of.predicted_seconds, said, of.low_seconds, of.high_seconds, predicted=True)
 
 
 def ranking_bars(
@@ -105,21 +150,15 @@ def sizes(rows: Sequence[Sized]) -> Table:
     )
 
 
-def parts(
-    title: str, recorded: Sequence[Part | PathPart], predicted: Sequence[PathPart] | None = None
-) -> Table:
-    """A critical path, longest part first; or two of them beside each other."""
-    if predicted is None:
-        shown = [part for part in recorded if part.share >= 0.001]
-        return table(shown, "", {title: "part"}, {"time": "seconds", "of the run": "share"})
-    both = [{part.part: part.seconds for part in path} for path in (recorded, predicted)]
-    cells = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
-    return Table(words(title) + numbers("recorded", "predicted"), cells)
-
-
-def omitted(omissions: Sequence[Omission], title: str = "What this trace does not tell") -> list[Items]:
+def omitted(
+    omissions: Sequence[Omission | Left], title: str = "What this trace does not tell"
+) -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
-    sentences = [f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}" for o in omissions]
+    sentences = [
+        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
+        + (f" [{several(o.traces, 'trace')}]" if isinstance(o, Left) and o.traces else "")
+        for o in omissions
+    ]
     return [Items(sentences, title)] if sentences else []
 
 
@@ -145,23 +184,6 @@ def recorder(cost: RecordingCost) -> str:
             f"and gains are of {time(cost.replayed_seconds)}."
         )
     return f"{taken}: unrecorded, the run takes {bare}."
-
-
-def beside_gain(
-    overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
-) -> list[str]:
-    """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
-    which conditions it holds, and the command that shows it.
-    """
-    sentences = []
-    if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
-        verb = "touch" if len(places) > 1 else "touches"
-        listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
-        sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
-    if what_if:
-        command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
-        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
-    return sentences
 
 
 def machine(facts: dict[str, object]) -> Table:

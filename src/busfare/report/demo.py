@@ -9,6 +9,7 @@ from busfare.advise.amounts import time
 from busfare.node import load_node
 from busfare.output import write_file
 from busfare.project import project, projected
+from busfare.report.blocks import bar
 from busfare.report.document import Block, Table, numbers, words
 from busfare.report.html import page
 from busfare.report.prediction_documents import projection_blocks, runs_figure
@@ -37,16 +38,15 @@ def run_demo(folder: Path) -> Path:
     old, new = (
         projected([project(run, node, other, "calibrated") for other in nodes]) for run in (before, after)
     )
-    runs: list[tuple[str, float, Outcome | None]] = [
-        ("as it is (recorded)", what_if.baseline.recorded_seconds, None),
-        ("pinned (predicted)", what_if.changes[0].predicted_seconds, what_if.changes[0]),
-        (f"{CHANGED} (predicted)", what_if.predicted_seconds, what_if),
-        (f"{CHANGED} (recorded)", new.makespan.recorded_seconds, None),
+    baseline = what_if.baseline.recorded_seconds
+    runs: list[tuple[str, float | Outcome]] = [
+        ("as it is (recorded)", baseline),
+        ("pinned (predicted)", what_if.changes[0]),
+        (f"{CHANGED} (predicted)", what_if),
+        (f"{CHANGED} (recorded)", new.makespan.recorded_seconds),
     ]
-    rows = [
-        (name, str(outcome) if outcome else time(seconds), f"{runs[0][1] / seconds:.1f} ×")
-        for name, seconds, outcome in runs
-    ]
+    shown = [(name, bar(run)) for name, run in runs]
+    rows = [(name, run.label, f"{baseline / (run.value or baseline):.1f} ×") for name, run in shown]
     recorded = (f"{RECORDED_ON} (recorded)", *(time(p.makespan.recorded_seconds) for p in (old, new)))
     elsewhere = [
         (f"{pair[0].to} (predicted)", *(str(p.makespan) for p in pair))
@@ -60,8 +60,8 @@ def run_demo(folder: Path) -> Path:
         Table(words("whole run on") + numbers("as it is", CHANGED), [recorded, *elsewhere], faster),
         *projection_blocks(new, f"The changed program ({CHANGED}) on other nodes", face="page"),
     ]
-    report, run, touches = examine(before, node)
-    document = report_document(report, time_line(before, run, touches), more=tables)
+    report, run, findings = examine(before, node)
+    document = report_document(report, time_line(before, run, findings), more=tables)
     show(document)
     file = folder / "report.html"
     write_file(file, page(document))

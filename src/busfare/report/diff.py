@@ -5,13 +5,14 @@ Everything in it is recorded; nothing is predicted. Seconds and bytes; None is '
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from busfare.advise.amounts import several, size, time
 from busfare.errors import InputError
@@ -29,6 +30,9 @@ MOST_NAMES = 200
 #: Omissions without which the work of a run is not what its trace holds.
 UNRECORDED = ("no-gpu-records", "copies-not-recorded")
 NS = 1e-9
+Run = TypeVar("Run")
+#: Seconds, count and bytes, as far as they are known, by what has them.
+ByName = Mapping[str, Mapping[str, Any]]
 
 
 class Changed(Struct, kw_only=True):
@@ -74,16 +78,14 @@ class Diff(Struct, tag_field="schema", tag="busfare.diff/1", kw_only=True):
 def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> Diff:
     """What changed from one run to the other, whose `reports` these are."""
     made = diff(*reports)
-    made.by_kernel = _beside(
-        *(_named(account.top_kernels(one, MOST_NAMES).to_dicts()) for one in (before, after))
-    )
-    made.by_call = _beside(*(_named(_calls(one).to_dicts()) for one in (before, after)))
+    made.by_kernel = _beside(lambda one: _named(account.top_kernels(one, MOST_NAMES)), before, after)
+    made.by_call = _beside(_calls, before, after)
     return made
 
 
-def _calls(trace: Trace) -> pl.DataFrame:
+def _calls(trace: Trace) -> ByName:
     took = (pl.col("end_ns") - pl.col("start_ns")).sum() * NS
-    return trace.calls.group_by(pl.col("name").cast(pl.String)).agg(count=pl.len(), seconds=took)
+    return _named(trace.calls.group_by(pl.col("name").cast(pl.String)).agg(count=pl.len(), seconds=took))
 
 
 def read_report(path: Path) -> Report:
@@ -106,19 +108,15 @@ def diff(before: Report, after: Report) -> Diff:
         what="whole run", before_seconds=before.makespan_seconds, after_seconds=after.makespan_seconds
     )
     parts = _beside(
-        *(
-            {part.part: {"seconds": part.seconds} for part in one.critical_path or ()}
-            for one in (before, after)
-        )
+        lambda one: {part.part: {"seconds": part.seconds} for part in one.critical_path or ()}, before, after
     )
-    work = _beside(*(_work(one) for one in (before, after)))
-    paths = _beside(*(_paths(one) for one in (before, after)))
+    paths = _beside(_paths, before, after)
     both = [{finding.id: finding for finding in one.findings} for one in (before, after)]
     findings = [
         FindingChanged(id, (both[1].get(id) or both[0][id]).title, *(_gain(one.get(id)) for one in both))
         for id in dict.fromkeys([*both[0], *both[1]])
     ]
-    kernels = _beside(*(_named(map(msgspec.structs.asdict, one.top_kernels)) for one in (before, after)))
+    kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
     for kernel in kernels:  # of one of them alone: it may be in the other, further down
         if None in (kernel.before_seconds, kernel.after_seconds):
             kernel.what += " (not among the longest of both)"
@@ -129,7 +127,7 @@ def diff(before: Report, after: Report) -> Diff:
         why=_doubts(before, after)
         + _why(run, parts if before.critical_path and after.critical_path else [], paths),
         critical_path=parts,
-        work=work,
+        work=_beside(_work, before, after),
         by_path=paths,
         by_kernel=kernels,
         by_call=[],
@@ -141,11 +139,11 @@ def _gain(finding: Any) -> float | None:
     return None if finding is None else finding.predicted_gain_seconds
 
 
-def _named(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    return {row["name"] or "?": row for row in rows}
+def _named(rows: pl.DataFrame) -> ByName:
+    return {row["name"] or "?": row for row in rows.iter_rows(named=True)}
 
 
-def _work(report: Report) -> dict[str, Mapping[str, Any]]:
+def _work(report: Report) -> ByName:
     moved = report.transfers
     rows = {
         "transfers": moved,
@@ -153,29 +151,30 @@ def _work(report: Report) -> dict[str, Mapping[str, Any]]:
         "communication": report.communication,
         "memory sets": report.sets,
     }
-    work = {name: one for name, own in rows.items() if (one := msgspec.structs.asdict(own))["count"]}
+    work = {name: one for name, own in rows.items() if (one := asdict(own))["count"]}
     exposed = {"seconds": moved.exposed_seconds}
     return {"transfers": work.pop("transfers", {"seconds": 0.0}), "of them exposed": exposed, **work}
 
 
-def _paths(report: Report) -> dict[str, Mapping[str, Any]]:
+def _paths(report: Report) -> ByName:
     from busfare.report.summary import path_name
 
-    return {path_name(path): msgspec.structs.asdict(path) for path in report.by_path}
+    return {path_name(path): asdict(path) for path in report.by_path}
 
 
-def _beside(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> list[Changed]:
-    """What either has, by name, the largest change first."""
+def _beside(of: Callable[[Run], ByName], before: Run, after: Run) -> list[Changed]:
+    """What either run has, by name, the largest change first."""
+    old, new = of(before), of(after)
     rows = [
         Changed(
             what=what,
             **{
-                f"{when}_{key}": of.get(what, {}).get(key)
-                for when, of in (("before", before), ("after", after))
+                f"{when}_{key}": own.get(what, {}).get(key)
+                for when, own in (("before", old), ("after", new))
                 for key in ("seconds", "count", "bytes")
             },
         )
-        for what in dict.fromkeys([*before, *after])
+        for what in dict.fromkeys([*old, *new])
     ]
     return sorted(rows, key=lambda row: -abs(row.change_seconds))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from busfare.advise.amounts import count, size, time
+from busfare.advise.amounts import time
 from busfare.report.blocks import change
 from busfare.report.diff import Changed, Diff, FindingChanged
-from busfare.report.document import Block, Document, Figure, Table, Text, numbers, words
+from busfare.report.document import Block, Document, Figure, Table, Text, cell, table
 from busfare.report.shares import PATH_NOTE, Shares
 from busfare.timeline import PathPart
 
@@ -53,44 +54,31 @@ def _paths(result: Diff) -> Shares:
 
 
 def _table(title: str, rows: Sequence[Changed]) -> Table:
-    counted = any(row.before_count is not None or row.after_count is not None for row in rows)
-    sized = any(row.before_bytes or row.after_bytes for row in rows)
-    figures = ["before", "after", "change", "in %"]
-    figures += ["count"] * counted + ["bytes"] * sized
-    cells = []
-    for row in rows:
-        old, new = row.before_seconds, row.after_seconds
-        shown = [*("–" if one is None else time(one) for one in (old, new))]
-        shown += [
-            f"{'+' if row.change_seconds > 0 else '−' if row.change_seconds else ''}{time(abs(row.change_seconds))}",
-            change(old or 0.0, new),
-        ]
-        if counted:
-            shown.append(_pair(row.before_count, row.after_count, count))
-        if sized:
-            shown.append(_pair(row.before_bytes, row.after_bytes, size))
-        cells.append((row.what, *shown))
-    return Table(words(title) + numbers(*figures), cells, most=MOST)
+    figures: dict[str, str | Callable[[Changed], str]] = {
+        "before": "before_seconds",
+        "after": "after_seconds",
+        "change": _longer,
+        "in %": lambda row: change(row.before_seconds or 0.0, row.after_seconds),
+    }
+    if any(row.before_count is not None or row.after_count is not None for row in rows):
+        figures["count"] = partial(_pair, key="count")
+    if any(row.before_bytes or row.after_bytes for row in rows):
+        figures["bytes"] = partial(_pair, key="bytes")
+    return table(rows, "", {title: "what"}, figures, most=MOST)
 
 
-def _pair(before: int | None, after: int | None, shown: object) -> str:
-    assert callable(shown)
-    both = ["–" if one is None else shown(one) for one in (before, after)]
-    return both[0] if both[0] == both[1] else " → ".join(both)
+def _longer(row: Changed) -> str:
+    """'+1.2 ms'."""
+    sign = "+" if row.change_seconds > 0 else "−" if row.change_seconds else ""
+    return sign + time(abs(row.change_seconds))
+
+
+def _pair(row: Changed, key: str) -> str:
+    """'6 → 3', or one of them where both are the same."""
+    return " → ".join(dict.fromkeys(cell(row, f"{when}_{key}") for when in ("before", "after")))
 
 
 def _findings(findings: Sequence[FindingChanged]) -> list[Table]:
-    if not findings:
-        return []
-    rows = [
-        (
-            one.title,
-            *(
-                "–" if gain is None else time(gain)
-                for gain in (one.before_gain_seconds, one.after_gain_seconds)
-            ),
-        )
-        for one in findings
-    ]
-    columns = words("finding") + numbers("predicted gain before", "after")
-    return [Table(columns, rows, "What there was to do, and is")]
+    gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
+    shown = table(findings, "What there was to do, and is", {"finding": "title"}, gains)
+    return [shown] if findings else []

@@ -85,6 +85,11 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "bytes_per_second": amounts.rate,
     "seconds": amounts.time,
     "bytes": amounts.size,
+    "error_percent": "{:+.1f} %".format,
+    "wmape_percent": "{:.2f} %".format,
+    "inside_percent": "{:.0f} %".format,
+    "percent": "{:.1f} %".format,
+    "share_hidden": "{:.0%}".format,
     "share": "{:.1%}".format,
 }
 
@@ -93,16 +98,19 @@ def cell(row: Any, of: str | Callable[[Any], str]) -> str:
     """What `row` shows: a predicted time with the range beside it; '–' where nothing is known."""
     if not isinstance(of, str):
         return of(row)
-    *path, key = of.split(".")
-    for part in path:
-        row = getattr(row, part)
-    value = getattr(row, key)
+    value = whose = row
+    for key in of.split("."):
+        value, whose = value.get(key) if isinstance(value, Mapping) else getattr(value, key), value
     if value is None:
         return "–"
-    if key in ("seconds", "predicted_seconds") and hasattr(row, "low_seconds"):
-        return amounts.between(value, row.low_seconds, row.high_seconds)
-    shown = next((shown for unit, shown in UNITS.items() if unit in key), "{:,}".format)
-    return value if isinstance(value, str) else shown(value)
+    if key in ("seconds", "predicted_seconds") and hasattr(whose, "low_seconds"):
+        return amounts.between(value, whose.low_seconds, whose.high_seconds)
+    return value if isinstance(value, str) else amount(value, of)
+
+
+def amount(value: float, key: str) -> str:
+    """A value in the unit that its key tells."""
+    return next((shown for unit, shown in UNITS.items() if unit in key), "{:,}".format)(value)
 
 
 def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> Table:

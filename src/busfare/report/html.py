@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from html import escape
 from importlib import resources
 
 from busfare import __version__
-from busfare.printable import printable
 from busfare.report.document import Block, Document, Entries, Entry, Figure, Items, Table, Text, Tiles
 from busfare.report.shares import Shares
+from busfare.report.svg import escaped
 from busfare.report.time_line import TimeLine
 
 CODE = re.compile("`([^`]+)`")
@@ -39,7 +38,7 @@ def page(document: Document) -> str:
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(printable(document.title))}</title>\n<style>{style}</style>\n</head><body>{HATCH}",
+            f"<title>{escaped(document.title)}</title>\n<style>{style}</style>\n</head><body>{HATCH}",
             # Paths wrap between their folders.
             f"<h1>{_words(document.heading).replace('/', '/<wbr>')}</h1>{facts}",
             *blocks,
@@ -51,7 +50,7 @@ def page(document: Document) -> str:
 
 
 def _words(text: str) -> str:
-    return CODE.sub(r"<code>\1</code>", escape(printable(text)))
+    return CODE.sub(r"<code>\1</code>", escaped(text))
 
 
 def _list(items: Iterable[str], kind: str) -> str:
@@ -96,23 +95,23 @@ def _block(block: Block) -> str:
                 if isinstance(block.chart, Shares | TimeLine)
                 else _wide(drawn, block.title or block.name)
             )
-            return f'{title}<figure id="{escape(block.name)}">{drawn}{note}</figure>'
+            return f'{title}<figure id="{escaped(block.name)}">{drawn}{note}</figure>'
 
 
 def _button(entry: Entry) -> str:
     """What lights up a finding's operations in the time line, once that is drawn."""
     if not entry.shows:
         return ""
-    title = escape(printable(entry.title))
+    title = escaped(entry.title)
     return (
-        f'<br><button type="button" hidden data-shows="{escape(entry.shows)}" data-title="{title}">'
+        f'<br><button type="button" hidden data-shows="{escaped(entry.shows)}" data-title="{title}">'
         f'Show in the time line<span class="unseen">: {title}</span></button>'
     )
 
 
 def _wide(inner: str, what: str) -> str:
     """What is moved sideways where it is wider than the page, by keys, too."""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(printable(what or "Table"))}">{inner}</div>'
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(what or "Table")}">{inner}</div>'
 
 
 def _table(table: Table) -> str:

@@ -13,18 +13,18 @@ from busfare.errors import InputError
 from busfare.job.model import JobTimeline
 from busfare.job.results import Carried, JobFinding, JobReport, Ranked, Slow, Spreading
 from busfare.node import Node, load_node
-from busfare.report.blocks import beside_gain, communication_blocks, nothing_found, paths, sizes
+from busfare.report.blocks import communication_blocks, omitted, paths, sizes, what_to_do
 from busfare.report.document import (
     Block,
     Cells,
     Document,
     Entries,
-    Entry,
     Figure,
     Items,
     Table,
     Text,
     Tiles,
+    amount,
     numbers,
     table,
     words,
@@ -91,7 +91,8 @@ def job_document(
     if result.by_path:
         blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
         blocks.append(sizes(result.size_histogram))
-    blocks += [replace(findings, face="terminal"), *_left_out(result)]
+    blocks += [replace(findings, face="terminal"), *_failures(result)]
+    blocks += omitted(result.omissions, "What this report does not tell")
     read = several(traces.read, "trace")
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
 
@@ -113,11 +114,6 @@ def _alike(paths: Iterable[Sequence[str]], most: int) -> int:
     """How many parts all paths begin with, `most` at most."""
     alike = (len(set(column)) == 1 for column in islice(zip(*paths, strict=False), most))
     return sum(takewhile(bool, alike))
-
-
-def _amount(figure: str) -> Callable[[float], str]:
-    """How a value of one of the figures is shown."""
-    return size if figure.endswith("bytes") else time
 
 
 def _tiles(result: JobReport, name: Name) -> Tiles:
@@ -142,7 +138,7 @@ def _strip(result: JobReport) -> list[Figure]:
     ranks = [str(c.first_rank) + (f"–{c.last_rank}" if c.last_rank > c.first_rank else "") for c in cells]
     most = dict(zip(result.strip.figures, zip(*(cell.most for cell in cells), strict=True), strict=True))
     hovers = [
-        [f"rank {rank}: {_amount(name)(value)}" for rank, value in zip(ranks, most[name], strict=True)]
+        [f"rank {rank}: {amount(value, name)}" for rank, value in zip(ranks, most[name], strict=True)]
         for name in medians
     ]
     times = [[value / median for value in most[name]] for name, median in medians.items()]
@@ -156,40 +152,44 @@ def _strip(result: JobReport) -> list[Figure]:
 def _spreads(spreads: Sequence[Spreading], name: Name) -> list[Block]:
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
     figures: Cells[Spreading] = {
-        key: lambda row, key=key: _amount(row.figure)(getattr(row, key))
+        key: lambda row, key=key: amount(getattr(row, key), row.figure)
         for key in ("least", "median", "p95", "most", "mean")
     } | {"outliers": "outliers.count"}
     blocks: list[Block] = [
         table(shown, "Spread over the traces", {"recorded": lambda row: WORDS[row.figure]}, figures)
     ]
     for row in shown:
-        amount, what = _amount(row.figure), WORDS[row.figure]
+        what = WORDS[row.figure]
         if row.outliers.listed and row.outliers.above is not None:
-            listed = [(name(o), amount(o.value), f"{o.of_median:.2f} ×") for o in row.outliers.listed]
-            title = f"Outliers by {what} (above {amount(row.outliers.above)})"
+            listed = [
+                (name(o), amount(o.value, row.figure), f"{o.of_median:.2f} ×") for o in row.outliers.listed
+            ]
+            title = f"Outliers by {what} (above {amount(row.outliers.above, row.figure)})"
             blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
         if row.figure in DRAWN and row.most:
-            blocks += _drawn(row, amount, what, name)
+            blocks += _drawn(row, what, name)
     return blocks
 
 
-def _drawn(row: Spreading, amount: Callable[[float], str], what: str, name: Name) -> list[Figure]:
+def _drawn(row: Spreading, what: str, name: Name) -> list[Figure]:
     """How many traces have how much of a figure, and those with most of it."""
     figures = []
     if len(row.bars) > 1:
         together = -(-len(row.bars) // MOST_BINS)
         bars = [row.bars[at : at + together] for at in range(0, len(row.bars), together)]
-        labels = [f"{amount(some[0].lower)} – {amount(some[-1].upper)}" for some in bars]
+        labels = [
+            f"{amount(some[0].lower, row.figure)} – {amount(some[-1].upper, row.figure)}" for some in bars
+        ]
         counts = [sum(b.count for b in some) for some in bars]
         bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
         spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "", whole=True)
         figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
-    largest = [Bar(r.value, amount(r.value), hover=r.path) for r in row.largest]
+    largest = [Bar(r.value, amount(r.value, row.figure), hover=r.path) for r in row.largest]
     named = Bars(
         [name(r) for r in row.largest],
         [BarSeries(what, COLOUR["copies" if row.figure == "exposed_seconds" else "whole run"], largest)],
         f"{what}; dotted: median",
-        "B" if amount is size else "s",
+        "B" if row.figure.endswith("bytes") else "s",
         mark=row.median,
     )
     return [*figures, Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
@@ -265,31 +265,15 @@ def _carried(carried: Carried) -> str:
 
 
 def _findings(result: JobReport, name: Name) -> Entries | Text:
-    if not result.findings:
-        return Text(nothing_found(result), "bold", title="What to do")
-    ids = [finding.id for finding in result.findings]
-    entries = [
-        Entry(
-            finding.title,
-            _gain(finding, result),
-            finding.largest.evidence
-            if finding.id in TOGETHER
-            else f"Most in {name(finding.largest)}: {finding.largest.evidence}",
-            finding.largest.change,
-            [
-                *map(str, finding.largest.call_sites),
-                *beside_gain(finding.overlaps_with, ids, finding.largest.what_if, finding.largest.rests_on),
-            ],
-            shows=finding.id,
-        )
-        for finding in result.findings
-    ]
+    def where(finding: JobFinding) -> str:
+        return "" if finding.id in TOGETHER else f"Most in {name(finding.largest)}: "
+
     whose = (
         "of the whole job, its ranks replayed together"
         if result.gains_of_whole_job
         else "each of the trace that it saves most in"
     )
-    return Entries(entries, "What to do", f"gains are predicted, {whose}")
+    return what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
 
 
 def _gain(finding: JobFinding, result: JobReport) -> str:
@@ -300,15 +284,6 @@ def _gain(finding: JobFinding, result: JobReport) -> str:
     return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
 
 
-def _left_out(result: JobReport) -> list[Items]:
+def _failures(result: JobReport) -> list[Items]:
     failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
-    left = [
-        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
-        + (f" [{several(o.traces, 'trace')}]" if o.traces else "")
-        for o in result.omissions
-    ]
-    every = [
-        Items(failures, "Files that could not be read", most=MOST),
-        Items(left, "What this report does not tell"),
-    ]
-    return [items for items in every if items.items]
+    return [Items(failures, "Files that could not be read", most=MOST)] if failures else []

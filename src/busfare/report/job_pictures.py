@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from busfare.advise.amounts import several, size
 from busfare.job.results import Traffic
 from busfare.node import Cpu, Gpu, Memory, Nic, Node
-from busfare.printable import printable
 from busfare.report.svg import COLOUR, WIDTH, drawn, escaped, text
 
 #: Of a node's graph: the widest link, and how far its rows are apart.
@@ -82,7 +80,7 @@ class LinkPicture:
                 parts.append(f'<path class="mark" {line}/>')
                 continue
             width = 2 + (WIDEST - 2) * used.bytes / most
-            title = f"<title>{escape(printable(_hover(used), but=chr(10)))}</title>"
+            title = f"<title>{escaped(_hover(used), but=chr(10))}</title>"
             parts.append(
                 f'<path {line} stroke="{COLOUR["copies"]}" stroke-width="{width:.1f}">{title}</path>'
             )

@@ -12,8 +12,8 @@ from msgspec import UNSET, Struct, UnsetType
 from busfare.advise import amounts
 from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
-from busfare.node import Node, load_node
-from busfare.plan import Machine, machine_of
+from busfare.node import Node
+from busfare.plan import Machine
 from busfare.plan.machine import Basis
 from busfare.plan.offload.compute import gpu_seconds
 from busfare.plan.offload.kv import (
@@ -31,7 +31,7 @@ from busfare.plan.offload.kv import (
 )
 from busfare.plan.offload.shapes import Model, kv_bytes_per_token, read_model
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
-from busfare.report.plans import NO_NODE
+from busfare.report.plans import machine_named
 from busfare.results import Predicted, Ranged
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
@@ -128,9 +128,7 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
 
 def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
     """The result for the options of the command line by name; those not given are None. Raises InputError."""
-    if not asked.get("node"):
-        raise InputError(NO_NODE)
-    machine = machine_of(load_node(asked["node"]))
+    machine = machine_named(asked.get("node"))
     model = read_model(asked["model"]) if asked.get("model") else None
     type_ = asked.get("type") or "fp16"
     if asked.get("bytes_per_token"):

@@ -14,40 +14,49 @@ from busfare.quantities import parse_bytes, parse_seconds
 from busfare.report.summary import Report
 
 Result = Report | JobReport
-#: What can be limited: of a run, or of a job.
-AMOUNTS: dict[str, Callable[[Result], float]] = {
-    "exposed": lambda r: r.transfers.exposed_seconds,
-    "transfers": lambda r: r.transfers.seconds,
-    "kernels": lambda r: r.kernels.seconds,
-    "communication": lambda r: r.communication.seconds,
-    "makespan": lambda r: _run(r)[1],
-    "gain": lambda r: max((finding.predicted_gain_seconds for finding in r.findings), default=0.0),
-    "bytes": lambda r: r.transfers.bytes,
-    "count": lambda r: r.transfers.count,
-    "findings": lambda r: len(r.findings),
-}
-#: Those that are no seconds.
-COUNTED = ("bytes", "count", "findings")
-#: What can be limited in percent: of the time of all traces together, or of the slowest one's.
-SHARES: dict[str, Callable[[Result], float]] = {
-    "exposed": lambda r: _part(r.transfers.exposed_seconds, _run(r)[0]),
-    "transfers": lambda r: _part(r.transfers.seconds, _run(r)[0]),
-    "share-of-gpu-time": lambda r: r.transfers.share_of_gpu_time,
-    "gain": lambda r: _part(AMOUNTS["gain"](r), _run(r)[1]),
+
+
+class Limited(NamedTuple):
+    """Of a run or job: its `amount`, in seconds unless `counted`, and its `share` of the time of all traces, or of the
+    slowest one's.
+    """
+
+    amount: Callable[[Result], float] | None
+    share: Callable[[Result], float] | None = None
+    counted: bool = False
+
+
+def _gain(result: Result) -> float:
+    return max((finding.predicted_gain_seconds for finding in result.findings), default=0.0)
+
+
+def _part(seconds: float, whole: float) -> float:
+    return seconds / whole if whole else 0.0
+
+
+def _run(result: Result) -> tuple[float, float]:
+    """The run's seconds, twice; of a job, those of all its traces together and those of its slowest."""
+    run = result.makespan_seconds
+    return (run, run) if isinstance(run, (int, float)) else (run.sum, run.most)
+
+
+LIMITED = {
+    "exposed": Limited(
+        lambda r: r.transfers.exposed_seconds, lambda r: _part(r.transfers.exposed_seconds, _run(r)[0])
+    ),
+    "transfers": Limited(lambda r: r.transfers.seconds, lambda r: _part(r.transfers.seconds, _run(r)[0])),
+    "share-of-gpu-time": Limited(None, lambda r: r.transfers.share_of_gpu_time),
+    "gain": Limited(_gain, lambda r: _part(_gain(r), _run(r)[1])),
+    "kernels": Limited(lambda r: r.kernels.seconds),
+    "communication": Limited(lambda r: r.communication.seconds),
+    "makespan": Limited(lambda r: _run(r)[1]),
+    "bytes": Limited(lambda r: r.transfers.bytes, counted=True),
+    "count": Limited(lambda r: r.transfers.count, counted=True),
+    "findings": Limited(lambda r: len(r.findings), counted=True),
 }
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 PERCENT = re.compile(r"([+-]?\d{1,9}(?:\.\d+)?)\s*%")
 FORM = re.compile(r"\s*([a-z-]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
-KNOWN = (
-    "exposed",
-    "transfers",
-    "share-of-gpu-time",
-    "gain",
-    "kernels",
-    "communication",
-    "makespan",
-    *COUNTED,
-)
 
 
 class Limit(NamedTuple):
@@ -71,18 +80,16 @@ def parse_limit(text: str) -> Limit:
     if match is None:
         raise InputError(f"--fail-if {text[:60]!r}: write NAME > VALUE, as in 'exposed > 20%'")
     name, sign, value = match.groups()
-    grows = value.startswith("+")
-    if value.endswith("%") and name in (AMOUNTS if grows else SHARES):
+    grows, known = value.startswith("+"), LIMITED.get(name, Limited(None))
+    if value.endswith("%") and (of := known.amount if grows else known.share):
         percent = PERCENT.fullmatch(value[grows:])
         if percent is None:
             raise InputError(f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage; write one as 20%")
-        of = AMOUNTS[name] if grows else SHARES[name]
         return Limit(text, of, COMPARISONS[sign], float(percent[1]) / 100, "%", grows)
-    if name in AMOUNTS:
-        counted = name in COUNTED
-        number = float(parse_bytes(value, "--fail-if")) if counted else parse_seconds(value, "--fail-if")
-        return Limit(text, AMOUNTS[name], COMPARISONS[sign], number, "" if counted else " s")
-    hint = "; it needs a percentage" if name in SHARES else f"; one of {', '.join(KNOWN)}"
+    if known.amount:
+        number = parse_bytes(value, "--fail-if") if known.counted else parse_seconds(value, "--fail-if")
+        return Limit(text, known.amount, COMPARISONS[sign], number, "" if known.counted else " s")
+    hint = "; it needs a percentage" if known.share else f"; one of {', '.join(LIMITED)}"
     raise InputError(f"--fail-if {text[:60]!r}: {name!r} cannot be limited so{hint}")
 
 
@@ -106,13 +113,3 @@ def check(result: Result, limits: Sequence[Limit], baseline: Report | None = Non
             passed.append(f"{text} (it is {said})")
     if passed:
         raise LimitPassed(f"{what}: limit passed: {'; '.join(passed)}")
-
-
-def _part(seconds: float, whole: float) -> float:
-    return seconds / whole if whole else 0.0
-
-
-def _run(result: Result) -> tuple[float, float]:
-    """The run's seconds, twice; of a job, those of all its traces together and those of its slowest."""
-    run = result.makespan_seconds
-    return (run, run) if isinstance(run, (int, float)) else (run.sum, run.most)

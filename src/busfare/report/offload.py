@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from busfare.advise import amounts
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.plan import Machine, machine_of
+from busfare.plan import Machine
 from busfare.plan.machine import Basis
+from busfare.plan.offload.from_trace import RecordedLayers, layers_from_trace
 from busfare.plan.offload.network import OF_NETWORK, network_of
 from busfare.plan.offload.question import Question, question_of
 from busfare.plan.offload.rank import (
@@ -26,7 +27,7 @@ from busfare.plan.offload.rank import (
     share_hidden,
 )
 from busfare.plan.offload.schedule import MEMORIES, Schedule, copy_seconds, seconds_of
-from busfare.report.plans import NO_NODE
+from busfare.report.plans import machine_named
 from busfare.results import Predicted
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
@@ -78,19 +79,6 @@ class Pass(Struct):
     all_resident_seconds: float
 
 
-class FromTrace(Struct):
-    """How layers were found in a trace: `busfare.plan.offload.from_trace.RecordedLayers`."""
-
-    found_by: str
-    passes: int
-    resident: list[int]
-    memory: dict[str, int]
-    confidence: float
-    left_out_seconds: float
-    left_out_bytes: int
-    notes: list[str]
-
-
 class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
     """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest."""
 
@@ -114,7 +102,7 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     by_tokens: list[ByTokens]
     basis: Sequence[Basis]
     words: list[str]
-    from_trace: FromTrace | UnsetType = UNSET
+    from_trace: RecordedLayers | UnsetType = UNSET
     model: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
     beside_bytes: float | UnsetType = UNSET
@@ -124,9 +112,7 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
     """The result for the options of the command line by name; those not given are None. Raises InputError for what cannot be
     used, and where nothing fits.
     """
-    if not asked.get("node"):
-        raise InputError(NO_NODE)
-    machine = machine_of(load_node(asked["node"]))
+    machine = machine_named(asked.get("node"))
     if asked.get("model"):
         if asked.get("from_trace"):
             raise InputError("--from-trace, --model: both say the layers; give one of them")
@@ -135,17 +121,16 @@ def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
         raise InputError(f"--{of_model[0].replace('_', '-')}: goes with --model; add that, or leave it out")
     if not asked.get("from_trace"):
         return _Planned(question_of(asked), machine).result()
-    from busfare.plan.offload.from_trace import layers_from_trace
     from busfare.trace import read
 
-    found = layers_from_trace(read(asked["from_trace"]))
-    result = _Planned(question_of(asked, found.layers), machine).result()
-    result.from_trace = convert(found, FromTrace, from_attributes=True)
-    result.words.insert(0, _found(result.from_trace))
+    layers, found = layers_from_trace(read(asked["from_trace"]))
+    result = _Planned(question_of(asked, layers), machine).result()
+    result.from_trace = found
+    result.words.insert(0, _found(found))
     return result
 
 
-def _found(layers: FromTrace) -> str:
+def _found(layers: RecordedLayers) -> str:
     """What a reader has to know of layers from a trace."""
     left = f"{amounts.size(layers.left_out_bytes)} of copies and {amounts.time(layers.left_out_seconds)} of kernels"
     told = f"The layers are told by {layers.found_by}, over {amounts.several(layers.passes, 'pass')}; "
@@ -202,7 +187,7 @@ class _Planned:
         copies, kernels, first = self.copies(), sum(layers.seconds), self.schedule.resident
         streamed = sum(layers.bytes[first:])
         result = PlanOffloadResult(
-            **self._row(chosen),
+            **asdict(self._row(chosen)),
             node=machine.node.name,
             gpu=machine.gpu.title or machine.gpu.name,
             layers=len(layers),
@@ -214,7 +199,7 @@ class _Planned:
             link_share=self.share,
             limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
             parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
-            ranking=[OffloadRow(**self._row(r)) for r in ranking],
+            ranking=[*map(self._row, ranking)],
             break_even_tokens=even,
             break_even_reason=why or UNSET,
             hidden_from_tokens=hidden,
@@ -266,18 +251,17 @@ class _Planned:
             )
         return self.best(fits)[0]
 
-    def _row(self, ranked: Ranked) -> dict[str, Any]:
-        """The keys of an `OffloadRow`."""
+    def _row(self, ranked: Ranked) -> OffloadRow:
         schedule = ranked.schedule
-        return {
-            "resident": schedule.resident,
-            "depth": schedule.depth,
-            "memory": schedule.memory,
-            "device_bytes": ranked.device_bytes,
-            "share_hidden": self.hidden(ranked),
-            "predicted_seconds": ranked.seconds,
+        return OffloadRow(
+            resident=schedule.resident,
+            depth=schedule.depth,
+            memory=schedule.memory,
+            device_bytes=ranked.device_bytes,
+            share_hidden=self.hidden(ranked),
+            predicted_seconds=ranked.seconds,
             **self.ranged(ranked),
-        }
+        )
 
     def _break_even(self) -> tuple[float | None, str]:
         question, on_cpu, first = self.question, self.question.cpu_seconds, self.schedule.resident

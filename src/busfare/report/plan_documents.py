@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from busfare.advise.amounts import flops, rate, several, size, time
 from busfare.plan.equations import Roofline
 from busfare.plan.machine import Basis
-from busfare.plan.offload.kv import Layout
 from busfare.plan.sweep import Sweep
 from busfare.report.blocks import change, predicted_lines, ranges, ranking_bars
 from busfare.report.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
-from busfare.report.kv import KvByBlock, PlanKvResult
+from busfare.report.kv import PlanKvResult
 from busfare.report.offload import PlanOffloadResult
 from busfare.report.plans import Answer, PlanResult
 from busfare.report.svg import COLOUR, COLOURS, Line, Lines
 from busfare.results import Predicted
 
-__all__ = ["hidden", "kv_document", "offload_document", "plan_document"]
+__all__ = ["kv_document", "offload_document", "plan_document"]
 
 MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS, MOST_COLUMNS = 40, 20, 1000, 5
 #: Before what a strategy is predicted by, where it rests on what nobody says.
@@ -163,7 +161,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
         {},
         {"resident": lambda row: str(row.resident), "depth": lambda row: str(row.depth)},
         {"memory": "memory"},
-        {**_over(best), "copies hidden": lambda row: hidden(row.share_hidden), "GPU memory": "device_bytes"},
+        {**_over(best), "copies hidden": "share_hidden", "GPU memory": "device_bytes"},
         notes=[ranges(best)],
         most=MOST_SCHEDULES,
     )
@@ -193,17 +191,11 @@ def offload_document(result: PlanOffloadResult) -> Document:
     return Document(f"busfare plan offload: {title}", title, facts, [*blocks, _basis(result.basis)])
 
 
-def hidden(share: float | None) -> str:
-    """The share of the copies' time that is hidden."""
-    return "–" if share is None else f"{share:.0%}"
-
-
 def kv_document(result: PlanKvResult) -> Document:
     """Every time in it is predicted, but that of computing where it is given."""
     layouts: dict[str, Predicted] = {r.layout: r for r in result.ranking}
-    by_block: dict[str, str | Callable[[KvByBlock], str]] = {"tokens": "block_tokens", "piece": "piece_bytes"}
-    for r in result.ranking:
-        by_block[r.layout] = partial(_of_layout, r.layout)
+    by_block = {"tokens": "block_tokens", "piece": "piece_bytes"}
+    by_block |= {r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking}
     blocks: list[Block] = [
         *map(Text, result.words),
         table(
@@ -223,10 +215,6 @@ def kv_document(result: PlanKvResult) -> Document:
     title = f"{result.tokens:,} tokens of KV cache{of} on {result.node}"
     blocks.append(_basis(result.basis))
     return Document(f"busfare plan kv: {title}", title, "every time of a fetch is predicted", blocks)
-
-
-def _of_layout(layout: Layout, row: KvByBlock) -> str:
-    return time(row.predicted_seconds[layout])
 
 
 def _by_piece(result: PlanKvResult) -> Lines:

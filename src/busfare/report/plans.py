@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec.structs import asdict
 
 from busfare.advise import amounts
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.node import load_node
-from busfare.plan import Plan, Problem, machine_of, plan, plans
+from busfare.plan import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.plan.ask import KEYS, problem_of, read_plan_file, with_options
 from busfare.plan.equations import Roofline, roofline_of
 from busfare.plan.machine import Basis
@@ -23,7 +24,7 @@ from busfare.plan.streams import StreamRange
 from busfare.plan.sweep import Sweep, sweep
 from busfare.results import Predicted
 
-__all__ = ["Answer", "PlanResult", "answer_plan"]
+__all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
 
 PARTS = {"h2d": "Copies into the GPU", "kernel": "The kernel", "d2h": "Copies out of the GPU"}
 #: What to write for each strategy.
@@ -48,7 +49,6 @@ IN_PLACE = (
     "Let the kernel read and write the host's memory where it is: this GPU reads what malloc gives, too, as fast as mapped "
     "memory, so nothing need be pinned; one thread an element, neighbours beside each other, each element touched once."
 )
-NO_NODE = "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
 
@@ -125,17 +125,15 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
     """
     problems, name, recorded = _question(asked)
-    if not name:
-        raise InputError(NO_NODE)
+    machine = machine_named(name)
     to = [load_node(other) for other in dict.fromkeys(asked.get("to") or ())]
-    machine = machine_of(load_node(name))
     if recorded:
         machine = as_recorded(machine, recorded)
     answers = plans(problems, machine)
     first = answers[0]
     accesses = break_even(first)
     result = PlanResult(
-        **_answer(first),
+        **asdict(_answer(first)),
         node=machine.node.name,
         device=Device(machine.category, machine.gpu.title),
         basis=machine.basis,
@@ -144,10 +142,12 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
         words=_words(first, accesses),
     )
     if len(answers) > 1:
-        result.kernels = [Answer(**_answer(answer)) for answer in answers]
+        result.kernels = [*map(_answer, answers)]
     if to:
         result.nodes = [
-            OnNode(**_answer(plan(first.problem, other)), node=other.node.name, category=other.category)
+            OnNode(
+                **asdict(_answer(plan(first.problem, other))), node=other.node.name, category=other.category
+            )
             for other in (machine, *map(machine_of, to))
         ]
     if asked.get("vary"):
@@ -158,6 +158,15 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
     if result.node_guessed_from_gpu_name:
         result.words.append(f"That it ran on {name} is a guess from the GPU's name; set --node.")
     return result
+
+
+def machine_named(name: str | None) -> Machine:
+    """The machine of a node. Raises InputError where none is named, or it is not known."""
+    if not name:
+        raise InputError(
+            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
+        )
+    return machine_of(load_node(name))
 
 
 def _question(asked: Mapping[str, Any]) -> tuple[Sequence[Problem], str | None, Recorded | None]:
@@ -191,8 +200,7 @@ def _question(asked: Mapping[str, Any]) -> tuple[Sequence[Problem], str | None, 
     return (recorded.problem,), node or (guess.name if guess else None), recorded
 
 
-def _answer(answer: Plan) -> dict[str, Any]:
-    """The keys of an `Answer`."""
+def _answer(answer: Plan) -> Answer:
     ranking = [
         Ranked(
             strategy=p.strategy,
@@ -204,14 +212,14 @@ def _answer(answer: Plan) -> dict[str, Any]:
         )
         for p in answer.ranking
     ]
-    return {
-        "name": answer.problem.name,
-        "ranking": ranking,
-        "dominant": answer.dominant,
-        "parts": Parts(*(answer.parts[part] for part in PARTS)),
-        "bounds": answer.bounds,
-        "streams": answer.streams,
-    }
+    return Answer(
+        name=answer.problem.name,
+        ranking=ranking,
+        dominant=answer.dominant,
+        parts=Parts(*(answer.parts[part] for part in PARTS)),
+        bounds=answer.bounds,
+        streams=answer.streams,
+    )
 
 
 def _words(answer: Plan, accesses: float | None) -> list[str]:

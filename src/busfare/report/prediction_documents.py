@@ -16,7 +16,7 @@ from busfare.project.results import (
     RunThere,
     TransfersThere,
 )
-from busfare.report.blocks import bar, change, omitted, parts, ranges, recorder
+from busfare.report.blocks import bar, change, omitted, ranges, recorder
 from busfare.report.document import (
     Block,
     Cells,
@@ -37,6 +37,7 @@ from busfare.report.what_ifs import Outcome, RankOutcome, WhatIf
 
 if TYPE_CHECKING:
     from busfare.report.time_line import TimeLine
+    from busfare.timeline import PathPart
 
 __all__ = [
     "comparison_document",
@@ -114,7 +115,7 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
     for name, (moved, run) in zip(names[1:], of_node, strict=True):
         rows.append((name, str(moved), _changed(moved), str(run), _changed(run)))
     series = [
-        BarSeries(what, COLOUR[colour], [bar(None, recorded[n]), *(bar(own[n]) for own in of_node)])
+        BarSeries(what, COLOUR[colour], [bar(recorded[n]), *(bar(own[n]) for own in of_node)])
         for n, (what, colour) in enumerate((("transfers", "copies"), ("whole run", "whole run")))
     ]
     columns = words("node") + numbers("transfers", "change", "whole run", "change")
@@ -126,31 +127,18 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
 def comparison_document(result: Compared) -> Document:
     """Predictions against a trace recorded on the machine that they are for."""
     notes = [f"Not compared, for in one of the two traces only: {several(result.unmatched, 'copy')}."]
-
-    def percentage(form: str, value: float | None) -> str:
-        return "–" if value is None else f"{value:{form}} %"
-
     blocks: list[Block] = [
         table(
             result.models,
             "Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
             {"model": "model"},
-            {
-                "copies compared": "count",
-                "WMAPE": lambda row: percentage(".2f", row.wmape_percent),
-                "in range": lambda row: percentage(".0f", row.inside_percent),
-            },
+            {"copies compared": "count", "WMAPE": "wmape_percent", "in range": "inside_percent"},
         ),
         table(
             result.by_path,
             f"Best model, {result.model}, by path",
             {"path": path_name},
-            {
-                "count": "count",
-                "recorded": "recorded_seconds",
-                "predicted": str,
-                "WMAPE": lambda row: percentage(".2f", row.wmape_percent),
-            },
+            {"count": "count", "recorded": "recorded_seconds", "predicted": str, "WMAPE": "wmape_percent"},
             notes=notes if result.unmatched else [],
         ),
     ]
@@ -207,8 +195,9 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         notes.append(f"Waits that nothing in the trace explains are kept; without them, {time(low)}.")
     notes += [f"{row.title}: nothing in this trace to change." for row in result.changes if not row.touched]
     columns = words("run") + numbers("touched", "whole run", "gain", "speed-up")
-    bare = [("without the recorder's cost", base.replayed_seconds, None)] if cost else []
-    runs = [("recorded", base.recorded_seconds, None), *bare, *((row.title, 0.0, row) for row in rows)]
+    runs: list[tuple[str, float | Outcome]] = [("recorded", base.recorded_seconds)]
+    runs += [("without the recorder's cost", base.replayed_seconds)] if cost else []
+    runs += [(row.title, row) for row in rows]
     blocks: list[Block] = [
         Table(columns, cells, "Whole run, predicted by replay", notes),
         runs_figure("gains", runs),
@@ -221,7 +210,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Time line, recorded and with all changes"))
-    blocks.append(parts("part of the critical path", base.critical_path, result.critical_path))
+    blocks.append(_parts(base.critical_path, result.critical_path))
     if result.ranks:
         seconds = {name: f"{name}_seconds" for name in ("replayed", "predicted")}
         rank: Cells[RankOutcome] = {"rank": lambda row: str(row.rank)}
@@ -240,9 +229,14 @@ def _steps(outcome: Outcome) -> Items:
     return Items(rows, f"Steps of {outcome.title}, each on top of those above")
 
 
-def runs_figure(name: str, runs: Sequence[tuple[str, float, Outcome | None]]) -> Figure:
+def _parts(recorded: Sequence[PathPart], predicted: Sequence[PathPart]) -> Table:
+    """Two critical paths beside each other."""
+    both = [{part.part: part.seconds for part in path} for path in (recorded, predicted)]
+    cells = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
+    return Table(words("part of the critical path") + numbers("recorded", "predicted"), cells)
+
+
+def runs_figure(name: str, runs: Sequence[tuple[str, float | Outcome]]) -> Figure:
     """Whole runs below each other: recorded, of so many seconds, or the outcome of a change."""
-    series = BarSeries(
-        "whole run", COLOUR["whole run"], [bar(outcome, seconds) for _, seconds, outcome in runs]
-    )
-    return Figure(name, Bars([run for run, *_ in runs], [series], "whole run"))
+    series = BarSeries("whole run", COLOUR["whole run"], [bar(run) for _, run in runs])
+    return Figure(name, Bars([name for name, _ in runs], [series], "whole run"))

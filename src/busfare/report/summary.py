@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
-from numpy.typing import NDArray
 
 from busfare import advise
+from busfare.advise import Finding
 from busfare.errors import InputError
 from busfare.job.results import Clock, Collective, Communication, RankTimes
 from busfare.node import Node
@@ -146,11 +145,11 @@ def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:
 
 
 class Examined(NamedTuple):
-    """A report, and what its page draws: the run as it replays, and by finding the operations and calls that it is about."""
+    """A report, and what its page draws: the run as it replays, and the findings, which know what they are about."""
 
     report: Report
     run: Timeline | None
-    touches: dict[str, tuple[NDArray[Any], NDArray[Any]]]
+    findings: list[Finding]
 
 
 def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Report:
@@ -211,17 +210,8 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
     found = findings()
-    nothing = np.zeros(0, np.int64)
-    touches = {
-        one.id: (
-            nothing if one.touches is None else one.touches.rows,
-            nothing if one.calls is None else one.calls,
-        )
-        for one in found
-        if one.touches is not None or one.calls is not None
-    }
     report.findings = [ranged(finding, run_seconds, node, bare) for finding in found]
-    return Examined(report, as_recorded, touches)
+    return Examined(report, as_recorded, found)
 
 
 def _together(trace: Trace) -> Communication | None:

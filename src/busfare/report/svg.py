@@ -323,8 +323,9 @@ def short(label: str) -> str:
     return label[: LONGEST_LABEL * 2 // 3] + "…" + label[-LONGEST_LABEL // 3 :]
 
 
-def escaped(words: str) -> str:
-    return escape(printable(words))
+def escaped(words: str, but: str = "") -> str:
+    """Words of any origin as text of a page, where nothing of them is markup; characters of `but` stay as they are."""
+    return escape(printable(words, but))
 
 
 def text(x: float, y: float, words: str, kind: str = "", hover: str = "") -> str:

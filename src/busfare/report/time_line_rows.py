@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import advise
+from busfare.advise import Finding
 from busfare.advise.jobs import TOGETHER
 from busfare.job.model import JobTimeline
 from busfare.job.results import JobFinding
@@ -26,22 +27,21 @@ __all__ = ["job_time_line", "time_line"]
 #: The busiest of each are drawn.
 MOST_GPUS, MOST_THREADS, MOST_RANKS = 8, 8, 8
 KINDS = list(COLOUR)
+#: The bits of findings that are about each operation, and about each call.
+Marks = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def time_line(
     recorded: Trace,
     run: Timeline | None = None,
-    touches: Mapping[str, tuple[NDArray[Any], NDArray[Any]]] | None = None,
+    findings: Sequence[Finding] = (),
     predicted: tuple[Trace, Timeline] | None = None,
 ) -> TimeLine:
     """`recorded`, and below it what is `predicted` of it, with the critical path of each where the run as it replays is
-    given. `touches`: by the name of a finding the operations and the calls that it is about, as rows of `recorded`.
+    given. `findings`, which are about some of what is `recorded`, light up.
     """
-    size = max(recorded.operations.height, recorded.calls.height)
-    marks = np.zeros((2, size), np.int64)
-    for bit, touched in enumerate((touches or {}).values()):
-        for own, chosen in zip(marks, touched, strict=True):
-            own[chosen] |= 1 << bit
+    shown = [one.id for one in findings if one.touches is not None or one.calls is not None]
+    marks = _marks(recorded, findings, {id: 1 << bit for bit, id in enumerate(shown)})
     mine = None
     if run is not None:
         mine = (run, run.operations["row"].to_numpy(), run.calls["row"].to_numpy())
@@ -50,17 +50,16 @@ def time_line(
         after, played = predicted
         theirs = (played, np.arange(after.operations.height), np.arange(after.calls.height))
         first = recorded.operations.height + recorded.calls.height
-        none = np.zeros((2, max(after.operations.height, after.calls.height)), np.int64)
-        below, more = _rows(after, theirs, none, first, "predicted ")
+        below, more = _rows(after, theirs, _marks(after), first, "predicted ")
         rows, left_out = [*rows, *below], list(dict.fromkeys([*left_out, *more]))
     note = f"Not drawn: {', '.join(left_out)}." if left_out else ""
-    return TimeLine(rows, marks=list(touches or ()), note=note)
+    return TimeLine(rows, marks=shown, note=note)
 
 
 def _rows(
     trace: Trace,
     run: tuple[Timeline, NDArray[Any], NDArray[Any]] | None,
-    marks: NDArray[np.int64],
+    marks: Marks,
     first_id: int,
     prefix: str,
 ) -> tuple[list[Row], list[str]]:
@@ -90,8 +89,7 @@ def _rows(
                 "row": whose,
             }
         ).filter(pl.col("end_ns") > pl.col("start_ns"))
-    work = _operations(operations, marks[0][:count])
-    asked = _calls(calls, marks[1][: calls.height])
+    work, asked = _operations(operations, marks[0]), _calls(calls, marks[1])
     both = pl.concat([work, asked], how="diagonal").with_columns(
         id=pl.int_range(pl.len()) + first_id, cause=pl.Series(cause), after=pl.Series(after)
     )
@@ -195,17 +193,16 @@ def _meetings_marked(job: JobTimeline, findings: Sequence[JobFinding]) -> tuple[
     return list(whose), joints.select("joint", at_waits=bits[0], at_transfers=bits[1])
 
 
-def _marked(run: Timeline, bits: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bits of the findings that are about each operation of `run`, and about each call of its trace. `bits` by id."""
-    of_operations, of_calls = (
-        np.zeros(rows.height, np.int64) for rows in (run.trace.operations, run.trace.calls)
-    )
-    for finding in advise.findings(run.trace, run.node) if bits else ():
+def _marks(trace: Trace, findings: Sequence[Finding] = (), bits: Mapping[str, int] | None = None) -> Marks:
+    """Of the operations and of the calls of `trace`; `bits` by the id of a finding."""
+    marks = np.zeros(trace.operations.height, np.int64), np.zeros(trace.calls.height, np.int64)
+    for finding in findings:
+        bit = (bits or {}).get(finding.id, 0)
         if finding.touches is not None:
-            of_operations[finding.touches.rows] |= bits.get(finding.id, 0)
+            marks[0][finding.touches.rows] |= bit
         if finding.calls is not None:
-            of_calls[finding.calls] |= bits.get(finding.id, 0)
-    return of_operations[run.operations["row"].to_numpy()], of_calls
+            marks[1][finding.calls] |= bit
+    return marks
 
 
 def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> TimeLine:
@@ -245,11 +242,14 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
         joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
         # What one trace alone has is about that one.
         bits = {f.id: 1 << marks.index(f.id) for f in alone if f.traces > 1 or f.largest.path == one.path}
-        on_operations, on_calls = _marked(part.timeline, bits)
-        called = _calls(part.timeline.trace.calls, on_calls).filter(pl.col("marks") != 0)
-        carried = np.zeros(part.timeline.operations.height, bool)
+        run = part.timeline
+        on_operations, on_calls = _marks(
+            run.trace, advise.findings(run.trace, run.node) if bits else (), bits
+        )
+        called = _calls(run.trace.calls, on_calls).filter(pl.col("marks") != 0)
+        carried = np.zeros(run.operations.height, bool)
         carried[own.filter(~pl.col("is_call"))["node"].to_numpy()] = True
-        work = _operations(part.timeline.operations, on_operations).filter(~carried)
+        work = _operations(run.operations, on_operations[run.operations["row"].to_numpy()]).filter(~carried)
         work = work.with_columns(pl.col("start_ns", "end_ns") + shift)
         copies = [KINDS.index(name) for name in ("h2d", "d2h", "other copies")]
         for what, drawn, frame in (

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from busfare.advise.amounts import count, several, size, time
 from busfare.report.blocks import (
-    beside_gain,
     communication_blocks,
-    nothing_found,
     omitted,
-    parts,
     paths,
     recorder,
     sizes,
+    what_to_do,
 )
 from busfare.report.diff_document import diff_blocks
 from busfare.report.document import (
@@ -23,7 +21,6 @@ from busfare.report.document import (
     Cells,
     Document,
     Entries,
-    Entry,
     Figure,
     Table,
     Text,
@@ -32,7 +29,7 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.shares import PATH_NOTE, Shares
+from busfare.report.shares import LEAST_DRAWN, PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
 from busfare.trace.storage import MappedFile, StoredFile
@@ -79,7 +76,8 @@ def report_document(
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
     blocks += [*_longest(result), *_storage(result), *_gaps(result, run)]
     if result.critical_path:
-        blocks.append(parts("critical path", result.critical_path))
+        shown = [part for part in result.critical_path if part.share >= LEAST_DRAWN]
+        blocks.append(table(shown, "", {"critical path": "part"}, {"time": "seconds", "of the run": "share"}))
     blocks += [replace(findings, face="terminal"), *omitted(result.omissions), *more]
     return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks)
 
@@ -224,22 +222,8 @@ def _storage(result: Report) -> list[Table]:
 
 
 def _findings(result: Report) -> Entries | Text:
-    if not result.findings:
-        return Text(nothing_found(result), "bold", title="What to do")
-    ids = [finding.id for finding in result.findings]
-    entries = [
-        Entry(
-            f.title,
-            _gain(f, result),
-            f.evidence,
-            f.change,
-            [*map(str, f.call_sites), *beside_gain(f.overlaps_with, ids, f.what_if, f.rests_on)],
-            f.id,
-        )
-        for f in result.findings
-    ]
     cost = [recorder(result.recording_cost)] if result.recording_cost else []
-    return Entries(entries, "What to do", f"gains are predicted, {_basis(result)}", cost)
+    return what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
 
 
 def _basis(result: Report) -> str:

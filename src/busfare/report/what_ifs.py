@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import asdict
 
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
@@ -123,11 +125,8 @@ def answer_what_if(
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
     baseline, omissions = play(run), [*trace.omissions, *run.omissions]
-
-    def outcome(title: str, some: Sequence[Change]) -> tuple[dict[str, Any], Played]:
-        return _outcome(title, some, baseline, setting)
-
     recorded = run.recorded_ns, cost, baseline
+    outcome = partial(_outcome, baseline=baseline, setting=setting)
     return _answered(str(trace.path), changes, outcome, recorded, setting, guessed, _range, omissions)
 
 
@@ -150,7 +149,7 @@ def answer_job_what_if(
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
 
-    def outcome(title: str, some: Sequence[JobChange]) -> tuple[dict[str, Any], Played]:
+    def outcome(title: str, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
         nonlocal state
         state = unchanged
         for change in some:
@@ -175,19 +174,19 @@ def answer_job_what_if(
 def _answered(
     name: str,
     changes: Sequence[Asked],
-    outcome: Callable[[str, Sequence[Asked]], tuple[dict[str, Any], Played]],
+    outcome: Callable[[str, Sequence[Asked]], tuple[Outcome, Played]],
     recorded: tuple[int, RecordingCost | None, Played],
     setting: Setting,
     guessed: bool,
     range_of: Callable[[Played], list[float]],
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: the keys of an `Outcome` of some changes, and the run after them; `recorded`: how long the run or job took
+    """`outcome`: what some changes make of it, and the run after them; `recorded`: how long the run or job took
     (ns), what recording cost, and its replay.
     """
     recorded_ns, cost, baseline = recorded
     alone = [outcome(change.title, [change]) for change in changes]
-    keys, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
+    together, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
     result = WhatIf(
         trace=name,
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
@@ -200,8 +199,8 @@ def _answered(
             range_seconds=range_of(baseline),
             critical_path=critical_path_shares(baseline.timeline),
         ),
-        changes=[Outcome(**of_one) for of_one, _ in alone],
-        **keys,
+        changes=[of_one for of_one, _ in alone],
+        **asdict(together),
         range_seconds=range_of(played),
         critical_path=critical_path_shares(played.timeline),
         omissions=omissions,
@@ -211,20 +210,22 @@ def _answered(
 
 def _outcome(
     title: str, changes: Sequence[Change], baseline: Played, setting: Setting
-) -> tuple[dict[str, Any], Played]:
+) -> tuple[Outcome, Played]:
     applied = apply_all(baseline.timeline, changes, setting)
     played = play(applied.timeline)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
-    if others := [change for change in changes if change.node is None and change.option != "--host"]:
-        ends += _after(others, run, after, setting.recorded_on)
+    others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")
+    if others:
+        ends += _after(run, after, others, figures_of(setting.recorded_on))
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
     if not applied.count:
         ends = [after]  # nothing is changed, so nothing is predicted
-    keys = _keys(title, applied, run, after, ends)
-    return keys | ({"steps": applied.steps} if applied.steps else {}), played
+    outcome = _ranged(title, applied, run, after, ends)
+    outcome.steps = applied.steps or UNSET
+    return outcome, played
 
 
 def _job_outcome(
@@ -234,17 +235,14 @@ def _job_outcome(
     baseline: Played,
     recorded_ranks: int,
     recorded_on: Node | None,
-) -> tuple[dict[str, Any], Played]:
+) -> tuple[Outcome, Played]:
     played = state.play() if state.count else baseline
     run, after = baseline.makespan_seconds, played.makespan_seconds
     if not state.count:
-        return _keys(title, state, run, after, [after]), played
+        return _ranged(title, state, run, after, [after]), played
     names = [change.option for change in changes]
     others = " ".join(name for name in names if name != "--ranks")
-    ends, reason = [], NOTHING_KNOWN
-    if others:
-        low, high = gain_beside(run - after, run, others, "datasheet", "job-change")
-        ends = [run - high, run - low]
+    ends, reason = _after(run, after, others, "datasheet", "job-change") if others else [], NOTHING_KNOWN
     if "--ranks" in names:
         ranks, most = len(state.timelines), MEASURED_MORE * recorded_ranks
         # Gains of other changes are not known better among more ranks than these are themselves.
@@ -255,37 +253,36 @@ def _job_outcome(
         else:
             found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
         ends = [*ends, found.low * after, found.high * after] if found else []
-    return _keys(title, state, run, after, ends, reason), played
+    return _ranged(title, state, run, after, ends, reason), played
 
 
-def _after(changes: Sequence[Change], run: float, after: float, recorded_on: Node | None) -> list[float]:
-    """The least and the most seconds of a run after changes."""
-    names = " ".join(change.option for change in changes)
-    low, high = gain_beside(run - after, run, names, figures_of(recorded_on))
+def _after(run: float, after: float, *known_by: str) -> list[float]:
+    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
+    low, high = gain_beside(run - after, run, *known_by)
     return [run - high, run - low]
 
 
-def _keys(
+def _ranged(
     title: str,
     changed: Applied | JobState,
     run: float,
     after: float,
     ends: Sequence[float],
     reason: str = NOTHING_KNOWN,
-) -> dict[str, Any]:
-    """The keys of an `Outcome`: of a run before and `after` (s), with what else that could be."""
-    keys = {
-        "title": title,
-        "touched": changed.count,
-        "bytes": changed.bytes,
-        "predicted_seconds": after,
-        "gain_seconds": run - after,
-        "gain_percent": 100 * (run - after) / run if run else 0.0,
-        "speedup": run / after if after else None,
-        "rests_on": changed.rests_on,
-    }
+) -> Outcome:
+    """Of a run before and `after` (s), with what else that could be."""
     least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
-    return keys | seconds_between(least, most, "calibrated", reason)
+    return Outcome(
+        title=title,
+        touched=changed.count,
+        bytes=changed.bytes,
+        predicted_seconds=after,
+        gain_seconds=run - after,
+        gain_percent=100 * (run - after) / run if run else 0.0,
+        speedup=run / after if after else None,
+        rests_on=changed.rests_on,
+        **seconds_between(least, most, "calibrated", reason),
+    )
 
 
 def _between(

@@ -19,17 +19,17 @@ UNSEEN = "unseen/h100-2026-11-23-0426"
 
 
 def test_layers_are_told_by_the_kernels_and_copies_that_repeat() -> None:
-    found = layers_from_trace(one_stream(layers=6, passes=4, memory="pageable"))
-    assert found.layers.bytes == (SIZE,) * 6
-    assert found.layers.seconds == pytest.approx((300e-6,) * 6)
+    layers, found = layers_from_trace(one_stream(layers=6, passes=4, memory="pageable"))
+    assert layers.bytes == (SIZE,) * 6
+    assert layers.seconds == pytest.approx((300e-6,) * 6)
     assert (found.passes, found.resident, found.memory) == (4, (), {"pageable": 24 * SIZE})
     assert (found.confidence, found.left_out_seconds, found.left_out_bytes) == (1.0, 0.0, 0)
-    assert found.layers.back_bytes == (), "a result a pass is no layer's"
+    assert layers.back_bytes == (), "a result a pass is no layer's"
 
 
 def test_layers_without_a_copy_are_resident() -> None:
-    found = layers_from_trace(one_stream(layers=8, passes=3, resident=2))
-    streamed = found.layers.bytes
+    layers, found = layers_from_trace(one_stream(layers=8, passes=3, resident=2))
+    streamed = layers.bytes
     # Resident layers before the first copy of the trace belong to no pass that is whole.
     assert len(streamed) == 8 and sorted(streamed) == [0, 0] + [SIZE] * 6
     assert len(found.resident) == 2
@@ -45,20 +45,20 @@ def test_a_copy_that_was_sent_ahead_belongs_to_the_layer_that_waits_for_it() -> 
     for number in range(3):
         run.event("wait", 7, number)
         run.compute(700.0)
-    found = layers_from_trace(run.trace())
-    assert found.layers.bytes == (SIZE, 2 * SIZE, 3 * SIZE)
+    layers, _ = layers_from_trace(run.trace())
+    assert layers.bytes == (SIZE, 2 * SIZE, 3 * SIZE)
 
 
 def test_two_streams_are_one_pass_where_nothing_tells_of_more() -> None:
-    found = layers_from_trace(two_streams(layers=5, passes=2))
-    assert len(found.layers) == 10 and set(found.layers.bytes) == {SIZE}
+    layers, found = layers_from_trace(two_streams(layers=5, passes=2))
+    assert len(layers) == 10 and set(layers.bytes) == {SIZE}
     assert "taken as one" in found.notes[0]
 
 
 @pytest.mark.parametrize("name", ["layer.", "transformer.h.block_"])
 def test_ranges_name_layers_that_no_pattern_shows(name: str) -> None:
-    found = layers_from_trace(one_stream(layers=4, passes=3, names=(name,)))
-    assert (len(found.layers), found.passes) == (4, 3)
+    layers, found = layers_from_trace(one_stream(layers=4, passes=3, names=(name,)))
+    assert (len(layers), found.passes) == (4, 3)
     assert found.found_by == f"ranges {name}#"
 
 
@@ -76,8 +76,8 @@ def test_prologue_and_epilogue_stay_out() -> None:
         run.compute()
     run.compute(names=("norm", "head"))
     run.result()
-    found = layers_from_trace(run.trace())
-    assert found.layers.bytes == (SIZE,) * 6
+    layers, found = layers_from_trace(run.trace())
+    assert layers.bytes == (SIZE,) * 6
     assert found.left_out_bytes == SIZE // 4
     assert found.left_out_seconds == pytest.approx(600e-6)
 
@@ -99,11 +99,11 @@ def test_refused_without_copies_calls_or_anything_that_repeats() -> None:
 
 
 def test_a_recorded_network() -> None:
-    found = layers_from_trace(read(unpacked(UNSEEN) / "offload_weights-before.bf"))
+    layers, found = layers_from_trace(read(unpacked(UNSEEN) / "offload_weights-before.bf"))
     matrices = 2 * 1024 * 4096 + 1024 + 4096  # of validation/pairs/offload_weights.py: 6 layers, 8 rounds
-    assert found.layers.bytes == (4 * matrices,) * 6
+    assert layers.bytes == (4 * matrices,) * 6
     assert (found.passes, found.confidence) == (8, 1.0)
-    assert all(100e-6 < seconds < 200e-6 for seconds in found.layers.seconds)
+    assert all(100e-6 < seconds < 200e-6 for seconds in layers.seconds)
 
 
 def test_plan_offload_takes_the_layers_of_a_trace() -> None:

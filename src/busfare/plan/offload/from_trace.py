@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from busfare.plan.offload.schedule import Layers
@@ -20,29 +19,29 @@ NS = 1e-9
 ALIKE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedLayers:
-    """`layers` of one pass, the median over `passes` of them, and where they are from.
+class RecordedLayers(Struct, frozen=True):
+    """Where layers of a trace are from: the median over `passes`, told by the ranges or the pattern of `found_by`.
 
     `resident`: numbers of layers that nothing was copied for; their bytes are 0, for the trace does not tell them.
-    `memory`: by kind of host memory, the bytes that were copied from it. `found_by`: the ranges or the pattern.
+    `memory`: by kind of host memory, the bytes that were copied from it.
     `confidence`: the share of all passes' layers whose bytes are those of their layer, and whose kernels take as long
     within a tenth. `left_out_seconds` of kernels and `left_out_bytes` copied to the GPU belong to no layer.
     """
 
-    layers: Layers
+    found_by: str
     passes: int
     resident: tuple[int, ...]
     memory: dict[str, int]
-    found_by: str
     confidence: float
     left_out_seconds: float
     left_out_bytes: int
     notes: tuple[str, ...]
 
 
-def layers_from_trace(trace: Trace) -> RecordedLayers:
-    """The layers of `trace`. Raises InputError, which says what to give instead, where nothing tells them."""
+def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
+    """The layers of a pass in `trace`, and where they are from. Raises InputError, which says what to give instead, where
+    nothing tells them.
+    """
     found = streamed_layers(timeline(trace))
     whole = _whole_passes(found)
     values = {
@@ -54,16 +53,16 @@ def layers_from_trace(trace: Trace) -> RecordedLayers:
     same &= np.abs(values["compute_ns"] - middle["compute_ns"]) <= ALIKE * middle["compute_ns"]
     back = middle["back_bytes"]
     seconds, size = found.left_out()
-    return RecordedLayers(
-        layers=Layers(
-            tuple(middle["bytes"].tolist()),
-            tuple((middle["compute_ns"] * NS).tolist()),
-            tuple(back.tolist()) if back.any() else (),
-        ),
+    layers = Layers(
+        tuple(middle["bytes"].tolist()),
+        tuple((middle["compute_ns"] * NS).tolist()),
+        tuple(back.tolist()) if back.any() else (),
+    )
+    return layers, RecordedLayers(
+        found_by=found.found_by,
         passes=len(values["bytes"]),
         resident=tuple(np.flatnonzero(middle["bytes"] == 0).tolist()),
         memory=_by_memory(found),
-        found_by=found.found_by,
         confidence=float(same.mean()),
         left_out_seconds=seconds,
         left_out_bytes=size,
