@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from busfare.cli import app
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.ranges import range_of
+from busfare.errors import InputError
 from busfare.job.launches import without_launches
 from busfare.job.model import Part, places
 from busfare.node import load_node
@@ -48,6 +50,23 @@ def test_a_change_to_one_rank_counts_as_far_as_others_wait_for_it(tmp_path: Path
     nothing = changed(tmp_path / "before", "--rank", "1", "--remove", "h2d")
     assert nothing["changes"][0]["touched"] == 0 and nothing["speedup"] == pytest.approx(1.0)
     assert {one["rank"] for one in result["ranks"]} == {0, 1, 2}
+
+
+def test_a_trace_of_another_time_is_no_rank_of_the_job(tmp_path: Path) -> None:
+    """As where one kind of trace counts from 1970, another from the start of the machine."""
+    write_ranks(tmp_path, COMPUTE[:2])
+    write_ranks(tmp_path / "other", COMPUTE, offsets_us=[0, 0, 1.8e15], **{"Process Group Name": "9"})
+    (tmp_path / "other" / "rank2.json.gz").rename(tmp_path / "rank2.json.gz")
+    shutil.rmtree(tmp_path / "other")
+    asked = CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "h2d"], standalone_mode=False)
+    assert isinstance(asked.exception, InputError)
+    assert str(asked.exception).startswith(
+        f"{tmp_path / 'rank2.json.gz'}: not of the run that rank0.json.gz is of"
+    )
+    reported = CliRunner().invoke(app, ["report", str(tmp_path), "--json"], standalone_mode=False)
+    assert reported.exception is None
+    result = json.loads(reported.stdout)
+    assert not result["gains_of_whole_job"] and result["traces"]["read"] == 3
 
 
 def test_without_stragglers_each_step_takes_the_median(tmp_path: Path) -> None:

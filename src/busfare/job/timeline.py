@@ -13,7 +13,7 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.job.communication import joined
 from busfare.job.deciding import Deciding
-from busfare.job.model import JobTimeline, Part, together
+from busfare.job.model import JobTimeline, Part, Rows, together
 from busfare.job.partial import ranks_of_all
 from busfare.job.ranks import Rank, rows_of
 from busfare.job.shared_links import calibrated, places_of
@@ -47,7 +47,9 @@ def job_timeline(
     ranks_by_number = {rank.rank: rank for rank in ranks}
     starts = np.array([_absolute(traces[part.clock], part, members) for part in parts], np.int64)
     starts -= starts.min()
-    recorded = int(max(start + part.timeline.recorded_ns for start, part in zip(starts, parts, strict=True)))
+    ends = starts + np.array([part.timeline.recorded_ns for part in parts], np.int64)
+    _refuse_several_runs(parts, starts, ends, paths)
+    recorded = int(ends.max())
     members = _placed(_relieved(members), parts)
     begin = pl.max_horizontal("start_ns", "last_ns", "relieved_ns")
     transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
@@ -61,6 +63,19 @@ def job_timeline(
     return _shared(
         JobTimeline(ranks, parts, members, transfer, starts, bases, recorded, size, stands_for, places)
     )
+
+
+def _refuse_several_runs(parts: Sequence[Part], starts: Rows, ends: Rows, paths: Sequence[Path]) -> None:
+    """Raises InputError where parts lie further apart than any of them takes: those that a collective ties overlap."""
+    order = np.argsort(starts, kind="stable")
+    apart = starts[order[1:]] - np.maximum.accumulate(ends[order])[:-1]
+    far = np.flatnonzero(apart > (ends - starts).max())
+    if len(far):
+        first, other = (paths[parts[order[at]].clock] for at in (0, far[0] + 1))
+        raise InputError(
+            f"{other}: not of the run that {first.name} is of: no collective ties them, and they were recorded at different "
+            "times; give the traces of all ranks of one run"
+        )
 
 
 def _shared(job: JobTimeline) -> JobTimeline:
