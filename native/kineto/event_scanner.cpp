@@ -218,14 +218,14 @@ void EventScanner::keep(std::string_view text) {
             functions_.name.push_back(function_names_.of(function));
             functions_.start_ns.push_back(start_ns);
             functions_.duration_ns.push_back(decimal(duration, 3));
-            functions_.process.push_back(decimal(process, 0));
+            functions_.process.push_back(place_of(process).number);
             functions_.thread.push_back(decimal(thread, 0));
         }
         if (category == Category::function || !launches_) return;
         keep_operator(name, arguments_text);  // first: it throws where these are malformed
         operators_.start_ns.push_back(start_ns);
         operators_.duration_ns.push_back(decimal(duration, 3));
-        operators_.process.push_back(decimal(process, 0));
+        operators_.process.push_back(place_of(process).number);
         operators_.thread.push_back(decimal(thread, 0));
         return;
     }
@@ -254,7 +254,9 @@ void EventScanner::keep(std::string_view text) {
     columns_.category.push_back(static_cast<std::uint8_t>(category));
     columns_.start_ns.push_back(start_ns);
     columns_.duration_ns.push_back(duration.empty() ? kMissing : decimal(duration, 3));
-    columns_.process.push_back(decimal(process, 0));
+    const Place place = place_of(process);
+    columns_.process.push_back(place.number);
+    columns_.label.push_back(place.label.raw.empty() ? -1 : names_.of(place.label));
     columns_.thread.push_back(decimal(thread, 0));
     columns_.bytes.push_back(arguments.bytes);
     columns_.device.push_back(arguments.device);
@@ -266,6 +268,7 @@ void EventScanner::keep(std::string_view text) {
     columns_.waited_event.push_back(arguments.waited_event);
     columns_.waited_correlation.push_back(arguments.waited_correlation);
     columns_.name.push_back(is_string(name) ? names_.of(as_string(name)) : -1);
+    columns_.copy_kind.push_back(arguments.copy_kind);
     columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : names_.of(arguments.sync_kind));
     if ((category == Category::kernel || category == Category::annotation) &&
         name.find(kCollective) != std::string_view::npos && !arguments_text.empty() &&

@@ -34,7 +34,8 @@ struct EventColumns {
     std::vector<std::int64_t> start_ns, duration_ns, process, thread, bytes, device, context, stream,
         correlation;
     std::vector<std::int64_t> graph_node, waited_stream, waited_event, waited_correlation;
-    std::vector<std::int32_t> name, sync_kind;  // indices into names(), -1: none
+    std::vector<std::int64_t> copy_kind;               // a hipMemcpyKind
+    std::vector<std::int32_t> name, sync_kind, label;  // indices into names(), -1: none; see Place
     // Only where launches are read.
     std::array<std::vector<std::int64_t>, 3> grid, block;
     std::vector<std::int64_t> registers, shared_bytes, external;

@@ -39,6 +39,8 @@ nb::dict columns(const EventScanner& scanner) {
     out["waited_correlation"] = column(c.waited_correlation);
     out["name"] = column(c.name);
     out["sync_kind"] = column(c.sync_kind);
+    out["copy_kind"] = column(c.copy_kind);
+    out["label"] = column(c.label);
     if (c.external.size() != c.start_ns.size()) return out;  // nobody asked for launches
     constexpr const char* kSides[] = {"x", "y", "z"};
     for (std::size_t side = 0; side < c.grid.size(); ++side) {

@@ -17,7 +17,8 @@ from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
-from busfare.trace.readers.tables import INT, meant
+from busfare.trace.readers.kineto_calls import LAUNCH, of_calls, with_owners
+from busfare.trace.readers.tables import meant
 from busfare.trace.spans import innermost
 from busfare.trace.tables import (
     CALLS,
@@ -37,6 +38,7 @@ from busfare.trace.tables import (
 
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
+CALL = pl.col("category").is_in([RUNTIME_CALL, DRIVER_CALL])
 
 COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
 
@@ -85,7 +87,9 @@ def read(path: Path, launches: bool = False) -> Trace:
     )
 
     names = _names(scanner)
-    events = _events(scanner, none=names.height - 1)
+    events = with_owners(
+        _events(scanner, none=names.height - 1), CALL, CALL | (pl.col("category") == ANNOTATION)
+    )
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
@@ -147,10 +151,12 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
 
 def _events(scanner: EventScanner, none: int) -> pl.DataFrame:
     """The scanner's columns, null where an event does not say; texts are rows of the names, `none` if there is none."""
-    numbers = pl.all().exclude("name", "sync_kind")
+    numbers = pl.all().exclude("name", "sync_kind", "label")
     texts = pl.col("name", "sync_kind")
     events = pl.DataFrame(scanner.columns).with_columns(
-        pl.when(numbers != MISSING).then(numbers), pl.when(texts >= 0).then(texts).otherwise(none)
+        pl.when(numbers != MISSING).then(numbers),
+        pl.when(texts >= 0).then(texts).otherwise(none),
+        pl.when(pl.col("label") >= 0).then("label"),
     )
     above_0 = pl.col("correlation", "graph_node", "waited_correlation")
     return events.with_columns(
@@ -190,7 +196,7 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         # Older traces give the device as the process, and the stream as the thread, of a GPU row.
         device=pl.coalesce("device", "process"),
         stream=pl.coalesce("stream", "thread"),
-        process=pl.lit(None, INT),
+        process="owner",
         name=pl.when(~copy).then("name"),
         copy_count=pl.when(copy).then(1),
     )
@@ -214,6 +220,7 @@ def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.
     return some.filter(pl.col("sync_kind").is_in(kinds))
 
 
+    frame = of_calls(frame, events.filter(CALL))
 def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     for_event = pl.col("sync_kind") == "Event Sync"
     waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
@@ -221,9 +228,10 @@ def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
         stream=pl.when(~for_event).then("stream").replace(NO_ID, None),
         event=pl.when(for_event).then("waited_event"),
     )
-    waits = waits.unique("correlation", keep="first", maintain_order=True)
+    waits = waits.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
     calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
-    return conform(calls.join(waits, on="correlation", how="left", maintain_order="left"), CALLS)
+    calls = calls.join(waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    return conform(calls, CALLS)
 
 
 def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
@@ -238,6 +246,7 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
         means = pl.Series([meaning(text) for text in texts], dtype=pl.Categorical)
         meant = means[functions["name"]]
         spans = functions.filter(meant.is_not_null())
+        process="owner",
         around = innermost(spans, calls)
         found = meant.drop_nulls().gather(around)
         calls = calls.with_columns(found.alias(column))
@@ -246,26 +255,23 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
 
 def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     waits = _synchronised(events, names, "Stream Wait Event").with_columns(
-        kind=pl.lit("wait"), event="waited_event", record_correlation="waited_correlation"
+        kind=pl.lit("wait"),
+        event="waited_event",
+        record_correlation="waited_correlation",
+        process="owner",
     )
     record = pl.lit("record")
     records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(
-        kind=record, event="waited_event"
+        kind=record, event="waited_event", process="owner"
     )
     # A wait names the record that it waits for; where that has no row of its own, its call gives one.
-    place = ["device", "context", "event"]
+    place = ["process", "device", "context", "event"]
     implied = waits.select(*place, correlation="waited_correlation", stream="waited_stream")
-    implied = implied.join(records, on="correlation", how="anti", maintain_order="left")
-    times = calls.select("correlation", "start_ns", "end_ns")
-    implied, times = (
-        frame.unique("correlation", keep="first", maintain_order=True) for frame in (implied, times)
-    )
-    implied = implied.join(times, on="correlation", how="inner", maintain_order="left")
-    nobody = pl.lit(None, INT).alias("process")
-    return pl.concat(
-        conform(frame.with_columns(nobody), EVENTS)
-        for frame in (waits, records, implied.with_columns(kind=record))
-    )
+    implied = implied.join(records, on=LAUNCH, how="anti", nulls_equal=True, maintain_order="left")
+    times = calls.select(*LAUNCH, "start_ns", "end_ns").drop_nulls("correlation")
+    implied, times = (frame.unique(LAUNCH, keep="first", maintain_order=True) for frame in (implied, times))
+    implied = implied.join(times, on=LAUNCH, how="inner", nulls_equal=True, maintain_order="left")
+    return pl.concat(conform(frame, EVENTS) for frame in (waits, records, implied.with_columns(kind=record)))
 
 
 class _Device(

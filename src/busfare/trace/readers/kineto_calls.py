@@ -1,0 +1,74 @@
+"""What the calls of a Kineto trace tell of operations on GPUs: whose they are, and of copies direction and size."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from busfare.trace.readers.tables import INT, meant
+from busfare.trace.tables import DIRECTIONS
+
+#: hipMemcpyKind, of the kinds that have an end on the host and one on the GPU.
+DIRECTION_OF_KIND = {1: "h2d", 2: "d2h"}
+LAUNCH = ["process", "correlation"]
+#: A number of a process is less: what is above tells ranks apart whose processes have one number.
+RANK_BITS = 32
+
+
+def with_owners(events: pl.DataFrame, call: pl.Expr, host: pl.Expr) -> pl.DataFrame:
+    """The events with a column `owner`: the process whose call launched an operation, null where that is not known.
+
+    `call`, `host`: which events are calls, and which are rows of the host; the process of a GPU's row is the GPU's
+    number. In a file into which several ranks were merged, each may use the same numbers for calls and what they
+    launch: the label that was put before the process decides, or, where there is none, whether only one process has
+    made a call of that number.
+    """
+    events = _ranks_apart(events, call, host)
+    calls = events.filter(call).select(*LAUNCH, "label")
+    processes = calls["process"].unique()
+    if len(processes) <= 1:
+        return events.with_columns(owner=pl.lit(processes.first() if len(processes) else None, INT))
+    only = pl.when(pl.col("process").n_unique() == 1).then(pl.col("process").first()).alias("owner")
+    by_label = calls.drop_nulls("label").group_by("label").agg(only.alias("of_label"))
+    by_number = calls.drop_nulls("correlation").group_by("correlation").agg(only.alias("of_number"))
+    events = events.join(by_label, on="label", how="left", maintain_order="left")
+    events = events.join(by_number, on="correlation", how="left", maintain_order="left")
+    return events.with_columns(owner=pl.coalesce("of_label", "of_number")).drop("of_label", "of_number")
+
+
+def _ranks_apart(events: pl.DataFrame, call: pl.Expr, host: pl.Expr) -> pl.DataFrame:
+    """The events, where processes of several labels have one number, with another for each."""
+    places = events.filter(call).select("label", "process").unique()
+    if places["label"].null_count() == places.height or places["process"].is_unique().all():
+        return events
+    rank = (pl.col("label").rank("dense") - 1).cast(INT)
+    labels = places.drop_nulls("label").select("label").unique().with_columns(rank=rank)
+    events = events.join(labels, on="label", how="left", maintain_order="left")
+    apart = pl.col("process") + pl.coalesce("rank", pl.lit(0, INT)) * (1 << RANK_BITS)
+    return events.with_columns(process=pl.when(host).then(apart).otherwise("process")).drop("rank")
+
+
+def of_calls(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """`operations`, copies with size and direction as their calls tell them, where they do not tell themselves.
+
+    Profilers of HIP before 2025 write the size with the call alone. They call a copy 'DtoD', too, whose host memory
+    HIP knows (pinned memory), as HIP itself treats that as a buffer like any other: the call has the true direction.
+    """
+    telling = calls.filter(pl.col("bytes").is_not_null() | pl.col("copy_kind").is_not_null())
+    if telling.is_empty():
+        return operations
+    telling = telling.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
+    kind_told = meant("copy_kind", DIRECTION_OF_KIND, DIRECTIONS)
+    telling = telling.select(*LAUNCH, told="bytes", kind_told=kind_told)
+    found = operations.join(telling, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    # Several copies of one call share its size.
+    alone = (pl.col("kind") == "copy") & (pl.len().over(LAUNCH) == 1)
+    other = ((pl.col("direction") == "d2d") & pl.col("kind_told").is_not_null()).fill_null(False)
+    to_gpu = other & (pl.col("kind_told") == "h2d")
+    return found.with_columns(
+        bytes=pl.coalesce("bytes", pl.when(alone).then("told")),
+        direction=pl.when(other).then("kind_told").otherwise("direction"),
+        # What HIP knows of that memory beyond that it is the host's is not told.
+        source_memory=pl.when(~to_gpu).then("source_memory"),
+        destination_memory=pl.when(~other | to_gpu).then("destination_memory"),
+        of_host=pl.col("of_host") | other,
+    ).drop("told", "kind_told")

@@ -1,0 +1,88 @@
+"""What calls tell of the operations that they launch, in PyTorch's traces of HIP and of several ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.trace import Trace, read
+from tests.trace.build_kineto import Event, call, copy, kernel, write_kineto
+from tests.traces import omitted
+
+
+def written(events: list[Event], folder: Path) -> Trace:
+    return read(write_kineto(folder / "trace.json", events))
+
+
+def hip_copy(kind: int, correlation: int, **args: Any) -> Event:
+    made = call("hipMemcpyAsync", 10 * correlation, 2, correlation)
+    made["args"] |= {"src": "0x1", "dst": "0x2", "kind": str(kind), **args}
+    return made
+
+
+@pytest.mark.parametrize("key", ["size", "bytes"])
+def test_a_copy_of_hip_has_the_size_that_its_call_tells(key: str, tmp_path: Path) -> None:
+    trace = written(
+        [
+            hip_copy(1, 1, **{key: "2560"}),
+            copy("Memcpy HtoD (Host -> Device)", None, 13, 5, 1),
+            hip_copy(3, 2, **{key: "64"}),  # which makes two copies: of how much each is not told
+            copy("Memcpy DtoD (Device -> Device)", None, 23, 1, 2),
+            copy("Memcpy DtoD (Device -> Device)", None, 25, 1, 2),
+            call("hipMalloc", 30, 1, 3) | {"args": {"size": 4096}},  # of no operation
+            copy("Memcpy HtoD (Host -> Device)", None, 35, 1, 0),
+        ],
+        tmp_path,
+    )
+    assert trace.operations["bytes"].to_list() == [2560, None, None, None]
+    assert [o.count for o in trace.omissions if o.id == "unknown-sizes"] == [3]
+
+
+def test_a_copy_of_hip_between_pinned_memory_and_a_gpu_has_the_direction_of_its_call(tmp_path: Path) -> None:
+    name = "Memcpy DtoD (Device -> Device)"
+    trace = written(
+        [
+            *(hip_copy(kind, kind + 1) for kind in range(5)),
+            *(copy(name, 8, 10 * kind + 13, 1, kind + 1) for kind in range(5)),
+        ],
+        tmp_path,
+    )
+    columns = ["direction", "source_memory", "destination_memory"]
+    between = ("d2d", "device", "device")
+    assert trace.operations.select(columns).rows() == [
+        between, ("h2d", None, "device"), ("d2h", "device", None), between, between,
+    ]  # fmt: skip
+    assert [o.count for o in trace.omissions if o.id == "unknown-memory"] == [2]
+
+
+def of_rank(process: int | str, gpu: int | str, correlation: int, start_us: float) -> list[Event]:
+    launch = call("cudaLaunchKernel", start_us, 2, correlation, pid=process, tid=1)
+    wait = call("cudaDeviceSynchronize", start_us + 3, 9, 0, pid=process, tid=1)
+    return [launch, kernel("k", start_us + 3, 5, correlation) | {"pid": gpu}, wait]
+
+
+def test_operations_of_merged_ranks_are_tied_by_numbers_that_one_process_used(tmp_path: Path) -> None:
+    trace = written([*of_rank(100, 0, 1, 0), *of_rank(200, 1, 2, 50)], tmp_path)
+    assert trace.operations["process"].to_list() == [100, 200]
+    assert not omitted(trace)
+
+
+def test_operations_of_merged_ranks_are_tied_by_the_label_before_the_process(tmp_path: Path) -> None:
+    ranks = [*of_rank("[TP00] 100", "[TP00] 0", 1, 0), *of_rank("[TP01] 200", "[TP01] 1", 1, 50)]
+    for gpu, row in enumerate(ranks[1::3]):
+        del row["args"]["device"]  # older traces have it as the process alone
+        row["pid"] = f"[TP{gpu:02}] {gpu}"
+    trace = written(ranks, tmp_path)
+    assert trace.operations.select("process", "device").rows() == [(100, 0), (200, 1)]
+    assert trace.calls["process"].to_list() == [100, 100, 200, 200]
+    assert not omitted(trace)
+
+
+def test_processes_of_one_number_on_two_machines_stay_two(tmp_path: Path) -> None:
+    ranks = [*of_rank("[TP00] 7", "[TP00] 0", 1, 0), *of_rank("[TP01] 7", "[TP01] 0", 1, 50)]
+    trace = written(ranks, tmp_path)
+    assert trace.operations["process"].n_unique() == trace.calls["process"].n_unique() == 2
+    assert trace.operations["process"].to_list() == trace.calls["process"].to_list()[::2]
+    assert trace.operations["device"].to_list() == [0, 0]
