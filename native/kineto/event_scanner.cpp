@@ -180,6 +180,7 @@ void EventScanner::keep(std::string_view text) {
     each_member(text, [&](std::string_view key, std::string_view value) {
         if (key == "cat") {
             if (is_string(value)) category = category_of(as_string(value).raw);
+            if (category == Category::other && is_string(value)) count_other(as_string(value).raw);
             if (category == Category::operator_ && !launches_ && !may_have_stack(text))
                 category = Category::other;
             return category != Category::other;
@@ -267,8 +268,8 @@ void EventScanner::keep(std::string_view text) {
     columns_.waited_stream.push_back(arguments.waited_stream);
     columns_.waited_event.push_back(arguments.waited_event);
     columns_.waited_correlation.push_back(arguments.waited_correlation);
-    columns_.name.push_back(is_string(name) ? names_.of(as_string(name)) : -1);
     columns_.copy_kind.push_back(arguments.copy_kind);
+    columns_.name.push_back(is_string(name) ? names_.of(as_string(name)) : -1);
     columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : names_.of(arguments.sync_kind));
     if ((category == Category::kernel || category == Category::annotation) &&
         name.find(kCollective) != std::string_view::npos && !arguments_text.empty() &&
@@ -282,6 +283,13 @@ void EventScanner::keep(std::string_view text) {
     columns_.registers.push_back(arguments.registers);
     columns_.shared_bytes.push_back(arguments.shared_bytes);
     columns_.external.push_back(arguments.external);
+}
+
+// What is passed over must not look as if it were not there.
+void EventScanner::count_other(std::string_view category) {
+    const auto begins = [&](std::string_view with) { return category.starts_with(with); };
+    accelerator_events_ += begins("mtia_") || begins("hpu_") || begins("glow_");
+    other_calls_ += begins("xpu_runtime") || begins("xpu_driver") || begins("privateuse1_");
 }
 
 void EventScanner::keep_operator(std::string_view name, std::string_view arguments) {

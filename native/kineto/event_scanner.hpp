@@ -90,6 +90,9 @@ class EventScanner {
     std::uint64_t events() const { return events_; }
     // Events of a category that is read which lack a usable time, and array entries that are no events.
     std::uint64_t unusable() const { return unusable_; }
+    // Events that are not read, by whose: of accelerators that are no GPUs, and calls of other runtimes.
+    std::uint64_t accelerator_events() const { return accelerator_events_; }
+    std::uint64_t other_calls() const { return other_calls_; }
 
   private:
     // Texts, each once.
@@ -105,6 +108,7 @@ class EventScanner {
     bool top_field(JsonCursor& cursor);
     bool event(JsonCursor& cursor);
     void keep(std::string_view text);
+    void count_other(std::string_view category);
     void keep_operator(std::string_view name, std::string_view arguments);
 
     bool launches_;
@@ -115,7 +119,7 @@ class EventScanner {
     std::string pending_;
     std::uint64_t consumed_ = 0;
     std::uint64_t header_bytes_ = 0;
-    std::uint64_t events_ = 0, unusable_ = 0;
+    std::uint64_t events_ = 0, unusable_ = 0, accelerator_events_ = 0, other_calls_ = 0;
     std::string error_;
     std::uint64_t error_position_ = 0;
     EventColumns columns_;

@@ -138,5 +138,7 @@ NB_MODULE(_kineto_events, module) {
         .def_prop_ro("truncated", &EventScanner::truncated)
         .def_prop_ro("saw_events", &EventScanner::saw_events)
         .def_prop_ro("events", &EventScanner::events)
-        .def_prop_ro("unusable", &EventScanner::unusable);
+        .def_prop_ro("unusable", &EventScanner::unusable)
+        .def_prop_ro("accelerator_events", &EventScanner::accelerator_events)
+        .def_prop_ro("other_calls", &EventScanner::other_calls);
 }

@@ -1,4 +1,4 @@
-"""What calls tell of the operations that they launch, in PyTorch's traces of HIP and of several ranks."""
+"""What calls tell of the operations that they launch, in PyTorch's traces of HIP, of several ranks and of other devices."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from busfare.errors import InputError
 from busfare.trace import Trace, read
-from tests.trace.build_kineto import Event, call, copy, kernel, write_kineto
+from tests.trace.build_kineto import Event, call, copy, event, kernel, write_kineto
 from tests.traces import omitted
 
 
@@ -86,3 +87,31 @@ def test_processes_of_one_number_on_two_machines_stay_two(tmp_path: Path) -> Non
     assert trace.operations["process"].n_unique() == trace.calls["process"].n_unique() == 2
     assert trace.operations["process"].to_list() == trace.calls["process"].to_list()[::2]
     assert trace.operations["device"].to_list() == [0, 0]
+
+
+def test_copies_of_an_intel_gpu_have_directions_and_its_calls_are_told_of(tmp_path: Path) -> None:
+    trace = written(
+        [
+            event("xpu_runtime", "urEnqueueKernelLaunch", 1, 2, args={"correlation": 1}),
+            kernel("gemm", 10, 5, 1),
+            copy("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", 64, 20, 1, 2),
+            copy("Memcpy D2M (DEVICE -> HOST)", 64, 30, 1, 3),
+            copy("Memcpy D2D (DEVICE -> DEVICE)", 64, 40, 1, 4),
+            copy("Memcpy S2D (SHARED -> DEVICE)", 64, 50, 1, 5),
+        ],
+        tmp_path,
+    )
+    copies = trace.operations.filter(kind="copy").select("direction", "source_memory", "destination_memory")
+    assert copies.rows() == [
+        ("h2d", None, "device"), ("d2h", "device", None), ("d2d", "device", "device"), (None, None, "device"),
+    ]  # fmt: skip
+    assert set(omitted(trace)) == {"calls-left-out", "no-calls", "unknown-direction", "unknown-memory"}
+
+
+def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> None:
+    other = event("mtia_ccp_events", "dma_request", 5, 5, args={"direction": "DEVICE_TO_HOST", "size": 16})
+    with pytest.raises(InputError, match="an accelerator that is no GPU"):
+        written([event("cpu_op", "aten::add", 1, 2), other], tmp_path)
+    launch = call("cudaLaunchKernel", 1, 2, 1)
+    trace = written([other, launch, kernel("k", 10, 5, 1), call("cudaDeviceSynchronize", 4, 12, 2)], tmp_path)
+    assert set(omitted(trace)) == {"other-accelerator"}

@@ -40,7 +40,12 @@ from busfare.trace.tables import (
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
 CALL = pl.col("category").is_in([RUNTIME_CALL, DRIVER_CALL])
 
-COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
+COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>.+?) -> (?P<destination>.+)\))?"
+#: Intel's spellings: M is memory of the host. S, which both share, may be at either.
+DIRECTION_OF = DIRECTION_NAMED | {"M2D": "h2d", "D2M": "d2h", "M2M": "h2h", "D2D": "d2d"}
+MEMORY_OF = MEMORY_NAMED | {"DEVICE": "device"}
+#: `HOST` is memory that the GPU's runtime gave, `MEMORY(Unknown)` any other.
+OF_HOST = ["Host", "HOST", "MEMORY(Unknown)"]
 
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
 KEYS = {
@@ -94,6 +99,21 @@ def read(path: Path, launches: bool = False) -> Trace:
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
     operations = _operations(events, names, omissions)
+    if scanner.accelerator_events and operations.is_empty():
+        raise InputError(
+            f"{path}: a trace of an accelerator that is no GPU ({scanner.accelerator_events:,} events of it); "
+            "busfare reads what runs on GPUs"
+        )
+    omissions.add_if(
+        scanner.accelerator_events,
+        "other-accelerator",
+        "events of an accelerator that is no GPU: left out",
+    )
+    omissions.add_if(
+        scanner.other_calls,
+        "calls-left-out",
+        "calls of the host that are neither CUDA's nor HIP's: what they wait for is not known; left out",
+    )
     trace = Trace(
         path=path,
         format="kineto",
@@ -141,11 +161,11 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
     ).select(
         name.cast(pl.Categorical),
         plain.cast(pl.Categorical),
-        meant("direction", DIRECTION_NAMED, DIRECTIONS),
-        meant("source", MEMORY_NAMED, MEMORY_KINDS).alias("source_memory"),
-        meant("destination", MEMORY_NAMED, MEMORY_KINDS).alias("destination_memory"),
+        meant("direction", DIRECTION_OF, DIRECTIONS),
+        meant("source", MEMORY_OF, MEMORY_KINDS).alias("source_memory"),
+        meant("destination", MEMORY_OF, MEMORY_KINDS).alias("destination_memory"),
         waits_for=api_calls.waits_for(plain),
-        of_host=(pl.col("source") == "Host") | (pl.col("destination") == "Host"),
+        of_host=pl.col("source").is_in(OF_HOST) | pl.col("destination").is_in(OF_HOST),
     )
 
 
@@ -200,6 +220,7 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         name=pl.when(~copy).then("name"),
         copy_count=pl.when(copy).then(1),
     )
+    frame = of_calls(frame, events.filter(CALL))
     omissions.add_if(
         frame.filter(copy)["direction"].null_count(),
         "unknown-direction",
@@ -220,11 +241,11 @@ def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.
     return some.filter(pl.col("sync_kind").is_in(kinds))
 
 
-    frame = of_calls(frame, events.filter(CALL))
 def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     for_event = pl.col("sync_kind") == "Event Sync"
     waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
         "correlation",
+        process="owner",
         stream=pl.when(~for_event).then("stream").replace(NO_ID, None),
         event=pl.when(for_event).then("waited_event"),
     )
@@ -246,7 +267,6 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
         means = pl.Series([meaning(text) for text in texts], dtype=pl.Categorical)
         meant = means[functions["name"]]
         spans = functions.filter(meant.is_not_null())
-        process="owner",
         around = innermost(spans, calls)
         found = meant.drop_nulls().gather(around)
         calls = calls.with_columns(found.alias(column))
