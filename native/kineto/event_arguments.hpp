@@ -137,10 +137,10 @@ inline bool is_string(std::string_view value) {
     return !value.empty() && value.front() == '"';
 }
 
-// A process or a GPU. Tools that merge traces of several ranks put the rank before its number: `[TP01] 4242`.
+// A process or a GPU. Tools that merge traces of several ranks make a text of its number: `[TP01] 4242`.
 struct Place {
-    std::int64_t number = kMissing;
-    JsonString label;  // what stands before the number; empty: nothing
+    std::int64_t number = kMissing;  // of a text the last
+    JsonString text;                 // empty: it is a number alone
 };
 
 inline JsonString as_string(std::string_view value) {
@@ -151,10 +151,12 @@ inline JsonString as_string(std::string_view value) {
 inline Place place_of(std::string_view value) {
     Place place{decimal(value, 0), {}};
     if (place.number != kMissing || !is_string(value)) return place;
-    const JsonString text = as_string(value);
-    const std::size_t end = text.raw.find_last_not_of("0123456789") + 1;
-    place.number = decimal(text.raw.substr(end), 0);
-    place.label = {text.raw.substr(0, end), text.escaped};
+    constexpr std::string_view kDigits = "0123456789";
+    place.text = as_string(value);
+    const std::string_view raw = place.text.raw;
+    const std::size_t end = raw.find_last_of(kDigits) + 1;
+    const std::size_t begin = end == 0 ? 0 : raw.find_last_not_of(kDigits, end - 1) + 1;
+    place.number = decimal(raw.substr(begin, end - begin), 0);
     return place;
 }
 

@@ -257,7 +257,7 @@ void EventScanner::keep(std::string_view text) {
     columns_.duration_ns.push_back(duration.empty() ? kMissing : decimal(duration, 3));
     const Place place = place_of(process);
     columns_.process.push_back(place.number);
-    columns_.label.push_back(place.label.raw.empty() ? -1 : names_.of(place.label));
+    columns_.place.push_back(place.text.raw.empty() ? -1 : names_.of(place.text));
     columns_.thread.push_back(decimal(thread, 0));
     columns_.bytes.push_back(arguments.bytes);
     columns_.device.push_back(arguments.device);

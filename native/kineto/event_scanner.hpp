@@ -35,7 +35,7 @@ struct EventColumns {
         correlation;
     std::vector<std::int64_t> graph_node, waited_stream, waited_event, waited_correlation;
     std::vector<std::int64_t> copy_kind;               // a hipMemcpyKind
-    std::vector<std::int32_t> name, sync_kind, label;  // indices into names(), -1: none; see Place
+    std::vector<std::int32_t> name, sync_kind, place;  // indices into names(), -1: none; see Place
     // Only where launches are read.
     std::array<std::vector<std::int64_t>, 3> grid, block;
     std::vector<std::int64_t> registers, shared_bytes, external;

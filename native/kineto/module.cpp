@@ -40,7 +40,7 @@ nb::dict columns(const EventScanner& scanner) {
     out["name"] = column(c.name);
     out["sync_kind"] = column(c.sync_kind);
     out["copy_kind"] = column(c.copy_kind);
-    out["label"] = column(c.label);
+    out["place"] = column(c.place);
     if (c.external.size() != c.start_ns.size()) return out;  // nobody asked for launches
     constexpr const char* kSides[] = {"x", "y", "z"};
     for (std::size_t side = 0; side < c.grid.size(); ++side) {

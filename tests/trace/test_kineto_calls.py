@@ -70,20 +70,27 @@ def test_operations_of_merged_ranks_are_tied_by_numbers_that_one_process_used(tm
     assert not omitted(trace)
 
 
-def test_operations_of_merged_ranks_are_tied_by_the_label_before_the_process(tmp_path: Path) -> None:
-    ranks = [*of_rank("[TP00] 100", "[TP00] 0", 1, 0), *of_rank("[TP01] 200", "[TP01] 1", 1, 50)]
-    for gpu, row in enumerate(ranks[1::3]):
-        del row["args"]["device"]  # older traces have it as the process alone
-        row["pid"] = f"[TP{gpu:02}] {gpu}"
+@pytest.mark.parametrize("text", ["[TP{rank:02}] {number}", "[TP{rank:02} {number}]"])
+def test_operations_of_merged_ranks_are_tied_by_the_text_around_the_process(
+    text: str, tmp_path: Path
+) -> None:
+    ranks = []
+    for rank, process in enumerate((100, 200)):
+        gpu, host = (text.format(rank=rank, number=number) for number in (rank, process))
+        ranks += of_rank(host, gpu, 1, 50 * rank)
+        del ranks[-2]["args"]["device"]  # older traces have it as the process alone
     trace = written(ranks, tmp_path)
     assert trace.operations.select("process", "device").rows() == [(100, 0), (200, 1)]
     assert trace.calls["process"].to_list() == [100, 100, 200, 200]
     assert not omitted(trace)
 
 
-def test_processes_of_one_number_on_two_machines_stay_two(tmp_path: Path) -> None:
-    ranks = [*of_rank("[TP00] 7", "[TP00] 0", 1, 0), *of_rank("[TP01] 7", "[TP01] 0", 1, 50)]
-    trace = written(ranks, tmp_path)
+@pytest.mark.parametrize(
+    ("host", "gpu"), [("[TP00] 7", "[TP00] 0"), ("rank0.json", "rank0.json"), ("one", "one")]
+)
+def test_processes_of_one_number_stay_as_many_as_there_are_texts(host: str, gpu: str, tmp_path: Path) -> None:
+    others = [text.replace("00]", "01]").replace("k0.", "k1.").replace("one", "two") for text in (host, gpu)]
+    trace = written([*of_rank(host, gpu, 1, 0), *of_rank(others[0], others[1], 1, 50)], tmp_path)
     assert trace.operations["process"].n_unique() == trace.calls["process"].n_unique() == 2
     assert trace.operations["process"].to_list() == trace.calls["process"].to_list()[::2]
     assert trace.operations["device"].to_list() == [0, 0]

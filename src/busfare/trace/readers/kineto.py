@@ -93,7 +93,7 @@ def read(path: Path, launches: bool = False) -> Trace:
 
     names = _names(scanner)
     events = with_owners(
-        _events(scanner, none=names.height - 1), CALL, CALL | (pl.col("category") == ANNOTATION)
+        _events(scanner, none=names.height - 1), names, CALL, CALL | (pl.col("category") == ANNOTATION)
     )
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
@@ -171,12 +171,12 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
 
 def _events(scanner: EventScanner, none: int) -> pl.DataFrame:
     """The scanner's columns, null where an event does not say; texts are rows of the names, `none` if there is none."""
-    numbers = pl.all().exclude("name", "sync_kind", "label")
+    numbers = pl.all().exclude("name", "sync_kind", "place")
     texts = pl.col("name", "sync_kind")
     events = pl.DataFrame(scanner.columns).with_columns(
         pl.when(numbers != MISSING).then(numbers),
         pl.when(texts >= 0).then(texts).otherwise(none),
-        pl.when(pl.col("label") >= 0).then("label"),
+        pl.when(pl.col("place") >= 0).then("place"),
     )
     above_0 = pl.col("correlation", "graph_node", "waited_correlation")
     return events.with_columns(

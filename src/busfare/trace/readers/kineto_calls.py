@@ -10,41 +10,51 @@ from busfare.trace.tables import DIRECTIONS
 #: hipMemcpyKind, of the kinds that have an end on the host and one on the GPU.
 DIRECTION_OF_KIND = {1: "h2d", 2: "d2h"}
 LAUNCH = ["process", "correlation"]
-#: A number of a process is less: what is above tells ranks apart whose processes have one number.
+#: A number of a process is less: what is above tells processes apart that have one number.
 RANK_BITS = 32
 
 
-def with_owners(events: pl.DataFrame, call: pl.Expr, host: pl.Expr) -> pl.DataFrame:
+def with_owners(events: pl.DataFrame, names: pl.DataFrame, call: pl.Expr, host: pl.Expr) -> pl.DataFrame:
     """The events with a column `owner`: the process whose call launched an operation, null where that is not known.
 
     `call`, `host`: which events are calls, and which are rows of the host; the process of a GPU's row is the GPU's
     number. In a file into which several ranks were merged, each may use the same numbers for calls and what they
-    launch: the label that was put before the process decides, or, where there is none, whether only one process has
-    made a call of that number.
+    launch: what the tool that merged them made of the numbers of processes decides, or, where it left them alone,
+    whether only one process has made a call of that number.
     """
-    events = _ranks_apart(events, call, host)
-    calls = events.filter(call).select(*LAUNCH, "label")
+    events = _with_labels(events, names, host)
+    calls = events.filter(call).select(*LAUNCH, "place", "label")
     processes = calls["process"].unique()
     if len(processes) <= 1:
         return events.with_columns(owner=pl.lit(processes.first() if len(processes) else None, INT))
-    only = pl.when(pl.col("process").n_unique() == 1).then(pl.col("process").first()).alias("owner")
-    by_label = calls.drop_nulls("label").group_by("label").agg(only.alias("of_label"))
-    by_number = calls.drop_nulls("correlation").group_by("correlation").agg(only.alias("of_number"))
-    events = events.join(by_label, on="label", how="left", maintain_order="left")
-    events = events.join(by_number, on="correlation", how="left", maintain_order="left")
-    return events.with_columns(owner=pl.coalesce("of_label", "of_number")).drop("of_label", "of_number")
+    found = []
+    for key in ("place", "label", "correlation"):
+        only = pl.when(pl.col("process").n_unique() == 1).then(pl.col("process").first())
+        owners = calls.drop_nulls(key).group_by(key).agg(only.alias(f"of_{key}"))
+        events = events.join(owners, on=key, how="left", maintain_order="left")
+        found.append(f"of_{key}")
+    return events.with_columns(owner=pl.coalesce(found)).drop(found)
 
 
-def _ranks_apart(events: pl.DataFrame, call: pl.Expr, host: pl.Expr) -> pl.DataFrame:
-    """The events, where processes of several labels have one number, with another for each."""
-    places = events.filter(call).select("label", "process").unique()
-    if places["label"].null_count() == places.height or places["process"].is_unique().all():
-        return events
-    rank = (pl.col("label").rank("dense") - 1).cast(INT)
-    labels = places.drop_nulls("label").select("label").unique().with_columns(rank=rank)
-    events = events.join(labels, on="label", how="left", maintain_order="left")
-    apart = pl.col("process") + pl.coalesce("rank", pl.lit(0, INT)) * (1 << RANK_BITS)
-    return events.with_columns(process=pl.when(host).then(apart).otherwise("process")).drop("rank")
+def _with_labels(events: pl.DataFrame, names: pl.DataFrame, host: pl.Expr) -> pl.DataFrame:
+    """The events with a column `label`: of a process that is a text, that without its last number, which tells ranks.
+
+    Processes of several texts that have one number get another each.
+    """
+    if events["place"].null_count() == events.height:
+        return events.with_columns(label=pl.lit(None, pl.String))
+    texts = events.filter(host).select("place", "process").drop_nulls("place").unique(maintain_order=True)
+    again = pl.int_range(pl.len()).over("process") * (1 << RANK_BITS)
+    number = pl.col("process").fill_null(0) if texts.height > 1 else pl.col("process")
+    texts = texts.select("place", apart=number + again)
+    places = events["place"].drop_nulls().unique()
+    label = names["name"].gather(places).cast(pl.String).str.replace(r"\d+(\D*)$", " ${1}")
+    events = events.join(texts, on="place", how="left", maintain_order="left")
+    events = events.join(
+        pl.DataFrame({"place": places, "label": label}), on="place", how="left", maintain_order="left"
+    )
+    process = pl.when(host).then(pl.coalesce("apart", "process")).otherwise("process")
+    return events.with_columns(process=process).drop("apart")
 
 
 def of_calls(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
