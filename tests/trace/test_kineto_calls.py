@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from busfare.errors import InputError
+from busfare.report.blocks import nothing_found
+from busfare.report.summary import summarise
 from busfare.trace import Trace, read
 from tests.trace.build_kineto import Event, call, copy, event, kernel, write_kineto
 from tests.traces import omitted
@@ -113,6 +115,12 @@ def test_copies_of_an_intel_gpu_have_directions_and_its_calls_are_told_of(tmp_pa
         ("h2d", None, "device"), ("d2h", "device", None), ("d2d", "device", "device"), (None, None, "device"),
     ]  # fmt: skip
     assert set(omitted(trace)) == {"calls-left-out", "no-calls", "unknown-direction", "unknown-memory"}
+
+
+def test_where_copies_ran_as_kernels_nothing_is_said_of_them(tmp_path: Path) -> None:
+    copying = kernel("__amd_rocclr_copyBuffer.kd", 3, 5, 1)
+    trace = written([hip_copy(3, 0) | {"args": {"correlation": 1}}, copying], tmp_path)
+    assert nothing_found(summarise(trace)).startswith("Copies ran as kernels")
 
 
 def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> None:
