@@ -123,6 +123,20 @@ def test_where_copies_ran_as_kernels_nothing_is_said_of_them(tmp_path: Path) -> 
     assert nothing_found(summarise(trace)).startswith("Copies ran as kernels")
 
 
+def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> None:
+    operator = {
+        "name": "aten::add",
+        "ph": "X",
+        "ts": 1.5,
+        "dur": 2,
+        "tid": 1,
+        "pid": "CPU functions",
+        "args": {},
+    }
+    with pytest.raises(InputError, match="PyTorch's older profiler"):
+        read(write_kineto(tmp_path / "trace.json", [operator]))
+
+
 def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> None:
     other = event("mtia_ccp_events", "dma_request", 5, 5, args={"direction": "DEVICE_TO_HOST", "size": 16})
     with pytest.raises(InputError, match="an accelerator that is no GPU"):
