@@ -117,6 +117,12 @@ def test_copies_of_an_intel_gpu_have_directions_and_its_calls_are_told_of(tmp_pa
     assert set(omitted(trace)) == {"calls-left-out", "no-calls", "unknown-direction", "unknown-memory"}
 
 
+def test_a_gpu_of_an_empty_name_has_none(tmp_path: Path) -> None:
+    properties = {"deviceProperties": [{"id": 0, "name": "", "numSms": 304}, {"id": 1, "name": "MI300X"}]}
+    trace = read(write_kineto(tmp_path / "trace.json", [kernel("k", 3, 5, 1)], properties))
+    assert trace.devices["name"].to_list() == [None, "MI300X"]
+
+
 def test_where_copies_ran_as_kernels_nothing_is_said_of_them(tmp_path: Path) -> None:
     copying = kernel("__amd_rocclr_copyBuffer.kd", 3, 5, 1)
     trace = written([hip_copy(3, 0) | {"args": {"correlation": 1}}, copying], tmp_path)

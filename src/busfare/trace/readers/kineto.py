@@ -342,7 +342,11 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
         return empty(DEVICES)
     rows = [
         msgspec.structs.asdict(gpu)
-        | {"device": gpu.id, "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}"}
+        | {
+            "device": gpu.id,
+            "name": gpu.name or None,
+            "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}",
+        }
         for gpu in listed
         if gpu.id is not None and abs(gpu.id) < 1 << 31
     ]
