@@ -23,6 +23,7 @@ struct Arguments {
                  correlation = kMissing;
     std::int64_t graph_node = kMissing, waited_stream = kMissing, waited_event = kMissing,
                  waited_correlation = kMissing;
+    std::int64_t copy_kind = kMissing;
     std::array<std::int64_t, 3> grid{kMissing, kMissing, kMissing}, block = grid;
     std::int64_t registers = kMissing, shared_bytes = kMissing, external = kMissing;
     JsonString sync_kind;
@@ -32,7 +33,7 @@ struct IntegerArgument {
     std::string_view key;
     std::int64_t Arguments::* field;
 };
-inline constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
+inline constexpr std::array<IntegerArgument, 13> kIntegerArguments{{
     {"bytes", &Arguments::bytes},
     {"device", &Arguments::device},
     {"context", &Arguments::context},
@@ -45,6 +46,7 @@ inline constexpr std::array<IntegerArgument, 12> kIntegerArguments{{
     {"cuda_event_id", &Arguments::waited_event},
     {"event_id", &Arguments::waited_event},
     {"size", &Arguments::bytes},
+    {"kind", &Arguments::copy_kind},  // of calls of HIP; operations have a text there
 }};
 // Those that tell of a launch.
 inline constexpr std::array<IntegerArgument, 4> kLaunchArguments{{
@@ -135,9 +137,27 @@ inline bool is_string(std::string_view value) {
     return !value.empty() && value.front() == '"';
 }
 
+// A process or a GPU. Tools that merge traces of several ranks make a text of its number: `[TP01] 4242`.
+struct Place {
+    std::int64_t number = kMissing;  // of a text the last
+    JsonString text;                 // empty: it is a number alone
+};
+
 inline JsonString as_string(std::string_view value) {
     const auto raw = value.substr(1, value.size() - 2);
     return {raw, raw.find('\\') != std::string_view::npos};
+}
+
+inline Place place_of(std::string_view value) {
+    Place place{decimal(value, 0), {}};
+    if (place.number != kMissing || !is_string(value)) return place;
+    constexpr std::string_view kDigits = "0123456789";
+    place.text = as_string(value);
+    const std::string_view raw = place.text.raw;
+    const std::size_t end = raw.find_last_of(kDigits) + 1;
+    const std::size_t begin = end == 0 ? 0 : raw.find_last_not_of(kDigits, end - 1) + 1;
+    place.number = decimal(raw.substr(begin, end - begin), 0);
+    return place;
 }
 
 // Whether it is worth a look: most operators have no stack, or an empty one.

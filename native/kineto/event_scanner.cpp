@@ -180,6 +180,7 @@ void EventScanner::keep(std::string_view text) {
     each_member(text, [&](std::string_view key, std::string_view value) {
         if (key == "cat") {
             if (is_string(value)) category = category_of(as_string(value).raw);
+            if (category == Category::other && is_string(value)) count_other(as_string(value).raw);
             if (category == Category::operator_ && !launches_ && !may_have_stack(text))
                 category = Category::other;
             return category != Category::other;
@@ -218,14 +219,14 @@ void EventScanner::keep(std::string_view text) {
             functions_.name.push_back(function_names_.of(function));
             functions_.start_ns.push_back(start_ns);
             functions_.duration_ns.push_back(decimal(duration, 3));
-            functions_.process.push_back(decimal(process, 0));
+            functions_.process.push_back(place_of(process).number);
             functions_.thread.push_back(decimal(thread, 0));
         }
         if (category == Category::function || !launches_) return;
         keep_operator(name, arguments_text);  // first: it throws where these are malformed
         operators_.start_ns.push_back(start_ns);
         operators_.duration_ns.push_back(decimal(duration, 3));
-        operators_.process.push_back(decimal(process, 0));
+        operators_.process.push_back(place_of(process).number);
         operators_.thread.push_back(decimal(thread, 0));
         return;
     }
@@ -254,7 +255,9 @@ void EventScanner::keep(std::string_view text) {
     columns_.category.push_back(static_cast<std::uint8_t>(category));
     columns_.start_ns.push_back(start_ns);
     columns_.duration_ns.push_back(duration.empty() ? kMissing : decimal(duration, 3));
-    columns_.process.push_back(decimal(process, 0));
+    const Place place = place_of(process);
+    columns_.process.push_back(place.number);
+    columns_.place.push_back(place.text.raw.empty() ? -1 : names_.of(place.text));
     columns_.thread.push_back(decimal(thread, 0));
     columns_.bytes.push_back(arguments.bytes);
     columns_.device.push_back(arguments.device);
@@ -265,6 +268,7 @@ void EventScanner::keep(std::string_view text) {
     columns_.waited_stream.push_back(arguments.waited_stream);
     columns_.waited_event.push_back(arguments.waited_event);
     columns_.waited_correlation.push_back(arguments.waited_correlation);
+    columns_.copy_kind.push_back(arguments.copy_kind);
     columns_.name.push_back(is_string(name) ? names_.of(as_string(name)) : -1);
     columns_.sync_kind.push_back(arguments.sync_kind.raw.empty() ? -1 : names_.of(arguments.sync_kind));
     if ((category == Category::kernel || category == Category::annotation) &&
@@ -279,6 +283,13 @@ void EventScanner::keep(std::string_view text) {
     columns_.registers.push_back(arguments.registers);
     columns_.shared_bytes.push_back(arguments.shared_bytes);
     columns_.external.push_back(arguments.external);
+}
+
+// What is passed over must not look as if it were not there.
+void EventScanner::count_other(std::string_view category) {
+    const auto begins = [&](std::string_view with) { return category.starts_with(with); };
+    accelerator_events_ += begins("mtia_") || begins("hpu_") || begins("glow_");
+    other_calls_ += begins("xpu_runtime") || begins("xpu_driver") || begins("privateuse1_");
 }
 
 void EventScanner::keep_operator(std::string_view name, std::string_view arguments) {

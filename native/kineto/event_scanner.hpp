@@ -34,7 +34,8 @@ struct EventColumns {
     std::vector<std::int64_t> start_ns, duration_ns, process, thread, bytes, device, context, stream,
         correlation;
     std::vector<std::int64_t> graph_node, waited_stream, waited_event, waited_correlation;
-    std::vector<std::int32_t> name, sync_kind;  // indices into names(), -1: none
+    std::vector<std::int64_t> copy_kind;               // a hipMemcpyKind
+    std::vector<std::int32_t> name, sync_kind, place;  // indices into names(), -1: none; see Place
     // Only where launches are read.
     std::array<std::vector<std::int64_t>, 3> grid, block;
     std::vector<std::int64_t> registers, shared_bytes, external;
@@ -89,6 +90,9 @@ class EventScanner {
     std::uint64_t events() const { return events_; }
     // Events of a category that is read which lack a usable time, and array entries that are no events.
     std::uint64_t unusable() const { return unusable_; }
+    // Events that are not read, by whose: of accelerators that are no GPUs, and calls of other runtimes.
+    std::uint64_t accelerator_events() const { return accelerator_events_; }
+    std::uint64_t other_calls() const { return other_calls_; }
 
   private:
     // Texts, each once.
@@ -104,6 +108,7 @@ class EventScanner {
     bool top_field(JsonCursor& cursor);
     bool event(JsonCursor& cursor);
     void keep(std::string_view text);
+    void count_other(std::string_view category);
     void keep_operator(std::string_view name, std::string_view arguments);
 
     bool launches_;
@@ -114,7 +119,7 @@ class EventScanner {
     std::string pending_;
     std::uint64_t consumed_ = 0;
     std::uint64_t header_bytes_ = 0;
-    std::uint64_t events_ = 0, unusable_ = 0;
+    std::uint64_t events_ = 0, unusable_ = 0, accelerator_events_ = 0, other_calls_ = 0;
     std::string error_;
     std::uint64_t error_position_ = 0;
     EventColumns columns_;

@@ -39,6 +39,8 @@ nb::dict columns(const EventScanner& scanner) {
     out["waited_correlation"] = column(c.waited_correlation);
     out["name"] = column(c.name);
     out["sync_kind"] = column(c.sync_kind);
+    out["copy_kind"] = column(c.copy_kind);
+    out["place"] = column(c.place);
     if (c.external.size() != c.start_ns.size()) return out;  // nobody asked for launches
     constexpr const char* kSides[] = {"x", "y", "z"};
     for (std::size_t side = 0; side < c.grid.size(); ++side) {
@@ -136,5 +138,7 @@ NB_MODULE(_kineto_events, module) {
         .def_prop_ro("truncated", &EventScanner::truncated)
         .def_prop_ro("saw_events", &EventScanner::saw_events)
         .def_prop_ro("events", &EventScanner::events)
-        .def_prop_ro("unusable", &EventScanner::unusable);
+        .def_prop_ro("unusable", &EventScanner::unusable)
+        .def_prop_ro("accelerator_events", &EventScanner::accelerator_events)
+        .def_prop_ro("other_calls", &EventScanner::other_calls);
 }

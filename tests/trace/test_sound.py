@@ -208,6 +208,16 @@ def test_copies_that_calls_made_and_the_profiler_left_out_are_named() -> None:
     assert omitted(trace_of([copied], calls))["kernels-not-recorded"] == 1
 
 
+def test_kernels_by_which_a_runtime_copies_are_named_and_their_calls_are_not_missed() -> None:
+    calls = [{"start_ns": n, "end_ns": n + 1, "name": "hipMemcpyDtoDAsync", "correlation": n} for n in (1, 2)]
+    copying = operation(5, 6, name="__amd_rocclr_copyBuffer.kd", correlation=1)
+    assert omitted(trace_of([copying, operation(7, 8, name="gemm")], calls)) == {
+        "copying-kernels": 1,
+        "copies-not-recorded": 1,
+        "cut-window": 1,
+    }
+
+
 @pytest.mark.parametrize(
     ("of_calls", "expected"), [([71, 71], 71), ([71, None], 71), ([71, 72], None), ([None, None], None)]
 )

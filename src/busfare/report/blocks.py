@@ -70,6 +70,8 @@ def _nothing_found(result: Report | JobReport) -> str:
     missing = {omission.id for omission in result.omissions}
     if "copies-not-recorded" in missing and not result.transfers.count:
         return "The copies that calls made are not recorded: what there is to do about them is not known."
+    if "copying-kernels" in missing and not result.transfers.count:
+        return "Copies ran as kernels that do not say what they copied: what there is to do about them is not known."
     if "no-calls" in missing and not result.transfers.count and result.kernels.count:
         return "Kernels alone are recorded, and no calls: whether anything was copied is not known."
     if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
-GUESS = " (a guess from the GPU's name; set --from)"
+GUESS = " (a guess from what is told of the GPU; set --from)"
 
 
 def projection_document(result: Projected, trace: str) -> Document:

@@ -118,6 +118,7 @@ def decided(timeline: Timeline) -> Decided:
     step = path["path_step"].astype(np.int64)
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_own_calls(timeline, step, rows, lengths)
+    step[_still_at_work(step, lengths)] = STEPS.index("call")
     operation = step == STEPS.index("operation")
     part = np.array([PART_NAMES.index(PARTS.get(name, "other")) for name in (*STEPS, *CLASSES.categories)])
     of_call = np.isin(step, [STEPS.index(name) for name in ("host", "call", "wake-up")])
@@ -160,10 +161,8 @@ def _unexplained_in_calls(timeline: Timeline, steps: Times, rows: Times, lengths
     """
     waits = Words(timeline.calls).among("waits_for", *WAITS_FOR[1:])
     given_up = np.append(waits & (timeline.columns["call_wait"] == WAIT["none"]), False)
-    in_call, waking = steps == STEPS.index("call"), steps == STEPS.index("wake-up")
-    chosen = np.flatnonzero(
-        in_call & given_up[np.where(in_call, rows, -1)] | waking & (lengths > LONGEST_WAKE_UP_NS)
-    )
+    in_call = steps == STEPS.index("call")
+    chosen = np.flatnonzero(in_call & given_up[np.where(in_call, rows, -1)] | _still_at_work(steps, lengths))
     operations, calls = timeline.operations, timeline.calls[rows[chosen]]
     busy = Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
     ends = calls["end_ns"].to_numpy()
@@ -172,6 +171,12 @@ def _unexplained_in_calls(timeline: Timeline, steps: Times, rows: Times, lengths
     unexplained = np.zeros(len(lengths), np.int64)
     unexplained[chosen] = np.rint(share * lengths[chosen])
     return unexplained
+
+
+def _still_at_work(steps: Times, lengths: Times) -> NDArray[np.bool_]:
+    """The stretches behind a wait that last too long for a thread that only wakes up: freeing memory waits, then works."""
+    working: NDArray[np.bool_] = (steps == STEPS.index("wake-up")) & (lengths > LONGEST_WAKE_UP_NS)
+    return working
 
 
 def _in_own_calls(timeline: Timeline, steps: Times, rows: Times, lengths: Times) -> Times:

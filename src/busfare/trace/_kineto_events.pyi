@@ -47,3 +47,9 @@ class EventScanner:
     def events(self) -> int: ...
     @property
     def unusable(self) -> int: ...
+    @property
+    def accelerator_events(self) -> int:
+        """Events of accelerators that are no GPUs, which are not read."""
+    @property
+    def other_calls(self) -> int:
+        """Events of runtimes that are neither CUDA's nor HIP's, which are not read."""

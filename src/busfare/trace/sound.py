@@ -23,6 +23,9 @@ KINDS_CALLED = (
     ("kernels", "kernel", r"^(cuda|cu|hip)(Ext|Module)?LaunchKernel"),
 )
 
+#: AMD's runtime's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
+COPYING_KERNEL = r"^__amd_rocclr_copy"
+
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
@@ -194,6 +197,11 @@ def _stored(storage: pl.DataFrame, first: int, omissions: Omissions) -> pl.DataF
 
 
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
+    omissions.add_if(
+        _copying_kernels(trace.operations),
+        "copying-kernels",
+        "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
+    )
     if trace.operations.is_empty():
         again = RECORD_AGAIN.get(trace.format, "the GPU's activity on")
         lost = "the GPU was not traced (it may well have worked)"
@@ -205,14 +213,23 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
             "no-calls", "the trace holds no API calls: what the host did and waited for is not known"
         )
     else:
+        known = trace.operations.drop_nulls(
+            "correlation"
+        )  # of whatever kind: AMD's runtime copies by kernels, too
         for what, kind, pattern in KINDS_CALLED:
             if not trace.operations["kind"].is_in([kind, "graph"]).any():
-                called = trace.calls["name"].cast(pl.String).str.contains(pattern).sum()
+                called = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(pattern))
                 omissions.add_if(
-                    int(called),
+                    int((~occurs(known, called)).sum()),
                     f"{what}-not-recorded",
                     f"calls that launch {what}, of which the trace holds none: record them, too",
                 )
+
+
+def _copying_kernels(operations: pl.DataFrame) -> int:
+    names = operations["name"].unique().cast(pl.String)
+    copying = names.filter(names.str.contains(COPYING_KERNEL))
+    return 0 if copying.is_empty() else int(operations["name"].cast(pl.String).is_in(copying.implode()).sum())
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:

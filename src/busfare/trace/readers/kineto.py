@@ -17,7 +17,8 @@ from busfare.trace.launches import operators_of
 from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
-from busfare.trace.readers.tables import INT, meant
+from busfare.trace.readers.kineto_calls import LAUNCH, of_calls, with_owners
+from busfare.trace.readers.tables import meant
 from busfare.trace.spans import innermost
 from busfare.trace.tables import (
     CALLS,
@@ -37,8 +38,14 @@ from busfare.trace.tables import (
 
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
+CALL = pl.col("category").is_in([RUNTIME_CALL, DRIVER_CALL])
 
-COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
+COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>.+?) -> (?P<destination>.+)\))?"
+#: Intel's spellings: M is memory of the host. S, which both share, may be at either.
+DIRECTION_OF = DIRECTION_NAMED | {"M2D": "h2d", "D2M": "d2h", "M2M": "h2h", "D2D": "d2d"}
+MEMORY_OF = MEMORY_NAMED | {"DEVICE": "device"}
+#: `HOST` is memory that the GPU's runtime gave, `MEMORY(Unknown)` any other.
+OF_HOST = ["Host", "HOST", "MEMORY(Unknown)"]
 
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
 KEYS = {
@@ -49,6 +56,8 @@ KEYS = {
     b"baseTimeNanoseconds",
 }
 CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
+#: Places of events of `torch.autograd.profiler` before 1.8, and later without Kineto.
+OLDER = re.compile(rb'"pid":\s*"(?:CPU|CUDA) functions"')
 
 
 def read(path: Path, launches: bool = False) -> Trace:
@@ -68,6 +77,10 @@ def read(path: Path, launches: bool = False) -> Trace:
         if scanner.error:
             break
     scanner.finish()
+    if OLDER.search(head):
+        raise InputError(
+            f"{path}: of PyTorch's older profiler, which tells neither copies nor calls; record with `torch.profiler`"
+        )
     if reason := _no_trace(scanner, head):
         raise InputError(
             f"{path}: not a PyTorch profiler trace ({reason}); "
@@ -85,11 +98,28 @@ def read(path: Path, launches: bool = False) -> Trace:
     )
 
     names = _names(scanner)
-    events = _events(scanner, none=names.height - 1)
+    events = with_owners(
+        _events(scanner, none=names.height - 1), names, CALL, CALL | (pl.col("category") == ANNOTATION)
+    )
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
     operations = _operations(events, names, omissions)
+    if scanner.accelerator_events and operations.is_empty():
+        raise InputError(
+            f"{path}: a trace of an accelerator that is no GPU ({scanner.accelerator_events:,} events of it); "
+            "busfare reads what runs on GPUs"
+        )
+    omissions.add_if(
+        scanner.accelerator_events,
+        "other-accelerator",
+        "events of an accelerator that is no GPU: left out",
+    )
+    omissions.add_if(
+        scanner.other_calls,
+        "calls-left-out",
+        "calls of the host that are neither CUDA's nor HIP's: what they wait for is not known; left out",
+    )
     trace = Trace(
         path=path,
         format="kineto",
@@ -137,20 +167,22 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
     ).select(
         name.cast(pl.Categorical),
         plain.cast(pl.Categorical),
-        meant("direction", DIRECTION_NAMED, DIRECTIONS),
-        meant("source", MEMORY_NAMED, MEMORY_KINDS).alias("source_memory"),
-        meant("destination", MEMORY_NAMED, MEMORY_KINDS).alias("destination_memory"),
+        meant("direction", DIRECTION_OF, DIRECTIONS),
+        meant("source", MEMORY_OF, MEMORY_KINDS).alias("source_memory"),
+        meant("destination", MEMORY_OF, MEMORY_KINDS).alias("destination_memory"),
         waits_for=api_calls.waits_for(plain),
-        of_host=(pl.col("source") == "Host") | (pl.col("destination") == "Host"),
+        of_host=pl.col("source").is_in(OF_HOST) | pl.col("destination").is_in(OF_HOST),
     )
 
 
 def _events(scanner: EventScanner, none: int) -> pl.DataFrame:
     """The scanner's columns, null where an event does not say; texts are rows of the names, `none` if there is none."""
-    numbers = pl.all().exclude("name", "sync_kind")
+    numbers = pl.all().exclude("name", "sync_kind", "place")
     texts = pl.col("name", "sync_kind")
     events = pl.DataFrame(scanner.columns).with_columns(
-        pl.when(numbers != MISSING).then(numbers), pl.when(texts >= 0).then(texts).otherwise(none)
+        pl.when(numbers != MISSING).then(numbers),
+        pl.when(texts >= 0).then(texts).otherwise(none),
+        pl.when(pl.col("place") >= 0).then("place"),
     )
     above_0 = pl.col("correlation", "graph_node", "waited_correlation")
     return events.with_columns(
@@ -190,10 +222,11 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         # Older traces give the device as the process, and the stream as the thread, of a GPU row.
         device=pl.coalesce("device", "process"),
         stream=pl.coalesce("stream", "thread"),
-        process=pl.lit(None, INT),
+        process="owner",
         name=pl.when(~copy).then("name"),
         copy_count=pl.when(copy).then(1),
     )
+    frame = of_calls(frame, events.filter(CALL))
     omissions.add_if(
         frame.filter(copy)["direction"].null_count(),
         "unknown-direction",
@@ -218,12 +251,14 @@ def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     for_event = pl.col("sync_kind") == "Event Sync"
     waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
         "correlation",
+        process="owner",
         stream=pl.when(~for_event).then("stream").replace(NO_ID, None),
         event=pl.when(for_event).then("waited_event"),
     )
-    waits = waits.unique("correlation", keep="first", maintain_order=True)
+    waits = waits.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
     calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
-    return conform(calls.join(waits, on="correlation", how="left", maintain_order="left"), CALLS)
+    calls = calls.join(waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    return conform(calls, CALLS)
 
 
 def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
@@ -246,26 +281,23 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
 
 def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     waits = _synchronised(events, names, "Stream Wait Event").with_columns(
-        kind=pl.lit("wait"), event="waited_event", record_correlation="waited_correlation"
+        kind=pl.lit("wait"),
+        event="waited_event",
+        record_correlation="waited_correlation",
+        process="owner",
     )
     record = pl.lit("record")
     records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(
-        kind=record, event="waited_event"
+        kind=record, event="waited_event", process="owner"
     )
     # A wait names the record that it waits for; where that has no row of its own, its call gives one.
-    place = ["device", "context", "event"]
+    place = ["process", "device", "context", "event"]
     implied = waits.select(*place, correlation="waited_correlation", stream="waited_stream")
-    implied = implied.join(records, on="correlation", how="anti", maintain_order="left")
-    times = calls.select("correlation", "start_ns", "end_ns")
-    implied, times = (
-        frame.unique("correlation", keep="first", maintain_order=True) for frame in (implied, times)
-    )
-    implied = implied.join(times, on="correlation", how="inner", maintain_order="left")
-    nobody = pl.lit(None, INT).alias("process")
-    return pl.concat(
-        conform(frame.with_columns(nobody), EVENTS)
-        for frame in (waits, records, implied.with_columns(kind=record))
-    )
+    implied = implied.join(records, on=LAUNCH, how="anti", nulls_equal=True, maintain_order="left")
+    times = calls.select(*LAUNCH, "start_ns", "end_ns").drop_nulls("correlation")
+    implied, times = (frame.unique(LAUNCH, keep="first", maintain_order=True) for frame in (implied, times))
+    implied = implied.join(times, on=LAUNCH, how="inner", nulls_equal=True, maintain_order="left")
+    return pl.concat(conform(frame, EVENTS) for frame in (waits, records, implied.with_columns(kind=record)))
 
 
 class _Device(
@@ -310,7 +342,11 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
         return empty(DEVICES)
     rows = [
         msgspec.structs.asdict(gpu)
-        | {"device": gpu.id, "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}"}
+        | {
+            "device": gpu.id,
+            "name": gpu.name or None,
+            "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}",
+        }
         for gpu in listed
         if gpu.id is not None and abs(gpu.id) < 1 << 31
     ]

@@ -36,8 +36,6 @@ DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CP
 UNNAMED_KERNEL = "(unnamed kernel)"
 #: What compilers append to the names of kernels.
 DESCRIPTOR = r"( \[clone \.kd\]|\.kd)$"
-#: The runtime's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
-COPYING_KERNEL = r"^__amd_rocclr_copy"
 #: Calls of HSA's lie so deep within one another at most.
 MOST_NESTED = 3
 
@@ -98,11 +96,6 @@ class Records:
             devices=conform(self.devices, DEVICES),
         )
         number_graph_nodes(trace, omissions)
-        omissions.add_if(
-            int(self.kernels["name"].str.contains(COPYING_KERNEL).sum()) if self.kernels.height else 0,
-            "copying-kernels",
-            "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
-        )
         trace.omissions = omissions.list()
         return trace
 

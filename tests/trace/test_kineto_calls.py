@@ -1,0 +1,152 @@
+"""What calls tell of the operations that they launch, in PyTorch's traces of HIP, of several ranks and of other devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busfare.errors import InputError
+from busfare.report.blocks import nothing_found
+from busfare.report.summary import summarise
+from busfare.trace import Trace, read
+from tests.trace.build_kineto import Event, call, copy, event, kernel, write_kineto
+from tests.traces import omitted
+
+
+def written(events: list[Event], folder: Path) -> Trace:
+    return read(write_kineto(folder / "trace.json", events))
+
+
+def hip_copy(kind: int, correlation: int, **args: Any) -> Event:
+    made = call("hipMemcpyAsync", 10 * correlation, 2, correlation)
+    made["args"] |= {"src": "0x1", "dst": "0x2", "kind": str(kind), **args}
+    return made
+
+
+@pytest.mark.parametrize("key", ["size", "bytes"])
+def test_a_copy_of_hip_has_the_size_that_its_call_tells(key: str, tmp_path: Path) -> None:
+    trace = written(
+        [
+            hip_copy(1, 1, **{key: "2560"}),
+            copy("Memcpy HtoD (Host -> Device)", None, 13, 5, 1),
+            hip_copy(3, 2, **{key: "64"}),  # which makes two copies: of how much each is not told
+            copy("Memcpy DtoD (Device -> Device)", None, 23, 1, 2),
+            copy("Memcpy DtoD (Device -> Device)", None, 25, 1, 2),
+            call("hipMalloc", 30, 1, 3) | {"args": {"size": 4096}},  # of no operation
+            copy("Memcpy HtoD (Host -> Device)", None, 35, 1, 0),
+        ],
+        tmp_path,
+    )
+    assert trace.operations["bytes"].to_list() == [2560, None, None, None]
+    assert [o.count for o in trace.omissions if o.id == "unknown-sizes"] == [3]
+
+
+def test_a_copy_of_hip_between_pinned_memory_and_a_gpu_has_the_direction_of_its_call(tmp_path: Path) -> None:
+    name = "Memcpy DtoD (Device -> Device)"
+    trace = written(
+        [
+            *(hip_copy(kind, kind + 1) for kind in range(5)),
+            *(copy(name, 8, 10 * kind + 13, 1, kind + 1) for kind in range(5)),
+        ],
+        tmp_path,
+    )
+    columns = ["direction", "source_memory", "destination_memory"]
+    between = ("d2d", "device", "device")
+    assert trace.operations.select(columns).rows() == [
+        between, ("h2d", None, "device"), ("d2h", "device", None), between, between,
+    ]  # fmt: skip
+    assert [o.count for o in trace.omissions if o.id == "unknown-memory"] == [2]
+
+
+def of_rank(process: int | str, gpu: int | str, correlation: int, start_us: float) -> list[Event]:
+    launch = call("cudaLaunchKernel", start_us, 2, correlation, pid=process, tid=1)
+    wait = call("cudaDeviceSynchronize", start_us + 3, 9, 0, pid=process, tid=1)
+    return [launch, kernel("k", start_us + 3, 5, correlation) | {"pid": gpu}, wait]
+
+
+def test_operations_of_merged_ranks_are_tied_by_numbers_that_one_process_used(tmp_path: Path) -> None:
+    trace = written([*of_rank(100, 0, 1, 0), *of_rank(200, 1, 2, 50)], tmp_path)
+    assert trace.operations["process"].to_list() == [100, 200]
+    assert not omitted(trace)
+
+
+@pytest.mark.parametrize("text", ["[TP{rank:02}] {number}", "[TP{rank:02} {number}]"])
+def test_operations_of_merged_ranks_are_tied_by_the_text_around_the_process(
+    text: str, tmp_path: Path
+) -> None:
+    ranks = []
+    for rank, process in enumerate((100, 200)):
+        gpu, host = (text.format(rank=rank, number=number) for number in (rank, process))
+        ranks += of_rank(host, gpu, 1, 50 * rank)
+        del ranks[-2]["args"]["device"]  # older traces have it as the process alone
+    trace = written(ranks, tmp_path)
+    assert trace.operations.select("process", "device").rows() == [(100, 0), (200, 1)]
+    assert trace.calls["process"].to_list() == [100, 100, 200, 200]
+    assert not omitted(trace)
+
+
+@pytest.mark.parametrize(
+    ("host", "gpu"), [("[TP00] 7", "[TP00] 0"), ("rank0.json", "rank0.json"), ("one", "one")]
+)
+def test_processes_of_one_number_stay_as_many_as_there_are_texts(host: str, gpu: str, tmp_path: Path) -> None:
+    others = [text.replace("00]", "01]").replace("k0.", "k1.").replace("one", "two") for text in (host, gpu)]
+    trace = written([*of_rank(host, gpu, 1, 0), *of_rank(others[0], others[1], 1, 50)], tmp_path)
+    assert trace.operations["process"].n_unique() == trace.calls["process"].n_unique() == 2
+    assert trace.operations["process"].to_list() == trace.calls["process"].to_list()[::2]
+    assert trace.operations["device"].to_list() == [0, 0]
+
+
+def test_copies_of_an_intel_gpu_have_directions_and_its_calls_are_told_of(tmp_path: Path) -> None:
+    trace = written(
+        [
+            event("xpu_runtime", "urEnqueueKernelLaunch", 1, 2, args={"correlation": 1}),
+            kernel("gemm", 10, 5, 1),
+            copy("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", 64, 20, 1, 2),
+            copy("Memcpy D2M (DEVICE -> HOST)", 64, 30, 1, 3),
+            copy("Memcpy D2D (DEVICE -> DEVICE)", 64, 40, 1, 4),
+            copy("Memcpy S2D (SHARED -> DEVICE)", 64, 50, 1, 5),
+        ],
+        tmp_path,
+    )
+    copies = trace.operations.filter(kind="copy").select("direction", "source_memory", "destination_memory")
+    assert copies.rows() == [
+        ("h2d", None, "device"), ("d2h", "device", None), ("d2d", "device", "device"), (None, None, "device"),
+    ]  # fmt: skip
+    assert set(omitted(trace)) == {"calls-left-out", "no-calls", "unknown-direction", "unknown-memory"}
+
+
+def test_a_gpu_of_an_empty_name_has_none(tmp_path: Path) -> None:
+    properties = {"deviceProperties": [{"id": 0, "name": "", "numSms": 304}, {"id": 1, "name": "MI300X"}]}
+    trace = read(write_kineto(tmp_path / "trace.json", [kernel("k", 3, 5, 1)], properties))
+    assert trace.devices["name"].to_list() == [None, "MI300X"]
+
+
+def test_where_copies_ran_as_kernels_nothing_is_said_of_them(tmp_path: Path) -> None:
+    copying = kernel("__amd_rocclr_copyBuffer.kd", 3, 5, 1)
+    trace = written([hip_copy(3, 0) | {"args": {"correlation": 1}}, copying], tmp_path)
+    assert nothing_found(summarise(trace)).startswith("Copies ran as kernels")
+
+
+def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> None:
+    operator = {
+        "name": "aten::add",
+        "ph": "X",
+        "ts": 1.5,
+        "dur": 2,
+        "tid": 1,
+        "pid": "CPU functions",
+        "args": {},
+    }
+    with pytest.raises(InputError, match="PyTorch's older profiler"):
+        read(write_kineto(tmp_path / "trace.json", [operator]))
+
+
+def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> None:
+    other = event("mtia_ccp_events", "dma_request", 5, 5, args={"direction": "DEVICE_TO_HOST", "size": 16})
+    with pytest.raises(InputError, match="an accelerator that is no GPU"):
+        written([event("cpu_op", "aten::add", 1, 2), other], tmp_path)
+    launch = call("cudaLaunchKernel", 1, 2, 1)
+    trace = written([other, launch, kernel("k", 10, 5, 1), call("cudaDeviceSynchronize", 4, 12, 2)], tmp_path)
+    assert set(omitted(trace)) == {"other-accelerator"}
