@@ -60,9 +60,14 @@ def by_type(files: Files) -> None:
 
 
 def of_rocpd(files: Files) -> None:
-    """As rocpd's converter writes them: with the run's id, and words in another case."""
+    """As rocpd's converter writes them: with the run's id, words in another case, and all calls in one file."""
     names, rows = files["kernel_trace"]
     files["kernel_trace"] = (["Guid", *(name.title() for name in names)], [["0000-1", *row] for row in rows])
+    names, calls = files.pop("hip_api_trace")
+    files["regions_trace"] = (
+        ["Guid", *names],
+        [["0000-1", *row] for row in calls + files.pop("marker_api_trace")[1]],
+    )
 
 
 @pytest.mark.parametrize("version", [as_of_6_2, by_type, of_rocpd])
@@ -76,6 +81,7 @@ def test_columns_and_agents_differ_by_version(version: Callable[[Files], None], 
         ("kernel", None, 210, 310, 0, 12, PROCESS),
         ("copy", "d2h", 340, 490, 0, 13, PROCESS),
     ]
+    assert (trace.calls.height, trace.markers["name"].to_list()) == (3, ["step"])
     streams = trace.operations.filter(kind="kernel")["stream"].to_list()
     assert streams == ([QUEUE] if version is as_of_6_2 else [4])
 

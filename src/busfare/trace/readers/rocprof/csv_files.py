@@ -68,9 +68,10 @@ NO_TRACES = {
     "agents": "a list of the machine's agents",
     "allocations": "allocations alone",
 }
-#: rocprofv3's names of files, behind what it puts before each of a process.
+#: rocprofv3's names of files, behind what it puts before each of a process; `rocpd convert` writes all calls in one.
 NAME = re.compile(
-    r"(?P<process>.*?)_?(?:(?:kernel|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl)[a-z_]*)_trace|agent_info)\.csv"
+    r"(?P<process>.*?)_?(?:(?:kernel|memory_copy|memory_allocation|regions|(?:hip|hsa|marker|rccl)[a-z_]*)_trace"
+    r"|agent_info)\.csv"
 )
 
 
