@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.trace.sqlite_file import Tables, Value, write_sqlite
@@ -41,7 +42,9 @@ COLUMNS: dict[str, list[str]] = {
         *["id", "guid", "nid", "pid", "code_object_id", "kernel_name", "display_name"],
         *REGISTERS,
     ],
-    "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id"],
+    "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata"],
+    "rocpd_sample": ["id", "guid", "track_id", "timestamp", "event_id"],
+    "rocpd_track": ["id", "guid", "nid", "pid", "tid", "name_id"],
     "rocpd_region": [*PLACED, *TIMED, "name_id", "extdata"],
     "rocpd_kernel_dispatch": [
         *[*PLACED, *TIMED, "agent_id", "kernel_id", "dispatch_id", "queue_id", "stream_id"],
@@ -120,6 +123,16 @@ class ProcessTables(AmdTables):
         what: dict[str, Value] = {"src_agent_id": source, "dst_agent_id": destination, "size": size}
         what["name_id"] = None if name is None else self.text(name)
         self.add("rocpd_memory_copy", **self.place(start, end, stack, MEMORY, destination) | what)
+
+    def marker(self, message: str, start: int, end: int, stack: int) -> None:
+        """What a program says by ROCTx, as rocprofv3 writes it: the event holds the text, and no time makes a sample."""
+        place = self.place(start, end, stack, MARKER)
+        self.rows["rocpd_event"][-1]["extdata"] = json.dumps({"message": message})
+        if end > start:
+            self.add("rocpd_region", **place | {"name_id": self.text("roctxThreadRangeA")})
+        else:
+            track = self.add("rocpd_track", pid=1, tid=1, name_id=self.text(MARKER))
+            self.add("rocpd_sample", track_id=track, timestamp=start, event_id=place["event_id"])
 
     def call(self, name: str, start: Value, end: Value, stack: int, category: str = HIP) -> None:
         self.add("rocpd_region", **self.place(start, end, stack, category) | {"name_id": self.text(name)})

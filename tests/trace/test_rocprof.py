@@ -13,6 +13,7 @@ from tests.trace.build_rocprof import (
     GPU_0,
     GPU_1,
     HIP,
+    MARKER,
     PROCESS,
     RPD_PROCESS,
     ProcessTables,
@@ -21,6 +22,7 @@ from tests.trace.build_rocprof import (
     small_rpd,
     write_rocpd,
 )
+from tests.trace.sqlite_file import Value
 from tests.traces import omitted
 
 
@@ -126,6 +128,50 @@ def test_calls_without_a_name(tmp_path: Path) -> None:
     process = small_process()
     process.add("rocpd_region", **process.place(1600, 1610, 15, HIP) | {"name_id": 9999})
     assert written(tmp_path, process).calls["name"].to_list()[-1] == "(unnamed call)"
+
+
+@pytest.mark.parametrize("schema", [3, 4])
+def test_markers_are_named_by_what_the_program_said(schema: int, tmp_path: Path) -> None:
+    process = small_process(schema=schema)
+    if schema == 3:
+        process.marker("layer 1", 1000, 1300, 15)
+        process.marker("here", 1310, 1310, 16)
+        process.marker("", 1320, 1400, 17)
+    else:  # as other programs write: nothing but a name
+        process.call("layer 1", 1000, 1300, 15, "MARKER_CORE_RANGE_API")
+    trace = written(tmp_path, process)
+    markers = [("step", -10, 600), ("layer 1", 0, 300)]
+    if schema == 3:
+        markers += [("here", 310, None), ("roctxThreadRangeA", 320, 400)]
+    assert trace.markers.sort("start_ns").select("name", "start_ns", "end_ns").rows() == markers
+    assert trace.calls.height == 3
+
+
+def test_a_marker_called_like_a_function_allocates_nothing(tmp_path: Path) -> None:
+    process = small_process()
+    of_copy = process.rows["rocpd_memory_copy"][0]
+    of_copy |= {"src_address": 0x1000, "dst_address": 0x9000}
+    process.columns["rocpd_memory_allocate"] = [
+        *["id", "pid", "tid", "start", "end", "event_id", "agent_id", "type", "level", "address", "size"]
+    ]
+    for agent, address in ((CPU, 0x1000), (GPU_0, 0x9000)):
+        place = process.place(900, 910, 20, "MEMORY_ALLOCATION")
+        what: dict[str, Value] = {"agent_id": agent, "type": "ALLOC", "level": "REAL"}
+        process.add("rocpd_memory_allocate", **place, **what, address=address, size=4096)
+    process.call("hipHostMalloc of the input", 890, 920, 19, MARKER)
+    assert "pinned" not in written(tmp_path, process).operations["source_memory"].to_list()
+
+
+def test_what_is_neither_called_nor_marked_is_no_call(tmp_path: Path) -> None:
+    process = small_process()
+    process.call("rocm call", 1600, 1610, 15, "rocm_hip_api")
+    process.call("main", 900, 2000, 0, "host")  # of ROCm Systems Profiler
+    process.call("said", 1620, 1630, 16, "rocm_marker_api")
+    process.call("KFD_PAGE_MIGRATE_PREFETCH", 1000, 1100, 0, "KFD_PAGE_MIGRATE")
+    trace = written(tmp_path, process)
+    assert trace.calls["name"].to_list() == ["hipMemcpyAsync", "hipLaunchKernel", "hipMemcpy", "rocm call"]
+    assert trace.markers["name"].sort().to_list() == ["main", "said", "step"]
+    assert omitted(trace)["driver-events"] == 1
 
 
 def test_a_run_without_copies_says_nothing_of_pinning(tmp_path: Path) -> None:

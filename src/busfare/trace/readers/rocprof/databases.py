@@ -12,7 +12,7 @@ import polars as pl
 
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.rocprof.records import Records, calls, copies, of_agents
+from busfare.trace.readers.rocprof.records import Records, calls, copies, marked, of_agents
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
 
@@ -110,6 +110,10 @@ class _Rocpd(_File):
         frame = self.all(table, {**ints("start end start_id end_id track_id pid tid event_id"), **wanted})
         if frame["start"].is_null().all() and frame["start_id"].is_not_null().any():
             frame = self._with_timestamps(frame)
+        return self._placed(frame)
+
+    def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows of `start`, `end`, `event_id` and `pid`, with what those say."""
         frame = self.joined(frame, "event_id", self.events)
         frame = self.joined(frame, "pid", self.processes)
         return frame.with_columns(
@@ -155,9 +159,29 @@ class _Rocpd(_File):
 
     def _regions(self) -> pl.DataFrame:
         """Calls and markers, which their category tells apart."""
-        frame = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
+        lasting = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
+        frame = pl.concat([lasting, self._instants()], how="diagonal")
         frame = self.text(frame, "category_id", "category").with_columns(ancestor="parent_stack_id")
-        return self._threads(frame)
+        return self._threads(self._with_messages(frame))
+
+    def _instants(self) -> pl.DataFrame:
+        """What took no time: samples. Only the messages of marks are told of them, not which call one was."""
+        frame = self.all("rocpd_sample", ints("track_id timestamp event_id")).drop_nulls("timestamp")
+        frame = self.joined(frame, "track_id", self.lookup("rocpd_track", ints("id pid tid")))
+        frame = self._placed(frame.with_columns(start="timestamp", end="timestamp"))
+        return self.text(frame, "category_id", "of").filter(marked(pl.col("of"))).drop("of")
+
+    def _with_messages(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` with what the program said as the name of a marker; else that is the name of ROCTx's function."""
+        if not frame.select(marked(pl.col("category")).any()).item():
+            return frame
+        said = self.lookup("rocpd_event", ints("id") | texts("extdata")).select(
+            "id", "part", message=pl.col("extdata").str.json_path_match("$.message").replace("", None)
+        )
+        frame = self.joined(frame, "event_id", said)
+        return frame.with_columns(
+            name=pl.when(marked(pl.col("category"))).then(pl.coalesce("message", "name")).otherwise("name")
+        )
 
     def _threads(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with the number that the system gave the thread."""
