@@ -163,6 +163,22 @@ def test_kernels_of_rocprof(tmp_path: Path) -> None:
     assert "no-calls" in omitted(trace)
 
 
+def test_an_empty_line_is_no_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "results_3131.csv"  # of rocprofv2
+    columns = "Dispatch_ID,GPU_ID,Queue_ID,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID"
+    path.write_text(f'{columns}\n\n1,35146,1,"copy(float*, int)",1000,1100,0\n')
+    trace = read(path)
+    wanted = [("copy(float*, int)", 0, 100, 0)]
+    assert trace.operations.select("name", "start_ns", "end_ns", "device").rows() == wanted
+    assert set(omitted(trace)) == {"unknown-agents", "no-calls"}
+
+
+def test_columns_that_stand_apart_are_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text('"Index", "KernelName", "BeginNs", "EndNs"\n0,"k",1000,1100\n')
+    assert read(path).operations.height == 1
+
+
 def test_a_file_that_ends_in_a_line_leaves_that_line_out(tmp_path: Path) -> None:
     folder = write_csv(tmp_path / "host", small_csv())
     file = folder / "3131_hip_api_trace.csv"

@@ -120,9 +120,10 @@ class CsvFiles(TableSource):
         except pl.exceptions.PolarsError as error:
             reason = next(iter(str(error).splitlines()), "no reason given")
             raise InputError(f"{file}: damaged CSV of rocprof ({reason}); record again") from None
+        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # rocprofv2 leaves a line empty
         named: dict[str, str] = {}
         for column in frame.columns:
-            named.setdefault(column.strip().lower(), column)
+            named.setdefault(_plain(column), column)
         made = {
             name: pl.coalesce(pl.col(named[theirs]) for theirs in COLUMNS[name] if theirs in named)
             for name in present
@@ -135,8 +136,12 @@ def _kind(file: Path) -> str | None:
     """What a file holds, by the columns that its first line names; None if rocprof did not write it."""
     head = head_of(file)[0].removeprefix(b"\xef\xbb\xbf")
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    columns = {column.strip(' "\r').lower() for column in line.split(",")}
+    columns = {_plain(column) for column in line.split(",")}
     return next((kind for kind, marks in KINDS if marks <= columns), None)
+
+
+def _plain(column: str) -> str:
+    return column.strip(' "\r').lower()
 
 
 def matches(tables: TableSource) -> bool:
