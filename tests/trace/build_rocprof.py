@@ -191,10 +191,17 @@ class RpdFile(AmdTables):
         return self.add("rocpd_api", **who | {"apiName_id": self.text(name), "args_id": self.text(arguments)})
 
     def operation(
-        self, kind: str, start: int, end: int, call: int | None = None, description: str = ""
+        self,
+        kind: str,
+        start: int,
+        end: int,
+        call: int | None = None,
+        description: str = "",
+        gpu: int = 1,
+        queue: int = 3,
     ) -> None:
         """An operation: KernelExecution, CopyHostToDevice, FillBuffer, Task…"""
-        where: dict[str, Value] = {"gpuId": 1, "queueId": 3, "start": start, "end": end}
+        where: dict[str, Value] = {"gpuId": gpu, "queueId": queue, "start": start, "end": end}
         names: dict[str, Value] = {"opType_id": self.text(kind), "description_id": self.text(description)}
         operation = self.add("rocpd_op", **where | names)
         if call is not None:

@@ -1,4 +1,4 @@
-"""Databases of AMD's profilers: rocpd of rocprofv3, of schema 3 and 4, and RPD."""
+"""Databases of AMD's profilers: rocpd of rocprofv3, of schema 3 and 4."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from tests.trace.build_rocprof import (
     HIP,
     MARKER,
     PROCESS,
-    RPD_PROCESS,
     ProcessTables,
-    RpdFile,
     small_process,
-    small_rpd,
     write_rocpd,
 )
 from tests.trace.sqlite_file import Value
@@ -189,143 +186,3 @@ def test_wrong_types_become_unknown(tmp_path: Path) -> None:
     assert trace.operations.filter(kind="copy")["bytes"].to_list() == [4096, 8192, None]
     assert omitted(trace)["untimed"] == 1
     assert trace.operations.filter(pl.col("name").cast(pl.String) == "untimed").is_empty()
-
-
-def of_rpd(file: RpdFile, folder: Path) -> Trace:
-    return read(file.write(folder / "trace.rpd"))
-
-
-def test_a_small_rpd_file(tmp_path: Path) -> None:
-    trace = of_rpd(small_rpd(), tmp_path)
-    wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory"]
-    assert trace.operations.select(wanted).rows() == [
-        ("copy", "h2d", 100, 200, 4096, "pinned", "device"),
-        ("kernel", None, 210, 310, None, None, None),
-        ("set", None, 320, 330, None, None, None),
-        ("copy", "d2h", 340, 490, 8192, "device", "pageable"),
-    ]
-    assert trace.operations.select("device", "stream", "process").unique().rows() == [(1, 3, RPD_PROCESS)]
-    assert trace.operations["name"].to_list() == [None, "axpy(float*)", "FillBuffer", None]
-    assert trace.calls.select("name", "start_ns", "end_ns", "waits_for", "thread").rows() == [
-        ("hipMemcpyAsync", 0, 50, "none", 77),
-        ("hipLaunchKernel", 60, 70, "none", 77),
-        ("hipMemsetAsync", 80, 90, "none", 77),
-        ("hipMemcpy", 95, 500, "operation", 77),
-    ]
-    assert trace.markers.select("name", "start_ns", "end_ns").rows() == [("step", -10, 600)]
-    assert trace.operations["correlation"].to_list() == trace.calls["correlation"].to_list()
-    assert trace.format == "rpd"
-    assert trace.producer == "rocmProfileData (schema 2)"
-    assert trace.omissions == []
-
-
-def test_a_pinned_flag_that_is_never_set_says_nothing(tmp_path: Path) -> None:
-    file = small_rpd()
-    for row in file.rows["rocpd_copyapi"]:
-        row["pinned"] = 0
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("source_memory", "destination_memory").row(0) == (None, "device")
-    assert omitted(trace) == {"unknown-memory": 0}
-
-
-def test_operations_of_a_graph_launch_are_opaque(tmp_path: Path) -> None:
-    file = small_rpd()
-    launch = file.call("hipGraphLaunch", 1510, 1520)
-    file.operation("KernelExecution", 1530, 1540, launch, "node")
-    file.operation("CopyDeviceToDevice", 1550, 1560, launch)
-    file.operation("Task", 1570, 1580, launch)
-    trace = of_rpd(file, tmp_path)
-    graphs = trace.operations.filter(kind="graph")
-    assert graphs.select("start_ns", "bytes", "direction").rows() == [
-        (530, None, None),
-        (550, None, None),
-        (570, None, None),
-    ]
-    assert graphs["graph_node"].n_unique() == 3
-    assert graphs["graph_node"].null_count() == 0
-    assert omitted(trace) == {"opaque-graphs": 3}
-    assert "1 of them are copies" in next(o.what for o in trace.omissions)
-
-
-def test_a_copy_without_its_record_has_the_direction_of_its_type_and_no_size(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.rows["rocpd_copyapi"] = []
-    trace = of_rpd(file, tmp_path)
-    copies = trace.operations.filter(kind="copy")
-    assert copies.select("direction", "bytes").rows() == [("h2d", None), ("d2h", None)]
-    assert omitted(trace)["unknown-sizes"] == 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "direction"), [(0, "h2h"), (1, "h2d"), (2, "d2h"), (3, "d2d"), (4, None), (99, None)]
-)
-def test_a_copy_of_unknown_type_has_the_direction_of_its_call(
-    kind: int, direction: str | None, tmp_path: Path
-) -> None:
-    file = RpdFile()
-    launch = file.call("hipMemcpy", 0, 50)
-    file.copied(launch, 64, kind)
-    file.operation("Copy", 10, 20, launch)
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations["direction"].to_list() == [direction]
-    assert omitted(trace).get("unknown-direction", 0) == (direction is None)
-
-
-@pytest.mark.parametrize(
-    ("source", "destination", "expected"),
-    [
-        (0, 1, ("p2p", 1)),
-        (1, 1, ("d2d", None)),
-        (0, 0, ("d2d", None)),
-        (None, None, ("d2d", None)),
-        (-1, 0, ("d2d", None)),
-    ],
-)
-def test_a_copy_between_two_devices_is_peer_to_peer(
-    source: int | None, destination: int | None, expected: tuple[str, int | None], tmp_path: Path
-) -> None:
-    file = RpdFile()
-    launch = file.call("hipMemcpyPeerAsync", 0, 5)
-    file.copied(launch, 64, 3, srcDevice=source, dstDevice=destination)
-    file.operation("CopyDeviceToDevice", 10, 20, launch)
-    assert of_rpd(file, tmp_path).operations.select("direction", "peer_device").row(0) == expected
-
-
-def test_operations_of_an_unknown_type_are_counted(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation("Task", 1600, 1700, file.call("hipLaunchHostFunc", 1590, 1595))
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("kind", "name").row(-1) == ("kernel", "Task")
-    assert omitted(trace) == {"unknown-operations": 1}
-
-
-def test_the_tracers_own_calls_are_left_out(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.call("ApiTable::insertRoctx", 1600, 1610)
-    file.call("hcc_activity_callback", 1620, 1630)
-    trace = of_rpd(file, tmp_path)
-    assert trace.calls.height == 4
-    assert omitted(trace) == {"tracer-calls": 2}
-
-
-def test_an_operation_without_its_call_is_counted(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation("KernelExecution", 1600, 1700, None, "orphan")
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.height == 5
-    assert omitted(trace) == {"cut-window": 1}
-
-
-def test_ids_given_twice_do_not_double_rows(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.twice("rocpd_string", "rocpd_api_ops", "rocpd_copyapi", "rocpd_api")
-    assert of_rpd(file, tmp_path).operations.height == 4
-
-
-def test_wrong_types_in_rpd_become_unknown(tmp_path: Path) -> None:
-    file = small_rpd()
-    for row in file.rows["rocpd_copyapi"]:
-        row["size"] = "4 KiB"
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations["bytes"].null_count() == 4
-    assert omitted(trace) == {"unknown-sizes": 2}

@@ -12,7 +12,15 @@ import polars as pl
 
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.rocprof.records import Records, calls, copies, marked, of_agents
+from busfare.trace.readers.rocprof.records import (
+    DIRECTION_OF_NAME,
+    Records,
+    calls,
+    copies,
+    direction_named,
+    marked,
+    of_agents,
+)
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
 
@@ -28,19 +36,18 @@ SIDES = {
 }
 REGISTERS = {"arch_vgpr_count": "vgprs", "accum_vgpr_count": "accumulating"}
 
-#: RPD: hipMemcpyKind, and types of operations.
+#: RPD: hipMemcpyKind, and types of operations as roctracer, ROCprofiler-SDK and CUPTI give them.
 DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}
-DIRECTION_OF_TYPE = {"CopyHostToDevice": "h2d", "CopyDeviceToHost": "d2h", "CopyDeviceToDevice": "d2d"}
-KERNEL_TYPE = "KernelExecution"
+COPY_TYPES = r"^(Copy|Memcpy|MEMORY_COPY|(HOST|DEVICE)_TO_)"
+#: Of copies that name the nodes of their agents, and neither GPU nor queue [rocmProfileData: RocprofDataSource.cpp].
+TYPES_BY_NODE = r"^(MEMORY_COPY|(HOST|DEVICE)_TO_)"
+KERNEL_TYPES = ["KernelExecution", "Kernel", "ConcurrentKernel"]
 GRAPH_LAUNCH = "hipGraphLaunch"
 MARKER_CALL = "UserMarker"
 #: Calls that take the grid in work-items.
 CALLS_IN_ITEMS = "^hip(Hcc|Ext)ModuleLaunchKernel"
 #: The tracer's own work, recorded among the program's calls.
-TRACER_CALLS = (
-    r"^(ApiTable|CopyApiTable|KernelApiTable|MonitorTable|OpTable|StringTable)::"
-    r"|^hcc_activity_callback$|^rpdflush$"
-)
+TRACER_CALLS = r"^(rpd_tracer|\w+Table|\w+DataSource)::|^hcc_activity_callback$|^rpdflush$"
 
 
 def matches(tables: TableSource) -> bool:
@@ -215,16 +222,23 @@ class _Rpd(_File):
         what = "calls of the tracer's own among the program's: left out"
         self.omissions.add_if(own.height, "tracer-calls", what)
         theirs = api.filter(~name.str.contains(TRACER_CALLS))
-        marked = self.text(theirs.filter(name == MARKER_CALL).drop("name"), "args_id", "name")
+        marks = theirs.filter(name == MARKER_CALL).drop("name")
         return Trace(
             path=self.tables.path,
             format="rpd",
             producer="rocmProfileData" + (f" (schema {self.schema})" if self.schema else ""),
             operations=operations,
             calls=calls(theirs.filter(name != MARKER_CALL)),
-            markers=conform(marked, MARKERS),
+            markers=conform(self._said(marks), MARKERS),
             omissions=self.omissions.list(),
         )
+
+    def _said(self, marks: pl.DataFrame) -> pl.DataFrame:
+        """Markers with what they say, which since schema 3 stands in a table of its own, with all arguments."""
+        if marks.is_empty() or "rocpd_ustring" not in self.tables.names:
+            return self.text(marks, "args_id", "name")
+        arguments = self.lookup("rocpd_ustring", ints("id") | texts("string"))
+        return self.joined(marks, "args_id", arguments.rename({"string": "name"}))
 
     def _operations(self, api: pl.DataFrame, launches: bool) -> pl.DataFrame:
         frame = self.all("rocpd_op", ints("id gpuId queueId start end description_id opType_id"))
@@ -235,21 +249,27 @@ class _Rpd(_File):
         frame = self.joined(frame, "api_id", api.select("id", "part", "process", call="name"))
         frame = self.text(self.text(frame, "opType_id", "type"), "description_id", "description")
         called = pl.col("type").fill_null("").str
+        # The record is one a call: of several copies it does not say which size each had.
+        alone = pl.len().over("part", "api_id", called.contains(COPY_TYPES)) == 1
         frame = frame.with_columns(
+            size=pl.when(alone).then("size"),
+            named=direction_named(pl.col("type")),
             kind=pl.when(pl.col("call") == GRAPH_LAUNCH)
             .then(pl.lit("graph"))
-            .when(called.starts_with("Copy"))
+            .when(called.contains(COPY_TYPES))
             .then(pl.lit("copy"))
             .when(called.contains("^(Fill|Memset)"))
             .then(pl.lit("set"))
             .otherwise(pl.lit("kernel")),
+        )
+        frame = frame.with_columns(
             direction=pl.coalesce(
-                meant("type", DIRECTION_OF_TYPE, DIRECTIONS), meant("copy_kind", DIRECTION_OF, DIRECTIONS)
-            ),
+                meant("named", DIRECTION_OF_NAME, DIRECTIONS), meant("copy_kind", DIRECTION_OF, DIRECTIONS)
+            )
         )
         self._note_unknown(frame)
-        ends = {"srcDevice": "source", "dstDevice": "destination"}
-        frame = copies(frame.rename(ends), self.omissions, self._host_memory(frame))
+        frame = self._placed(frame.rename({"srcDevice": "source", "dstDevice": "destination"}))
+        frame = copies(frame, self.omissions, self._host_memory(frame))
         kind, of_copies = pl.col("kind"), ["direction", "source_memory", "destination_memory", "bytes"]
         frame = frame.with_columns(
             pl.when(kind == "copy").then(pl.col(*of_copies, "peer_device", "copy_count")),
@@ -266,6 +286,36 @@ class _Rpd(_File):
         )
         return conform(self._with_launch(frame) if launches else frame, OPERATIONS, LAUNCH_SHAPE)
 
+    def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` with the GPUs of copies that only name nodes, CPUs among them.
+
+        The file lists no agents, but kernels name GPUs: where copies are of as many, both are in order of one another.
+        """
+        by_node = pl.col("type").str.contains(TYPES_BY_NODE).fill_null(False) & (pl.col("kind") == "copy")
+        placed = frame.filter(by_node)
+        if placed.is_empty():
+            return frame
+        ends = (("source", ["d2h", "d2d"]), ("destination", ["h2d", "d2d"]))
+        nodes = pl.concat(placed.filter(pl.col("direction").is_in(of))[end].alias("node") for end, of in ends)
+        gpus = frame.filter(kind="kernel")["gpuId"].drop_nulls().unique().sort()
+        nodes = nodes.drop_nulls().unique().sort()
+        known = dict(zip(nodes, gpus, strict=True)) if len(nodes) == len(gpus) else {}
+        self.omissions.add_if(
+            0 if known else placed.height,
+            "unknown-gpus",
+            "copies of which the trace does not say on which GPU they are: counted, on none",
+        )
+        frame = frame.with_columns(
+            pl.when(by_node)
+            .then(pl.col(end).replace_strict(known, default=None, return_dtype=INT))
+            .otherwise(end)
+            for end, _ in ends
+        )
+        own = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
+        return frame.with_columns(
+            gpuId=pl.when(by_node).then(own).otherwise("gpuId"), queueId=pl.when(~by_node).then("queueId")
+        )
+
     def _host_memory(self, frame: pl.DataFrame) -> pl.Expr:
         """The kind of the host's memory: pinned where the trace tells it apart."""
         pinned = frame.filter(pl.col("kind") == "copy")["pinned"]
@@ -281,7 +331,7 @@ class _Rpd(_File):
 
     def _note_unknown(self, frame: pl.DataFrame) -> None:
         graphs = frame.filter(pl.col("kind") == "graph")
-        copied = graphs.filter(pl.col("type").str.starts_with("Copy")).height
+        copied = graphs.filter(pl.col("type").str.contains(COPY_TYPES)).height
         self.omissions.add_if(
             graphs.height,
             "opaque-graphs",
@@ -289,7 +339,9 @@ class _Rpd(_File):
             f"({copied} of them are copies); they count as GPU work of kind `graph`, not as kernels or copies",
         )
         self.omissions.add_if(
-            frame.filter((pl.col("kind") == "kernel") & pl.col("type").ne_missing(KERNEL_TYPE)).height,
+            frame.filter(
+                (pl.col("kind") == "kernel") & ~pl.col("type").is_in(KERNEL_TYPES).fill_null(False)
+            ).height,
             "unknown-operations",
             "operations that are no kernel, copy or fill: counted as kernels, by their time",
         )

@@ -132,10 +132,8 @@ class Records:
     def _directed(self) -> pl.DataFrame:
         """The copies, with directions and the GPU whose they are."""
         frame = conform(self.copies, COPIES)
-        name = pl.col("name").str.to_uppercase().str.replace_all("_", "", literal=True)
-        named = name.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
         types = pl.concat_str("source_type", pl.lit(">"), "destination_type").str.to_uppercase()
-        frame = frame.with_columns(named=named, agents=types).with_columns(
+        frame = frame.with_columns(named=direction_named(pl.col("name")), agents=types).with_columns(
             kind=pl.lit("copy"),
             direction=pl.coalesce(
                 meant("named", DIRECTION_OF_NAME, DIRECTIONS),
@@ -193,6 +191,12 @@ def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataF
         bytes="size",
         copy_count=pl.lit(1),
     )
+
+
+def direction_named(name: pl.Expr) -> pl.Expr:
+    """Which of `DIRECTION_OF_NAME` the name of a copy says."""
+    plain = name.str.to_uppercase().str.replace_all("_", "", literal=True)
+    return plain.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
 
 
 def calls(frame: pl.DataFrame) -> pl.DataFrame:
