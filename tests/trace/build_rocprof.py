@@ -64,6 +64,17 @@ COLUMNS_4: dict[str, list[str]] = COLUMNS | {
     "rocpd_kernel_dispatch": ["id", "guid", *TIMED_4, "kernel_id", *LAUNCH],
     "rocpd_memory_copy": ["id", "guid", *TIMED_4, "name_id", "dst_agent_id", "src_agent_id", "size"],
 }
+#: Schema 4.1 has times with the rows again, and a list of categories.
+TIMED_41 = ["id", "guid", "track_id", "start", "end", "event_id"]
+COLUMNS_41: dict[str, list[str]] = COLUMNS | {
+    "rocpd_info_category": ["id", "guid", "name"],
+    "rocpd_track": COLUMNS_4["rocpd_track"],
+    "rocpd_region": [*TIMED_41, "name_id"],
+    "rocpd_sample": ["id", "guid", "track_id", "name_id", "timestamp", "event_id"],
+    "rocpd_kernel_dispatch": [*TIMED_41, "kernel_id", *LAUNCH],
+    "rocpd_memory_copy": [*TIMED_41, "name_id", "dst_agent_id", "src_agent_id", "size"],
+}
+COLUMNS_OF = {3: COLUMNS, 4: COLUMNS_4, 41: COLUMNS_41}
 
 CPU, GPU_0, GPU_1 = 1, 2, 3
 DISPATCH, MEMORY, HIP, MARKER = "KERNEL_DISPATCH", "MEMORY_COPY", "HIP_RUNTIME_API_EXT", "MARKER_CORE_API"
@@ -73,7 +84,8 @@ class ProcessTables(AmdTables):
     """The tables of one process. Ids are unique among them only."""
 
     def __init__(self, suffix: str, process: int = PROCESS, schema: int = 3) -> None:
-        super().__init__({k: list(v) for k, v in (COLUMNS if schema == 3 else COLUMNS_4).items()})
+        super().__init__({k: list(v) for k, v in COLUMNS_OF[schema].items()})
+        self.categories: dict[str, int] = {}
         self.suffix, self.process, self.schema = suffix, process, schema
         self.add("rocpd_metadata", tag="schema_version", value=str(schema))
         self.add("rocpd_info_process", pid=process)
@@ -82,11 +94,19 @@ class ProcessTables(AmdTables):
             of_agent = {"type": kind, "type_index": index, "name": name, "product_name": f"{kind} {index}"}
             self.add("rocpd_info_agent", pid=1, **of_agent)
 
+    def category(self, name: str) -> int:
+        """Its number, of a list of its own or among all texts."""
+        if self.schema != 41:
+            return self.text(name)
+        if name not in self.categories:
+            self.categories[name] = self.add("rocpd_info_category", name=name)
+        return self.categories[name]
+
     def place(
         self, start: Value, end: Value, stack: int, category: str, agent: int | None = None
     ) -> dict[str, Value]:
         """When and where, as this schema says it."""
-        event = self.add("rocpd_event", category_id=self.text(category), stack_id=stack)
+        event = self.add("rocpd_event", category_id=self.category(category), stack_id=stack)
         stream: Value = None if agent is None else 4
         queue: Value = None if agent is None else 9
         if self.schema == 3:
@@ -96,6 +116,8 @@ class ProcessTables(AmdTables):
             more: dict[str, Value] = {"stream_id": stream, "queue_id": queue}
             return times | more | ({"agent_id": agent} if category == DISPATCH else {})
         track = self.add("rocpd_track", pid=1, tid=1, agent_id=agent, stream_id=stream, queue_id=queue)
+        if self.schema == 41:
+            return {"track_id": track, "start": start, "end": end, "event_id": event}
         start_id, end_id = self.add("rocpd_timestamp", value=start), self.add("rocpd_timestamp", value=end)
         return {"start_id": start_id, "end_id": end_id, "track_id": track, "event_id": event}
 
@@ -132,7 +154,8 @@ class ProcessTables(AmdTables):
             self.add("rocpd_region", **place | {"name_id": self.text("roctxThreadRangeA")})
         else:
             track = self.add("rocpd_track", pid=1, tid=1, name_id=self.text(MARKER))
-            self.add("rocpd_sample", track_id=track, timestamp=start, event_id=place["event_id"])
+            named = {"name_id": self.text("roctxMarkA")} if self.schema == 41 else {}
+            self.add("rocpd_sample", track_id=track, timestamp=start, event_id=place["event_id"], **named)
 
     def call(self, name: str, start: Value, end: Value, stack: int, category: str = HIP) -> None:
         self.add("rocpd_region", **self.place(start, end, stack, category) | {"name_id": self.text(name)})

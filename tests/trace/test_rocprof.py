@@ -27,7 +27,7 @@ def written(folder: Path, *processes: ProcessTables) -> Trace:
     return read(write_rocpd(folder / "results.db", *processes))
 
 
-@pytest.mark.parametrize("schema", [3, 4])
+@pytest.mark.parametrize("schema", [3, 4, 41])
 @pytest.mark.parametrize("suffix", ["_00003fdc_2a1b", "_00003fdc-ffff-7000-a1b2-0123456789ab", ""])
 def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path: Path) -> None:
     trace = written(tmp_path, small_process(suffix, schema=schema))
@@ -51,7 +51,7 @@ def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path
     assert list(omitted(trace)) == ["unknown-memory"]
 
 
-@pytest.mark.parametrize("schema", [3, 4])
+@pytest.mark.parametrize("schema", [3, 4, 41])
 def test_two_processes_in_one_file_share_no_ids(schema: int, tmp_path: Path) -> None:
     first, second = small_process("_0001", 3131, schema), ProcessTables("_0002", 4141, schema)
     second.text("something that shifts the ids of strings")
@@ -127,10 +127,10 @@ def test_calls_without_a_name(tmp_path: Path) -> None:
     assert written(tmp_path, process).calls["name"].to_list()[-1] == "(unnamed call)"
 
 
-@pytest.mark.parametrize("schema", [3, 4])
+@pytest.mark.parametrize("schema", [3, 4, 41])
 def test_markers_are_named_by_what_the_program_said(schema: int, tmp_path: Path) -> None:
     process = small_process(schema=schema)
-    if schema == 3:
+    if schema != 4:
         process.marker("layer 1", 1000, 1300, 15)
         process.marker("here", 1310, 1310, 16)
         process.marker("", 1320, 1400, 17)
@@ -138,7 +138,7 @@ def test_markers_are_named_by_what_the_program_said(schema: int, tmp_path: Path)
         process.call("layer 1", 1000, 1300, 15, "MARKER_CORE_RANGE_API")
     trace = written(tmp_path, process)
     markers = [("step", -10, 600), ("layer 1", 0, 300)]
-    if schema == 3:
+    if schema != 4:
         markers += [("here", 310, None), ("roctxThreadRangeA", 320, 400)]
     assert trace.markers.sort("start_ns").select("name", "start_ns", "end_ns").rows() == markers
     assert trace.calls.height == 3

@@ -1,4 +1,4 @@
-"""Databases of AMD's profilers: rocpd of rocprofv3 (schema 3, and 4 with its table of timestamps), and RPD.
+"""Databases of AMD's profilers: rocpd of rocprofv3 (schema 3, and 4 with its tracks and timestamps), and RPD.
 
 The tables of rocpd carry a unique suffix, one set a process, and plainly named views unite them. Views are not
 run: the tables are read and united here.
@@ -117,6 +117,8 @@ class _Rocpd(_File):
         frame = self.all(table, {**ints("start end start_id end_id track_id pid tid event_id"), **wanted})
         if frame["start"].is_null().all() and frame["start_id"].is_not_null().any():
             frame = self._with_timestamps(frame)
+        if frame["track_id"].is_not_null().any():
+            frame = self._with_tracks(frame)
         return self._placed(frame)
 
     def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -131,10 +133,20 @@ class _Rocpd(_File):
         times = self.lookup("rocpd_timestamp", ints("id value"))
         for side in ("start", "end"):
             frame = self.joined(frame.drop(side), f"{side}_id", times.rename({"value": side}))
+        return frame
+
+    def _with_tracks(self, frame: pl.DataFrame) -> pl.DataFrame:
         tracked = ints("pid tid agent_id queue_id stream_id")
         both = [name for name in tracked if name in frame.columns]
         frame = self.joined(frame, "track_id", self.lookup("rocpd_track", ints("id") | tracked))
         return frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in both)
+
+    def _categorised(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` with the text of its category, which 4.1 lists by themselves."""
+        listed = self.lookup("rocpd_info_category", ints("id") | texts("name"))
+        if listed.is_empty():
+            return self.text(frame, "category_id", "category")
+        return self.joined(frame, "category_id", listed.rename({"name": "category"}))
 
     def _kernels(self, launches: bool) -> pl.DataFrame:
         of_launch = dict.fromkeys([*SIDES, "group_segment_size"], INT) if launches else {}
@@ -167,16 +179,15 @@ class _Rocpd(_File):
     def _regions(self) -> pl.DataFrame:
         """Calls and markers, which their category tells apart."""
         lasting = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
-        frame = pl.concat([lasting, self._instants()], how="diagonal")
-        frame = self.text(frame, "category_id", "category").with_columns(ancestor="parent_stack_id")
-        return self._threads(self._with_messages(frame))
+        frame = pl.concat([self._categorised(lasting), self._instants()], how="diagonal")
+        return self._threads(self._with_messages(frame.with_columns(ancestor="parent_stack_id")))
 
     def _instants(self) -> pl.DataFrame:
         """What took no time: samples. Only the messages of marks are told of them, not which call one was."""
-        frame = self.all("rocpd_sample", ints("track_id timestamp event_id")).drop_nulls("timestamp")
-        frame = self.joined(frame, "track_id", self.lookup("rocpd_track", ints("id pid tid")))
-        frame = self._placed(frame.with_columns(start="timestamp", end="timestamp"))
-        return self.text(frame, "category_id", "of").filter(marked(pl.col("of"))).drop("of")
+        frame = self._timed("rocpd_sample", ints("timestamp name_id")).drop_nulls("timestamp")
+        frame = self._categorised(self.text(frame, "name_id", "name"))
+        instants = frame.with_columns(start_ns="timestamp", end_ns="timestamp")
+        return instants.filter(marked(pl.col("category")))
 
     def _with_messages(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with what the program said as the name of a marker; else that is the name of ROCTx's function."""
