@@ -126,7 +126,7 @@ def _measured(tables: TableSource, name: str) -> pl.DataFrame:
 
 def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
     """The rows of `ROWS`; correlations are numbers of ours."""
-    text = b"".join(pieces(path, omissions))
+    text = b"".join(pieces(path, omissions)).removeprefix(b"\xef\xbb\xbf")  # of an editor
     try:
         events = msgspec.json.decode(text, type=_File, strict=False).events
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
