@@ -79,6 +79,15 @@ def test_packets_that_wait_are_no_kernels(tmp_path: Path) -> None:
     assert read(write_v1(tmp_path / "results.db", rows)).operations.filter(kind="kernel").height == 1
 
 
+def with_rectangle(rows: Rows) -> None:
+    rows["COPY"][0]["Name"] = "CopyHostToDevice2D"
+
+
+def test_a_rectangle_is_a_copy_of_its_kind(tmp_path: Path) -> None:
+    for trace in both(tmp_path, with_rectangle):
+        assert trace.operations.select("direction", "bytes").row(0) == ("h2d", 4096)
+
+
 def test_events_drawn_elsewhere_are_counted(tmp_path: Path) -> None:
     events = v1_events()
     for event in events:

@@ -39,6 +39,11 @@ from busfare.trace.tables import (
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
 
 COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>[\w ]+) -> (?P<destination>[\w ]+)\))?"
+#: Before PyTorch 2, all that ran on AMD's GPUs counts as kernels, copies and fills by roctracer's names for them
+#: [kineto: RoctracerActivityInterface.cpp; rocclr: activity.hpp].
+ROCTRACER_COPY = r"^(?:Copy|hcMemcpy)((?:Host|Device)To(?:Host|Device))(?:2D)?$"
+ROCTRACER_FILL = "FillBuffer"
+WAYS = {"HostToDevice": "HtoD", "DeviceToHost": "DtoH", "DeviceToDevice": "DtoD", "HostToHost": "HtoH"}
 
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
 KEYS = {
@@ -132,9 +137,15 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
     texts = [name.decode("utf-8", "replace") or None for name in scanner.names]
     name, plain = pl.col("name"), pl.col("plain")
     names = pl.DataFrame({"name": pl.Series([*texts, None], dtype=pl.String).fill_null("(unnamed)")})
-    return names.with_columns(
+    way = name.str.extract(ROCTRACER_COPY)
+    names = names.with_columns(
         name.str.extract_groups(COPY_NAME).struct.unnest(), plain=api_calls.plain_name(name)
-    ).select(
+    ).with_columns(
+        direction=pl.coalesce("direction", way.replace_strict(WAYS, default=None)),
+        source=pl.coalesce("source", way.str.extract("^(.*)To")),
+        destination=pl.coalesce("destination", way.str.extract("To(.*)$")),
+    )
+    return names.select(
         name.cast(pl.Categorical),
         plain.cast(pl.Categorical),
         meant("direction", DIRECTION_NAMED, DIRECTIONS),
@@ -142,6 +153,7 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
         meant("destination", MEMORY_NAMED, MEMORY_KINDS).alias("destination_memory"),
         waits_for=api_calls.waits_for(plain),
         of_host=(pl.col("source") == "Host") | (pl.col("destination") == "Host"),
+        no_kernel=pl.when(way.is_not_null()).then(COPY).when(name == ROCTRACER_FILL).then(SET),
     )
 
 
@@ -182,6 +194,8 @@ def _named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.Da
 
 def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     frame = _named(events, names, KERNEL, COPY, SET)
+    if names["plain"].cast(pl.String).str.starts_with("hip").any():
+        frame = frame.with_columns(category=pl.coalesce("no_kernel", "category"))
     copy = pl.col("category") == COPY
     of_copies = pl.col("direction", "source_memory", "destination_memory", "of_host")
     frame = frame.with_columns(

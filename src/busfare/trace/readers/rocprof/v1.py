@@ -216,7 +216,7 @@ def _belong(section: str) -> pl.Expr:
         return kernel.is_null() | (kernel == operation)
     kind = arguments.str.extract(r" kind\((\d+)\)").replace_strict(KIND_OF, default=None)
     return (operation.str.starts_with(FILL) == pl.col("call").str.contains("Memset")) & (
-        kind.is_null() | (kind == operation)
+        kind.is_null() | (kind == operation.str.strip_suffix("2D"))
     )
 
 
