@@ -1,4 +1,4 @@
-"""PyTorch's traces of AMD's GPUs before PyTorch 2: roctracer's names, and all of them kernels."""
+"""PyTorch's traces of AMD's GPUs: what roctracer calls work, and how HIP counts a grid."""
 
 from __future__ import annotations
 
@@ -50,3 +50,22 @@ def test_what_fills_is_a_set(tmp_path: Path) -> None:
 def test_a_kernel_of_cudas_may_be_called_so(tmp_path: Path) -> None:
     trace = written(tmp_path, "cudaLaunchKernel", "FillBuffer")
     assert trace.operations["kind"].to_list() == ["kernel", "kernel"]
+
+
+@pytest.mark.parametrize(
+    ("launch", "grid"),
+    [
+        ("hipLaunchKernel", 512),
+        ("hipModuleLaunchKernel", 512),
+        ("hipExtModuleLaunchKernel", 2),
+        ("hipHccModuleLaunchKernel", 2),
+    ],
+)
+def test_grids_that_a_launch_takes_in_work_items_are_counted_in_groups(
+    launch: str, grid: int, tmp_path: Path
+) -> None:
+    shape = {"grid": [512, 3, 1], "block": [256, 1, 1]}
+    events = [call(launch, 0, 5, 1), kernel("gemm", 10, 20, 1, **shape), kernel("copied", 40, 20, 2, **shape)]
+    trace = read(write_kineto(tmp_path / "trace.json", events), launches=True)
+    launches = trace.launches[trace.operations["launch"].to_list()]
+    assert launches.select("grid_x", "grid_y", "block_x").rows() == [(grid, 3, 256), (512, 3, 256)]

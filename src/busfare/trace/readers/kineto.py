@@ -13,7 +13,7 @@ from busfare.errors import InputError
 from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
-from busfare.trace.launches import operators_of
+from busfare.trace.launches import grid_side, operators_of
 from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
@@ -94,7 +94,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
-    operations = _operations(events, names, omissions)
+    operations = _in_groups(_operations(events, names, omissions), calls)
     trace = Trace(
         path=path,
         format="kineto",
@@ -219,6 +219,18 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
     return conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES})
+
+
+def _in_groups(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The operations, their grids in groups where the launch took work-items: the trace tells what the call was given."""
+    if "grid_x" not in operations.columns:
+        return operations
+    in_items = calls["name"].cast(pl.String).str.contains(api_calls.GRID_IN_ITEMS).fill_null(False)
+    of_items = pl.col("correlation").is_in(calls["correlation"].filter(in_items).drop_nulls().implode())
+    sides = [(f"grid_{side}", f"block_{side}") for side in "xyz"]
+    return operations.with_columns(
+        pl.when(of_items).then(grid_side(*both)).otherwise(both[0]).alias(both[0]) for both in sides
+    )
 
 
 def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.DataFrame:

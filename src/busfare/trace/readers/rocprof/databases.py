@@ -10,6 +10,7 @@ import re
 
 import polars as pl
 
+from busfare.trace.api_calls import GRID_IN_ITEMS
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.rocprof.records import (
@@ -44,8 +45,6 @@ TYPES_BY_NODE = r"^(MEMORY_COPY|(HOST|DEVICE)_TO_)"
 KERNEL_TYPES = ["KernelExecution", "Kernel", "ConcurrentKernel"]
 GRAPH_LAUNCH = "hipGraphLaunch"
 MARKER_CALL = "UserMarker"
-#: Calls that take the grid in work-items.
-CALLS_IN_ITEMS = "^hip(Hcc|Ext)ModuleLaunchKernel"
 #: The tracer's own work, recorded among the program's calls.
 TRACER_CALLS = r"^(rpd_tracer|\w+Table|\w+DataSource)::|^hcc_activity_callback$|^rpdflush$"
 
@@ -368,7 +367,7 @@ class _Rpd(_File):
         wanted = ints(" ".join(name for grid, group, _ in sides for name in (grid, group)))
         kernels = self.lookup("rocpd_kernelapi", ints("api_ptr_id groupSegmentSize") | wanted, "api_ptr_id")
         frame = self.joined(frame, "api_id", kernels, "api_ptr_id")
-        in_items = pl.col("call").str.contains(CALLS_IN_ITEMS).fill_null(False)
+        in_items = pl.col("call").str.contains(GRID_IN_ITEMS).fill_null(False)
         whole = pl.all_horizontal(pl.col(grid) % pl.col(group) == 0 for grid, group, _ in sides)
         dispatched = bool(frame.select((whole | in_items).all()).item())
         in_items |= pl.lit(dispatched)
