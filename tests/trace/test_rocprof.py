@@ -171,6 +171,20 @@ def test_what_is_neither_called_nor_marked_is_no_call(tmp_path: Path) -> None:
     assert omitted(trace)["driver-events"] == 1
 
 
+def test_a_kernel_that_the_profiler_repeats_counts_once(tmp_path: Path) -> None:
+    process = small_process()
+    process.columns["rocpd_kernel_dispatch"].append("replay_pass")
+    first = process.rows["rocpd_kernel_dispatch"][0] | {"dispatch_id": 1, "replay_pass": 0}
+    again = [
+        first | {"id": 2 + n, "start": 1600 + n, "end": 1700 + n, "replay_pass": 1 + n} for n in range(2)
+    ]
+    other = first | {"id": 5, "start": 1800, "end": 1900, "dispatch_id": 2, "replay_pass": None}
+    process.rows["rocpd_kernel_dispatch"] = [first, *again, other]
+    trace = written(tmp_path, process)
+    assert trace.operations.filter(kind="kernel")["start_ns"].to_list() == [210, 800]
+    assert omitted(trace)["repeated-kernels"] == 2
+
+
 def test_a_run_without_copies_says_nothing_of_pinning(tmp_path: Path) -> None:
     process = ProcessTables("_0001")
     process.call("hipLaunchKernel", 0, 5, 1)

@@ -150,7 +150,8 @@ class _Rocpd(_File):
     def _kernels(self, launches: bool) -> pl.DataFrame:
         of_launch = dict.fromkeys([*SIDES, "group_segment_size"], INT) if launches else {}
         of_symbol = dict.fromkeys(REGISTERS, INT) if launches else {}
-        frame = self._timed(ROCPD_KERNELS, ints("agent_id kernel_id queue_id stream_id") | of_launch)
+        wanted = ints("agent_id kernel_id queue_id stream_id dispatch_id replay_pass")
+        frame = self._once(self._timed(ROCPD_KERNELS, wanted | of_launch))
         wanted = ints("id") | texts("display_name kernel_name") | of_symbol
         frame = self.joined(frame, "kernel_id", self.lookup("rocpd_info_kernel_symbol", wanted))
         frame = self.joined(frame, "agent_id", self.agents.select("id", "part", device="type_index"))
@@ -158,6 +159,19 @@ class _Rocpd(_File):
             name=pl.coalesce("display_name", "kernel_name"), stream=pl.coalesce("stream_id", "queue_id")
         )
         return frame.rename(SIDES | REGISTERS | {"group_segment_size": "shared_bytes"}, strict=False)
+
+    def _once(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Dispatches without those that the profiler repeated to count more than fits at once."""
+        if frame["replay_pass"].is_null().all():
+            return frame
+        of_dispatch = pl.col("replay_pass").min().over("part", "process", "dispatch_id")
+        repeated = (pl.col("replay_pass") > of_dispatch).fill_null(False)
+        self.omissions.add_if(
+            frame.filter(repeated).height,
+            "repeated-kernels",
+            "kernels that the profiler ran again for its counters: left out",
+        )
+        return frame.filter(~repeated)
 
     def _copies(self) -> pl.DataFrame:
         wanted = ints("name_id src_agent_id dst_agent_id size queue_id stream_id src_address dst_address")
