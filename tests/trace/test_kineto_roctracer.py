@@ -69,3 +69,9 @@ def test_grids_that_a_launch_takes_in_work_items_are_counted_in_groups(
     trace = read(write_kineto(tmp_path / "trace.json", events), launches=True)
     launches = trace.launches[trace.operations["launch"].to_list()]
     assert launches.select("grid_x", "grid_y", "block_x").rows() == [(grid, 3, 256), (512, 3, 256)]
+
+
+def test_kernels_of_the_runtime_that_copy_are_told(tmp_path: Path) -> None:
+    trace = written(tmp_path, "hipMemcpyAsync", "__amd_rocclr_copyBuffer")
+    assert trace.operations["kind"].to_list() == ["kernel", "kernel"]
+    assert omitted(trace)["copying-kernels"] == 1

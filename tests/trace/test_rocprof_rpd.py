@@ -197,6 +197,14 @@ def test_the_tracers_own_calls_are_left_out(tmp_path: Path) -> None:
     assert omitted(trace) == {"tracer-calls": 2}
 
 
+def test_kernels_of_the_runtime_that_copy_are_told(tmp_path: Path) -> None:
+    file = small_rpd()
+    file.operation(
+        "KernelExecution", 1600, 1700, file.call("hipMemcpy", 1590, 1595), "__amd_rocclr_copyBuffer"
+    )
+    assert omitted(of_rpd(file, tmp_path)) == {"copying-kernels": 1}
+
+
 def test_an_operation_without_its_call_is_counted(tmp_path: Path) -> None:
     file = small_rpd()
     file.operation("KernelExecution", 1600, 1700, None, "orphan")

@@ -54,6 +54,9 @@ CARRIERS = (
 )
 COMMUNICATION = rf"^(_ZN?\d*|void )?(\w+::|\d+)*({'|'.join(CARRIERS)})"
 
+#: ROCm's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
+COPYING_KERNEL = r"^__amd_rocclr_copy"
+
 
 def plain_name(name: pl.Expr) -> pl.Expr:
     """The call's name without its ABI suffix."""

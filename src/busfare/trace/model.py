@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import tables
-from busfare.trace.api_calls import GRAPH_LAUNCH
+from busfare.trace.api_calls import COPYING_KERNEL, GRAPH_LAUNCH
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes, Sums
 from busfare.trace.words import Names, calls_named
@@ -176,4 +176,15 @@ def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:
         trace.operations.height - trace.operations["graph_node"].null_count(),
         "graph-nodes",
         "operations inside graph launches: seen, but not how they depend on each other; taken in the order observed",
+    )
+
+
+def note_copying_kernels(trace: Trace, omissions: Omissions) -> None:
+    """Notes kernels of the runtime's that copy: nothing tells what."""
+    counted = trace.operations["name"].drop_nulls().value_counts(name="count")
+    copying = counted["name"].cast(pl.String).str.contains(COPYING_KERNEL)
+    omissions.add_if(
+        int(counted["count"].filter(copying).sum()),
+        "copying-kernels",
+        "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
     )

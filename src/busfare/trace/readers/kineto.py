@@ -14,7 +14,7 @@ from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
 from busfare.trace.launches import grid_side, operators_of
-from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
+from busfare.trace.model import Omissions, Trace, name_process, note_copying_kernels, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
 from busfare.trace.readers.tables import INT, meant
@@ -109,6 +109,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     )
     name_process(trace)
     number_graph_nodes(trace, omissions)
+    note_copying_kernels(trace, omissions)
     trace.omissions = omissions.list()
     if launches:
         external = events.filter(pl.col("category") <= SET)["external"]

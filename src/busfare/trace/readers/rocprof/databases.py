@@ -12,7 +12,7 @@ import polars as pl
 
 from busfare.trace.api_calls import GRID_IN_ITEMS
 from busfare.trace.launches import grid_side
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Omissions, Trace, note_copying_kernels
 from busfare.trace.readers.rocprof.records import (
     DIRECTION_OF_NAME,
     Records,
@@ -247,15 +247,17 @@ class _Rpd(_File):
         self.omissions.add_if(own.height, "tracer-calls", what)
         theirs = api.filter(~name.str.contains(TRACER_CALLS))
         marks = theirs.filter(name == MARKER_CALL).drop("name")
-        return Trace(
+        trace = Trace(
             path=self.tables.path,
             format="rpd",
             producer="rocmProfileData" + (f" (schema {self.schema})" if self.schema else ""),
             operations=operations,
             calls=calls(theirs.filter(name != MARKER_CALL)),
             markers=conform(self._said(marks), MARKERS),
-            omissions=self.omissions.list(),
         )
+        note_copying_kernels(trace, self.omissions)
+        trace.omissions = self.omissions.list()
+        return trace
 
     def _said(self, marks: pl.DataFrame) -> pl.DataFrame:
         """Markers with what they say, which since schema 3 stands in a table of its own, with all arguments."""

@@ -10,7 +10,7 @@ import polars as pl
 
 from busfare.trace import api_calls
 from busfare.trace.launches import grid_side
-from busfare.trace.model import Omissions, Trace, number_graph_nodes
+from busfare.trace.model import Omissions, Trace, note_copying_kernels, number_graph_nodes
 from busfare.trace.readers.rocprof.memory import host_memory
 from busfare.trace.readers.tables import ints, meant, texts
 from busfare.trace.tables import (
@@ -36,8 +36,6 @@ DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CP
 UNNAMED_KERNEL = "(unnamed kernel)"
 #: What compilers append to the names of kernels.
 DESCRIPTOR = r"( \[clone \.kd\]|\.kd)$"
-#: The runtime's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
-COPYING_KERNEL = r"^__amd_rocclr_copy"
 #: Categories of calls, by what is in their names in all versions; ROCm Systems Profiler records others, of the program.
 CALLED = "HIP|HSA|RCCL|ROCDECODE|ROCJPEG|ROCSHMEM"
 #: What the kernel's driver did: pages that faulted or moved, queues.
@@ -105,11 +103,7 @@ class Records:
             devices=conform(self.devices, DEVICES),
         )
         number_graph_nodes(trace, omissions)
-        omissions.add_if(
-            int(self.kernels["name"].str.contains(COPYING_KERNEL).sum()) if self.kernels.height else 0,
-            "copying-kernels",
-            "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
-        )
+        note_copying_kernels(trace, omissions)
         omissions.add_if(
             self.regions.filter(of_driver).height,
             "driver-events",

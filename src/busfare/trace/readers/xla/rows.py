@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
+from busfare.trace.model import Omissions, Trace, name_process, note_copying_kernels, number_graph_nodes
 from busfare.trace.readers.xla import work
 from busfare.trace.tables import DEVICES, MARKERS, Schema, conform
 
@@ -85,6 +85,7 @@ class Rows:
         )
         name_process(trace)
         number_graph_nodes(trace, omissions)
+        note_copying_kernels(trace, omissions)
         trace.omissions = omissions.list()
         return trace
 
