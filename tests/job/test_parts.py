@@ -61,6 +61,28 @@ def test_a_run_that_lies_there_in_two_forms_is_one(tmp_path: Path) -> None:
     assert found.duplicates == 3
 
 
+@pytest.mark.parametrize(
+    ("files", "kept"),
+    [
+        (["results.csv", "results.db", "results.hip_stats.csv", "results.json"], ["results.db", "results.hip_stats.csv"]),
+        (["1_results.db", "1_results.json", "1_results.pftrace", "1_kernel_trace.csv", "2_results.json"],
+         ["1_results.db", "2_results.json"]),
+        (["1_kernel_trace.csv", "1_results.json", "2_kernel_trace.csv", "2_results.pftrace"],
+         ["1_results.json", "2_kernel_trace.csv"]),
+        (["rank0.json", "rank1.json", "rank1.csv", "kernel_trace.csv"],
+         ["kernel_trace.csv", "rank0.json", "rank1.csv", "rank1.json"]),
+    ],
+)  # fmt: skip
+def test_a_run_of_amds_profilers_in_several_formats_is_one(
+    files: list[str], kept: list[str], tmp_path: Path
+) -> None:
+    for name in files:
+        (tmp_path / name).write_bytes(b"x")
+    found = find_parts([tmp_path])
+    assert [Path(part.path).name for part in found.parts] == kept
+    assert found.duplicates == len(files) - len(kept)
+
+
 def test_ten_thousand_paths_are_found_in_order(tmp_path: Path) -> None:
     for number in range(10_000):
         (tmp_path / f"{number:05}.json").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.trace.sqlite_file import Tables, Value, write_sqlite
@@ -41,7 +42,9 @@ COLUMNS: dict[str, list[str]] = {
         *["id", "guid", "nid", "pid", "code_object_id", "kernel_name", "display_name"],
         *REGISTERS,
     ],
-    "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id"],
+    "rocpd_event": ["id", "guid", "category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata"],
+    "rocpd_sample": ["id", "guid", "track_id", "timestamp", "event_id"],
+    "rocpd_track": ["id", "guid", "nid", "pid", "tid", "name_id"],
     "rocpd_region": [*PLACED, *TIMED, "name_id", "extdata"],
     "rocpd_kernel_dispatch": [
         *[*PLACED, *TIMED, "agent_id", "kernel_id", "dispatch_id", "queue_id", "stream_id"],
@@ -61,6 +64,17 @@ COLUMNS_4: dict[str, list[str]] = COLUMNS | {
     "rocpd_kernel_dispatch": ["id", "guid", *TIMED_4, "kernel_id", *LAUNCH],
     "rocpd_memory_copy": ["id", "guid", *TIMED_4, "name_id", "dst_agent_id", "src_agent_id", "size"],
 }
+#: Schema 4.1 has times with the rows again, and a list of categories.
+TIMED_41 = ["id", "guid", "track_id", "start", "end", "event_id"]
+COLUMNS_41: dict[str, list[str]] = COLUMNS | {
+    "rocpd_info_category": ["id", "guid", "name"],
+    "rocpd_track": COLUMNS_4["rocpd_track"],
+    "rocpd_region": [*TIMED_41, "name_id"],
+    "rocpd_sample": ["id", "guid", "track_id", "name_id", "timestamp", "event_id"],
+    "rocpd_kernel_dispatch": [*TIMED_41, "kernel_id", *LAUNCH],
+    "rocpd_memory_copy": [*TIMED_41, "name_id", "dst_agent_id", "src_agent_id", "size"],
+}
+COLUMNS_OF = {3: COLUMNS, 4: COLUMNS_4, 41: COLUMNS_41}
 
 CPU, GPU_0, GPU_1 = 1, 2, 3
 DISPATCH, MEMORY, HIP, MARKER = "KERNEL_DISPATCH", "MEMORY_COPY", "HIP_RUNTIME_API_EXT", "MARKER_CORE_API"
@@ -70,7 +84,8 @@ class ProcessTables(AmdTables):
     """The tables of one process. Ids are unique among them only."""
 
     def __init__(self, suffix: str, process: int = PROCESS, schema: int = 3) -> None:
-        super().__init__({k: list(v) for k, v in (COLUMNS if schema == 3 else COLUMNS_4).items()})
+        super().__init__({k: list(v) for k, v in COLUMNS_OF[schema].items()})
+        self.categories: dict[str, int] = {}
         self.suffix, self.process, self.schema = suffix, process, schema
         self.add("rocpd_metadata", tag="schema_version", value=str(schema))
         self.add("rocpd_info_process", pid=process)
@@ -79,11 +94,19 @@ class ProcessTables(AmdTables):
             of_agent = {"type": kind, "type_index": index, "name": name, "product_name": f"{kind} {index}"}
             self.add("rocpd_info_agent", pid=1, **of_agent)
 
+    def category(self, name: str) -> int:
+        """Its number, of a list of its own or among all texts."""
+        if self.schema != 41:
+            return self.text(name)
+        if name not in self.categories:
+            self.categories[name] = self.add("rocpd_info_category", name=name)
+        return self.categories[name]
+
     def place(
         self, start: Value, end: Value, stack: int, category: str, agent: int | None = None
     ) -> dict[str, Value]:
         """When and where, as this schema says it."""
-        event = self.add("rocpd_event", category_id=self.text(category), stack_id=stack)
+        event = self.add("rocpd_event", category_id=self.category(category), stack_id=stack)
         stream: Value = None if agent is None else 4
         queue: Value = None if agent is None else 9
         if self.schema == 3:
@@ -93,6 +116,8 @@ class ProcessTables(AmdTables):
             more: dict[str, Value] = {"stream_id": stream, "queue_id": queue}
             return times | more | ({"agent_id": agent} if category == DISPATCH else {})
         track = self.add("rocpd_track", pid=1, tid=1, agent_id=agent, stream_id=stream, queue_id=queue)
+        if self.schema == 41:
+            return {"track_id": track, "start": start, "end": end, "event_id": event}
         start_id, end_id = self.add("rocpd_timestamp", value=start), self.add("rocpd_timestamp", value=end)
         return {"start_id": start_id, "end_id": end_id, "track_id": track, "event_id": event}
 
@@ -120,6 +145,17 @@ class ProcessTables(AmdTables):
         what: dict[str, Value] = {"src_agent_id": source, "dst_agent_id": destination, "size": size}
         what["name_id"] = None if name is None else self.text(name)
         self.add("rocpd_memory_copy", **self.place(start, end, stack, MEMORY, destination) | what)
+
+    def marker(self, message: str, start: int, end: int, stack: int) -> None:
+        """What a program says by ROCTx, as rocprofv3 writes it: the event holds the text, and no time makes a sample."""
+        place = self.place(start, end, stack, MARKER)
+        self.rows["rocpd_event"][-1]["extdata"] = json.dumps({"message": message})
+        if end > start:
+            self.add("rocpd_region", **place | {"name_id": self.text("roctxThreadRangeA")})
+        else:
+            track = self.add("rocpd_track", pid=1, tid=1, name_id=self.text(MARKER))
+            named = {"name_id": self.text("roctxMarkA")} if self.schema == 41 else {}
+            self.add("rocpd_sample", track_id=track, timestamp=start, event_id=place["event_id"], **named)
 
     def call(self, name: str, start: Value, end: Value, stack: int, category: str = HIP) -> None:
         self.add("rocpd_region", **self.place(start, end, stack, category) | {"name_id": self.text(name)})
@@ -178,10 +214,17 @@ class RpdFile(AmdTables):
         return self.add("rocpd_api", **who | {"apiName_id": self.text(name), "args_id": self.text(arguments)})
 
     def operation(
-        self, kind: str, start: int, end: int, call: int | None = None, description: str = ""
+        self,
+        kind: str,
+        start: int,
+        end: int,
+        call: int | None = None,
+        description: str = "",
+        gpu: int = 1,
+        queue: int = 3,
     ) -> None:
         """An operation: KernelExecution, CopyHostToDevice, FillBuffer, Task…"""
-        where: dict[str, Value] = {"gpuId": 1, "queueId": 3, "start": start, "end": end}
+        where: dict[str, Value] = {"gpuId": gpu, "queueId": queue, "start": start, "end": end}
         names: dict[str, Value] = {"opType_id": self.text(kind), "description_id": self.text(description)}
         operation = self.add("rocpd_op", **where | names)
         if call is not None:

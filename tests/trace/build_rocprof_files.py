@@ -221,7 +221,10 @@ V1_WORK = [
     ("OPS", "axpy(float*)", 1210, 1310, 12),
     ("COPY", "CopyDeviceToHost", 1340, 1490, 13),
 ]
-V1_OPS = ["BeginNs", "EndNs", "dev-id", "queue-id", "Name", "pid", "tid", "stream-id", "Index", "DurationNs"]
+V1_OPS = [
+    *["BeginNs", "EndNs", "dev-id", "queue-id", "Name", "pid", "tid", "stream-id", "Index", "__section"],
+    "DurationNs",
+]
 V1_COLUMNS = {
     "HIP": ["BeginNs", "EndNs", "pid", "tid", "Name", "args", "Index", "DurationNs"],
     "rocTX": ["BeginNs", "EndNs", "pid", "tid", "Name", "Index"],

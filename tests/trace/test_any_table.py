@@ -30,6 +30,7 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[Path, Any], Path], int]] = {
     "nvprof": (small_file, lambda path, made: made.write(path), 4),
     "rocpd-3": (small_process, write_rocpd, 3),
     "rocpd-4": (lambda: small_process(schema=4), write_rocpd, 3),
+    "rocpd-4.1": (lambda: small_process(schema=41), write_rocpd, 3),
     "rpd": (small_rpd, lambda path, made: made.write(path), 4),
 }
 #: Tables that hold operations, and how many; and those by which a format is known.

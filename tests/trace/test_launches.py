@@ -374,9 +374,11 @@ def examples() -> list[Path]:
 def test_launches_of_published_kineto_files_are_those_of_the_json(path: Path) -> None:
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
-    kernels, operators = [], {}
+    kernels, operators, in_items = [], {}, set()
     for one in (one for one in events if one.get("ph") == "X"):
         args = one.get("args", {})
+        if one["name"] == "hipExtModuleLaunchKernel":  # takes work-items [HIP: module API]
+            in_items.add(args["correlation"])
         if one["cat"] == "cpu_op":
             operators.setdefault(args.get("External id"), one)
         elif one["cat"] == "kernel":
@@ -384,7 +386,10 @@ def test_launches_of_published_kineto_files_are_those_of_the_json(path: Path) ->
     found = of_kernels(read(path, launches=True))
     assert len(found) == len(kernels)
     for row, (_, args) in zip(found, sorted(kernels, key=lambda one: one[0]), strict=True):
-        sides = [*args.get("grid", [None] * 3), *args.get("block", [None] * 3)]
+        grid, block = (args.get(what, [None] * 3) for what in ("grid", "block"))
+        if args.get("correlation") in in_items:
+            grid = [items // group for items, group in zip(grid, block, strict=True)]
+        sides = [*grid, *block]
         assert [*row[:8]] == [*sides, args.get("registers per thread"), args.get("shared memory")]
         # Older files name the call in place of the operator.
         named = operators.get(args.get("External id"))

@@ -1,4 +1,4 @@
-"""Databases of AMD's profilers: rocpd of rocprofv3, of schema 3 and 4, and RPD."""
+"""Databases of AMD's profilers: rocpd of rocprofv3, of schema 3 and 4."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from tests.trace.build_rocprof import (
     GPU_0,
     GPU_1,
     HIP,
+    MARKER,
     PROCESS,
-    RPD_PROCESS,
     ProcessTables,
-    RpdFile,
     small_process,
-    small_rpd,
     write_rocpd,
 )
+from tests.trace.sqlite_file import Value
 from tests.traces import omitted
 
 
@@ -28,7 +27,7 @@ def written(folder: Path, *processes: ProcessTables) -> Trace:
     return read(write_rocpd(folder / "results.db", *processes))
 
 
-@pytest.mark.parametrize("schema", [3, 4])
+@pytest.mark.parametrize("schema", [3, 4, 41])
 @pytest.mark.parametrize("suffix", ["_00003fdc_2a1b", "_00003fdc-ffff-7000-a1b2-0123456789ab", ""])
 def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path: Path) -> None:
     trace = written(tmp_path, small_process(suffix, schema=schema))
@@ -52,7 +51,7 @@ def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path
     assert list(omitted(trace)) == ["unknown-memory"]
 
 
-@pytest.mark.parametrize("schema", [3, 4])
+@pytest.mark.parametrize("schema", [3, 4, 41])
 def test_two_processes_in_one_file_share_no_ids(schema: int, tmp_path: Path) -> None:
     first, second = small_process("_0001", 3131, schema), ProcessTables("_0002", 4141, schema)
     second.text("something that shifts the ids of strings")
@@ -128,6 +127,64 @@ def test_calls_without_a_name(tmp_path: Path) -> None:
     assert written(tmp_path, process).calls["name"].to_list()[-1] == "(unnamed call)"
 
 
+@pytest.mark.parametrize("schema", [3, 4, 41])
+def test_markers_are_named_by_what_the_program_said(schema: int, tmp_path: Path) -> None:
+    process = small_process(schema=schema)
+    if schema != 4:
+        process.marker("layer 1", 1000, 1300, 15)
+        process.marker("here", 1310, 1310, 16)
+        process.marker("", 1320, 1400, 17)
+    else:  # as other programs write: nothing but a name
+        process.call("layer 1", 1000, 1300, 15, "MARKER_CORE_RANGE_API")
+    trace = written(tmp_path, process)
+    markers = [("step", -10, 600), ("layer 1", 0, 300)]
+    if schema != 4:
+        markers += [("here", 310, None), ("roctxThreadRangeA", 320, 400)]
+    assert trace.markers.sort("start_ns").select("name", "start_ns", "end_ns").rows() == markers
+    assert trace.calls.height == 3
+
+
+def test_a_marker_called_like_a_function_allocates_nothing(tmp_path: Path) -> None:
+    process = small_process()
+    of_copy = process.rows["rocpd_memory_copy"][0]
+    of_copy |= {"src_address": 0x1000, "dst_address": 0x9000}
+    process.columns["rocpd_memory_allocate"] = [
+        *["id", "pid", "tid", "start", "end", "event_id", "agent_id", "type", "level", "address", "size"]
+    ]
+    for agent, address in ((CPU, 0x1000), (GPU_0, 0x9000)):
+        place = process.place(900, 910, 20, "MEMORY_ALLOCATION")
+        what: dict[str, Value] = {"agent_id": agent, "type": "ALLOC", "level": "REAL"}
+        process.add("rocpd_memory_allocate", **place, **what, address=address, size=4096)
+    process.call("hipHostMalloc of the input", 890, 920, 19, MARKER)
+    assert "pinned" not in written(tmp_path, process).operations["source_memory"].to_list()
+
+
+def test_what_is_neither_called_nor_marked_is_no_call(tmp_path: Path) -> None:
+    process = small_process()
+    process.call("rocm call", 1600, 1610, 15, "rocm_hip_api")
+    process.call("main", 900, 2000, 0, "host")  # of ROCm Systems Profiler
+    process.call("said", 1620, 1630, 16, "rocm_marker_api")
+    process.call("KFD_PAGE_MIGRATE_PREFETCH", 1000, 1100, 0, "KFD_PAGE_MIGRATE")
+    trace = written(tmp_path, process)
+    assert trace.calls["name"].to_list() == ["hipMemcpyAsync", "hipLaunchKernel", "hipMemcpy", "rocm call"]
+    assert trace.markers["name"].sort().to_list() == ["main", "said", "step"]
+    assert omitted(trace)["driver-events"] == 1
+
+
+def test_a_kernel_that_the_profiler_repeats_counts_once(tmp_path: Path) -> None:
+    process = small_process()
+    process.columns["rocpd_kernel_dispatch"].append("replay_pass")
+    first = process.rows["rocpd_kernel_dispatch"][0] | {"dispatch_id": 1, "replay_pass": 0}
+    again = [
+        first | {"id": 2 + n, "start": 1600 + n, "end": 1700 + n, "replay_pass": 1 + n} for n in range(2)
+    ]
+    other = first | {"id": 5, "start": 1800, "end": 1900, "dispatch_id": 2, "replay_pass": None}
+    process.rows["rocpd_kernel_dispatch"] = [first, *again, other]
+    trace = written(tmp_path, process)
+    assert trace.operations.filter(kind="kernel")["start_ns"].to_list() == [210, 800]
+    assert omitted(trace)["repeated-kernels"] == 2
+
+
 def test_a_run_without_copies_says_nothing_of_pinning(tmp_path: Path) -> None:
     process = ProcessTables("_0001")
     process.call("hipLaunchKernel", 0, 5, 1)
@@ -143,143 +200,3 @@ def test_wrong_types_become_unknown(tmp_path: Path) -> None:
     assert trace.operations.filter(kind="copy")["bytes"].to_list() == [4096, 8192, None]
     assert omitted(trace)["untimed"] == 1
     assert trace.operations.filter(pl.col("name").cast(pl.String) == "untimed").is_empty()
-
-
-def of_rpd(file: RpdFile, folder: Path) -> Trace:
-    return read(file.write(folder / "trace.rpd"))
-
-
-def test_a_small_rpd_file(tmp_path: Path) -> None:
-    trace = of_rpd(small_rpd(), tmp_path)
-    wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory"]
-    assert trace.operations.select(wanted).rows() == [
-        ("copy", "h2d", 100, 200, 4096, "pinned", "device"),
-        ("kernel", None, 210, 310, None, None, None),
-        ("set", None, 320, 330, None, None, None),
-        ("copy", "d2h", 340, 490, 8192, "device", "pageable"),
-    ]
-    assert trace.operations.select("device", "stream", "process").unique().rows() == [(1, 3, RPD_PROCESS)]
-    assert trace.operations["name"].to_list() == [None, "axpy(float*)", "FillBuffer", None]
-    assert trace.calls.select("name", "start_ns", "end_ns", "waits_for", "thread").rows() == [
-        ("hipMemcpyAsync", 0, 50, "none", 77),
-        ("hipLaunchKernel", 60, 70, "none", 77),
-        ("hipMemsetAsync", 80, 90, "none", 77),
-        ("hipMemcpy", 95, 500, "operation", 77),
-    ]
-    assert trace.markers.select("name", "start_ns", "end_ns").rows() == [("step", -10, 600)]
-    assert trace.operations["correlation"].to_list() == trace.calls["correlation"].to_list()
-    assert trace.format == "rpd"
-    assert trace.producer == "rocmProfileData (schema 2)"
-    assert trace.omissions == []
-
-
-def test_a_pinned_flag_that_is_never_set_says_nothing(tmp_path: Path) -> None:
-    file = small_rpd()
-    for row in file.rows["rocpd_copyapi"]:
-        row["pinned"] = 0
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("source_memory", "destination_memory").row(0) == (None, "device")
-    assert omitted(trace) == {"unknown-memory": 0}
-
-
-def test_operations_of_a_graph_launch_are_opaque(tmp_path: Path) -> None:
-    file = small_rpd()
-    launch = file.call("hipGraphLaunch", 1510, 1520)
-    file.operation("KernelExecution", 1530, 1540, launch, "node")
-    file.operation("CopyDeviceToDevice", 1550, 1560, launch)
-    file.operation("Task", 1570, 1580, launch)
-    trace = of_rpd(file, tmp_path)
-    graphs = trace.operations.filter(kind="graph")
-    assert graphs.select("start_ns", "bytes", "direction").rows() == [
-        (530, None, None),
-        (550, None, None),
-        (570, None, None),
-    ]
-    assert graphs["graph_node"].n_unique() == 3
-    assert graphs["graph_node"].null_count() == 0
-    assert omitted(trace) == {"opaque-graphs": 3}
-    assert "1 of them are copies" in next(o.what for o in trace.omissions)
-
-
-def test_a_copy_without_its_record_has_the_direction_of_its_type_and_no_size(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.rows["rocpd_copyapi"] = []
-    trace = of_rpd(file, tmp_path)
-    copies = trace.operations.filter(kind="copy")
-    assert copies.select("direction", "bytes").rows() == [("h2d", None), ("d2h", None)]
-    assert omitted(trace)["unknown-sizes"] == 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "direction"), [(0, "h2h"), (1, "h2d"), (2, "d2h"), (3, "d2d"), (4, None), (99, None)]
-)
-def test_a_copy_of_unknown_type_has_the_direction_of_its_call(
-    kind: int, direction: str | None, tmp_path: Path
-) -> None:
-    file = RpdFile()
-    launch = file.call("hipMemcpy", 0, 50)
-    file.copied(launch, 64, kind)
-    file.operation("Copy", 10, 20, launch)
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations["direction"].to_list() == [direction]
-    assert omitted(trace).get("unknown-direction", 0) == (direction is None)
-
-
-@pytest.mark.parametrize(
-    ("source", "destination", "expected"),
-    [
-        (0, 1, ("p2p", 1)),
-        (1, 1, ("d2d", None)),
-        (0, 0, ("d2d", None)),
-        (None, None, ("d2d", None)),
-        (-1, 0, ("d2d", None)),
-    ],
-)
-def test_a_copy_between_two_devices_is_peer_to_peer(
-    source: int | None, destination: int | None, expected: tuple[str, int | None], tmp_path: Path
-) -> None:
-    file = RpdFile()
-    launch = file.call("hipMemcpyPeerAsync", 0, 5)
-    file.copied(launch, 64, 3, srcDevice=source, dstDevice=destination)
-    file.operation("CopyDeviceToDevice", 10, 20, launch)
-    assert of_rpd(file, tmp_path).operations.select("direction", "peer_device").row(0) == expected
-
-
-def test_operations_of_an_unknown_type_are_counted(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation("Task", 1600, 1700, file.call("hipLaunchHostFunc", 1590, 1595))
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("kind", "name").row(-1) == ("kernel", "Task")
-    assert omitted(trace) == {"unknown-operations": 1}
-
-
-def test_the_tracers_own_calls_are_left_out(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.call("ApiTable::insertRoctx", 1600, 1610)
-    file.call("hcc_activity_callback", 1620, 1630)
-    trace = of_rpd(file, tmp_path)
-    assert trace.calls.height == 4
-    assert omitted(trace) == {"tracer-calls": 2}
-
-
-def test_an_operation_without_its_call_is_counted(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation("KernelExecution", 1600, 1700, None, "orphan")
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.height == 5
-    assert omitted(trace) == {"cut-window": 1}
-
-
-def test_ids_given_twice_do_not_double_rows(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.twice("rocpd_string", "rocpd_api_ops", "rocpd_copyapi", "rocpd_api")
-    assert of_rpd(file, tmp_path).operations.height == 4
-
-
-def test_wrong_types_in_rpd_become_unknown(tmp_path: Path) -> None:
-    file = small_rpd()
-    for row in file.rows["rocpd_copyapi"]:
-        row["size"] = "4 KiB"
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations["bytes"].null_count() == 4
-    assert omitted(trace) == {"unknown-sizes": 2}

@@ -60,9 +60,14 @@ def by_type(files: Files) -> None:
 
 
 def of_rocpd(files: Files) -> None:
-    """As rocpd's converter writes them: with the run's id, and words in another case."""
+    """As rocpd's converter writes them: with the run's id, words in another case, and all calls in one file."""
     names, rows = files["kernel_trace"]
     files["kernel_trace"] = (["Guid", *(name.title() for name in names)], [["0000-1", *row] for row in rows])
+    names, calls = files.pop("hip_api_trace")
+    files["regions_trace"] = (
+        ["Guid", *names],
+        [["0000-1", *row] for row in calls + files.pop("marker_api_trace")[1]],
+    )
 
 
 @pytest.mark.parametrize("version", [as_of_6_2, by_type, of_rocpd])
@@ -76,6 +81,7 @@ def test_columns_and_agents_differ_by_version(version: Callable[[Files], None], 
         ("kernel", None, 210, 310, 0, 12, PROCESS),
         ("copy", "d2h", 340, 490, 0, 13, PROCESS),
     ]
+    assert (trace.calls.height, trace.markers["name"].to_list()) == (3, ["step"])
     streams = trace.operations.filter(kind="kernel")["stream"].to_list()
     assert streams == ([QUEUE] if version is as_of_6_2 else [4])
 
@@ -155,6 +161,22 @@ def test_kernels_of_rocprof(tmp_path: Path) -> None:
         ("kernel", "fill", 110, 130, 1, 77),
     ]
     assert "no-calls" in omitted(trace)
+
+
+def test_an_empty_line_is_no_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "results_3131.csv"  # of rocprofv2
+    columns = "Dispatch_ID,GPU_ID,Queue_ID,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID"
+    path.write_text(f'{columns}\n\n1,35146,1,"copy(float*, int)",1000,1100,0\n')
+    trace = read(path)
+    wanted = [("copy(float*, int)", 0, 100, 0)]
+    assert trace.operations.select("name", "start_ns", "end_ns", "device").rows() == wanted
+    assert set(omitted(trace)) == {"unknown-agents", "no-calls"}
+
+
+def test_columns_that_stand_apart_are_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text('"Index", "KernelName", "BeginNs", "EndNs"\n0,"k",1000,1100\n')
+    assert read(path).operations.height == 1
 
 
 def test_a_file_that_ends_in_a_line_leaves_that_line_out(tmp_path: Path) -> None:

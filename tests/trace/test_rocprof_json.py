@@ -20,6 +20,7 @@ from tests.trace.build_rocprof_files import (
     JsonRun,
     small_json,
     write_json,
+    write_v1_json,
 )
 from tests.traces import omitted
 
@@ -122,3 +123,9 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [document]}))
     with pytest.raises(InputError, match="start_timestamp"):
         read(path)
+
+
+def test_an_editors_mark_of_its_encoding_is_no_damage(tmp_path: Path) -> None:
+    for path in (write_json(tmp_path / "v3.json", small_json()), write_v1_json(tmp_path / "v1.json")):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+        assert read(path).operations.height == 3

@@ -57,6 +57,17 @@ def test_slices_without_times_and_of_other_programs_are_no_trace(tmp_path: Path)
     packet.event.type, packet.event.name, packet.event.track_uuid = 1, "frame", GPU
     with pytest.raises(InputError, match="without anything of rocprofv3"):
         read(file.write(tmp_path / "android.pftrace"))
+    file = PerfettoFile()  # as ROCm Systems Profiler and Omnitrace write: the same times, of other categories
+    for category in ("rocm_kernel_dispatch", "device_hip", "rocm_hip_api"):
+        file.slice(category, "axpy(float*)", 1210, 1310, GPU, corr_id=12, queue=1, stream_id=2)
+    with pytest.raises(InputError, match="without anything of rocprofv3"):
+        read(file.write(tmp_path / "perfetto-trace.proto"))
+
+
+def test_what_rocpd_converts_has_the_stream_by_another_name(tmp_path: Path) -> None:
+    file = PerfettoFile()
+    file.slice("kernel_dispatch", "axpy(float*)", 1210, 1310, GPU, agent="Agent-1", queue=9, stream_id=2)
+    assert read(file.write(tmp_path / "out.pftrace")).operations["stream"].to_list() == [2]
 
 
 def test_a_file_that_is_cut_or_damaged_gives_what_it_holds(tmp_path: Path) -> None:

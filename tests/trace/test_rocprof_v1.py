@@ -63,6 +63,40 @@ def test_a_call_around_the_copying_one_has_no_copy_of_its_own(tmp_path: Path) ->
         assert of_calls[trace.operations["correlation"][0]] == "hipMemcpyAsync"
 
 
+def with_barrier(rows: Rows) -> None:
+    rows["OPS"].append(
+        rows["OPS"][0] | {"Name": '"<barrier packet>"', "BeginNs": 1600, "EndNs": 9600, "__section": 518}
+    )
+
+
+def test_packets_that_wait_are_no_kernels(tmp_path: Path) -> None:
+    for trace in both(tmp_path, with_barrier):
+        assert trace.operations.filter(kind="kernel")["name"].to_list() == ["axpy(float*)"]
+        assert omitted(trace) == {"barriers": 1}
+    rows = v1_rows()
+    with_barrier(rows)
+    rows["OPS"][1]["Name"] = "axpy(float*)"  # a kernel's name where both are of one call
+    assert read(write_v1(tmp_path / "results.db", rows)).operations.filter(kind="kernel").height == 1
+
+
+def with_rectangle(rows: Rows) -> None:
+    rows["COPY"][0]["Name"] = "CopyHostToDevice2D"
+
+
+def test_a_rectangle_is_a_copy_of_its_kind(tmp_path: Path) -> None:
+    for trace in both(tmp_path, with_rectangle):
+        assert trace.operations.select("direction", "bytes").row(0) == ("h2d", 4096)
+
+
+def test_events_drawn_elsewhere_are_counted(tmp_path: Path) -> None:
+    events = v1_events()
+    for event in events:
+        if event.get("ph") == "M" and event["args"]["name"] == "GPU0":
+            event["args"]["name"] = "Others"
+    trace = read(write_v1_json(tmp_path / "results.json", events))
+    assert omitted(trace)["unknown-events"] == 1
+
+
 def with_two_copies_of_a_call(rows: Rows) -> None:
     rows["COPY"].append(rows["COPY"][1] | {"BeginNs": 1491, "EndNs": 1499})
 

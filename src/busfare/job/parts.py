@@ -22,6 +22,10 @@ MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
 LEAST_RANKS = 6
 #: What JAX and TensorFlow write of a host: its profile, and time lines made of it.
 XSPACE, TIME_LINE, PERFETTO = ".xplane.pb", ".trace.json.gz", "perfetto_trace.json.gz"
+#: What rocprof and rocprofv3 write of a run: a file for each form that was asked for, and of CSV a file for each kind of
+#: record, which that of the kernels stands for. Each with those that say more.
+OF_AMD = {".json": [".db"], ".csv": [".db"], ".pftrace": [".db", ".json"]}
+RUN, KERNELS = "results", "kernel_trace.csv"
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Part(NamedTuple):
 @dataclass
 class Parts:
     """`duplicates` lead to a file that is among the parts, or are other forms of one: reports beside their export, time
-    lines beside the profile that they were made of.
+    lines beside the profile that they were made of, what AMD's profilers wrote of a run in several formats.
 
     `unlisted`: folders that cannot be listed, and why.
     """
@@ -191,7 +195,22 @@ def _others(files: list[str]) -> set[str]:
     profiles = {name.removesuffix(XSPACE) for name in files if name.endswith(XSPACE)}
     reports = {name for name in files if name.endswith(REPORTS) and Path(name).stem in exports}
     made = {f"{host}{TIME_LINE}" for host in profiles} | {PERFETTO for _ in profiles}
-    return reports | made.intersection(files)
+    return reports | made.intersection(files) | _others_of_amd({*files})
+
+
+def _others_of_amd(files: set[str]) -> set[str]:
+    """The same, of files of rocprof and rocprofv3."""
+    others = set()
+    for name in files:
+        stem, form = Path(name).stem, Path(name).suffix
+        more = {f"{stem}{better}" for better in OF_AMD.get(form, ())}
+        if name.endswith(KERNELS):
+            more |= {f"{name.removesuffix(KERNELS)}{RUN}{better}" for better in (".db", ".json")}
+        elif form == ".pftrace" and stem.endswith(RUN):
+            more.add(f"{stem.removesuffix(RUN)}{KERNELS}")
+        if more & files:
+            others.add(name)
+    return others
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -28,6 +28,8 @@ BLOCKING_COPY = (
 )
 #: Values handed over in `__constant__` or `__device__` variables.
 SYMBOL_COPY = r"MemcpyToSymbol"
+#: Launches that take the grid in work-items; others take it in blocks.
+GRID_IN_ITEMS = r"^hip(Hcc|Ext)ModuleLaunchKernel"
 EVENT_RECORD = r"^(cuda|cu|hip)EventRecord(WithFlags)?$"
 GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch$"
 #: Functions of the program's that a stream runs on the host, between its other work.

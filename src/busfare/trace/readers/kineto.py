@@ -13,7 +13,7 @@ from busfare.errors import InputError
 from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
-from busfare.trace.launches import operators_of
+from busfare.trace.launches import grid_side, operators_of
 from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
@@ -46,6 +46,11 @@ DIRECTION_OF = DIRECTION_NAMED | {"M2D": "h2d", "D2M": "d2h", "M2M": "h2h", "D2D
 MEMORY_OF = MEMORY_NAMED | {"DEVICE": "device"}
 #: `HOST` is memory that the GPU's runtime gave, `MEMORY(Unknown)` any other.
 OF_HOST = ["Host", "HOST", "MEMORY(Unknown)"]
+#: Before PyTorch 2, all that ran on AMD's GPUs counts as kernels, copies and fills by roctracer's names for them
+#: [kineto: RoctracerActivityInterface.cpp; rocclr: activity.hpp].
+ROCTRACER_COPY = r"^(?:Copy|hcMemcpy)((?:Host|Device)To(?:Host|Device))(?:2D)?$"
+ROCTRACER_FILL = "FillBuffer"
+WAYS = {"HostToDevice": "HtoD", "DeviceToHost": "DtoH", "DeviceToDevice": "DtoD", "HostToHost": "HtoH"}
 
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
 KEYS = {
@@ -104,7 +109,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     events, about = _with_collectives(events, scanner, names)
     header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
     calls = _located(_calls(events, names), scanner)
-    operations = _operations(events, names, omissions)
+    operations = _in_groups(_operations(events, names, omissions), calls)
     if scanner.accelerator_events and operations.is_empty():
         raise InputError(
             f"{path}: a trace of an accelerator that is no GPU ({scanner.accelerator_events:,} events of it); "
@@ -162,9 +167,15 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
     texts = [name.decode("utf-8", "replace") or None for name in scanner.names]
     name, plain = pl.col("name"), pl.col("plain")
     names = pl.DataFrame({"name": pl.Series([*texts, None], dtype=pl.String).fill_null("(unnamed)")})
-    return names.with_columns(
+    way = name.str.extract(ROCTRACER_COPY)
+    names = names.with_columns(
         name.str.extract_groups(COPY_NAME).struct.unnest(), plain=api_calls.plain_name(name)
-    ).select(
+    ).with_columns(
+        direction=pl.coalesce("direction", way.replace_strict(WAYS, default=None)),
+        source=pl.coalesce("source", way.str.extract("^(.*)To")),
+        destination=pl.coalesce("destination", way.str.extract("To(.*)$")),
+    )
+    return names.select(
         name.cast(pl.Categorical),
         plain.cast(pl.Categorical),
         meant("direction", DIRECTION_OF, DIRECTIONS),
@@ -172,6 +183,7 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
         meant("destination", MEMORY_OF, MEMORY_KINDS).alias("destination_memory"),
         waits_for=api_calls.waits_for(plain),
         of_host=pl.col("source").is_in(OF_HOST) | pl.col("destination").is_in(OF_HOST),
+        no_kernel=pl.when(way.is_not_null()).then(COPY).when(name == ROCTRACER_FILL).then(SET),
     )
 
 
@@ -214,6 +226,8 @@ def _named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.Da
 
 def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     frame = _named(events, names, KERNEL, COPY, SET)
+    if names["plain"].cast(pl.String).str.starts_with("hip").any():
+        frame = frame.with_columns(category=pl.coalesce("no_kernel", "category"))
     copy = pl.col("category") == COPY
     of_copies = pl.col("direction", "source_memory", "destination_memory", "of_host")
     frame = frame.with_columns(
@@ -238,6 +252,18 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
     return conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES})
+
+
+def _in_groups(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The operations, their grids in groups where the launch took work-items: the trace tells what the call was given."""
+    if "grid_x" not in operations.columns:
+        return operations
+    in_items = calls["name"].cast(pl.String).str.contains(api_calls.GRID_IN_ITEMS).fill_null(False)
+    of_items = pl.col("correlation").is_in(calls["correlation"].filter(in_items).drop_nulls().implode())
+    sides = [(f"grid_{side}", f"block_{side}") for side in "xyz"]
+    return operations.with_columns(
+        pl.when(of_items).then(grid_side(*both)).otherwise(both[0]).alias(both[0]) for both in sides
+    )
 
 
 def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.DataFrame:

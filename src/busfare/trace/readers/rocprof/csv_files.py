@@ -68,9 +68,10 @@ NO_TRACES = {
     "agents": "a list of the machine's agents",
     "allocations": "allocations alone",
 }
-#: rocprofv3's names of files, behind what it puts before each of a process.
+#: rocprofv3's names of files, behind what it puts before each of a process; `rocpd convert` writes all calls in one.
 NAME = re.compile(
-    r"(?P<process>.*?)_?(?:(?:kernel|memory_copy|memory_allocation|(?:hip|hsa|marker|rccl)[a-z_]*)_trace|agent_info)\.csv"
+    r"(?P<process>.*?)_?(?:(?:kernel|memory_copy|memory_allocation|regions|(?:hip|hsa|marker|rccl)[a-z_]*)_trace"
+    r"|agent_info)\.csv"
 )
 
 
@@ -119,9 +120,10 @@ class CsvFiles(TableSource):
         except pl.exceptions.PolarsError as error:
             reason = next(iter(str(error).splitlines()), "no reason given")
             raise InputError(f"{file}: damaged CSV of rocprof ({reason}); record again") from None
+        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # rocprofv2 leaves a line empty
         named: dict[str, str] = {}
         for column in frame.columns:
-            named.setdefault(column.strip().lower(), column)
+            named.setdefault(_plain(column), column)
         made = {
             name: pl.coalesce(pl.col(named[theirs]) for theirs in COLUMNS[name] if theirs in named)
             for name in present
@@ -134,8 +136,12 @@ def _kind(file: Path) -> str | None:
     """What a file holds, by the columns that its first line names; None if rocprof did not write it."""
     head = head_of(file)[0].removeprefix(b"\xef\xbb\xbf")
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    columns = {column.strip(' "\r').lower() for column in line.split(",")}
+    columns = {_plain(column) for column in line.split(",")}
     return next((kind for kind, marks in KINDS if marks <= columns), None)
+
+
+def _plain(column: str) -> str:
+    return column.strip(' "\r').lower()
 
 
 def matches(tables: TableSource) -> bool:

@@ -1,4 +1,4 @@
-"""Databases of AMD's profilers: rocpd of rocprofv3 (schema 3, and 4 with its table of timestamps), and RPD.
+"""Databases of AMD's profilers: rocpd of rocprofv3 (schema 3, and 4 with its tracks and timestamps), and RPD.
 
 The tables of rocpd carry a unique suffix, one set a process, and plainly named views unite them. Views are not
 run: the tables are read and united here.
@@ -10,9 +10,18 @@ import re
 
 import polars as pl
 
+from busfare.trace.api_calls import GRID_IN_ITEMS
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.rocprof.records import Records, calls, copies, of_agents
+from busfare.trace.readers.rocprof.records import (
+    DIRECTION_OF_NAME,
+    Records,
+    calls,
+    copies,
+    direction_named,
+    marked,
+    of_agents,
+)
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
 
@@ -28,19 +37,16 @@ SIDES = {
 }
 REGISTERS = {"arch_vgpr_count": "vgprs", "accum_vgpr_count": "accumulating"}
 
-#: RPD: hipMemcpyKind, and types of operations.
+#: RPD: hipMemcpyKind, and types of operations as roctracer, ROCprofiler-SDK and CUPTI give them.
 DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}
-DIRECTION_OF_TYPE = {"CopyHostToDevice": "h2d", "CopyDeviceToHost": "d2h", "CopyDeviceToDevice": "d2d"}
-KERNEL_TYPE = "KernelExecution"
+COPY_TYPES = r"^(Copy|Memcpy|MEMORY_COPY|(HOST|DEVICE)_TO_)"
+#: Of copies that name the nodes of their agents, and neither GPU nor queue [rocmProfileData: RocprofDataSource.cpp].
+TYPES_BY_NODE = r"^(MEMORY_COPY|(HOST|DEVICE)_TO_)"
+KERNEL_TYPES = ["KernelExecution", "Kernel", "ConcurrentKernel"]
 GRAPH_LAUNCH = "hipGraphLaunch"
 MARKER_CALL = "UserMarker"
-#: Calls that take the grid in work-items.
-CALLS_IN_ITEMS = "^hip(Hcc|Ext)ModuleLaunchKernel"
 #: The tracer's own work, recorded among the program's calls.
-TRACER_CALLS = (
-    r"^(ApiTable|CopyApiTable|KernelApiTable|MonitorTable|OpTable|StringTable)::"
-    r"|^hcc_activity_callback$|^rpdflush$"
-)
+TRACER_CALLS = r"^(rpd_tracer|\w+Table|\w+DataSource)::|^hcc_activity_callback$|^rpdflush$"
 
 
 def matches(tables: TableSource) -> bool:
@@ -110,6 +116,12 @@ class _Rocpd(_File):
         frame = self.all(table, {**ints("start end start_id end_id track_id pid tid event_id"), **wanted})
         if frame["start"].is_null().all() and frame["start_id"].is_not_null().any():
             frame = self._with_timestamps(frame)
+        if frame["track_id"].is_not_null().any():
+            frame = self._with_tracks(frame)
+        return self._placed(frame)
+
+    def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows of `start`, `end`, `event_id` and `pid`, with what those say."""
         frame = self.joined(frame, "event_id", self.events)
         frame = self.joined(frame, "pid", self.processes)
         return frame.with_columns(
@@ -120,15 +132,26 @@ class _Rocpd(_File):
         times = self.lookup("rocpd_timestamp", ints("id value"))
         for side in ("start", "end"):
             frame = self.joined(frame.drop(side), f"{side}_id", times.rename({"value": side}))
+        return frame
+
+    def _with_tracks(self, frame: pl.DataFrame) -> pl.DataFrame:
         tracked = ints("pid tid agent_id queue_id stream_id")
         both = [name for name in tracked if name in frame.columns]
         frame = self.joined(frame, "track_id", self.lookup("rocpd_track", ints("id") | tracked))
         return frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in both)
 
+    def _categorised(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` with the text of its category, which 4.1 lists by themselves."""
+        listed = self.lookup("rocpd_info_category", ints("id") | texts("name"))
+        if listed.is_empty():
+            return self.text(frame, "category_id", "category")
+        return self.joined(frame, "category_id", listed.rename({"name": "category"}))
+
     def _kernels(self, launches: bool) -> pl.DataFrame:
         of_launch = dict.fromkeys([*SIDES, "group_segment_size"], INT) if launches else {}
         of_symbol = dict.fromkeys(REGISTERS, INT) if launches else {}
-        frame = self._timed(ROCPD_KERNELS, ints("agent_id kernel_id queue_id stream_id") | of_launch)
+        wanted = ints("agent_id kernel_id queue_id stream_id dispatch_id replay_pass")
+        frame = self._once(self._timed(ROCPD_KERNELS, wanted | of_launch))
         wanted = ints("id") | texts("display_name kernel_name") | of_symbol
         frame = self.joined(frame, "kernel_id", self.lookup("rocpd_info_kernel_symbol", wanted))
         frame = self.joined(frame, "agent_id", self.agents.select("id", "part", device="type_index"))
@@ -136,6 +159,19 @@ class _Rocpd(_File):
             name=pl.coalesce("display_name", "kernel_name"), stream=pl.coalesce("stream_id", "queue_id")
         )
         return frame.rename(SIDES | REGISTERS | {"group_segment_size": "shared_bytes"}, strict=False)
+
+    def _once(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Dispatches without those that the profiler repeated to count more than fits at once."""
+        if frame["replay_pass"].is_null().all():
+            return frame
+        of_dispatch = pl.col("replay_pass").min().over("part", "process", "dispatch_id")
+        repeated = (pl.col("replay_pass") > of_dispatch).fill_null(False)
+        self.omissions.add_if(
+            frame.filter(repeated).height,
+            "repeated-kernels",
+            "kernels that the profiler ran again for its counters: left out",
+        )
+        return frame.filter(~repeated)
 
     def _copies(self) -> pl.DataFrame:
         wanted = ints("name_id src_agent_id dst_agent_id size queue_id stream_id src_address dst_address")
@@ -155,9 +191,28 @@ class _Rocpd(_File):
 
     def _regions(self) -> pl.DataFrame:
         """Calls and markers, which their category tells apart."""
-        frame = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
-        frame = self.text(frame, "category_id", "category").with_columns(ancestor="parent_stack_id")
-        return self._threads(frame)
+        lasting = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
+        frame = pl.concat([self._categorised(lasting), self._instants()], how="diagonal")
+        return self._threads(self._with_messages(frame.with_columns(ancestor="parent_stack_id")))
+
+    def _instants(self) -> pl.DataFrame:
+        """What took no time: samples. Only the messages of marks are told of them, not which call one was."""
+        frame = self._timed("rocpd_sample", ints("timestamp name_id")).drop_nulls("timestamp")
+        frame = self._categorised(self.text(frame, "name_id", "name"))
+        instants = frame.with_columns(start_ns="timestamp", end_ns="timestamp")
+        return instants.filter(marked(pl.col("category")))
+
+    def _with_messages(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` with what the program said as the name of a marker; else that is the name of ROCTx's function."""
+        if not frame.select(marked(pl.col("category")).any()).item():
+            return frame
+        said = self.lookup("rocpd_event", ints("id") | texts("extdata")).select(
+            "id", "part", message=pl.col("extdata").str.json_path_match("$.message").replace("", None)
+        )
+        frame = self.joined(frame, "event_id", said)
+        return frame.with_columns(
+            name=pl.when(marked(pl.col("category"))).then(pl.coalesce("message", "name")).otherwise("name")
+        )
 
     def _threads(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with the number that the system gave the thread."""
@@ -191,16 +246,23 @@ class _Rpd(_File):
         what = "calls of the tracer's own among the program's: left out"
         self.omissions.add_if(own.height, "tracer-calls", what)
         theirs = api.filter(~name.str.contains(TRACER_CALLS))
-        marked = self.text(theirs.filter(name == MARKER_CALL).drop("name"), "args_id", "name")
+        marks = theirs.filter(name == MARKER_CALL).drop("name")
         return Trace(
             path=self.tables.path,
             format="rpd",
             producer="rocmProfileData" + (f" (schema {self.schema})" if self.schema else ""),
             operations=operations,
             calls=calls(theirs.filter(name != MARKER_CALL)),
-            markers=conform(marked, MARKERS),
+            markers=conform(self._said(marks), MARKERS),
             omissions=self.omissions.list(),
         )
+
+    def _said(self, marks: pl.DataFrame) -> pl.DataFrame:
+        """Markers with what they say, which since schema 3 stands in a table of its own, with all arguments."""
+        if marks.is_empty() or "rocpd_ustring" not in self.tables.names:
+            return self.text(marks, "args_id", "name")
+        arguments = self.lookup("rocpd_ustring", ints("id") | texts("string"))
+        return self.joined(marks, "args_id", arguments.rename({"string": "name"}))
 
     def _operations(self, api: pl.DataFrame, launches: bool) -> pl.DataFrame:
         frame = self.all("rocpd_op", ints("id gpuId queueId start end description_id opType_id"))
@@ -211,21 +273,27 @@ class _Rpd(_File):
         frame = self.joined(frame, "api_id", api.select("id", "part", "process", call="name"))
         frame = self.text(self.text(frame, "opType_id", "type"), "description_id", "description")
         called = pl.col("type").fill_null("").str
+        # The record is one a call: of several copies it does not say which size each had.
+        alone = pl.len().over("part", "api_id", called.contains(COPY_TYPES)) == 1
         frame = frame.with_columns(
+            size=pl.when(alone).then("size"),
+            named=direction_named(pl.col("type")),
             kind=pl.when(pl.col("call") == GRAPH_LAUNCH)
             .then(pl.lit("graph"))
-            .when(called.starts_with("Copy"))
+            .when(called.contains(COPY_TYPES))
             .then(pl.lit("copy"))
             .when(called.contains("^(Fill|Memset)"))
             .then(pl.lit("set"))
             .otherwise(pl.lit("kernel")),
+        )
+        frame = frame.with_columns(
             direction=pl.coalesce(
-                meant("type", DIRECTION_OF_TYPE, DIRECTIONS), meant("copy_kind", DIRECTION_OF, DIRECTIONS)
-            ),
+                meant("named", DIRECTION_OF_NAME, DIRECTIONS), meant("copy_kind", DIRECTION_OF, DIRECTIONS)
+            )
         )
         self._note_unknown(frame)
-        ends = {"srcDevice": "source", "dstDevice": "destination"}
-        frame = copies(frame.rename(ends), self.omissions, self._host_memory(frame))
+        frame = self._placed(frame.rename({"srcDevice": "source", "dstDevice": "destination"}))
+        frame = copies(frame, self.omissions, self._host_memory(frame))
         kind, of_copies = pl.col("kind"), ["direction", "source_memory", "destination_memory", "bytes"]
         frame = frame.with_columns(
             pl.when(kind == "copy").then(pl.col(*of_copies, "peer_device", "copy_count")),
@@ -242,6 +310,36 @@ class _Rpd(_File):
         )
         return conform(self._with_launch(frame) if launches else frame, OPERATIONS, LAUNCH_SHAPE)
 
+    def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """`frame` with the GPUs of copies that only name nodes, CPUs among them.
+
+        The file lists no agents, but kernels name GPUs: where copies are of as many, both are in order of one another.
+        """
+        by_node = pl.col("type").str.contains(TYPES_BY_NODE).fill_null(False) & (pl.col("kind") == "copy")
+        placed = frame.filter(by_node)
+        if placed.is_empty():
+            return frame
+        ends = (("source", ["d2h", "d2d"]), ("destination", ["h2d", "d2d"]))
+        nodes = pl.concat(placed.filter(pl.col("direction").is_in(of))[end].alias("node") for end, of in ends)
+        gpus = frame.filter(kind="kernel")["gpuId"].drop_nulls().unique().sort()
+        nodes = nodes.drop_nulls().unique().sort()
+        known = dict(zip(nodes, gpus, strict=True)) if len(nodes) == len(gpus) else {}
+        self.omissions.add_if(
+            0 if known else placed.height,
+            "unknown-gpus",
+            "copies of which the trace does not say on which GPU they are: counted, on none",
+        )
+        frame = frame.with_columns(
+            pl.when(by_node)
+            .then(pl.col(end).replace_strict(known, default=None, return_dtype=INT))
+            .otherwise(end)
+            for end, _ in ends
+        )
+        own = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
+        return frame.with_columns(
+            gpuId=pl.when(by_node).then(own).otherwise("gpuId"), queueId=pl.when(~by_node).then("queueId")
+        )
+
     def _host_memory(self, frame: pl.DataFrame) -> pl.Expr:
         """The kind of the host's memory: pinned where the trace tells it apart."""
         pinned = frame.filter(pl.col("kind") == "copy")["pinned"]
@@ -257,7 +355,7 @@ class _Rpd(_File):
 
     def _note_unknown(self, frame: pl.DataFrame) -> None:
         graphs = frame.filter(pl.col("kind") == "graph")
-        copied = graphs.filter(pl.col("type").str.starts_with("Copy")).height
+        copied = graphs.filter(pl.col("type").str.contains(COPY_TYPES)).height
         self.omissions.add_if(
             graphs.height,
             "opaque-graphs",
@@ -265,7 +363,9 @@ class _Rpd(_File):
             f"({copied} of them are copies); they count as GPU work of kind `graph`, not as kernels or copies",
         )
         self.omissions.add_if(
-            frame.filter((pl.col("kind") == "kernel") & pl.col("type").ne_missing(KERNEL_TYPE)).height,
+            frame.filter(
+                (pl.col("kind") == "kernel") & ~pl.col("type").is_in(KERNEL_TYPES).fill_null(False)
+            ).height,
             "unknown-operations",
             "operations that are no kernel, copy or fill: counted as kernels, by their time",
         )
@@ -281,7 +381,7 @@ class _Rpd(_File):
         wanted = ints(" ".join(name for grid, group, _ in sides for name in (grid, group)))
         kernels = self.lookup("rocpd_kernelapi", ints("api_ptr_id groupSegmentSize") | wanted, "api_ptr_id")
         frame = self.joined(frame, "api_id", kernels, "api_ptr_id")
-        in_items = pl.col("call").str.contains(CALLS_IN_ITEMS).fill_null(False)
+        in_items = pl.col("call").str.contains(GRID_IN_ITEMS).fill_null(False)
         whole = pl.all_horizontal(pl.col(grid) % pl.col(group) == 0 for grid, group, _ in sides)
         dispatched = bool(frame.select((whole | in_items).all()).item())
         in_items |= pl.lit(dispatched)

@@ -31,7 +31,8 @@ MOST_NESTED = 8
 #: Our columns, by the annotations that versions have called them.
 COLUMNS = {
     "begin_ns": "start_ns", "end_ns": "end_ns", "corr_id": "correlation", "ancestor_id": "ancestor",
-    "tid": "thread", "agent": "agent", "queue": "queue", "stream_ID": "stream", "VGPR_Count": "vgprs",
+    "tid": "thread", "agent": "agent", "queue": "queue", "stream_ID": "stream", "stream_id": "stream",
+    "VGPR_Count": "vgprs",
     "Accum_VGPR_Count": "accumulating", "LDS_Block_Size": "shared_bytes", "group_segment_size": "shared_bytes",
     "copy_bytes": "size", "src_agent": "source_agent", "dst_agent": "destination_agent",
 }  # fmt: skip
@@ -39,6 +40,8 @@ OF_SLICES: Schema = ints(
     "process start_ns end_ns correlation ancestor thread queue stream vgprs accumulating shared_bytes size"
 ) | texts("name category agent source_agent destination_agent")
 CALLS = ("hip_api", "hsa_api", "rccl_api", "marker_api")
+#: Other programs name their slices' times alike, and these differently: Omnitrace, ROCm Systems Profiler.
+CATEGORIES = ("kernel_dispatch", "memory_copy", *CALLS)
 
 
 @dataclass(slots=True)
@@ -55,13 +58,13 @@ class _Sequence:
 def read(path: Path, launches: bool = False) -> Trace:
     """Reads the file; one that is cut gives what it holds up to there. Raises InputError if rocprofv3 did not write it."""
     omissions = Omissions()
-    slices = _slices(path, omissions)
+    category = pl.col("category")
+    slices = _slices(path, omissions).filter(category.is_in(CATEGORIES))
     if slices.is_empty():
         raise InputError(
             f"{path}: a Perfetto trace without anything of rocprofv3; busfare reads no other program's: record with "
             "`rocprofv3 --runtime-trace --output-format rocpd`"
         )
-    category = pl.col("category")
     kernels = slices.filter(category == "kernel_dispatch").with_columns(stream=pl.coalesce("stream", "queue"))
     copies = slices.filter(category == "memory_copy")
     kernels, copies = placed(kernels, copies, agents := seen(kernels, copies, omissions))

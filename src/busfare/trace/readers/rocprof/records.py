@@ -36,6 +36,10 @@ DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CP
 UNNAMED_KERNEL = "(unnamed kernel)"
 #: What compilers append to the names of kernels.
 DESCRIPTOR = r"( \[clone \.kd\]|\.kd)$"
+#: Categories of calls, by what is in their names in all versions; ROCm Systems Profiler records others, of the program.
+CALLED = "HIP|HSA|RCCL|ROCDECODE|ROCJPEG|ROCSHMEM"
+#: What the kernel's driver did: pages that faulted or moved, queues.
+OF_DRIVER = "^KFD_"
 #: Calls of HSA's lie so deep within one another at most.
 MOST_NESTED = 3
 
@@ -76,9 +80,12 @@ class Records:
 
     def trace(self, path: Path, format: str, producer: str, omissions: Omissions, launches: bool) -> Trace:
         """The trace of them, its operations with columns of `LAUNCH_SHAPE` if `launches`."""
-        marked = pl.col("category").str.contains("MARKER").fill_null(False)
+        category = pl.col("category").str.to_uppercase()
+        of_driver = category.str.contains(OF_DRIVER).fill_null(False)
+        called = category.str.contains(CALLED).fill_null(True) & ~marked(category) & ~of_driver
+        regions = self.regions.filter(called)
         directed = self._directed()
-        copied = copies(directed, omissions, self._host(directed, omissions))
+        copied = copies(directed, omissions, self._host(directed, regions, omissions))
         shape = LAUNCH_SHAPE if launches else {}
         parts = [
             conform(self._called(frame), OPERATIONS, shape)
@@ -91,17 +98,22 @@ class Records:
             format=format,
             producer=producer,
             operations=operations.with_columns(pl.when(timed).then(pl.col("start_ns", "end_ns"))),
-            calls=calls(self.regions.filter(~marked)),
-            markers=_markers(self.regions.filter(marked)),
+            calls=calls(regions),
+            markers=_markers(self.regions.filter(~called & ~of_driver)),
             devices=conform(self.devices, DEVICES),
         )
         number_graph_nodes(trace, omissions)
+        omissions.add_if(
+            self.regions.filter(of_driver).height,
+            "driver-events",
+            "events of the driver (pages that fault or move, queues): left out",
+        )
         trace.omissions = omissions.list()
         return trace
 
     def _called(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Operations with the correlation of HIP's call where one of HSA's within that started them."""
-        of_hsa = pl.col("category").str.to_uppercase().str.starts_with("HSA")
+        of_hsa = pl.col("category").str.to_uppercase().str.contains("HSA")
         inner = self.regions.filter(of_hsa.fill_null(False) & (pl.col("ancestor") > 0))
         key = ["process", "correlation"]
         inner = inner.select(*key, caller="ancestor").unique(key, keep="first")
@@ -113,10 +125,8 @@ class Records:
     def _directed(self) -> pl.DataFrame:
         """The copies, with directions and the GPU whose they are."""
         frame = conform(self.copies, COPIES)
-        name = pl.col("name").str.to_uppercase().str.replace_all("_", "", literal=True)
-        named = name.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
         types = pl.concat_str("source_type", pl.lit(">"), "destination_type").str.to_uppercase()
-        frame = frame.with_columns(named=named, agents=types).with_columns(
+        frame = frame.with_columns(named=direction_named(pl.col("name")), agents=types).with_columns(
             kind=pl.lit("copy"),
             direction=pl.coalesce(
                 meant("named", DIRECTION_OF_NAME, DIRECTIONS),
@@ -127,9 +137,9 @@ class Records:
         to_gpu = pl.col("direction") == "h2d"
         return frame.with_columns(device=pl.when(to_gpu).then("destination").otherwise("source"))
 
-    def _host(self, copied: pl.DataFrame, omissions: Omissions) -> pl.Expr:
+    def _host(self, copied: pl.DataFrame, calls: pl.DataFrame, omissions: Omissions) -> pl.Expr:
         """The kind of each copy's memory on the host, as far as allocations tell it."""
-        kinds = host_memory(copied, conform(self.allocations, ALLOCATIONS), conform(self.regions, REGIONS))
+        kinds = host_memory(copied, conform(self.allocations, ALLOCATIONS), conform(calls, REGIONS))
         of_host = copied["direction"].is_in(["h2d", "d2h"]).fill_null(False)
         unknown = int((of_host & kinds.is_null()).sum())
         if copied.height and unknown == int(of_host.sum()):
@@ -176,10 +186,21 @@ def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataF
     )
 
 
+def direction_named(name: pl.Expr) -> pl.Expr:
+    """Which of `DIRECTION_OF_NAME` the name of a copy says."""
+    plain = name.str.to_uppercase().str.replace_all("_", "", literal=True)
+    return plain.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
+
+
 def calls(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of `calls`."""
     plain = api_calls.plain_name(pl.col("name").fill_null("(unnamed call)"))
     return conform(frame.with_columns(name=plain, waits_for=api_calls.waits_for(plain)), CALLS)
+
+
+def marked(category: pl.Expr) -> pl.Expr:
+    """Whether a program marked what is of this category, by ROCTx."""
+    return category.str.to_uppercase().str.contains("MARKER|ROCTX").fill_null(False)
 
 
 def _markers(frame: pl.DataFrame) -> pl.DataFrame:

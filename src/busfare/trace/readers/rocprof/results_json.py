@@ -151,7 +151,7 @@ class _File(msgspec.Struct, rename={"processes": "rocprofiler-sdk-tool"}):
 def read(path: Path, launches: bool = False) -> Trace:
     """Reads the file. Raises InputError if it is cut or damaged: its records cannot be told from their names then."""
     omissions = Omissions()
-    text = b"".join(pieces(path, omissions))
+    text = b"".join(pieces(path, omissions)).removeprefix(b"\xef\xbb\xbf")  # of an editor
     try:
         file = msgspec.json.decode(text, type=_File)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -35,6 +35,9 @@ APIS = ("HIP", "HSA", "MARKER")
 ROWS = ints("start_ns end_ns process thread device queue stream correlation items_x group_x") | texts(
     "section name args"
 )
+#: Packets that wait in a queue, among the kernels: by their name, or where a kernel's stands there, by where they are drawn.
+BARRIER = "<barrier packet>"
+DRAWN_BARRIERS = 512
 FILL = "FillBuffer"
 COPYING = r"^hip(Drv)?(Memcpy|Memset)"
 LAUNCHING = r"^hip\w*Launch\w*Kernel"
@@ -96,16 +99,21 @@ def _of_tables(tables: TableSource) -> pl.DataFrame:
     columns = {"BeginNs": "start_ns", "EndNs": "end_ns", "dev-id": "device", "queue-id": "queue",
                "stream-id": "stream", "Index": "correlation", "proc-id": "process", "tid": "thread",
                "Name": "name"}  # fmt: skip
-    wanted = ints(" ".join(columns)) | ints("pid") | texts("Name args")
+    wanted = ints(" ".join(columns)) | ints("pid __section") | texts("Name args")
     parts = []
     for table, section in TABLES.items():
-        frame = tables.read(table, wanted).rename(columns).with_columns(section=pl.lit(section))
+        frame = tables.read(table, wanted).rename(columns).with_columns(section=_unless_barrier(section))
         if "proc-id" not in tables.columns("OPS") and "proc-id" not in tables.columns("COPY"):
             frame = frame.with_columns(process="pid")
         parts.append(conform(frame, ROWS))
     if parts[-1].is_empty():
         parts += [_measured(tables, name) for name in MEASURED if "BeginNs" in tables.columns(name)]
     return pl.concat(parts)
+
+
+def _unless_barrier(section: str) -> pl.Expr:
+    barrier = pl.col("name").str.contains(BARRIER, literal=True) | (pl.col("__section") >= DRAWN_BARRIERS)
+    return pl.when(barrier & (section == "GPU")).then(pl.lit("BARRIER")).otherwise(pl.lit(section))
 
 
 def _measured(tables: TableSource, name: str) -> pl.DataFrame:
@@ -118,7 +126,7 @@ def _measured(tables: TableSource, name: str) -> pl.DataFrame:
 
 def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
     """The rows of `ROWS`; correlations are numbers of ours."""
-    text = b"".join(pieces(path, omissions))
+    text = b"".join(pieces(path, omissions)).removeprefix(b"\xef\xbb\xbf")  # of an editor
     try:
         events = msgspec.json.decode(text, type=_File, strict=False).events
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -139,7 +147,7 @@ def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
                 a.stream,
                 number,
             ),
-            *(a.items_x, a.group_x, _section(named.get(e.pid)), e.name, a.args, e.pid, e.tid, e.ts),
+            *(a.items_x, a.group_x, _section(named.get(e.pid), e.name), e.name, a.args, e.pid, e.tid, e.ts),
         )
         for number, e in enumerate(events)
         if e.ph == "X" and (a := e.args) is not None
@@ -163,8 +171,11 @@ def _device(arguments: _Arguments) -> int | None:
     return arguments.measured_on if arguments.device is None else arguments.device
 
 
-def _section(name: str | None) -> str | None:
-    return SECTIONS.get(name or "", "GPU" if re.fullmatch(r"GPU\d+", name or "") else None)
+def _section(drawn: str | None, name: str) -> str | None:
+    """What the process that an event is drawn in stands for."""
+    if re.fullmatch(r"GPU( Barriers)?\d+", drawn or ""):
+        return "BARRIER" if "Barriers" in (drawn or "") or BARRIER in name else "GPU"
+    return SECTIONS.get(drawn or "")
 
 
 def _linked(frame: pl.DataFrame) -> pl.DataFrame:
@@ -205,7 +216,7 @@ def _belong(section: str) -> pl.Expr:
         return kernel.is_null() | (kernel == operation)
     kind = arguments.str.extract(r" kind\((\d+)\)").replace_strict(KIND_OF, default=None)
     return (operation.str.starts_with(FILL) == pl.col("call").str.contains("Memset")) & (
-        kind.is_null() | (kind == operation)
+        kind.is_null() | (kind == operation.str.strip_suffix("2D"))
     )
 
 
@@ -214,7 +225,12 @@ def _trace(path: Path, rows: pl.DataFrame, omissions: Omissions, launches: bool)
     if len(pids) == 1:  # older versions name the process of operations alone
         rows = rows.with_columns(process=pl.lit(pids[0], INT))
     called = rows.filter(pl.col("section").is_in(APIS)).with_columns(category="section")
-    worked = rows.filter(~pl.col("section").is_in(APIS))
+    worked = rows.filter(pl.col("section").is_in(["COPY", "GPU"]))
+    barriers, others = rows.filter(section="BARRIER").height, rows["section"].null_count()
+    omissions.add_if(barriers, "barriers", "packets that wait in a queue: left out, for they do no work")
+    omissions.add_if(
+        others, "unknown-events", "events of which the file does not say what they are: left out"
+    )
     said = _arguments(worked, called)
     for what in ("items", "group"):  # of all sides together, as rocprof itself measured them
         whole = worked[f"{what}_x"]
