@@ -288,7 +288,7 @@ def test_a_wrong_product_is_seen(stand_in: StandIn, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def device(stand_in: StandIn) -> Iterator[CudaDevice]:
     made = CudaDevice(2)
-    made._most_bytes = 1 << 18
+    made.most_bytes = 1 << 18
     yield made
     made.close()
 
@@ -337,7 +337,7 @@ def test_data_that_do_not_arrive_are_found_out(case: Case, device: CudaDevice, s
 def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
     stand_in.peers = peers
     device = CudaDevice(2)
-    device._most_bytes = 1 << 18
+    device.most_bytes = 1 << 18
     for _ in range(2):
         for gpu, peer in ((0, 1), (1, 0)):
             assert len(device.run(Case("p2p", "device", "copies", 4097, 1, gpu, peer), 3).device_s) == 3

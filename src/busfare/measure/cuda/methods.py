@@ -142,8 +142,7 @@ class CudaMethods(FirstGpu):
         """Seconds of each step by events; `held`: all are submitted before the first one begins, behind a short copy where
         that is a copy, so that the copy engine holds the stream as in `probe`.
         """
-        board = self._board
-        assert board is not None
+        board = self.boards[0]
         (stream,), marks = board.streams(1), board.events(len(steps) + 1)
         if held:
             board.flags.hold(stream)
