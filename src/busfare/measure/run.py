@@ -9,11 +9,11 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from busfare.measure.cases import Case, Samples
-from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
+from busfare.measure.device import Device, GpuHost, StalledError, UnavailableError, WrongDataError
 from busfare.measure.raw import Measurement, Moment, Record, nanoseconds
 from busfare.measure.results import Knee, LeftOut
 from busfare.measure.summary import interquartile_mean, spread
@@ -100,7 +100,8 @@ def measure(
     # A later call on the same record, of another GPU or size, is dated from the first one's start.
     zero = began - record.seconds
     drawn = random.Random(record.seed)
-    log = _Log(device, record, zero, clock, sorted({case.gpu for case in cases}), start=warm_up)
+    log = StateLog(device, sorted({case.gpu for case in cases}), clock, zero, record.states)
+    log.now(force=warm_up)
     all_ = [_Visited(case, Measurement.of(case)) for case in cases]
     if warm_up:
         _warm_up(device, cases, clock)
@@ -162,26 +163,27 @@ def _visit(
     visited.add(taken, untimed, at - zero, clock() - at)
 
 
-class _Log:
-    """The machine's state, about once a second."""
+@dataclass
+class StateLog:
+    """What may change of some GPUs, about once a second: `states`, dated in seconds since `zero` of `clock`."""
 
-    def __init__(
-        self, device: Device, record: Record, zero: float, clock: Callable[[], float], gpus: list[int], start: bool
-    ) -> None:  # fmt: skip
-        self._device, self._record, self._zero, self._clock = device, record, zero, clock
-        self._gpus = gpus
-        self._last = clock()
-        self.now(force=start)
+    host: GpuHost
+    gpus: Sequence[int]
+    clock: Callable[[], float]
+    zero: float
+    states: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._last = self.clock()
 
     def now(self, force: bool = False) -> None:
         """Logs every GPU's state if a second has passed."""
-        time_ = self._clock()
+        time_ = self.clock()
         if not force and time_ - self._last < LOG_EVERY_S:
             return
         self._last = time_
-        for gpu in self._gpus:
-            state: dict[str, Any] = {"seconds": round(time_ - self._zero, 3), "gpu": gpu}
-            self._record.states.append(state | self._device.state(gpu))
+        for gpu in self.gpus:
+            self.states.append({"seconds": round(time_ - self.zero, 3), "gpu": gpu} | self.host.state(gpu))
 
 
 def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[int]:

@@ -14,7 +14,7 @@ from busfare.errors import BusfareError
 from busfare.measure.bench.results import Benched, BestMethod, Ranking, Target
 from busfare.measure.device import GpuHost, UnavailableError, WrongDataError, command_line, gpu_count
 from busfare.measure.results import LeftOut
-from busfare.measure.run import LOG_EVERY_S, Progress
+from busfare.measure.run import Progress, StateLog
 from busfare.measure.soundness import disturbances
 from busfare.measure.summary import median, overlapping
 from busfare.node import load_node
@@ -40,8 +40,8 @@ class Run(Generic[Host]):
         # A virtual machine has a time of its own, in which nobody waits.
         self.clock: Callable[[], float] = getattr(self.device, "clock", time.monotonic)
         self._began = self.clock()
-        self._states: list[dict[str, Any]] = []
-        self._log()
+        self._log = StateLog(self.device, (0,), self.clock, self._began)
+        self._log.now(force=True)
 
     @property
     def seconds(self) -> float:
@@ -52,13 +52,7 @@ class Run(Generic[Host]):
         """Progress, between measurements; logs the machine's state once a second."""
         if self.progress:
             self.progress(share, what)
-        if self.clock() - self._logged >= LOG_EVERY_S:
-            self._log()
-
-    def _log(self) -> None:
-        self._logged = self.clock()
-        passed: dict[str, Any] = {"seconds": round(self.seconds, 3), "gpu": 0}
-        self._states.append(passed | self.device.state(0))
+        self._log.now()
 
     @contextmanager
     def attempt(self, case: str) -> Iterator[None]:
@@ -80,7 +74,7 @@ class Run(Generic[Host]):
             reasons = sorted({row.why for row in self.left_out})
             raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
         seconds, facts, node = self.seconds, self.device.facts(), self.machine.node
-        self._log()
+        self._log.now(force=True)
         return {
             "virtual": self.device.virtual,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -89,8 +83,8 @@ class Run(Generic[Host]):
             "gpu": facts["gpus"][0]["name"],
             "driver": facts.get("driver"),
             "node": Target(node.name, node.title, self.source),
-            "disturbances": disturbances(self._states),
-            "states": self._states,
+            "disturbances": disturbances(self._log.states),
+            "states": self._log.states,
             "left_out": self.left_out,
             "seconds": seconds,
             "facts": facts,
