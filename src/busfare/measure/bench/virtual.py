@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
 
-from busfare.measure.bench.kv import NO_HOST, PACKED, KvTiming
+from busfare.measure.bench.kv import NO_HOST, PACKED
 from busfare.measure.bench.methods import GPU_RANGES, HELD, MethodRun
 from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
 from busfare.measure.bench.results import HostAlone
-from busfare.measure.cases import HOST_DIRECTIONS
+from busfare.measure.cases import HOST_DIRECTIONS, Samples
 from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualHost
 from busfare.node import Gpu, Node
@@ -197,11 +197,11 @@ class VirtualKv(_Played):
         host = host_of(self._machine)
         return HostAlone(host.copy_s, 1 / host.pack_s_per_byte)
 
-    def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
+    def run(self, layout: Layout, blocks: Blocks, runs: int) -> Samples:
         machine = self._machine
         host_s, device_s = (
             fetch(layout, blocks, machine, host).seconds for host in (host_of(machine), NO_HOST)
         )
         alone = () if layout in PACKED else tuple(self.noisy(device_s) for _ in range(runs))
         called = max(host_s - device_s, 0.0)
-        return KvTiming(tuple(self.noisy(host_s) for _ in range(runs)), (called,) * runs, alone)
+        return Samples(alone, (called,) * runs, tuple(self.noisy(host_s) for _ in range(runs)))
