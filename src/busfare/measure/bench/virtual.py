@@ -9,7 +9,7 @@ from functools import cache
 from itertools import product
 
 from busfare.measure.bench.kv import NO_HOST, PACKED
-from busfare.measure.bench.methods import GPU_RANGES, HELD, MethodRun
+from busfare.measure.bench.methods import GPU_RANGES, METHODS, MethodRun
 from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
 from busfare.measure.bench.results import HostAlone
@@ -130,7 +130,7 @@ class VirtualMethods(_Played):
         return made
 
     def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
-        if self._method not in HELD:
+        if not METHODS[self._method].held:
             return []
         true = self._seconds(elements, accesses)
         return [{name: self.noisy(true[name]) for name in GPU_RANGES} for _ in range(runs)]

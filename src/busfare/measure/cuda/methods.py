@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.methods import BATCH, CONSTANT, GPU_RANGES, HELD, RANGES, VALUE, MethodRun
+from busfare.measure.bench.methods import BATCH, CONSTANT, GPU_RANGES, METHODS, RANGES, VALUE, MethodRun
 from busfare.measure.cuda.board import FirstGpu, require_room
 from busfare.measure.cuda.driver import (
     INT,
@@ -47,8 +47,6 @@ _THREADS = 1024
 _ALONE = 7
 #: Elements that one thread checks at once.
 _CHECKED = 1 << 20
-#: The host memory of each method; the others have that of their own name.
-_HOST_KINDS = {"batched": "pinned", "zero-copy": "pinned", "managed-prefetch": "managed"}
 _CONCURRENT = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
 
 
@@ -74,7 +72,7 @@ class CudaMethods(FirstGpu):
     def start(self, method: str, most_elements: int) -> float:
         board, bytes_ = self.board, 4 * most_elements
         self.give()
-        self._method, kind = method, _HOST_KINDS.get(method, method)
+        self._method, kind = method, METHODS[method].memory
         # Managed memory takes half of what others may, so that nothing is evicted.
         require_room(bytes_, bytes_ * (2 if kind == "managed" else 1))
         if method == "managed-prefetch" and not board.attribute(_CONCURRENT):
@@ -114,7 +112,7 @@ class CudaMethods(FirstGpu):
         return MethodRun(taken, device)
 
     def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
-        if self._method not in HELD:
+        if not METHODS[self._method].held:
             return []
         vector, steps = self._vector(elements), self._steps(elements, accesses)
         found: list[Mapping[str, float]] = []
