@@ -6,6 +6,7 @@ import gzip
 import zlib
 from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from busfare.errors import InputError
 from busfare.measure.cases import Case, Direction, Memory, Samples
 from busfare.measure.results import LeftOut
-from busfare.measure.summary import fastest_part, interquartile_mean, median
+from busfare.measure.summary import fastest_part, interquartile_mean
 from busfare.output import write_file
 
 _NS = 1e9

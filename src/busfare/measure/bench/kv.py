@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,6 @@ from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.cases import Samples
 from busfare.measure.device import GpuHost, UnavailableError
 from busfare.measure.results import LeftOut
-from busfare.measure.summary import median
 from busfare.plan import Machine
 from busfare.plan.offload.kv import LAYOUTS, Blocks, Host, Layout, fetch, host_of
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from busfare.cost.ranges import range_beside, seconds_between
@@ -20,7 +21,6 @@ from busfare.measure.bench.results import (
 )
 from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.device import GpuHost
-from busfare.measure.summary import median
 from busfare.node import Node
 from busfare.plan import Machine, Prediction, Problem, plan
 from busfare.quantities import parse_count

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 from busfare.errors import BusfareError
@@ -16,7 +17,7 @@ from busfare.measure.device import GpuHost, UnavailableError, WrongDataError, co
 from busfare.measure.results import LeftOut
 from busfare.measure.run import Progress, StateLog
 from busfare.measure.soundness import disturbances
-from busfare.measure.summary import median, overlapping
+from busfare.measure.summary import overlapping
 from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 from busfare.cost.ranges import range_beside
@@ -31,7 +32,7 @@ from busfare.measure.bench.run import Run, off_percent
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.raw import QUIETEST_ONE_IN
 from busfare.measure.run import Progress
-from busfare.measure.summary import fastest_part, interval, median, overlapping
+from busfare.measure.summary import fastest_part, interval, overlapping
 
 KIB, MIB = 1 << 10, 1 << 20
 #: A cell that would start after so many seconds is left out, and named; of what is left each one takes its share for
