@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import asdict
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
@@ -55,10 +56,7 @@ class Measurement(msgspec.Struct, omit_defaults=True):
     @classmethod
     def of(cls, case: Case) -> Measurement:
         """No samples yet."""
-        return cls(
-            case.direction, case.memory, case.mode, case.bytes, case.count, case.gpu, "", [], [], [],
-            peer=case.peer,
-        )  # fmt: skip
+        return cls(**asdict(case), stopped="", visits=[], device_ns=[], api_ns=[])
 
     @property
     def case(self) -> Case:
