@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import resources
 from itertools import product
 from pathlib import Path
 
@@ -53,18 +52,6 @@ def test_every_kernel_compiles(capability: tuple[int, int]) -> None:
         code = compiled(source_of("bench.cu"), "bench.cu", capability, (f"-DWORK={kernel.work}",))
         assert code[:4] == b"\x7fELF"
         assert kernel.function.encode() in code
-
-
-def test_the_probes_kernels_compile() -> None:
-    source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_text("utf-8")
-    assert b"stream16" in compiled(source, "kernels.cu", (9, 0))
-
-
-def test_a_kernel_that_does_not_compile_shows_the_compilers_log() -> None:
-    with pytest.raises(
-        InputError, match=r"mine\.cu: NVRTC refused it .*undeclared.* is undefined|mine\.cu.*undeclared"
-    ):
-        compiled(MINE.replace("a[first", "undeclared[first"), "mine.cu", (9, 0))
 
 
 def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
