@@ -93,8 +93,8 @@ def every_program(work: Work) -> list[tuple[Program, ...]]:
     for count in (1, 2, 4, 6, 9):
         single += [
             programs.streams(work, count),
-            programs.hybrid(work, count),
-            programs.streams(work, count, "graph", as_graph=True),
+            programs.streams(work, count, "hybrid"),
+            programs.streams(work, count, "graph"),
             programs.three_streams(work, count),
         ]
     return [(made,) for made in single]
