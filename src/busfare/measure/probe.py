@@ -61,13 +61,13 @@ class Probed:
     result: ProbeResult
 
 
-def open_device(virtual: str | None, seed: int = 0, faults: Sequence[str] = ()) -> Device:
+def open_device(virtual: str | None, faults: Sequence[str] = ()) -> Device:
     """The machine's GPUs, or a virtual node. Raises NoGpuError where there is none."""
     if virtual is not None:
         from busfare.measure.virtual import VirtualDevice
         from busfare.node import load_node
 
-        return VirtualDevice(load_node(virtual), seed, faults=faults)
+        return VirtualDevice(load_node(virtual), faults=faults)
     if faults:
         raise InputError("--fault needs --virtual NODE: a real machine is measured as it is")
     count = gpu_count("probe")
