@@ -64,7 +64,7 @@ class VirtualHost:
         self.now_s = 0.0
 
     def clock(self) -> float:
-        """Seconds of virtual time: what the samples so far would have taken."""
+        """What the samples so far would have taken."""
         return self.now_s
 
     def facts(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -38,16 +37,14 @@ class Run(Generic[Host]):
     left_out: list[LeftOut] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # A virtual machine has a time of its own, in which nobody waits.
-        self.clock: Callable[[], float] = getattr(self.device, "clock", time.monotonic)
-        self._began = self.clock()
-        self._log = StateLog(self.device, (0,), self.clock, self._began)
+        self._began = self.device.clock()
+        self._log = StateLog(self.device, (0,), self._began)
         self._log.now(force=True)
 
     @property
     def seconds(self) -> float:
         """Since it began."""
-        return self.clock() - self._began
+        return self.device.clock() - self._began
 
     def show(self, share: float, what: str) -> None:
         """Progress, between measurements; logs the machine's state once a second."""

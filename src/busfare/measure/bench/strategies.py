@@ -110,7 +110,7 @@ class _Timed:
 
 @dataclass
 class Measuring:
-    """One cell being measured. `until`: after this time of the run's clock there are no more moments than LEAST_MOMENTS.
+    """One cell being measured. `until`: after so many seconds of the run there are no more moments than LEAST_MOMENTS.
     Versions that cannot be measured are left out of the run.
     """
 
@@ -135,7 +135,7 @@ class Measuring:
         predicted = Predicted.of(work, kernel_s, self.run.machine)
         versions = [_Timed(*version) for version in self._programs(predicted)]
         for moment in range(1 if self.run.quick else MOST_MOMENTS):
-            if moment >= LEAST_MOMENTS and self.run.clock() > self.until:
+            if moment >= LEAST_MOMENTS and self.run.seconds > self.until:
                 break
             self._link_once()
             self.order.shuffle(versions)
@@ -359,7 +359,7 @@ def run_cells(run: Run[StrategyDevice], works: Sequence[Work]) -> list[StrategyC
         def shown(share: float, what: str, n: int = n, work: Work = work) -> None:
             run.show((n + share) / len(works), f"{work.name} {what}")
 
-        until = run.clock() + (budget - spent) / (len(works) - n)
+        until = run.seconds + (budget - spent) / (len(works) - n)
         with run.attempt(work.name):
             cells.append(Measuring(run, work, order, until, shown).measured())
     return cells

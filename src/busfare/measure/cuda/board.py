@@ -5,6 +5,7 @@ measures real GPUs has of them.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -231,6 +232,9 @@ class CudaHost:
 
     def state(self, gpu: int) -> dict[str, Any]:
         return facts.state(gpu)
+
+    def clock(self) -> float:
+        return time.monotonic()
 
     def board_of(self, ordinal: int) -> Board:
         """The GPU of a number; its context is current where this is its first use."""
