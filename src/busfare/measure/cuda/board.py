@@ -88,6 +88,11 @@ class Board:
     def attribute(self, which: Any) -> int:
         return int(checked(driver.cuDeviceGetAttribute(which, self.handle), "cuDeviceGetAttribute"))
 
+    def require_prefetch(self) -> None:
+        """Raises UnavailableError where managed memory cannot be prefetched."""
+        if not self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS):
+            raise UnavailableError("this GPU and system do not prefetch managed memory")
+
     def streams(self, count: int) -> list[Any]:
         """`count` streams that do not wait for the default one."""
         while len(self._streams) < count:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from busfare.measure.cuda.driver import (
     allocate,
     batched,
     copier,
-    driver,
     prefer_gpu,
     prefetch,
     record,
@@ -31,7 +31,7 @@ from busfare.measure.cuda.driver import (
     view,
 )
 from busfare.measure.cuda.timing import LEAD_IN_BYTES
-from busfare.measure.device import StalledError, UnavailableError, WrongDataError
+from busfare.measure.device import StalledError, WrongDataError
 
 try:
     import nvtx
@@ -47,7 +47,6 @@ _THREADS = 1024
 _ALONE = 7
 #: Elements that one thread checks at once.
 _CHECKED = 1 << 20
-_CONCURRENT = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
 
 
 def expected_value(accesses: int) -> int:
@@ -75,8 +74,8 @@ class CudaMethods(FirstGpu):
         self._method, kind = method, METHODS[method].memory
         # Managed memory takes half of what others may, so that nothing is evicted.
         require_room(bytes_, bytes_ * (2 if kind == "managed" else 1))
-        if method == "managed-prefetch" and not board.attribute(_CONCURRENT):
-            raise UnavailableError("this GPU and system do not prefetch managed memory")
+        if method == "managed-prefetch":
+            board.require_prefetch()
         began = time.perf_counter()
         self.take(host=(kind, bytes_))
         took = time.perf_counter() - began
@@ -134,7 +133,7 @@ class CudaMethods(FirstGpu):
             taken = [self._spans(step, held=True)["kernel"] for _ in range(_ALONE)]
         finally:
             buffer.free()
-        return sorted(taken)[_ALONE // 2]
+        return median(taken)
 
     def _spans(self, steps: Mapping[str, Step], held: bool = False) -> dict[str, float]:
         """Seconds of each step by events; `held`: all are submitted before the first one begins, behind a short copy where
