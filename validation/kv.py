@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from statistics import median
 
 import numpy as np
 from claims import goal, judge, table
@@ -18,7 +19,6 @@ from stored import probe_names, probe_raw, probed_node
 
 from busfare.measure.bench.kv import NO_HOST
 from busfare.measure.raw import read
-from busfare.measure.summary import median
 from busfare.plan import machine_of
 from busfare.plan.offload.kv import Blocks, Layout, fetch, host_of
 

@@ -18,6 +18,7 @@ from cuda.bindings import driver
 
 from busfare.measure.bench.offload import ADDEND, MULTIPLIER
 from busfare.measure.bench.program import Work
+from busfare.measure.cuda.driver import view
 
 OK = driver.CUresult.CUDA_SUCCESS
 CAPABILITY = {"MAJOR": 9, "MINOR": 0}
@@ -281,7 +282,7 @@ def _multiply(threads: int, address: int, constant: int, count: int, accesses: i
     assert threads >= count
     if not count:
         return
-    vector = np.ctypeslib.as_array((ctypes.c_int32 * count).from_address(address))
+    vector = view(address, count, ctypes.c_int32)
     with np.errstate(over="ignore"):
         for _ in range(accesses):
             vector *= np.int32(constant)
@@ -292,8 +293,7 @@ def _compute(work: Work, threads: int, values: tuple[int, ...]) -> None:
     if not count:
         return
     assert threads >= count and level == work.level and work.kernel.reference is not None
-    kind = ctypes.c_double * work.elements
-    arrays = [np.ctypeslib.as_array(kind.from_address(at)) for at in pointers]
+    arrays = [view(at, work.elements, ctypes.c_double) for at in pointers]
     inputs = [array.reshape(work.levels, level) for array in arrays[: work.kernel.inputs]]
     for k in range(first // level, -(-(first + count) // level)):
         start, end = max(first, k * level), min(first + count, (k + 1) * level)
@@ -308,13 +308,9 @@ def _pattern(size: int, place: int = 0) -> np.ndarray:
     return words.view(np.uint8)[:size]
 
 
-def _bytes(address: int, size: int) -> np.ndarray:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-
-
 def _fill(address: int, size: int, row: int, pitch: int) -> None:
     assert row == pitch == size, "one row"
-    _bytes(address, size)[:] = _pattern(size)
+    view(address, size)[:] = _pattern(size)
 
 
 def _rows(size: int, row: int, pitch: int) -> range:
@@ -323,12 +319,12 @@ def _rows(size: int, row: int, pitch: int) -> range:
 
 def _poison(address: int, size: int, row: int, pitch: int) -> None:
     for at in _rows(size, row, pitch):
-        _bytes(address + at, row)[:] = ~_pattern(row, at)
+        view(address + at, row)[:] = ~_pattern(row, at)
 
 
 def _check(address: int, size: int, row: int, pitch: int, wrong: int) -> None:
     for at in _rows(size, row, pitch):
-        found = int(np.count_nonzero(_bytes(address + at, row) != _pattern(row, at)))
+        found = int(np.count_nonzero(view(address + at, row) != _pattern(row, at)))
         ctypes.c_uint64.from_address(wrong).value += found
 
 
@@ -337,8 +333,7 @@ def _copy16(source: int, target: int, count: int) -> None:
 
 
 def _differ(got: int, want: int, count: int, relative: float, slack: float, found: int) -> None:
-    kind = ctypes.c_double * count
-    here, there = (np.ctypeslib.as_array(kind.from_address(at)) for at in (got, want))
+    here, there = (view(at, count, ctypes.c_double) for at in (got, want))
     shares = np.abs(here - there) / (relative * np.abs(there) + slack + 1e-300)
     wrong = np.flatnonzero(~(shares <= 1.0))
     words = (ctypes.c_uint64 * 3).from_address(found)
@@ -348,27 +343,21 @@ def _differ(got: int, want: int, count: int, relative: float, slack: float, foun
     words[2] = min(words[2], int(wrong[0]) if len(wrong) else words[2])
 
 
-def _words_at(address: int, count: int) -> np.ndarray:
-    return (
-        np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address)) if count else np.zeros(0, int)
-    )
-
-
 def _collect(places: int, pieces: int, words: int) -> None:
-    every = _words_at(places, 2 * pieces).tolist()
+    every = view(places, 2 * pieces, ctypes.c_uint64).tolist()
     for to, at in zip(every[:pieces], every[pieces:], strict=True):
         ctypes.memmove(to, at, 16 * words)
 
 
 def _misplaced(places: int, pieces: int, words: int, wrong: int) -> None:
-    every = _words_at(places, 2 * pieces).tolist()
+    every = view(places, 2 * pieces, ctypes.c_uint64).tolist()
     for at, offset in zip(every[:pieces], every[pieces:], strict=True):
-        found = int(np.count_nonzero(_bytes(at, 4 * words) != _pattern(4 * words, offset)))
+        found = int(np.count_nonzero(view(at, 4 * words) != _pattern(4 * words, offset)))
         ctypes.c_uint64.from_address(wrong).value += found
 
 
 def _layer(weights: int, blocks: int, tokens: int, total: int) -> None:
-    values = _bytes(weights, 16 * blocks).view(np.uint32).astype(np.uint64)
+    values = view(weights, 16 * blocks).view(np.uint32).astype(np.uint64)
     for _ in range(tokens):
         values = (values * MULTIPLIER + ADDEND) % (1 << 32)
     ctypes.c_uint32.from_address(total).value += int(values.sum()) % (1 << 32)

@@ -109,9 +109,9 @@ def test_a_schedule_and_a_layout_take_what_is_predicted_of_the_node_that_is_play
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
-@pytest.mark.parametrize("benchmark", PLAYED)
-def test_without_a_gpu_one_line_says_what_was_looked_for(benchmark: str, run_here: Run) -> None:
-    done = run_here("bench", benchmark)
+@pytest.mark.parametrize("command", [("probe",), *(("bench", benchmark) for benchmark in PLAYED)])
+def test_without_a_gpu_one_line_says_what_was_looked_for(command: tuple[str, ...], run_here: Run) -> None:
+    done = run_here(*command)
     assert done.returncode == 3
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

@@ -58,7 +58,7 @@ def test_what_waits_for_the_first_stream_is_led_by_it() -> None:
     plain, reaching = Work(KERNELS["scale"], 6, 160), Work(KERNELS["buoydiff"], 6, 160)
     assert program.explicit(plain).led and program.three_streams(plain, 3).led
     # All copies in are in the first stream, and every kernel waits for one of them.
-    assert program.streams(reaching, 3).led and program.hybrid(reaching, 3).led
+    assert program.streams(reaching, 3).led and program.streams(reaching, 3, "hybrid").led
     assert not program.streams(plain, 3).led
     assert not program.link_alone(plain).led
 

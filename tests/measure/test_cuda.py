@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import resources
 from itertools import product
 from pathlib import Path
 
@@ -55,18 +54,6 @@ def test_every_kernel_compiles(capability: tuple[int, int]) -> None:
         assert kernel.function.encode() in code
 
 
-def test_the_probes_kernels_compile() -> None:
-    source = resources.files("busfare.measure.cuda").joinpath("kernels.cu").read_text("utf-8")
-    assert b"stream16" in compiled(source, "kernels.cu", (9, 0))
-
-
-def test_a_kernel_that_does_not_compile_shows_the_compilers_log() -> None:
-    with pytest.raises(
-        InputError, match=r"mine\.cu: NVRTC refused it .*undeclared.* is undefined|mine\.cu.*undeclared"
-    ):
-        compiled(MINE.replace("a[first", "undeclared[first"), "mine.cu", (9, 0))
-
-
 def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(MINE)
@@ -106,8 +93,8 @@ def every_program(work: Work) -> list[tuple[Program, ...]]:
     for count in (1, 2, 4, 6, 9):
         single += [
             programs.streams(work, count),
-            programs.hybrid(work, count),
-            programs.streams(work, count, "graph", as_graph=True),
+            programs.streams(work, count, "hybrid"),
+            programs.streams(work, count, "graph"),
             programs.three_streams(work, count),
         ]
     return [(made,) for made in single]
@@ -288,7 +275,7 @@ def test_a_wrong_product_is_seen(stand_in: StandIn, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def device(stand_in: StandIn) -> Iterator[CudaDevice]:
     made = CudaDevice(2)
-    made._most_bytes = 1 << 18
+    made.most_bytes = 1 << 18
     yield made
     made.close()
 
@@ -337,7 +324,7 @@ def test_data_that_do_not_arrive_are_found_out(case: Case, device: CudaDevice, s
 def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
     stand_in.peers = peers
     device = CudaDevice(2)
-    device._most_bytes = 1 << 18
+    device.most_bytes = 1 << 18
     for _ in range(2):
         for gpu, peer in ((0, 1), (1, 0)):
             assert len(device.run(Case("p2p", "device", "copies", 4097, 1, gpu, peer), 3).device_s) == 3

@@ -112,7 +112,7 @@ def test_what_nccl_refuses_is_said(device: CudaDevice, nccl: ctypes.CDLL) -> Non
         device.run(Case("none", "device", "nccl-all_gather", 64), 1)
     assert device._nccl is not None
     with pytest.raises(UnavailableError, match="ncclCommInitAll failed"):
-        Communicators(device._nccl.boards, nccl)
+        Communicators(device._nccl.boards)
 
 
 def test_one_gpu_is_told_before_anything_is_measured() -> None:
@@ -122,7 +122,7 @@ def test_one_gpu_is_told_before_anything_is_measured() -> None:
 
 
 def test_a_probe_writes_what_price_reads(tmp_path: Path) -> None:
-    played = probe.open_device("dgx-a100", seed=3)
+    played = probe.open_device("dgx-a100")
     probed = probe.evaluated(*probe.measured(played, True, seed=3, only="collectives"))
     node = decode(encode(probed.node), "own.toml")
     own, known = Fabric.of(node, 8), Fabric.of(load_node("dgx-a100"), 8)

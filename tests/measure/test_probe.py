@@ -64,7 +64,7 @@ def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> 
     for seed in range(first, first + 10):
         device = VirtualDevice(random_node(seed), seed)
         record = record_of(device, seed)
-        measure(device, cases, record, 25, clock=device.clock)
+        measure(device, cases, record, 25)
         found = {c.direction: c for c in profile(record).curves}
         for true in device.node.curves:
             own = found[true.direction]
@@ -174,7 +174,7 @@ def test_the_order_of_cases_is_not_that_of_their_sizes() -> None:
 
     device = Watched(load_node("gtx-titan"))
     cases = [Case("h2d", "pinned", "copies", 1 << n) for n in range(20)]
-    measure(device, cases, record_of(device), 0.1, clock=device.clock, warm_up=False)
+    measure(device, cases, record_of(device), 0.1, warm_up=False)
     visits = [case.bytes for case in seen]
     assert any(later < earlier for earlier, later in pairwise(visits))
     assert len(set(visits)) == 20
@@ -189,8 +189,8 @@ def test_a_jump_is_located_by_halving() -> None:
     record = record_of(device)
     like = Case("h2d", "pinned", "copies", 1)
     cases = [c for c in fitted() if dataclasses.replace(c, bytes=1) == like]
-    measure(device, cases, record, 2.0, clock=device.clock)
-    (knee,) = locate(device, record, like, device.clock)
+    measure(device, cases, record, 2.0)
+    (knee,) = locate(device, record, like)
     assert 5000 - 5000 // 32 <= knee.after_bytes <= 5000
     assert jumps([1, 2, 4, 8], [1e-6, 1e-6, 1e-6, 1e-6]) == []
 
@@ -206,7 +206,7 @@ def test_both_memories_are_held_out_and_no_case_is_there_twice(fast: bool) -> No
 def test_with_nothing_measured_it_says_why() -> None:
     device = VirtualDevice(load_node("gtx-titan"), faults=["no-locked-memory"])
     record = record_of(device)
-    measure(device, [Case("h2d", "pinned", "copies", 64)], record, 1, clock=device.clock)
+    measure(device, [Case("h2d", "pinned", "copies", 64)], record, 1)
     with pytest.raises(BusfareError, match="refused"):
         probing.evaluated(record)
 

@@ -38,16 +38,16 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Raw samples of one case, in seconds, side by side: what the device took, and what the API calls took.
-
-    `device_s` is empty where no device time exists (an allocation).
+    """Raw samples, in seconds, side by side: what the device took, what the API calls took, and what passed from the first
+    call until all was done. What was not timed, or cannot be (an allocation on the device), is empty.
     """
 
-    device_s: tuple[float, ...]
-    api_s: tuple[float, ...]
+    device_s: tuple[float, ...] = ()
+    api_s: tuple[float, ...] = ()
+    host_s: tuple[float, ...] = ()
 
     def __add__(self, other: Samples) -> Samples:
-        return Samples(self.device_s + other.device_s, self.api_s + other.api_s)
+        return Samples(self.device_s + other.device_s, self.api_s + other.api_s, self.host_s + other.host_s)
 
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

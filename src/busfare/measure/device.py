@@ -34,6 +34,9 @@ class GpuHost(Protocol):
     def state(self, gpu: int) -> dict[str, Any]:
         """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
 
+    def clock(self) -> float:
+        """Seconds. A virtual machine has a time of its own, in which nobody waits."""
+
     def close(self) -> None:
         """Gives everything back."""
 

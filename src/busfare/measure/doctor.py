@@ -14,7 +14,7 @@ from pathlib import Path
 from busfare import __version__
 from busfare.errors import InputError
 from busfare.measure.lines import TOOLS
-from busfare.measure.record import cupti_libraries, recorder_library
+from busfare.measure.record import cupti_libraries, recorder_library, shared_library
 from busfare.measure.results import Check, Doctor
 from busfare.trace.readers.nsys.report_file import installed as installed_nsys
 
@@ -45,15 +45,8 @@ def _imports(name: str) -> bool:
     return True
 
 
-def _library(name: str) -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL(name)
-    except OSError:
-        return None
-
-
 def _driver() -> Iterator[Check]:
-    cuda, version = _library("libcuda.so.1"), ctypes.c_int(0)
+    cuda, version = shared_library("libcuda.so.1"), ctypes.c_int(0)
     count = ctypes.c_int(0)
     if cuda is not None:
         cuda.cuDriverGetVersion(ctypes.byref(version))
@@ -95,7 +88,7 @@ def _recorder() -> Iterator[Check]:
     except InputError as error:
         is_there, works = str(error), False
     yield Check("record", "the recorder's library", works, is_there, "reinstall busfare")
-    named = (name for name in ("libcupti.so.13", "libcupti.so.12") if _library(name))
+    named = (name for name in ("libcupti.so.13", "libcupti.so.12") if shared_library(name))
     cupti = next((str(place) for place in (*cupti_libraries(), *named)), None)
     yield Check("record", "CUPTI", bool(cupti), cupti or "not found", "pip install nvidia-cuda-cupti")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import product
+from statistics import median
 from typing import Any, get_args
 
 import msgspec
@@ -15,7 +16,6 @@ from busfare.errors import NoGpuError
 from busfare.measure.cases import GIB, MIB, Case, powers
 from busfare.measure.node_file import SOURCE
 from busfare.measure.raw import Measurement
-from busfare.measure.summary import median
 from busfare.node import CollectiveCurve, Gemm, Kernels
 from busfare.node.component import Pipeline, Stream
 from busfare.node.curve import Collective, fit

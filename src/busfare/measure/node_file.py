@@ -24,6 +24,8 @@ _SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 #: NVML's number of a remote end that is a switch; a virtual machine may not be told what is there.
 _SWITCH, _UNKNOWN = 2, (None, 255)
 _LANES = (1, 2, 4, 8, 12, 16, 32)
+#: NVLink's generation by the first number of the compute capability: Pascal, Volta, Ampere, Hopper; Blackwell and later.
+_NVLINKS, _NEWEST_NVLINK = {6: 1, 7: 2, 8: 3, 9: 4}, 5
 
 
 def named(node: Node, record: Record) -> Node:
@@ -113,24 +115,17 @@ def _nvlinks(gpus: list[dict[str, Any]]) -> list[NvlinkLink]:
             to_switch = (
                 up  # of several GPUs, whose links end nowhere that is named: only a switch joins them all
             )
-        generation = _nvlink_generation(gpu["compute_capability"][0])
-        if to_switch:
-            found.append(_nvlink("nvswitch", ordinal, generation, len(to_switch)))
+        ends = {"nvswitch": len(to_switch)}
         for other in range(ordinal + 1, len(gpus)):
-            far = gpus[other]["bus_id"]
-            count = sum(str(link["remote"] or "").lower().endswith(far[-10:]) for link in up)
-            if count:
-                found.append(_nvlink(f"gpu{other}", ordinal, generation, count))
+            far = gpus[other]["bus_id"][-10:]
+            ends[f"gpu{other}"] = sum(str(link["remote"] or "").lower().endswith(far) for link in up)
+        generation: Any = _NVLINKS.get(gpu["compute_capability"][0], _NEWEST_NVLINK)
+        found += [
+            NvlinkLink(between=(end, f"gpu{ordinal}"), generation=generation, links=links, source=SOURCE)
+            for end, links in ends.items()
+            if links
+        ]
     return found
-
-
-def _nvlink_generation(major: int) -> int:
-    """Pascal has NVLink 1, Volta 2, Ampere 3, Hopper 4, Blackwell 5."""
-    return {6: 1, 7: 2, 8: 3, 9: 4}.get(major, 5)
-
-
-def _nvlink(end: str, ordinal: int, generation: Any, links: int) -> NvlinkLink:
-    return NvlinkLink(between=(end, f"gpu{ordinal}"), generation=generation, links=links, source=SOURCE)
 
 
 #: Two probes of one machine agree in three digits.

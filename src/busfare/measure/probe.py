@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,13 +60,13 @@ class Probed:
     result: ProbeResult
 
 
-def open_device(virtual: str | None, seed: int = 0, faults: Sequence[str] = ()) -> Device:
+def open_device(virtual: str | None, faults: Sequence[str] = ()) -> Device:
     """The machine's GPUs, or a virtual node. Raises NoGpuError where there is none."""
     if virtual is not None:
         from busfare.measure.virtual import VirtualDevice
         from busfare.node import load_node
 
-        return VirtualDevice(load_node(virtual), seed, faults=faults)
+        return VirtualDevice(load_node(virtual), faults=faults)
     if faults:
         raise InputError("--fault needs --virtual NODE: a real machine is measured as it is")
     count = gpu_count("probe")
@@ -97,8 +96,6 @@ def measured(
         facts=facts,
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
-    # A virtual machine has a time of its own, in which nobody waits.
-    clock: Callable[[], float] = getattr(device, "clock", time.monotonic)
     chosen = range(len(facts["gpus"])) if gpus is None else gpus
     knees: list[Knee] = []
     # Asked for first: with one GPU it is said before anything is measured.
@@ -107,9 +104,9 @@ def measured(
         if only in (None, "copies"):
             cases = copies(gpu, [other for other in chosen if other != gpu], fast)
             budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
-            measure(device, cases, record, budget, progress, clock)
+            measure(device, cases, record, budget, progress)
             for direction in HOST_DIRECTIONS:
-                knees += locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu), clock)
+                knees += locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu))
         # A node that nobody measured kernels on has none to play.
         plays = facts["gpus"][gpu].get("kernels", True)
         if only == "kernels" and not plays:
@@ -118,11 +115,11 @@ def measured(
             )
         if only in (None, "kernels") and plays:
             cases = kernel_cases(facts["gpus"][gpu], gpu, fast)
-            measure(device, cases, record, QUICK_KERNELS_S if fast else KERNELS_S, progress, clock)
+            measure(device, cases, record, QUICK_KERNELS_S if fast else KERNELS_S, progress)
     if len(chosen) > 1 and only in (None, "copies"):
-        measure(device, at_once(fast), record, QUICK_AT_ONCE_S if fast else AT_ONCE_S, progress, clock)
+        measure(device, at_once(fast), record, QUICK_AT_ONCE_S if fast else AT_ONCE_S, progress)
     if together:
-        measure(device, together, record, QUICK_COLLECTIVES_S if fast else COLLECTIVES_S, progress, clock)
+        measure(device, together, record, QUICK_COLLECTIVES_S if fast else COLLECTIVES_S, progress)
     _note_disturbances(record)
     return record, knees
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, HOST_DIRECTIONS, SHAR
 from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
 from busfare.measure.raw import Measurement, Record
-from busfare.measure.summary import interquartile_mean, median
+from busfare.measure.summary import interquartile_mean
 from busfare.node import Contention, Cost, Curve, Node, Shares, Together
 from busfare.node.arrays import FloatArray
 from busfare.node.component import AtOnce, Memory

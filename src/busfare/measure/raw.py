@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import asdict
 from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from busfare.errors import InputError
 from busfare.measure.cases import Case, Direction, Memory, Samples
 from busfare.measure.results import LeftOut
-from busfare.measure.summary import fastest_part, interquartile_mean, median
+from busfare.measure.summary import fastest_part, interquartile_mean
 from busfare.output import write_file
 
 _NS = 1e9
@@ -54,10 +56,7 @@ class Measurement(msgspec.Struct, omit_defaults=True):
     @classmethod
     def of(cls, case: Case) -> Measurement:
         """No samples yet."""
-        return cls(
-            case.direction, case.memory, case.mode, case.bytes, case.count, case.gpu, "", [], [], [],
-            peer=case.peer,
-        )  # fmt: skip
+        return cls(**asdict(case), stopped="", visits=[], device_ns=[], api_ns=[])
 
     @property
     def case(self) -> Case:

@@ -175,7 +175,9 @@ def environment(
             raise InputError(f"{name} {number}: give a number from 1 to {most}")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
-    if first_use and not {"default", "addresses"} & set(kinds or ("default",)):
+    taken = set(kinds or ("default",))
+    messages = bool({"default", "messages"} & taken)
+    if first_use and not {"default", "addresses"} & taken:
         raise InputError("--first-use: needs the addresses of copies; add addresses to --kinds")
     path = recorder_library(library)
     asked = {
@@ -195,18 +197,16 @@ def environment(
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
-    if threads and not {"default", "messages"} & set(kinds or ("default",)):
+    if threads and not messages:
         raise InputError("--threads: --kinds leaves out `messages`, which notes them; add it")
+    wanted = {MESSAGES: messages, THREADS: threads, STORAGE: storage}
     # The loader takes the list apart at spaces and colons.
-    asked_for = {"--threads": [THREADS] * threads, "--storage": [STORAGE] * storage}
-    named = [MESSAGES] * bool({"default", "messages"} & set(kinds or ("default",)))
-    named += [name for names in asked_for.values() for name in names]
-    loaded = [str(file) for name in named if (file := path.with_name(name)).is_file()]
-    loaded = [] if {*" :"} & {*str(path)} else loaded
-    for option, names in asked_for.items():
-        if missing := [file for name in names if str(file := path.with_name(name)) not in loaded]:
+    found = (path.with_name(name) for name in wanted if wanted[name] and not {*" :"} & {*str(path)})
+    loaded = [str(file) for file in found if file.is_file()]
+    for option, name in (("--threads", THREADS), ("--storage", STORAGE)):
+        if wanted[name] and str(file := path.with_name(name)) not in loaded:
             raise InputError(
-                f"{option}: {missing[0]} is missing, or its path has a space or colon; reinstall busfare"
+                f"{option}: {file} is missing, or its path has a space or colon; reinstall busfare"
             )
     if loaded:
         variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
@@ -222,12 +222,16 @@ def _program(command: Sequence[str]) -> str:
     return found
 
 
-def _has_driver() -> bool:
+def shared_library(name: str) -> ctypes.CDLL | None:
+    """A library in the loader's path; None where it cannot be loaded."""
     try:
-        ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL(name)
     except OSError:
-        return False
-    return True
+        return None
+
+
+def _has_driver() -> bool:
+    return shared_library("libcuda.so.1") is not None
 
 
 def _require_driver() -> None:
@@ -279,15 +283,21 @@ def _target(output: str) -> str:
         raise InputError(f"{output}: a file of that name is there; choose another, or remove it")
     if not named and not ranked and path.is_dir() and any(path.iterdir()):
         raise InputError(f"{output}: holds an earlier recording; choose another name, or remove it")
-    if not any(field in str(path.parent) for field in _FIELDS):
+    if _folder(str(path)):
         check_place(path)
     return str(path) if named else f"{path}/"
 
 
-def _make_folder(target: str) -> None:
+def _folder(target: str) -> Path | None:
+    """Where recordings go; None where only each process knows it."""
     folder = Path(target) if target.endswith("/") else Path(target).parent
-    if any(field in str(folder) for field in _FIELDS):
-        return  # made by each process, which alone knows its name
+    return None if any(field in str(folder) for field in _FIELDS) else folder
+
+
+def _make_folder(target: str) -> None:
+    folder = _folder(target)
+    if folder is None:
+        return  # each process makes its own
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -298,8 +308,8 @@ def _make_folder(target: str) -> None:
 
 def _recordings(target: str) -> set[Path] | None:
     """The files where recordings go; None where only each process knows its folder."""
-    folder = Path(target) if target.endswith("/") else Path(target).parent
-    return None if any(field in str(folder) for field in _FIELDS) else set(folder.glob("*"))
+    folder = _folder(target)
+    return None if folder is None else set(folder.glob("*"))
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:

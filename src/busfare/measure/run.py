@@ -7,13 +7,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from busfare.measure.cases import Case, Samples
-from busfare.measure.device import Device, StalledError, UnavailableError, WrongDataError
+from busfare.measure.device import Device, GpuHost, StalledError, UnavailableError, WrongDataError
 from busfare.measure.raw import Measurement, Moment, Record, nanoseconds
 from busfare.measure.results import Knee, LeftOut
 from busfare.measure.summary import interquartile_mean, spread
@@ -89,21 +88,21 @@ def measure(
     record: Record,
     budget_s: float,
     progress: Progress | None = None,
-    clock: Callable[[], float] = time.monotonic,
     warm_up: bool = True,
 ) -> None:
-    """Adds raw samples of `cases` to `record`, within about `budget_s` seconds of `clock`.
+    """Adds raw samples of `cases` to `record`, within about `budget_s` seconds of the device's clock.
 
     Cases that cannot be run, or whose blocking kernel gave up, are listed with the reason in `left_out`.
     """
-    began = clock()
+    clock, began = device.clock, device.clock()
     # A later call on the same record, of another GPU or size, is dated from the first one's start.
     zero = began - record.seconds
     drawn = random.Random(record.seed)
-    log = _Log(device, record, zero, clock, sorted({case.gpu for case in cases}), start=warm_up)
+    log = StateLog(device, sorted({case.gpu for case in cases}), zero, record.states)
+    log.now(force=warm_up)
     all_ = [_Visited(case, Measurement.of(case)) for case in cases]
     if warm_up:
-        _warm_up(device, cases, clock)
+        _warm_up(device, cases)
     # Every case is visited once even past the budget: half a node file is of no use.
     todo = drawn.sample(all_, len(all_))
     first_round = True
@@ -113,7 +112,7 @@ def measure(
                 break
             if progress:
                 progress(min((clock() - began) / budget_s, 1.0), str(visited.case))
-            _visit(device, visited, record, clock, zero)
+            _visit(device, visited, record, zero)
             log.now()
         first_round = False
         open_ = [v for v in all_ if not v.seen.stopped] if clock() - began < budget_s else []
@@ -127,26 +126,24 @@ def measure(
     record.seconds += clock() - began
 
 
-def _warm_up(device: Device, cases: Sequence[Case], clock: Callable[[], float]) -> None:
+def _warm_up(device: Device, cases: Sequence[Case]) -> None:
     """Keeps the link busy with the largest plain copy that there is, or the GPU's memory with the largest stream."""
     copies = [c for c in cases if c.mode in ("copies", "stream-copy") and c.memory != "pageable"]
     if not copies:
         return
     largest = max(copies, key=lambda c: c.bytes)
-    end = clock() + WARM_UP_S
-    while clock() < end:
+    end = device.clock() + WARM_UP_S
+    while device.clock() < end:
         try:
             device.run(largest, 1)
         except (UnavailableError, StalledError, WrongDataError):
             return
 
 
-def _visit(
-    device: Device, visited: _Visited, record: Record, clock: Callable[[], float], zero: float
-) -> None:
+def _visit(device: Device, visited: _Visited, record: Record, zero: float) -> None:
     case, seen = visited.case, visited.seen
     repeats, untimed = visited.next_repeats()
-    at = clock()
+    at = device.clock()
     try:
         taken = device.run(case, untimed + repeats)
     except (UnavailableError, StalledError, WrongDataError) as error:
@@ -159,29 +156,29 @@ def _visit(
         visited.seen = Measurement.of(case)
         visited.seen.stopped = "unavailable" if unavailable else "disturbed"
         return
-    visited.add(taken, untimed, at - zero, clock() - at)
+    visited.add(taken, untimed, at - zero, device.clock() - at)
 
 
-class _Log:
-    """The machine's state, about once a second."""
+@dataclass
+class StateLog:
+    """What may change of some GPUs, about once a second: `states`, dated in seconds since `zero` of its clock."""
 
-    def __init__(
-        self, device: Device, record: Record, zero: float, clock: Callable[[], float], gpus: list[int], start: bool
-    ) -> None:  # fmt: skip
-        self._device, self._record, self._zero, self._clock = device, record, zero, clock
-        self._gpus = gpus
-        self._last = clock()
-        self.now(force=start)
+    host: GpuHost
+    gpus: Sequence[int]
+    zero: float
+    states: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._last = self.host.clock()
 
     def now(self, force: bool = False) -> None:
         """Logs every GPU's state if a second has passed."""
-        time_ = self._clock()
+        time_ = self.host.clock()
         if not force and time_ - self._last < LOG_EVERY_S:
             return
         self._last = time_
-        for gpu in self._gpus:
-            state: dict[str, Any] = {"seconds": round(time_ - self._zero, 3), "gpu": gpu}
-            self._record.states.append(state | self._device.state(gpu))
+        for gpu in self.gpus:
+            self.states.append({"seconds": round(time_ - self.zero, 3), "gpu": gpu} | self.host.state(gpu))
 
 
 def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[int]:
@@ -195,9 +192,7 @@ def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[int]:
     return found
 
 
-def locate(
-    device: Device, record: Record, like: Case, clock: Callable[[], float] = time.monotonic
-) -> list[Knee]:
+def locate(device: Device, record: Record, like: Case) -> list[Knee]:
     """The knees of the path of `like`, which gives all but the size: each jump is halved until it is known well enough.
     The measurements go to `record` as any others.
     """
@@ -212,7 +207,7 @@ def locate(
         while high - low > max(1, low // RESOLUTION):
             between = dataclasses.replace(like, bytes=(low + high) // 2)
             if record.of(between) is None:
-                measure(device, [between], record, KNEE_S, clock=clock, warm_up=False)
+                measure(device, [between], record, KNEE_S, warm_up=False)
             taken = record.of(between)
             if taken is None:
                 break

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
-
-
-def median(samples: Sequence[float]) -> float:
-    """The median, in the samples' unit. Raises ValueError for none."""
-    if not samples:
-        raise ValueError("no samples")
-    return float(np.median(samples))
 
 
 def interquartile_mean(samples: Sequence[float]) -> float:

@@ -47,8 +47,8 @@ _LATE_EVERY = 200
 _ONE_CALL = ("batch", "graph", "plane", "block")
 
 
-class VirtualDevice:
-    """Plays `node`. `noise` is the relative standard deviation of a sample; time passes in `clock` alone."""
+class VirtualHost:
+    """What plays `node`. `noise` is the relative standard deviation of a sample; time passes in `clock` alone."""
 
     virtual = True
 
@@ -64,7 +64,7 @@ class VirtualDevice:
         self.now_s = 0.0
 
     def clock(self) -> float:
-        """Seconds of virtual time: what the samples so far would have taken."""
+        """What the samples so far would have taken."""
         return self.now_s
 
     def facts(self) -> dict[str, Any]:
@@ -102,6 +102,58 @@ class VirtualDevice:
             "other_processes": int("busy" in self._faults),
         }
 
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def noisy(self, seconds: float) -> float:
+        """A sample of what takes `seconds`: with noise, and now and then late. Virtual time passes."""
+        busy = self._random.random() if "busy" in self._faults else 0.0
+        late = 1 + 3 * self._random.random() if self._random.randrange(_LATE_EVERY) == 0 else 1.0
+        sample = seconds * max(0.2, self._random.gauss(1.0, self._noise)) * late * (1 + busy)
+        self.now_s += sample + 2.5e-5
+        return sample
+
+    def truth(self, direction: str, memory: str, gpu: int = 0, peer: int | None = None) -> Curve:
+        """The curve that the samples follow: that of the node file, else one of its data sheet."""
+        kind: Any = {"registered": "pinned", "write-combined": "pinned"}.get(memory, memory)
+        slower = 2.0 if self._faults & {"half-width", "slow-link"} and direction in ("h2d", "d2h") else 1.0
+        curve = self.node.curve(direction, kind, gpu, peer)
+        if curve is None:
+            gap = 1 / self._bandwidth(direction, gpu, peer)
+            way: Any = direction
+            curve = Curve(
+                direction=way, memory=kind, latency_overhead_s=(_LATENCY_S[direction],),
+                gap_per_byte_s=(max(gap, 1 / _COPY_BYTES_PER_S) if kind == "pageable" else gap,),
+                issue_interval_s={1: _INTERVAL_S},
+            )  # fmt: skip
+        return curve.scaled(slower)
+
+    def migrated(self, direction: str, size: float, touched: bool, gpu: int = 0) -> float:
+        """Seconds until so many bytes of managed memory have moved, because they were touched or prefetched."""
+        own = self.node.curve(direction, "managed", gpu)
+        if own is not None and not touched:
+            return float(own.seconds(size))
+        start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
+        return start + size * (self.truth(direction, "pinned", gpu).long_gap_per_byte_s + more)
+
+    def _bandwidth(self, direction: str, gpu: int, peer: int | None) -> float:
+        if direction == "d2d":
+            rate = self.node.gpu(gpu).memory_bandwidth_bytes_per_s
+            if rate is None:
+                raise UnavailableError(f"node {self.node.name} does not say how fast its GPU's memory is")
+            return rate / 2
+        if direction == "p2p":
+            try:
+                return self.node.peer_path(gpu, peer or 0).bandwidth("write")
+            except InputError as error:
+                raise UnavailableError(str(error)) from None
+        flow: Flow = "read" if direction == "h2d" else "write"
+        return self.node.host_path(gpu).bandwidth(flow)
+
+
+class VirtualDevice(VirtualHost):
+    """Plays a node that is probed."""
+
     def run(self, case: Case, repeats: int) -> Samples:
         self._refuse(case)
         device_s, api_s = self._seconds(case)
@@ -109,9 +161,6 @@ class VirtualDevice:
         if case.memory == "pageable" and device:
             return Samples(device, device)
         return Samples(device, tuple(self.noisy(api_s) for _ in range(repeats)))
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _refuse(self, case: Case) -> None:
         pinned = case.memory in ("pinned", "registered", "write-combined", "mapped")
@@ -123,14 +172,6 @@ class VirtualDevice:
             raise StalledError(
                 "the blocking kernel waited 3 s and gave up: a launch queue was full or the host stalled"
             )
-
-    def noisy(self, seconds: float) -> float:
-        """A sample of what takes `seconds`: with noise, and now and then late. Virtual time passes."""
-        busy = self._random.random() if "busy" in self._faults else 0.0
-        late = 1 + 3 * self._random.random() if self._random.randrange(_LATE_EVERY) == 0 else 1.0
-        sample = seconds * max(0.2, self._random.gauss(1.0, self._noise)) * late * (1 + busy)
-        self.now_s += sample + 2.5e-5
-        return sample
 
     def _seconds(self, case: Case) -> tuple[float | None, float]:
         """Device and API seconds of a case, without noise."""
@@ -208,40 +249,3 @@ class VirtualDevice:
             return (own.device_s * slow if own.device_s else None), call_s * slow
         seconds = (_COST_S[case.mode] + case.bytes * _ALLOCATED_PER_BYTE_S) * slow
         return (seconds if case.mode in ("empty", "launch") else None), seconds
-
-    def truth(self, direction: str, memory: str, gpu: int = 0, peer: int | None = None) -> Curve:
-        """The curve that the samples follow: that of the node file, else one of its data sheet."""
-        kind: Any = {"registered": "pinned", "write-combined": "pinned"}.get(memory, memory)
-        slower = 2.0 if self._faults & {"half-width", "slow-link"} and direction in ("h2d", "d2h") else 1.0
-        curve = self.node.curve(direction, kind, gpu, peer)
-        if curve is None:
-            gap = 1 / self._bandwidth(direction, gpu, peer)
-            way: Any = direction
-            curve = Curve(
-                direction=way, memory=kind, latency_overhead_s=(_LATENCY_S[direction],),
-                gap_per_byte_s=(max(gap, 1 / _COPY_BYTES_PER_S) if kind == "pageable" else gap,),
-                issue_interval_s={1: _INTERVAL_S},
-            )  # fmt: skip
-        return curve.scaled(slower)
-
-    def migrated(self, direction: str, size: float, touched: bool, gpu: int = 0) -> float:
-        """Seconds until so many bytes of managed memory have moved, because they were touched or prefetched."""
-        own = self.node.curve(direction, "managed", gpu)
-        if own is not None and not touched:
-            return float(own.seconds(size))
-        start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
-        return start + size * (self.truth(direction, "pinned", gpu).long_gap_per_byte_s + more)
-
-    def _bandwidth(self, direction: str, gpu: int, peer: int | None) -> float:
-        if direction == "d2d":
-            rate = self.node.gpu(gpu).memory_bandwidth_bytes_per_s
-            if rate is None:
-                raise UnavailableError(f"node {self.node.name} does not say how fast its GPU's memory is")
-            return rate / 2
-        if direction == "p2p":
-            try:
-                return self.node.peer_path(gpu, peer or 0).bandwidth("write")
-            except InputError as error:
-                raise UnavailableError(str(error)) from None
-        flow: Flow = "read" if direction == "h2d" else "write"
-        return self.node.host_path(gpu).bandwidth(flow)

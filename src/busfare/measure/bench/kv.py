@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from statistics import median
 from typing import Protocol
 
 import numpy as np
 
 from busfare.measure.bench.results import HostAlone, KvBenchResult, KvCell, KvErrors, KvMeasured
 from busfare.measure.bench.run import Run, best, off_percent, ranked
+from busfare.measure.cases import Samples
 from busfare.measure.device import GpuHost, UnavailableError
 from busfare.measure.results import LeftOut
-from busfare.measure.summary import median
 from busfare.plan import Machine
 from busfare.plan.offload.kv import LAYOUTS, Blocks, Host, Layout, fetch, host_of
 
@@ -35,22 +35,6 @@ NO_HOST = Host(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 PACKED = ("gather-host", "gather-host-halves")
 
 
-@dataclass(frozen=True)
-class KvTiming:
-    """Seconds of each run. `host_s`: from the first call until all is there, by the host's clock; `calls_s`: of these until
-    the last call has returned; `device_s`: by events on the GPU with all submitted before it began, where that can be.
-    """
-
-    host_s: tuple[float, ...] = ()
-    calls_s: tuple[float, ...] = ()
-    device_s: tuple[float, ...] = ()
-
-    def __add__(self, later: KvTiming) -> KvTiming:
-        return KvTiming(
-            self.host_s + later.host_s, self.calls_s + later.calls_s, self.device_s + later.device_s
-        )
-
-
 class KvDevice(GpuHost, Protocol):
     """Fetches blocks."""
 
@@ -60,8 +44,9 @@ class KvDevice(GpuHost, Protocol):
     def host_alone(self) -> HostAlone:
         """The host's part by itself, once memory is made."""
 
-    def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
-        """So many runs after one that is not counted, each checked.
+    def run(self, layout: Layout, blocks: Blocks, runs: int) -> Samples:
+        """So many runs after one that is not counted, each checked: by the host's clock until all is there, of these until
+        the last call has returned, and by events on the GPU with all submitted before it began, where that can be.
 
         Raises UnavailableError where the GPU or its driver refuses the layout, and WrongDataError where data arrived wrong.
         """
@@ -101,19 +86,15 @@ def kv_result(run: Run[KvDevice]) -> KvBenchResult:
         run.show(n / len(chosen), name)
         if run.too_late(name, budget):
             continue
-        timings: dict[Layout, KvTiming] = {}
-        refused: set[Layout] = set()
+        timings = dict.fromkeys(LAYOUTS, Samples())
         for _ in range(1 if run.quick else VISITS):
-            for layout in order.sample(LAYOUTS, len(LAYOUTS)):
-                if layout in refused:
-                    continue
-                refused.add(layout)
+            for layout in order.sample(list(timings), len(timings)):
+                # What fails once is not tried again, and nothing of it counts.
+                seen = timings.pop(layout)
                 with run.attempt(f"{layout}, {name}"):
-                    timings[layout] = timings.get(layout, KvTiming()) + run.device.run(layout, blocks, RUNS)
-                    refused.discard(layout)
-        kept = {layout: timing for layout, timing in timings.items() if layout not in refused}
-        if kept:
-            found.append(_cell(run.machine, host, blocks, kept, not run.device.virtual))
+                    timings[layout] = seen + run.device.run(layout, blocks, RUNS)
+        if timings:
+            found.append(_cell(run.machine, host, blocks, timings, not run.device.virtual))
     origin = run.origin("kv", found)
     return KvBenchResult(cells=found, errors=errors_of(found), host=alone, **origin)
 
@@ -147,7 +128,7 @@ def _name(blocks: Blocks) -> str:
 
 
 def _cell(
-    machine: Machine, host: Host, blocks: Blocks, timings: Mapping[Layout, KvTiming], checked: bool
+    machine: Machine, host: Host, blocks: Blocks, timings: Mapping[Layout, Samples], checked: bool
 ) -> KvCell:
     rows = sorted(
         (_measured(machine, host, blocks, *item, checked) for item in timings.items()),
@@ -170,7 +151,7 @@ def _cell(
 
 
 def _measured(
-    machine: Machine, host: Host, blocks: Blocks, layout: Layout, timing: KvTiming, checked: bool
+    machine: Machine, host: Host, blocks: Blocks, layout: Layout, timing: Samples, checked: bool
 ) -> KvMeasured:
     due, seconds = fetch(layout, blocks, machine, host), median(timing.host_s)
     alone = None
@@ -181,7 +162,7 @@ def _measured(
         layout=layout,
         measured_seconds=seconds,
         samples_seconds=timing.host_s,
-        measured_calls_seconds=median(timing.calls_s),
+        measured_calls_seconds=median(timing.api_s),
         measured_device_seconds=device_s,
         device_samples_seconds=timing.device_s,
         predicted_seconds=due.seconds,
@@ -200,8 +181,8 @@ def beside_predictions(result: KvBenchResult, machine: Machine) -> list[KvCell]:
     for cell in result.cells:
         count, left = (size // cell.piece_bytes for size in (cell.fetched_bytes, cell.evicted_bytes))
         timings = {
-            row.layout: KvTiming(
-                row.samples_seconds, (row.measured_calls_seconds,), row.device_samples_seconds
+            row.layout: Samples(
+                row.device_samples_seconds, (row.measured_calls_seconds,), row.samples_seconds
             )
             for row in cell.layouts
         }

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from statistics import median
+from typing import Any, NamedTuple, Protocol
 
 from busfare.cost.ranges import range_beside, seconds_between
 from busfare.errors import InputError
@@ -20,15 +21,33 @@ from busfare.measure.bench.results import (
 )
 from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.device import GpuHost
-from busfare.measure.summary import median
 from busfare.node import Node
-from busfare.plan import Machine, Problem, plan
+from busfare.plan import Machine, Prediction, Problem, plan
 from busfare.quantities import parse_count
 
-#: S16's four, then managed memory as it is meant to be used, and two that S16 leaves out.
-METHODS = ("pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched")
-#: Those whose copies and kernel the GPU runs without the host, once they are submitted.
-HELD = ("pinned", "zero-copy", "registered", "batched")
+
+class Method(NamedTuple):
+    """A way of getting the vector there and back: the host memory that it lies in, and what `plan` calls it. `copies`: calls
+    that copy, beside what is predicted, which the host sees end. `held`: the GPU runs copies and kernel without the host,
+    once they are submitted.
+    """
+
+    memory: str
+    strategy: str
+    copies: int = 0
+    held: bool = False
+
+
+#: S16's four, with managed memory also as it is meant to be used, and two that S16 leaves out.
+METHODS = {
+    "pageable": Method("pageable", "explicit-pageable"),
+    "pinned": Method("pinned", "explicit", 2, held=True),
+    "managed": Method("managed", "managed"),
+    "managed-prefetch": Method("managed", "managed-prefetch", 2),
+    "zero-copy": Method("pinned", "mapped", held=True),
+    "registered": Method("registered", "explicit", 2, held=True),
+    "batched": Method("pinned", "explicit", 2, held=True),
+}
 #: What the vector holds, and by what it is multiplied: odd, so that a missing product always shows in 32 bits.
 VALUE, CONSTANT = 7, 3
 #: Ints of the vector, S16's five and two more; of the quick run.
@@ -62,11 +81,6 @@ PUBLISHED = Published(
         "zero-copy": {"kernel": 5.88e9},
     },
 )
-#: What `plan` calls each method.
-_STRATEGIES = {"pageable": "explicit-pageable", "pinned": "explicit", "registered": "explicit", "batched": "explicit",
-               "managed": "managed", "managed-prefetch": "managed-prefetch", "zero-copy": "mapped"}  # fmt: skip
-#: Methods whose copies are calls of their own, which the host sees end.
-_COPYING = ("pinned", "registered", "batched", "managed-prefetch")
 
 
 @dataclass(frozen=True, order=True)
@@ -178,7 +192,7 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
     """What is run, with the methods of each case: the grid with all of them, then the sweep with those that cross."""
     sizes = [n for n in (QUICK_ELEMENTS if quick else (*ELEMENTS, *LARGER)) if n <= largest]
     grid: dict[Case, tuple[str, ...]] = {
-        Case(n, a): METHODS for n in sizes for a in ACCESSES if n <= ELEMENTS[-1] or a == 1
+        Case(n, a): tuple(METHODS) for n in sizes for a in ACCESSES if n <= ELEMENTS[-1] or a == 1
     }
     swept = min(SWEPT, largest)
     sweep = (1, 2, 4, 8, 50) if quick else SWEEP
@@ -222,38 +236,27 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
     return found
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Seconds of the GPU's part (both ways and the kernel) of one method, by `plan`; and what the host's calls for it take
-    besides, as `probe` measured them.
+def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Prediction]:
+    """What `plan` says of the GPU's part (both ways and the kernel) of each method in a case. `kernel_s`: seconds of the
+    kernel alone, its data in device memory.
     """
-
-    seconds: float
-    by: str
-    calls_s: float
-
-
-def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Predicted]:
-    """What `plan` says of each method in a case, with the kernel's seconds alone, its data in device memory."""
     bytes_, often = 4.0 * case.elements, float(case.accesses)
     problem = Problem("multiply", bytes_, bytes_, kernel_s, memory="pageable", streams=1)
     accessed = replace(problem, accesses_in=often, accesses_out=often)
     planned = {p.strategy: p for p in plan(problem, machine).ranking}
     # Mapped memory pays for every access; what is copied or migrates, for one.
     planned |= {p.strategy: p for p in plan(accessed, machine).ranking if p.strategy == "mapped"}
-    return {
-        method: Predicted(planned[strategy].seconds, planned[strategy].by, _calls_s(machine.node, method))
-        for method, strategy in _STRATEGIES.items()
-        if strategy in planned
-    }
+    return {name: planned[how.strategy] for name, how in METHODS.items() if how.strategy in planned}
 
 
 def _calls_s(node: Node, method: str) -> float:
-    """What the host takes to submit a method's copies and kernel, and to see each of them end; where it was measured."""
+    """Seconds that the host takes to submit a method's copies and kernel, and to see each of them end, besides what `plan`
+    says; where `probe` measured it.
+    """
     launch, copy, ended = (
         cost.call_s if (cost := node.call_cost(call)) else 0.0 for call in ("launch", "copy", "synchronise")
     )
-    return (2 if method in _COPYING else 0) * (copy + ended) + launch + ended
+    return METHODS[method].copies * (copy + ended) + launch + ended
 
 
 def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
@@ -272,7 +275,7 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
 
 
 def _cell(
-    run: Run[MethodDevice], methods: Methods, case: Case, predicted: Mapping[str, Predicted]
+    run: Run[MethodDevice], methods: Methods, case: Case, predicted: Mapping[str, Prediction]
 ) -> MethodsCell:
     host_s = methods.host_s(case)
     rows = [
@@ -296,7 +299,7 @@ def _cell(
 
 
 def _method(
-    run: Run[MethodDevice], m: Measured, gpu_samples: list[float], planned: Predicted | None, host_s: float
+    run: Run[MethodDevice], m: Measured, gpu_samples: list[float], planned: Prediction | None, host_s: float
 ) -> MethodMeasured:
     ranges, totals, gpu_s = m.ranges, m.totals_s, median(gpu_samples)
     devices = [one.device for one in m.runs if one.device]
@@ -304,12 +307,13 @@ def _method(
     due |= seconds_between(None, None, None, "not predicted")
     if planned is not None:
         # The GPU's part and the calls are predicted, the processor's part is measured.
-        rest = planned.calls_s + host_s
+        calls_s = _calls_s(run.machine.node, m.method)
+        rest = calls_s + host_s
         due = range_beside("", planned.seconds, run.machine.node, m.method)
         due |= {key: rest + due[key] for key in ("low_seconds", "high_seconds") if due[key] is not None}
         due |= {
             "predicted_seconds": planned.seconds + rest,
-            "predicted_calls_seconds": planned.calls_s,
+            "predicted_calls_seconds": calls_s,
             "predicted_gpu_seconds": planned.seconds,
             "predicted_by": planned.by,
             "error_percent": off_percent(planned.seconds + rest, sum(ranges.values())),
@@ -333,7 +337,7 @@ def _method(
     )
 
 
-def _crossover(methods: Methods, predicted: Mapping[Case, Mapping[str, Predicted]]) -> Crossover | None:
+def _crossover(methods: Methods, predicted: Mapping[Case, Mapping[str, Prediction]]) -> Crossover | None:
     """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
     both = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
     if not both:

@@ -132,9 +132,18 @@ class Program:
     strategy: str
     streams: int
     operations: tuple[Operation, ...]
-    mapped_in: bool = False
-    mapped_out: bool = False
-    as_graph: bool = False
+
+    @property
+    def mapped_in(self) -> bool:
+        return self.strategy == "mapped"
+
+    @property
+    def mapped_out(self) -> bool:
+        return self.strategy in ("mapped", "hybrid")
+
+    @property
+    def as_graph(self) -> bool:
+        return self.strategy == "graph"
 
     @property
     def led(self) -> bool:
@@ -143,11 +152,6 @@ class Program:
         for op in self.operations:
             firsts.setdefault(op.stream, op)
         return all(op.stream == 0 or op.after for op in firsts.values())
-
-    @property
-    def awaited(self) -> frozenset[int]:
-        """Indices of operations that others wait for."""
-        return frozenset(index for op in self.operations for index in op.after)
 
 
 def _copies(
@@ -173,18 +177,12 @@ def batched(work: Work) -> Program:
 
 def mapped(work: Work) -> Program:
     """The kernel alone, on the host's memory."""
-    return Program("mapped", 1, (Operation("kernel", 0, work.whole),), mapped_in=True, mapped_out=True)
+    return Program("mapped", 1, (Operation("kernel", 0, work.whole),))
 
 
-def streams(
-    work: Work,
-    count: int,
-    strategy: str = "streams",
-    own: Sequence[int] | None = None,
-    mapped_out: bool = False,
-    as_graph: bool = False,
-) -> Program:
-    """`count` chunks, one a stream, breadth first: all copies in, all kernels, all copies out [W14 §VII].
+def streams(work: Work, count: int, strategy: str = "streams", own: Sequence[int] | None = None) -> Program:
+    """`count` chunks, one a stream, breadth first: all copies in, all kernels, all copies out [W14 §VII]; as a `graph`; or
+    with kernels that write their results to mapped host memory (`hybrid`).
 
     Where kernels read other chunks, all copies in go through one stream: a GPU takes those of many streams in an
     order of its own, and a kernel would wait for a copy that is among the last. With `own`, only the kernels of
@@ -204,10 +202,10 @@ def streams(
         # In order, the last copy stands for those before it.
         after = (last_copy[max(needed[chunk])],) if in_order else ()
         operations.append(Operation("kernel", stream_of[chunk], cut[chunk], after=after))
-    for chunk in chosen if not mapped_out else ():
+    for chunk in chosen if strategy != "hybrid" else ():
         operations += _copies(work, "d2h", stream_of[chunk], cut[chunk])
     used = len(stream_of) + in_order
-    return Program(strategy, used, tuple(operations), mapped_out=mapped_out, as_graph=as_graph)
+    return Program(strategy, used, tuple(operations))
 
 
 def three_streams(work: Work, count: int) -> Program:
@@ -225,11 +223,6 @@ def three_streams(work: Work, count: int) -> Program:
         first, *others = _copies(work, "d2h", 2, part)
         operations += [replace(first, after=(len(operations) - 1,)), *others]
     return Program("three-streams", 3, tuple(operations))
-
-
-def hybrid(work: Work, count: int) -> Program:
-    """Copies in with streams; the kernels write their results to mapped host memory."""
-    return streams(work, count, "hybrid", mapped_out=True)
 
 
 def kernels_alone(work: Work, count: int) -> Program:

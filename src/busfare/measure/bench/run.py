@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 from busfare.errors import BusfareError
 from busfare.measure.bench.results import Benched, BestMethod, Ranking, Target
 from busfare.measure.device import GpuHost, UnavailableError, WrongDataError, command_line, gpu_count
 from busfare.measure.results import LeftOut
-from busfare.measure.run import LOG_EVERY_S, Progress
+from busfare.measure.run import Progress, StateLog
 from busfare.measure.soundness import disturbances
-from busfare.measure.summary import median, overlapping
+from busfare.measure.summary import overlapping
 from busfare.node import load_node
 from busfare.plan import Machine, machine_of
 
@@ -37,28 +37,20 @@ class Run(Generic[Host]):
     left_out: list[LeftOut] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # A virtual machine has a time of its own, in which nobody waits.
-        self.clock: Callable[[], float] = getattr(self.device, "clock", time.monotonic)
-        self._began = self.clock()
-        self._states: list[dict[str, Any]] = []
-        self._log()
+        self._began = self.device.clock()
+        self._log = StateLog(self.device, (0,), self._began)
+        self._log.now(force=True)
 
     @property
     def seconds(self) -> float:
         """Since it began."""
-        return self.clock() - self._began
+        return self.device.clock() - self._began
 
     def show(self, share: float, what: str) -> None:
         """Progress, between measurements; logs the machine's state once a second."""
         if self.progress:
             self.progress(share, what)
-        if self.clock() - self._logged >= LOG_EVERY_S:
-            self._log()
-
-    def _log(self) -> None:
-        self._logged = self.clock()
-        passed: dict[str, Any] = {"seconds": round(self.seconds, 3), "gpu": 0}
-        self._states.append(passed | self.device.state(0))
+        self._log.now()
 
     @contextmanager
     def attempt(self, case: str) -> Iterator[None]:
@@ -80,7 +72,7 @@ class Run(Generic[Host]):
             reasons = sorted({row.why for row in self.left_out})
             raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
         seconds, facts, node = self.seconds, self.device.facts(), self.machine.node
-        self._log()
+        self._log.now(force=True)
         return {
             "virtual": self.device.virtual,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -89,8 +81,8 @@ class Run(Generic[Host]):
             "gpu": facts["gpus"][0]["name"],
             "driver": facts.get("driver"),
             "node": Target(node.name, node.title, self.source),
-            "disturbances": disturbances(self._states),
-            "states": self._states,
+            "disturbances": disturbances(self._log.states),
+            "states": self._log.states,
             "left_out": self.left_out,
             "seconds": seconds,
             "facts": facts,

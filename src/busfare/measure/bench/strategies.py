@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 from busfare.cost.ranges import range_beside
@@ -31,7 +32,7 @@ from busfare.measure.bench.run import Run, off_percent
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.measure.raw import QUIETEST_ONE_IN
 from busfare.measure.run import Progress
-from busfare.measure.summary import fastest_part, interval, median, overlapping
+from busfare.measure.summary import fastest_part, interval, overlapping
 
 KIB, MIB = 1 << 10, 1 << 20
 #: A cell that would start after so many seconds is left out, and named; of what is left each one takes its share for
@@ -70,12 +71,11 @@ LEAST_MOMENTS, MOST_MOMENTS = 4, 8
 MOMENT_S, LEAST_RUNS, MOST_RUNS, BY_HOST = 0.01, 5, 25, 3
 #: Pinned host memory that one cell may take; levels, and elements of one, of a kernel of the user's own.
 MOST_HOST_BYTES, MOST_LEVELS, MOST_LEVEL = 4 << 30, 4096, 1 << 28
-#: What moves data both ways at once, for longer than this: such copies live on the host's memory, which other programs
-#: slow for most of a run, but not for every millisecond of it.
-_BOTH_WAYS = frozenset(("mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu"))
-_SHORT_S = 5e-4
+#: What moves data one way at a time; the others live on the host's memory where they take longer than this, which other
+#: programs slow for most of a run, but not for every millisecond of it.
+_ONE_WAY, _SHORT_S = ("explicit", "batched"), 5e-4
 
-_ORDER = ("explicit", "batched", "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")
+_ORDER = (*_ONE_WAY, "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")
 #: What every cell must have.
 _PLAIN = {"explicit", "mapped", "streams", "hybrid"}
 
@@ -103,14 +103,14 @@ class _Timed:
         """
         samples, ends = self.timing.device_s, accumulate(self.visits, initial=0)
         by_moment = fastest_part([median(samples[a:b]) for a, b in pairwise(ends)])
-        if self.strategy not in _BOTH_WAYS or by_moment < _SHORT_S:
+        if self.strategy in _ONE_WAY or by_moment < _SHORT_S:
             return by_moment
         return fastest_part(samples, QUIETEST_ONE_IN)
 
 
 @dataclass
 class Measuring:
-    """One cell being measured. `until`: after this time of the run's clock there are no more moments than LEAST_MOMENTS.
+    """One cell being measured. `until`: after so many seconds of the run there are no more moments than LEAST_MOMENTS.
     Versions that cannot be measured are left out of the run.
     """
 
@@ -135,7 +135,7 @@ class Measuring:
         predicted = Predicted.of(work, kernel_s, self.run.machine)
         versions = [_Timed(*version) for version in self._programs(predicted)]
         for moment in range(1 if self.run.quick else MOST_MOMENTS):
-            if moment >= LEAST_MOMENTS and self.run.clock() > self.until:
+            if moment >= LEAST_MOMENTS and self.run.seconds > self.until:
                 break
             self._link_once()
             self.order.shuffle(versions)
@@ -196,15 +196,14 @@ class Measuring:
         work = self.work
         for whole in (programs.explicit(work), programs.batched(work), programs.mapped(work)):
             yield whole.strategy, 1, (whole,)
-        cut = {
-            "streams": programs.streams, "three-streams": programs.three_streams, "hybrid": programs.hybrid,
-        }  # fmt: skip
-        for strategy, program in cut.items():
+        for strategy in SWEEPS:
             for n in self._counts(strategy, predicted.best_number(strategy)):
-                if n > 1 or strategy != "three-streams":
-                    yield strategy, n, (program(work, n),)
+                if strategy != "three-streams":
+                    yield strategy, n, (programs.streams(work, n, strategy),)
+                elif n > 1:
+                    yield strategy, n, (programs.three_streams(work, n),)
         best = predicted.best_number("streams")
-        yield "graph", best, (programs.streams(work, best, "graph", as_graph=True),)
+        yield "graph", best, (programs.streams(work, best, "graph"),)
         if self.run.device.gpus > 1 and best > 1:
             shares = (range(best // 2), range(best // 2, best))
             yield "streams-2gpu", best, tuple(programs.streams(work, best, own=own) for own in shares)
@@ -360,7 +359,7 @@ def run_cells(run: Run[StrategyDevice], works: Sequence[Work]) -> list[StrategyC
         def shown(share: float, what: str, n: int = n, work: Work = work) -> None:
             run.show((n + share) / len(works), f"{work.name} {what}")
 
-        until = run.clock() + (budget - spent) / (len(works) - n)
+        until = run.seconds + (budget - spent) / (len(works) - n)
         with run.attempt(work.name):
             cells.append(Measuring(run, work, order, until, shown).measured())
     return cells

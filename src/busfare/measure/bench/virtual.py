@@ -5,16 +5,17 @@ of a virtual node. Nothing is computed, so nothing is checked, and every output 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import product
 
-from busfare.measure.bench.kv import NO_HOST, PACKED, KvTiming
-from busfare.measure.bench.methods import GPU_RANGES, HELD, MethodRun
+from busfare.measure.bench.kv import NO_HOST, PACKED
+from busfare.measure.bench.methods import GPU_RANGES, METHODS, MethodRun
 from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
 from busfare.measure.bench.results import HostAlone
-from busfare.measure.cases import HOST_DIRECTIONS
+from busfare.measure.cases import HOST_DIRECTIONS, Samples
 from busfare.measure.device import UnavailableError
-from busfare.measure.virtual import VirtualDevice
+from busfare.measure.virtual import VirtualHost
 from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray
 from busfare.plan import Machine, machine_of
@@ -31,22 +32,18 @@ _MEMORY_BYTES_PER_S, _FLOPS, _MEMORY_SHARE = 8e11, 5e12, 0.88
 _FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
 
 
-class _Played:
-    """What both benchmarks ask of a virtual machine besides its runs."""
+class _Played(VirtualHost):
+    """What the benchmarks ask of a virtual machine besides their runs."""
 
-    virtual = True
-
-    def __init__(self, node: Node, seed: int = 0, noise: float = 0.003) -> None:
-        self._device = VirtualDevice(node, seed, noise)
-        self.gpus, self.clock = self._device.gpus, self._device.clock
-        self.facts, self.state, self.close = self._device.facts, self._device.state, self._device.close
+    def __init__(self, node: Node, seed: int = 0) -> None:
+        super().__init__(node, seed, noise=0.003)
         paths = product(("h2d", "d2h"), ("pinned", "pageable", "mapped"))
-        self._curves = {path: self._device.truth(*path) for path in paths}
+        self._curves = {path: self.truth(*path) for path in paths}
         self._machine = machine_of(node)
 
     @property
     def _gpu(self) -> Gpu:
-        return self._device.node.gpu(0)
+        return self.node.gpu(0)
 
     def _memory_s(self, bytes_: float) -> float:
         """Seconds in which a kernel moves so many bytes of the GPU's own memory."""
@@ -59,11 +56,10 @@ class _Played:
 class VirtualStrategies(_Played):
     """Plays programs on a node."""
 
-    _work: Work | None = None
-    _played: dict[tuple[Program, float], float] = {}  # noqa: RUF012
-
     def load(self, work: Work) -> None:
-        self._work, self._played = work, {}
+        self._work = work
+        #: Each program is played once.
+        self._seconds = cache(self._play)
 
     def inputs(self) -> list[FloatArray]:
         return []
@@ -81,23 +77,17 @@ class VirtualStrategies(_Played):
         return Compared(0, 0.0)
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        noisy = self._device.noisy
         held = max(self._seconds(program) for program in programs)
-        device_s = tuple(noisy(held) for _ in range(repeats))
+        device_s = tuple(self.noisy(held) for _ in range(repeats))
         if not by_host:
             return Timing(device_s, ())
         called = max(self._seconds(program, 0.0 if program.as_graph else _CALL_S) for program in programs)
-        return Timing(device_s, tuple(noisy(called + 2 * _CALL_S) for _ in range(by_host)))
+        return Timing(device_s, tuple(self.noisy(called + 2 * _CALL_S) for _ in range(by_host)))
 
-    def _seconds(self, program: Program, call_s: float = 0.0) -> float:
-        """Seconds of a program, each of whose calls takes the host `call_s`; played once."""
-        if (program, call_s) not in self._played:
-            self._played[program, call_s] = self._play(program, call_s)
-        return self._played[program, call_s]
-
-    def _play(self, program: Program, call_s: float) -> float:
+    def _play(self, program: Program, call_s: float = 0.0) -> float:
+        """Seconds of a program, each of whose calls takes the host `call_s`."""
         engines = 1 if self._gpu.copy_engines == 1 else 2
-        contention = self._device.node.contention()
+        contention = self.node.contention()
         played = timeline.Program(timeline.GpuRules(contention, engines, call_s=call_s))
         numbers: list[int] = []
         for op in program.operations:
@@ -112,7 +102,6 @@ class VirtualStrategies(_Played):
     def _kernel(
         self, played: timeline.Program, op: Operation, program: Program, after: tuple[int, ...]
     ) -> int:
-        assert self._work is not None
         kernel, bytes_ = self._work.kernel, op.part.count * float(ELEMENT_BYTES)
         into = bytes_ * kernel.inputs * kernel.accesses_in * program.mapped_in
         out = bytes_ * kernel.outputs * program.mapped_out
@@ -134,18 +123,17 @@ class VirtualMethods(_Played):
         return 2e-4 + 4.0 * most_elements * 3e-10
 
     def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
-        true, noisy = self._seconds(elements, accesses), self._device.noisy
-        made = []
+        true, made = self._seconds(elements, accesses), []
         for _ in range(runs):
-            ranges = {name: noisy(seconds) if seconds else 0.0 for name, seconds in true.items()}
+            ranges = {name: self.noisy(seconds) if seconds else 0.0 for name, seconds in true.items()}
             made.append(MethodRun(ranges, {name: ranges[name] for name in GPU_RANGES}))
         return made
 
     def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
-        if self._method not in HELD:
+        if not METHODS[self._method].held:
             return []
-        true, noisy = self._seconds(elements, accesses), self._device.noisy
-        return [{name: noisy(true[name]) for name in GPU_RANGES} for _ in range(runs)]
+        true = self._seconds(elements, accesses)
+        return [{name: self.noisy(true[name]) for name in GPU_RANGES} for _ in range(runs)]
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         # What follows the first access is served by the cache.
@@ -160,17 +148,17 @@ class VirtualMethods(_Played):
         }  # fmt: skip
         if self._method == "zero-copy":
             into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))
-            played = timeline.Program(timeline.GpuRules(self._device.node.contention()))
+            played = timeline.Program(timeline.GpuRules(self.node.contention()))
             played.kernel(alone, 0, (), into, out)
             ranges["kernel"] = _LAUNCH_S + played.play().seconds
         elif self._method == "managed":
-            ranges["kernel"] += self._device.migrated("h2d", bytes_, touched=True)
-            ranges["sum"] += self._device.migrated("d2h", bytes_, touched=True)
+            ranges["kernel"] += self.migrated("h2d", bytes_, touched=True)
+            ranges["sum"] += self.migrated("d2h", bytes_, touched=True)
         else:
             memory = "pageable" if self._method == "pageable" else "pinned"
             for direction in HOST_DIRECTIONS:
                 if self._method == "managed-prefetch":
-                    ranges[direction] = self._device.migrated(direction, bytes_, touched=False)
+                    ranges[direction] = self.migrated(direction, bytes_, touched=False)
                 else:
                     ranges[direction] = float(self._curves[direction, memory].seconds(bytes_))
         return ranges
@@ -185,12 +173,12 @@ class VirtualOffload(_Played):
         self._network = network
 
     def layer_seconds(self, tokens: int, repeats: int, machine: Machine) -> list[float]:
-        return [self._device.noisy(self._layer_s(tokens)) for _ in range(repeats)]
+        return [self.noisy(self._layer_s(tokens)) for _ in range(repeats)]
 
     def passes(self, schedule: Schedule, tokens: int, repeats: int, machine: Machine) -> list[float]:
         layers = self._network.taking(self._layer_s(tokens))
         played = program_of(layers, schedule, self._machine).play().seconds
-        return [self._device.noisy(played) for _ in range(repeats)]
+        return [self.noisy(played) for _ in range(repeats)]
 
     def _layer_s(self, tokens: int) -> float:
         size = self._network.layer_bytes
@@ -209,11 +197,11 @@ class VirtualKv(_Played):
         host = host_of(self._machine)
         return HostAlone(host.copy_s, 1 / host.pack_s_per_byte)
 
-    def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
-        machine, noisy = self._machine, self._device.noisy
+    def run(self, layout: Layout, blocks: Blocks, runs: int) -> Samples:
+        machine = self._machine
         host_s, device_s = (
             fetch(layout, blocks, machine, host).seconds for host in (host_of(machine), NO_HOST)
         )
-        alone = () if layout in PACKED else tuple(noisy(device_s) for _ in range(runs))
+        alone = () if layout in PACKED else tuple(self.noisy(device_s) for _ in range(runs))
         called = max(host_s - device_s, 0.0)
-        return KvTiming(tuple(noisy(host_s) for _ in range(runs)), (called,) * runs, alone)
+        return Samples(alone, (called,) * runs, tuple(self.noisy(host_s) for _ in range(runs)))

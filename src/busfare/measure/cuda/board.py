@@ -1,16 +1,18 @@
-"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used; and what every
-benchmark on the first one has.
+"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used; and what all that
+measures real GPUs has of them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import numpy as np
 
+from busfare.measure.cuda import facts
 from busfare.measure.cuda.driver import (
     LONG,
     POINTER,
@@ -26,7 +28,7 @@ from busfare.measure.cuda.driver import (
     synchronise,
     view,
 )
-from busfare.measure.cuda.facts import CudaHost, roomy_bytes
+from busfare.measure.cuda.facts import roomy_bytes
 from busfare.measure.cuda.timing import Flags
 from busfare.measure.device import UnavailableError, WrongDataError
 
@@ -85,6 +87,11 @@ class Board:
 
     def attribute(self, which: Any) -> int:
         return int(checked(driver.cuDeviceGetAttribute(which, self.handle), "cuDeviceGetAttribute"))
+
+    def require_prefetch(self) -> None:
+        """Raises UnavailableError where managed memory cannot be prefetched."""
+        if not self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS):
+            raise UnavailableError("this GPU and system do not prefetch managed memory")
 
     def streams(self, count: int) -> list[Any]:
         """`count` streams that do not wait for the default one."""
@@ -214,6 +221,38 @@ def require_room(on_host: float, on_gpu: float) -> None:
             )
 
 
+class CudaHost:
+    """What all that measures real GPUs has: the machine's facts, and a board a GPU, made when first used."""
+
+    virtual = False
+    #: The largest buffer of a board.
+    most_bytes = MOST_BYTES
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+        self.boards: dict[int, Board] = {}
+
+    def facts(self) -> dict[str, Any]:
+        return facts.of_machine(self.gpus)
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        return facts.state(gpu)
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def board_of(self, ordinal: int) -> Board:
+        """The GPU of a number; its context is current where this is its first use."""
+        if ordinal not in self.boards:
+            self.boards[ordinal] = Board(ordinal, self.most_bytes)
+        return self.boards[ordinal]
+
+    def close(self) -> None:
+        for board in self.boards.values():
+            board.close()
+        self.boards.clear()
+
+
 class FirstGpu(CudaHost):
     """What benchmarks on the first GPU have: its board and their own kernels, made when first used; and memory by name."""
 
@@ -222,20 +261,19 @@ class FirstGpu(CudaHost):
 
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
-        self._board: Board | None = None
         self.buffers: dict[str, Buffer] = {}
 
     @property
     def board(self) -> Board:
         """The GPU, its context current."""
-        if self._board is None:
+        if not self.boards:
             board = Board(0)
             self._module = Module(source_of("bench.cu"), "bench.cu", board.capability, self.KERNELS)
-            self._board = board
+            self.boards[0] = board
             self.warm_up()
             finish()
-        self._board.enter()
-        return self._board
+        self.boards[0].enter()
+        return self.boards[0]
 
     def warm_up(self) -> None:
         """Launches on nothing what is launched behind the blocking kernel: loaded late it would wait for that kernel, which
@@ -263,9 +301,8 @@ class FirstGpu(CudaHost):
         self.buffers.clear()
 
     def close(self) -> None:
-        if self._board is not None:
-            self._board.enter()
+        if self.boards:
+            self.boards[0].enter()
             self.give()
             self._module.unload()
-            self._board.close()
-            self._board = None
+        super().close()

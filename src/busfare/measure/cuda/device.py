@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, Case, Direction, Samples
-from busfare.measure.cuda.board import MOST_BYTES, Board
+from busfare.measure.cuda.board import MOST_BYTES, Board, CudaHost
 from busfare.measure.cuda.calls import CALLS
 from busfare.measure.cuda.driver import (
     batched,
@@ -24,7 +24,7 @@ from busfare.measure.cuda.driver import (
     synchronise,
     wait,
 )
-from busfare.measure.cuda.facts import CudaHost, roomy_bytes
+from busfare.measure.cuda.facts import roomy_bytes
 from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.cuda.rates import RATES
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, Timed, captured, once, sampled
@@ -274,20 +274,19 @@ class CudaDevice(CudaHost):
 
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
-        self._boards: dict[int, Board] = {}
         self._nccl: Communicators | None = None
         #: Whether each ordered pair of GPUs that was asked for copies without the host's help.
         self._direct: dict[tuple[int, int], bool] = {}
-        self._most_bytes = min(MOST_BYTES, roomy_bytes())
+        self.most_bytes = min(MOST_BYTES, roomy_bytes())
 
     def run(self, case: Case, repeats: int) -> Samples:
         if (kind := kind_of(case)) is not None:
             if self._nccl is None:
-                self._nccl = Communicators([self._board(ordinal) for ordinal in range(self.gpus)])
+                self._nccl = Communicators([self.board_of(ordinal) for ordinal in range(self.gpus)])
             return self._nccl.samples(kind, case, repeats)
         if case.mode in (ALL_GPUS, ALL_GPUS_BOTH):
-            return _of_all(case, [self._board(ordinal) for ordinal in range(self.gpus)], repeats)
-        board = self._board(case.gpu)
+            return _of_all(case, [self.board_of(ordinal) for ordinal in range(self.gpus)], repeats)
+        board = self.board_of(case.gpu)
         board.enter()
         if case.mode in CALLS:
             return CALLS[case.mode](case, board, repeats)
@@ -297,7 +296,7 @@ class CudaDevice(CudaHost):
 
     def _copied(self, case: Case, board: Board, repeats: int) -> Samples:
         """Samples of copies; their target is overwritten before, and compared afterwards."""
-        peer = None if case.peer is None else self._board(case.peer)
+        peer = None if case.peer is None else self.board_of(case.peer)
         board.enter()
         ends = Ends(case, board, peer)
         # A kernel that only reads leaves nothing to check.
@@ -317,14 +316,7 @@ class CudaDevice(CudaHost):
         if self._nccl is not None:
             self._nccl.close()
             self._nccl = None
-        for board in self._boards.values():
-            board.close()
-        self._boards.clear()
-
-    def _board(self, ordinal: int) -> Board:
-        if ordinal not in self._boards:
-            self._boards[ordinal] = Board(ordinal, self._most_bytes)
-        return self._boards[ordinal]
+        super().close()
 
     def _reaches(self, here: Board, there: Board) -> bool:
         """Whether one GPU copies to another without the host's help."""

@@ -161,21 +161,6 @@ def state(gpu: int) -> dict[str, Any]:
     return {name: _nvml(ask, gpu) for name, ask in _STATE.items()}
 
 
-class CudaHost:
-    """What everything that measures real GPUs has of `GpuHost`."""
-
-    virtual = False
-
-    def __init__(self, gpus: int) -> None:
-        self.gpus = gpus
-
-    def facts(self) -> dict[str, Any]:
-        return of_machine(self.gpus)
-
-    def state(self, gpu: int) -> dict[str, Any]:
-        return state(gpu)
-
-
 def _nvml(ask: Callable[..., Any], ordinal: int | None = None) -> Any:
     """What NVML answers; None where it is not installed or does not tell."""
     try:

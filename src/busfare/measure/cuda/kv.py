@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.kv import PACKED, KvTiming
+from busfare.measure.bench.kv import PACKED
 from busfare.measure.bench.results import HostAlone
+from busfare.measure.cases import Samples
 from busfare.measure.cuda.board import FirstGpu, require_room
 from busfare.measure.cuda.driver import (
     LONG,
@@ -112,7 +113,7 @@ class CudaKv(FirstGpu):
             packs.append(alone.moved("h2d")[0] / (time.perf_counter() - began))
         return HostAlone(median(calls), median(packs))
 
-    def run(self, layout: Layout, blocks: Blocks, runs: int) -> KvTiming:
+    def run(self, layout: Layout, blocks: Blocks, runs: int) -> Samples:
         board = self.board
         self._place(blocks)
         streams = 2 if blocks.evicted and layout != "gather-kernel" else 1
@@ -146,7 +147,7 @@ class CudaKv(FirstGpu):
                     host_s.append(time.perf_counter() - began)
                     calls_s.append(called - began)
                 self._check(layout, own, blocks)
-        return KvTiming(tuple(host_s[1:]), tuple(calls_s[1:]), tuple(device_s[1:]))
+        return Samples(tuple(device_s[1:]), tuple(calls_s[1:]), tuple(host_s[1:]))
 
     def _place(self, blocks: Blocks) -> None:
         """Chooses the pieces of each set: in no order, and no two sets the same where the pool has that many."""

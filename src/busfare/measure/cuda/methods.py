@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.methods import BATCH, CONSTANT, GPU_RANGES, HELD, RANGES, VALUE, MethodRun
+from busfare.measure.bench.methods import BATCH, CONSTANT, GPU_RANGES, METHODS, RANGES, VALUE, MethodRun
 from busfare.measure.cuda.board import FirstGpu, require_room
 from busfare.measure.cuda.driver import (
     INT,
@@ -22,7 +23,6 @@ from busfare.measure.cuda.driver import (
     allocate,
     batched,
     copier,
-    driver,
     prefer_gpu,
     prefetch,
     record,
@@ -31,7 +31,7 @@ from busfare.measure.cuda.driver import (
     view,
 )
 from busfare.measure.cuda.timing import LEAD_IN_BYTES
-from busfare.measure.device import StalledError, UnavailableError, WrongDataError
+from busfare.measure.device import StalledError, WrongDataError
 
 try:
     import nvtx
@@ -47,9 +47,6 @@ _THREADS = 1024
 _ALONE = 7
 #: Elements that one thread checks at once.
 _CHECKED = 1 << 20
-#: The host memory of each method; the others have that of their own name.
-_HOST_KINDS = {"batched": "pinned", "zero-copy": "pinned", "managed-prefetch": "managed"}
-_CONCURRENT = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
 
 
 def expected_value(accesses: int) -> int:
@@ -74,11 +71,11 @@ class CudaMethods(FirstGpu):
     def start(self, method: str, most_elements: int) -> float:
         board, bytes_ = self.board, 4 * most_elements
         self.give()
-        self._method, kind = method, _HOST_KINDS.get(method, method)
+        self._method, kind = method, METHODS[method].memory
         # Managed memory takes half of what others may, so that nothing is evicted.
         require_room(bytes_, bytes_ * (2 if kind == "managed" else 1))
-        if method == "managed-prefetch" and not board.attribute(_CONCURRENT):
-            raise UnavailableError("this GPU and system do not prefetch managed memory")
+        if method == "managed-prefetch":
+            board.require_prefetch()
         began = time.perf_counter()
         self.take(host=(kind, bytes_))
         took = time.perf_counter() - began
@@ -114,7 +111,7 @@ class CudaMethods(FirstGpu):
         return MethodRun(taken, device)
 
     def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
-        if self._method not in HELD:
+        if not METHODS[self._method].held:
             return []
         vector, steps = self._vector(elements), self._steps(elements, accesses)
         found: list[Mapping[str, float]] = []
@@ -136,14 +133,13 @@ class CudaMethods(FirstGpu):
             taken = [self._spans(step, held=True)["kernel"] for _ in range(_ALONE)]
         finally:
             buffer.free()
-        return sorted(taken)[_ALONE // 2]
+        return median(taken)
 
     def _spans(self, steps: Mapping[str, Step], held: bool = False) -> dict[str, float]:
         """Seconds of each step by events; `held`: all are submitted before the first one begins, behind a short copy where
         that is a copy, so that the copy engine holds the stream as in `probe`.
         """
-        board = self._board
-        assert board is not None
+        board = self.boards[0]
         (stream,), marks = board.streams(1), board.events(len(steps) + 1)
         if held:
             board.flags.hold(stream)

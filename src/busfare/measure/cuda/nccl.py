@@ -39,10 +39,10 @@ def library() -> ctypes.CDLL:
 class Communicators:
     """One communicator for each of `boards`. Reductions in the switch (NVLS) are off in this process."""
 
-    def __init__(self, boards: Sequence[Board], nccl: ctypes.CDLL | None = None) -> None:
+    def __init__(self, boards: Sequence[Board]) -> None:
         """Raises UnavailableError where there is no NCCL, or it refuses."""
         os.environ["NCCL_NVLS_ENABLE"] = "0"  # NCCL reads it when its first communicator is made
-        self.boards, self._nccl = boards, nccl or library()
+        self.boards, self._nccl = boards, library()
         self._nccl.ncclGetErrorString.restype = ctypes.c_char_p
         self._seen: set[Case] = set()
         self._made = (ctypes.c_void_p * len(boards))()

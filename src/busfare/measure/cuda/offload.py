@@ -25,14 +25,13 @@ from busfare.measure.cuda.driver import (
     view,
 )
 from busfare.measure.cuda.timing import Step, Timed, in_order, once
-from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.device import WrongDataError
 from busfare.plan.machine import Machine
 from busfare.plan.offload.schedule import Schedule, program_of
 
 _HOST_KINDS = {"mapped": "pinned"}
 _THREADS, _BLOCKS = 256, 8
 _POISON = 0xA5
-_CONCURRENT = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
 _STREAMS = 3
 
 
@@ -46,8 +45,8 @@ class CudaOffload(FirstGpu):
         board, whole = self.board, network.layers * network.layer_bytes
         self.give()
         require_room(whole, 2 * whole)
-        if memory == "managed" and not board.attribute(_CONCURRENT):
-            raise UnavailableError("this GPU and system do not prefetch managed memory")
+        if memory == "managed":
+            board.require_prefetch()
         self._network, self._memory = network, memory
         host = (_HOST_KINDS.get(memory, memory), whole)
         self.take(host=host, slots=("device", whole), sums=("device", 4 * network.layers))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
-from busfare.measure.cuda.board import Board, require_room
+from busfare.measure.cuda.board import Board, CudaHost, require_room
 from busfare.measure.cuda.driver import (
     LONG,
     POINTER,
@@ -30,7 +30,6 @@ from busfare.measure.cuda.driver import (
     upload,
     view,
 )
-from busfare.measure.cuda.facts import CudaHost
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Step, Timed, captured, in_order, once
 from busfare.measure.device import StalledError
 from busfare.node.arrays import FloatArray
@@ -142,7 +141,6 @@ class CudaStrategies(CudaHost):
 
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
-        self._boards: dict[int, Board] = {}
         self._parts: dict[int, _Part] = {}
         #: Pinned memory of all arrays; and in the first GPU's memory what is found, and each array as it should be.
         self._host: Buffer | None = None
@@ -160,10 +158,9 @@ class CudaStrategies(CudaHost):
 
     def _part(self, ordinal: int) -> _Part:
         """What a GPU has of the work."""
-        if ordinal not in self._boards:
-            self._boards[ordinal] = Board(ordinal)
+        board = self.board_of(ordinal)
         if ordinal not in self._parts:
-            self._parts[ordinal] = _Part(self._boards[ordinal], self._work)
+            self._parts[ordinal] = _Part(board, self._work)
         return self._parts[ordinal]
 
     def _arrays(self, first: int, count: int) -> list[FloatArray]:
@@ -239,8 +236,8 @@ class CudaStrategies(CudaHost):
 
     def _forget(self) -> None:
         """Gives back what the work took."""
-        for board in list(self._boards.values())[:1]:
-            board.enter()
+        if self.boards:
+            self.boards[0].enter()
             for buffer in (*self._wanted, *((self._host,) if self._host else ())):
                 buffer.free()
         for part in self._parts.values():
@@ -251,9 +248,7 @@ class CudaStrategies(CudaHost):
 
     def close(self) -> None:
         self._forget()
-        for board in self._boards.values():
-            board.close()
-        self._boards.clear()
+        super().close()
 
 
 def _in_one_stream(program: Program) -> int:
