@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from busfare.advise.recorded_on import guess_node
 from busfare.errors import InputError
 from busfare.trace import Trace, may_be_trace, read
 from busfare.trace.tables import DEVICES
@@ -99,7 +100,8 @@ def test_copies_of_all_versions(
 
 def test_what_rocm_never_looked_up_is_not_believed(tmp_path: Path) -> None:
     details = "regs:2191500840 static_shared:32462 dynamic_shared:0 grid:4,1,1 block:256,1,1 occ_pct:0"
-    gpu = Plane("/device:GPU:0", device_vendor="AMD", compute_cap_major=9, compute_cap_minor=4)
+    told = {"device_vendor": "AMD", "compute_cap_major": 9, "compute_cap_minor": 4, "core_count": 304}
+    gpu = Plane("/device:GPU:0", **told, memory_size=206_141_652_992)
     gpu.line(1, "Stream #1(Kernel)", [
         ("old", 2000, 5, {"correlation_id": 1, "kernel_details": details}),
         ("new.kd", 2010, 5, {"correlation_id": 2, "kernel_details": " grid:4,1,1 block:64,1,1 group_mem:2112"}),
@@ -110,7 +112,8 @@ def test_what_rocm_never_looked_up_is_not_believed(tmp_path: Path) -> None:
         (4, 256, None, None), (4, 64, None, 2112),
     ]  # fmt: skip
     assert trace.calls["name"].to_list() == ["hipLaunchKernel"]
-    assert trace.devices["compute_capability"].to_list() == [None]
+    node = guess_node(trace)
+    assert node is not None and node.name == "mi300x"
     assert omitted(trace) == {"calls-named-by-work", "cut-window"}
 
 

@@ -82,9 +82,9 @@ def _events(plane: Any, texts: dict[int, str], lines: Iterable[Any]) -> Iterator
 
 
 def _device(device: int, stats: Row) -> Row:
-    """A row of `DEVICES`. Of AMD's GPUs the two numbers are no compute capability."""
+    """A row of `DEVICES`. Of AMD's GPUs the two numbers are those of their code: 9.4 of gfx942."""
     capability = [stats.get(f"compute_cap_{part}") for part in ("major", "minor")]
-    known = stats.get("device_vendor") != "AMD" and None not in capability
+    known = None not in capability
     clock = stats.get("clock_rate")  # kHz
     return {
         "device": device,
