@@ -98,7 +98,9 @@ def ranged(
 ) -> RangedFinding:
     """`finding` in a run of `run_seconds` recorded on `node`; `options` are those that `what-if` needs beside its own."""
     gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
-    low, high = finding_between(gain, by_replay, finding.what_if, run_seconds, node) or (None, None)
+    low, high = finding_between(
+        gain, by_replay, finding.what_if, run_seconds, node, finding.touched_seconds
+    ) or (None, None)
     keys = msgspec.structs.asdict(finding)
     keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
     keys |= {

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from busfare.cost.ranges import UNCHANGED, figures_of, range_of
 from busfare.node import load_node
 from busfare.project import project, projected
 from busfare.report.html import page
 from busfare.report.plan_documents import plan_document
 from busfare.report.plans import answer_plan
 from busfare.report.prediction_documents import projection_document
+from busfare.report.summary import examine
 from busfare.report.terminal import show
 from busfare.report.what_ifs import answer_what_if
 from busfare.timeline.changes import Change, Setting
@@ -22,7 +24,7 @@ from busfare.timeline.changes.holding import pin, without_waiting
 from busfare.trace import read
 from tests.conftest import Ask
 from tests.job.build_job import write_job
-from tests.traces import EXAMPLES, as_json, copy, kernel, trace
+from tests.traces import EXAMPLES, as_json, call, copy, kernel, made, run, trace
 
 HERE, THERE = (str(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz") for gpu in ("h100", "h200"))
 TRAIN = str(EXAMPLES / "train-images-h100.json.gz")
@@ -120,6 +122,24 @@ def test_what_a_change_leaves_alone_has_no_range(changes: list[Change]) -> None:
     check(list(predictions(as_json(result))))
     for row in result.changes:
         assert (row.high_seconds == row.low_seconds) == (row.touched == 0)
+
+
+def test_a_range_reaches_as_far_as_what_the_change_touches() -> None:
+    """A copy of 16 ms in a run of 416: whatever pinning makes of it, the rest stays."""
+    recorded = run(
+        made(copy(10, 16_010, 64 << 20, memory="pageable"), 0, 16_015, "cudaMemcpy", "operation"),
+        made(kernel(16_030, 416_030), 16_020, 16_025),
+        call(16_030, 416_040, "cudaDeviceSynchronize", "device"),
+    )
+    node = load_node("h100-sxm")
+    result, _ = answer_what_if(recorded, [pin()], Setting(node), guessed=False)
+    known = range_of("change", "--pin", figures_of(node))
+    reach = 0.016015 + UNCHANGED * result.baseline.replayed_seconds
+    after, low, high = result.predicted_seconds, result.low_seconds, result.high_seconds
+    assert known is not None and low is not None and high is not None and after < 0.41
+    assert (after - low, high - after) == pytest.approx((reach * (1 - known.low), reach * (known.high - 1)))
+    (finding,) = examine(recorded, node)[0].findings
+    assert finding.high_seconds == pytest.approx(finding.predicted_gain_seconds + reach * (1 - known.low))
 
 
 def test_compare_counts_the_truths_inside(ask: Ask) -> None:

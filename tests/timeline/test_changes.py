@@ -12,7 +12,7 @@ from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
-from busfare.timeline.changes.elsewhere import copy_speed, kernel_times, on_node
+from busfare.timeline.changes.elsewhere import copy_speed, host_times, kernel_times, on_node
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
 from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
 from busfare.timeline.changes.prefetch import prefetch
@@ -40,6 +40,29 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
     with pytest.raises(InputError, match="--pin 'no such buffer': a regular expression, found in nothing"):
         predicted(recorded, pin("no such buffer"))
     assert predicted(recorded, pin("h2d pageable")) < 5_700
+
+
+def test_when_what_a_change_touches_was_under_way() -> None:
+    small = [
+        made(copy(at + 10, at + 12, 4096, memory="pinned"), at, at + 8) for at in (20_000, 20_030, 20_060)
+    ]
+    recorded = run(
+        made(copy(10, 16_010, 64 * MIB, memory="pageable"), 0, 16_015, "cudaMemcpy", "operation"),
+        *small,
+        call(30_000, 30_001, "cudaDeviceSynchronize", "device"),
+    )
+
+    def touched(*changes: Change) -> tuple[list[int], list[int]] | None:
+        found = apply_all(timeline(recorded), changes, HERE).touched
+        return None if found is None else (found.starts.tolist(), found.ends.tolist())
+
+    assert touched(pin()) == ([0], [16_015_000])
+    assert touched(pin(), without_waiting()) == ([0], [16_015_000])  # the same copy: once
+    # Of copies that are packed, with the host's time between their calls.
+    assert touched(batch(64 << 10)) == ([20_000_000, 20_070_000], [20_068_000, 20_072_000])
+    both = touched(pin(), batch(64 << 10))
+    assert both is not None and both[0][:2] == [0, 20_000_000] and both[1][0] == 16_015_000
+    assert touched(host_times(2.0)) is None
 
 
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:

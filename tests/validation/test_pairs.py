@@ -166,16 +166,17 @@ def pair_of(judging: ModuleType, **changed: str) -> Any:
 def test_speed_ups_are_ratios_of_medians_and_errors_of_speed_ups(
     judging: ModuleType, machine: Any, monkeypatch: pytest.MonkeyPatch, predicted: float | None, within: bool
 ) -> None:
-    def foretold(*_: object) -> float:
+    def foretold(*_: object) -> Any:
         if predicted is None:
             raise judging.NoAnswerError("no such copy")
-        return predicted
+        return judging.SpeedUp(predicted, 0.96 * predicted, 1.01 * predicted)
 
     monkeypatch.setattr(judging, "predicted_speed_up", foretold)
     one = judging.judged(pair_of(judging), machine, [machine])
     assert one.measured == pytest.approx(2.0)
     assert (one.least, one.most) == pytest.approx((2.0, 3.0)) and one.scattered
     assert one.within is within
+    assert one.in_range is (predicted == 2.0)
     assert one.why == ("" if predicted else "no such copy")
 
 

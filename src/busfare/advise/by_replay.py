@@ -17,6 +17,7 @@ from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, as_options, changes_of
 from busfare.timeline.changes.packing import loop_nanoseconds
 from busfare.timeline.changes.streams import are_pipelines
+from busfare.timeline.touched import NOTHING, either
 from busfare.trace.large import several
 
 __all__ = ["priced_by_replay"]
@@ -81,12 +82,15 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
 
 
 class Trial(NamedTuple):
-    """What was asked, what it makes of the run, on what conditions, and what it gains, in seconds."""
+    """What was asked, what it makes of the run, on what conditions, what it gains, in seconds, and for how long of the run
+    what it touches was under way (None: maybe all of it).
+    """
 
     asked: Asked
     timeline: Timeline
     rests_on: tuple[str, ...]
     gain: float
+    touched_seconds: float | None
 
 
 class Trials:
@@ -111,12 +115,15 @@ class Trials:
         """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
         here. Raises InputError as they do.
         """
-        done, rests_on = Applied(self.run, 0), dict[str, None]()
+        done, rests_on = Applied(self.run, 0, touched=NOTHING), dict[str, None]()
+        touched = done.touched
         for change in changes_of(asked, None):
             done = self._pinned if change.option == "--pin" else change.apply(done.timeline, self._setting)
             rests_on |= dict.fromkeys(done.rests_on)
+            touched = either(touched, done.touched if done.count else NOTHING)
         gain = self.seconds - play(done.timeline).makespan_seconds if done.count else 0.0
-        return Trial(asked, done.timeline, tuple(rests_on), gain)
+        known = None if touched is None else touched.length() * NS
+        return Trial(asked, done.timeline, tuple(rests_on), gain, known)
 
     def best(self, candidates: Sequence[Asked]) -> Trial | None:
         """The first of those that gain most; None where each needs the node, or what the trace lacks."""
@@ -154,6 +161,7 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         gain_with_loop_seconds=with_loop,
         predicted_gain_seconds=max(0.0, best.gain),
         by_replay=True,
+        touched_seconds=best.touched_seconds,
         rests_on=(*best.rests_on, *RESTS_ON.get(finding.id, ())),
         what_if=as_options(best.asked),
     )

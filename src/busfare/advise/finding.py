@@ -173,8 +173,9 @@ class Finding(msgspec.Struct, frozen=True):
     conditions of the replay, `what_if` the options with which `busfare what-if` shows it. `gain_with_loop_seconds`: where
     the host's loop around the calls goes as well. `overlaps_with`: ids of the other findings that touch some of the
     same operations; but where the gain is counted on top of another finding's, that is `on_top_of`, for these two do add
-    up. `touches` and `calls` (not in JSON) are the operations that the change
-    is about, and rows of the calls.
+    up. Not in JSON: `touches` and `calls` are the operations that the change is about, and rows of the calls;
+    `touched_seconds`: for how long of the run something that the replayed change touches was under way (None: maybe all of
+    it).
     """
 
     id: str
@@ -190,6 +191,7 @@ class Finding(msgspec.Struct, frozen=True):
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
     calls: NDArray[np.uint32] | None = None
+    touched_seconds: float | None = None
     on_top_of: str | None = None
     call_sites: tuple[CallSite, ...] = ()
 

@@ -24,7 +24,7 @@ from busfare.node import Node
 from busfare.quantities import exact_bytes, parse_bytes, parse_factor
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
-from busfare.timeline.edit import NoMatchError
+from busfare.timeline.chosen import NoMatchError
 from busfare.timeline.model import ACT, WAIT
 from busfare.trace import Trace
 

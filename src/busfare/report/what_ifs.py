@@ -217,7 +217,10 @@ def _outcome(
     ends: list[float] = []
     others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")
     if others:
-        ends += _after(run, after, others, figures_of(setting.recorded_on))
+        figures, touched = figures_of(setting.recorded_on), applied.touched
+        ends += _after(
+            run, after, others, figures, touched=None if touched is None else touched.length() * NS
+        )
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
@@ -256,9 +259,11 @@ def _job_outcome(
     return _ranged(title, state, run, after, ends, reason), played
 
 
-def _after(run: float, after: float, *known_by: str) -> list[float]:
+def _after(
+    run: float, after: float, change: str, figures: str, what: str = "change", touched: float | None = None
+) -> list[float]:
     """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
-    low, high = gain_beside(run - after, run, *known_by)
+    low, high = gain_beside(run - after, run, change, figures, what, touched)
     return [run - high, run - low]
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.errors import InputError
-from busfare.expressions import found_in
 from busfare.node import Node
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.model import LONGEST_NS, WAIT, Columns, Mask, Timeline, Times
 from busfare.timeline.prices import packing_nanoseconds, pageable, staged
+from busfare.timeline.touched import under_way
+from busfare.trace.lanes import Union
 
 ASYNC_COPY = r"Memcpy.*Async"
 #: What an asynchronous call takes the host where the trace has none, in nanoseconds.
@@ -54,13 +54,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, how many operations or calls it touched, their bytes, what it rests on, and its steps."""
+    """A timeline after a change, how many operations or calls it touched, their bytes, what it rests on, and its steps.
+
+    `touched`: when, as recorded, something that it touched was under way; None: maybe all the time.
+    """
 
     timeline: Timeline
     count: int
     bytes: int = 0
     rests_on: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    touched: Union | None = None
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,6 @@ class Change:
     title: str
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
-
-
-class NoMatchError(InputError):
-    """A REGEX that is found in nothing of what it chooses from; of a job, another rank may have some."""
 
 
 def with_calls(
@@ -118,7 +118,13 @@ def with_calls(
 
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
-    return Applied(after, int(touched.sum()), int(before.sizes[touched].sum()), list(rests_on))
+    return Applied(
+        after,
+        int(touched.sum()),
+        int(before.sizes[touched].sum()),
+        list(rests_on),
+        touched=under_way(before, touched),
+    )
 
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
@@ -343,55 +349,3 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     )
     own = timeline.columns["call_own"][free]
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
-
-
-def matching(timeline: Timeline, pattern: str, of: Mask, option: str) -> Mask:
-    """Those `of` the operations that match: by name, path, launching call, and the markers around that call; shape
-    (operations,).
-
-    Raises InputError, naming `option`, for what is no regular expression, and NoMatchError where none of them matches.
-    """
-    if not pattern:
-        return of
-    told = ("name", "direction", "source_memory", "destination_memory")
-    words = [pl.col(name).cast(pl.String).fill_null("") for name in told]
-    text = timeline.operations.select(pl.format("{} {} {}→{}", *words).alias("text")).to_series()
-    if timeline.calls.height:
-        called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
-        names = timeline.calls["name"].cast(pl.String).fill_null("").gather(called)
-        text = text + " " + names + _markers_around(timeline, called)
-    return chosen_by(pattern, of, text, option)
-
-
-def chosen_by(pattern: str, of: Mask, texts: pl.Series, option: str) -> Mask:
-    """Those `of` the rows in whose text `pattern` is found; shape (rows,). Raises as `matching`."""
-    found: Mask = of & found_in(pattern, texts, option).to_numpy()
-    if of.any() and not found.any():
-        one = texts.filter(pl.Series(of))[0].strip()
-        raise NoMatchError(
-            f"{option} {pattern[:80]!r}: a regular expression, found in nothing of what it chooses from ({of.sum():,}, such "
-            f"as {one[:80]!r}); correct it, or leave it out for all"
-        )
-    return found
-
-
-def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
-    """Names of the ranges that were open when each operation was called: the innermost few."""
-    ranges = timeline.trace.markers.filter(pl.col("end_ns").is_not_null())
-    none = pl.repeat("", called.len(), eager=True)
-    if ranges.height == 0 or ranges.height > 100_000:
-        return none
-    times = timeline.calls["start_ns"].gather(called).to_numpy()
-    starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
-    names = ranges["name"].cast(pl.String).fill_null("").to_list()
-    order = np.argsort(starts, kind="stable")
-    open_now: list[int] = []
-    found: list[str] = [""] * called.len()
-    at = 0
-    for row in np.argsort(times, kind="stable"):
-        while at < len(order) and starts[order[at]] <= times[row]:
-            open_now.append(int(order[at]))
-            at += 1
-        open_now = [r for r in open_now if ends[r] >= times[row]]
-        found[row] = "".join(f" {names[r]}" for r in open_now[-8:])
-    return pl.Series(found)

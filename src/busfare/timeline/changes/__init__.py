@@ -21,6 +21,7 @@ from busfare.timeline.changes.removal import as_arguments, dedupe, keep_on_gpu, 
 from busfare.timeline.changes.streams import streams
 from busfare.timeline.edit import Applied, Change, Setting
 from busfare.timeline.model import Timeline
+from busfare.timeline.touched import NOTHING, either
 
 __all__ = ["OPTIONS", "Applied", "Change", "Option", "Setting", "apply_all", "as_options", "changes_of"]
 
@@ -166,10 +167,11 @@ def as_options(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -> Applied:
     """`timeline` after `changes`, in the order given; counts, bytes and conditions of all of them. Raises InputError."""
-    done = Applied(timeline, 0)
+    done = Applied(timeline, 0, touched=NOTHING)
     for change in changes:
         applied = change.apply(done.timeline, setting)
         conditions = list(dict.fromkeys([*done.rests_on, *applied.rests_on]))
         sums = done.count + applied.count, done.bytes + applied.bytes
-        done = Applied(applied.timeline, *sums, conditions, [*done.steps, *applied.steps])
+        touched = either(done.touched, applied.touched if applied.count else NOTHING)
+        done = Applied(applied.timeline, *sums, conditions, [*done.steps, *applied.steps], touched)
     return done

@@ -12,7 +12,8 @@ from busfare.node import Gpu, Node
 from busfare.quantities import parse_factor
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.changes.prefetch import kernels_held
-from busfare.timeline.edit import Applied, Change, Setting, applied, host_paced, matching, with_durations
+from busfare.timeline.chosen import matching
+from busfare.timeline.edit import Applied, Change, Setting, applied, host_paced, with_durations
 from busfare.timeline.model import Timeline
 from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels, nanoseconds_on
 

@@ -18,6 +18,7 @@ from busfare.timeline.edit import (
 )
 from busfare.timeline.model import WAIT, Mask, Timeline
 from busfare.timeline.prices import pageable
+from busfare.timeline.touched import under_way
 
 __all__ = ["FIRST_SEEN", "wait_at_first_use", "waited_for"]
 
@@ -156,8 +157,9 @@ def wait_at_first_use() -> Change:
         # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
         extra = np.where(timeline.of_calls(moved & blocking), 0, timeline.columns["operation_extra"])
         changed = _with_waits(changed.with_columns(operation_extra=extra), timeline, waited)
-        rows = waited["row"].to_numpy()
-        return Applied(changed, int(moved.sum()), int(timeline.sizes[rows].sum()), [FIRST_SEEN, REUSED])
+        touched = under_way(timeline, calls=moved)
+        sizes = timeline.sizes[waited["row"].to_numpy()]
+        return Applied(changed, int(moved.sum()), int(sizes.sum()), [FIRST_SEEN, REUSED], touched=touched)
 
     return Change("--wait-at-first-use", "wait for what comes back at its first use", apply)
 

@@ -8,16 +8,15 @@ import numpy as np
 import polars as pl
 
 from busfare.timeline.build.device_work import ENGINE_BYTES
+from busfare.timeline.chosen import chosen_by, matching
 from busfare.timeline.edit import (
     ASYNC_COPY,
     Applied,
     Change,
     Setting,
     applied,
-    chosen_by,
     gaps_without,
     last_of_each,
-    matching,
     right_behind,
     usual_call_ns,
     waiting_behind,
@@ -25,6 +24,7 @@ from busfare.timeline.edit import (
 )
 from busfare.timeline.model import WAIT, Mask, Timeline
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_from, pageable
+from busfare.timeline.touched import under_way
 
 __all__ = [
     "FIT",
@@ -130,16 +130,20 @@ def without_waiting(pattern: str = "") -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
         chosen = matching(timeline, pattern, chosen, "--async")
-        changed, touched = not_holding(timeline, chosen)
+        changed, freed = not_holding(timeline, chosen)
         rests_on = [REUSED, *[READ] * bool((chosen & timeline.among("direction", "d2h")).any())]
-        return Applied(changed, touched, int(timeline.sizes[chosen].sum()) if touched else 0, rests_on)
+        if not freed.any():
+            return Applied(changed, 0, 0, rests_on)
+        sizes, held = timeline.sizes[chosen], chosen & timeline.of_calls(freed)
+        touched = under_way(timeline, held, freed)
+        return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
 
     title = f"copy without waiting: {pattern}" if pattern else "copy to the GPU without waiting"
     return Change("--async", title, apply)
 
 
-def not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, int]:
-    """The run in which the host does not wait for the `chosen` copies, shape (operations,); and how many waits that were."""
+def not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, Mask]:
+    """The run in which the host does not wait for the `chosen` copies, shape (operations,); and the calls that waited."""
     calls = timeline.calls_of(chosen)
     # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
     synchronising = waiting_behind(timeline, calls)
@@ -149,7 +153,7 @@ def not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, int]:
     freed = chosen & timeline.of_calls(blocking & timeline.waiting("operation"))
     changed = without_waits(timeline, blocking | synchronising, np.where(synchronising, 0, own))
     changed = changed.with_columns(operation_extra=np.where(freed, 0, timeline.columns["operation_extra"]))
-    return changed, int(blocking.sum() + synchronising.sum())
+    return changed, blocking | synchronising
 
 
 def without_synchronisations(pattern: str = "") -> Change:
@@ -162,7 +166,8 @@ def without_synchronisations(pattern: str = "") -> Change:
             waiting = chosen_by(pattern, waiting, names, "--drop-synchronisations")
         needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
         dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
-        return Applied(without_waits(timeline, dropped, 0), int(dropped.sum()), 0, [UNREAD])
+        after, touched = without_waits(timeline, dropped, 0), under_way(timeline, calls=dropped)
+        return Applied(after, int(dropped.sum()), 0, [UNREAD], touched=touched)
 
     title = "synchronise only where the host needs a result" + (f": {pattern}" if pattern else "")
     return Change("--drop-synchronisations", title, apply)

@@ -78,8 +78,8 @@ def _parts(layers: StreamedLayers, depth: int, setting: Setting) -> Iterator[tup
     if staged := int((copies & pageable(timeline.operations)).sum()):
         evidence = f"the host stages {staged} {total}, and waits for them"
         yield "copy from pinned memory, without waiting", evidence, run
-    elif held:
-        yield "copy without waiting", f"the host waits for {held} {total}", run
+    elif held.any():
+        yield "copy without waiting", f"the host waits for {int(held.sum())} {total}", run
     free = not_holding(run, copies)[0]
     if same.any() and depth:
         evidence = f"{int(same.sum())} {total} run in the stream of the kernels: none runs beside them"

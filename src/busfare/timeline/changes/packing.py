@@ -21,6 +21,7 @@ from busfare.timeline.edit import (
 )
 from busfare.timeline.model import WAIT, Mask, Timeline, Times
 from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_packed, packing_nanoseconds, pageable
+from busfare.timeline.touched import under_way
 from busfare.trace.words import NONE
 
 __all__ = ["batch", "collect", "loop_nanoseconds"]
@@ -110,7 +111,10 @@ def _packed(timeline: Timeline, below_bytes: int, with_loop: bool, setting: Sett
         rests_on = (
             f"up to {pieces} pieces are ready when the last one is, and packing runs at {rate:.2g} GB/s"
         )
-    return Applied(changed.with_columns(call_gap=gap), int(packed.sum()), int(size.sum()), [rests_on])
+    # What the host does between their calls may go, too.
+    touched = under_way(timeline, packed, after_gaps=_in_loops(timeline, group))
+    after = changed.with_columns(call_gap=gap)
+    return Applied(after, int(packed.sum()), int(size.sum()), [rests_on], touched=touched)
 
 
 def _small(timeline: Timeline, below: int, *directions: str) -> Mask:

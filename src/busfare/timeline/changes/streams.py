@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.timeline.build.host_calls import before_in
+from busfare.timeline.chosen import matching
 from busfare.timeline.edit import (
     ASYNC_COPY,
     Applied,
@@ -16,7 +17,6 @@ from busfare.timeline.edit import (
     Setting,
     applied,
     last_of_each,
-    matching,
     numbered_in,
     usual_call_ns,
     with_streams,
