@@ -9,11 +9,13 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.job import one_trace
-from busfare.job.parts import find_parts
+from busfare.job.parts import find_parts, trace_paths
 from busfare.trace.readers.recorded import MAGIC
 from tests.job.build_job import write_rank
 from tests.trace.build_directory import export_directory
 from tests.trace.build_nsys import small_export
+from tests.trace.build_rocprof import small_process, write_rocpd
+from tests.trace.build_rocprof_files import small_csv, write_csv
 
 
 def names(folder: Path, *paths: Path) -> list[str]:
@@ -127,6 +129,20 @@ def test_a_job_has_every_file_all_the_way_down_and_a_directory_of_tables_as_one(
     recordings = ["run/h-1.bf", "run/h-2.bf", "run/other.parquet"]
     assert names(folder) == ["a.json", "b/deep/one.json", *recordings, "run[1].json", "tables"]
     assert names(folder, folder / "**" / "*.json") == ["a.json", "b/deep/one.json", "run[1].json"]
+
+
+def test_a_folder_of_rocprofv3_is_read_from_the_file_that_says_most(tmp_path: Path) -> None:
+    write_csv(tmp_path, small_csv())
+    assert one_trace([tmp_path]) == tmp_path
+    database = write_rocpd(tmp_path / "3131_results.db", small_process())
+    assert one_trace([tmp_path]) == database and trace_paths(tmp_path) == [database]
+    # Of another process there is the CSV alone.
+    write_csv(tmp_path, small_csv(), "77_")
+    assert {"3131_results.db", "77_kernel_trace.csv"} <= {*names(tmp_path)}
+    write_rocpd(tmp_path / "77_results.db", small_process("_0077", 77))
+    listed = {*names(tmp_path)}
+    assert one_trace([tmp_path]) is None and {"3131_results.db", "77_results.db"} <= listed
+    assert not {"3131_kernel_trace.csv", "77_kernel_trace.csv"} & listed
 
 
 @pytest.mark.parametrize("what", ["not-there", "*.nothing", "a\0b", "\x1b[31mred"])

@@ -25,7 +25,7 @@ XSPACE, TIME_LINE, PERFETTO = ".xplane.pb", ".trace.json.gz", "perfetto_trace.js
 #: What rocprof and rocprofv3 write of a run: a file for each form that was asked for, and of CSV a file for each kind of
 #: record, which that of the kernels stands for. Each with those that say more.
 OF_AMD = {".json": [".db"], ".csv": [".db"], ".pftrace": [".db", ".json"]}
-RUN, KERNELS = "results", "kernel_trace.csv"
+RUN, KERNELS, FULLER = "results", "kernel_trace.csv", (".db", ".json")
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,24 @@ def shown(path: str | Path) -> str:
 def one_trace(paths: list[Path]) -> Path | None:
     """The path of the only trace that `paths` name, or None where they name a job.
 
-    The content decides: a directory is one trace if it holds recordings or the tables of an export itself.
+    The content decides: a directory is one trace if it holds recordings or the tables of an export itself. Where what
+    stands for tables of rocprofv3 says more than these, it is taken.
     """
     named = [one for path in paths for one in _expanded(path)]
     if len(named) != 1 or (named[0].is_dir() and not is_trace_directory(named[0])):
         return None
-    return named[0]
+    fuller = _fuller(named[0])
+    return named[0] if not fuller else fuller[0] if len(fuller) == 1 else None
+
+
+def _fuller(path: Path) -> list[Path]:
+    """Files in a folder that say more of a run than its CSV of rocprofv3; none where some have no such file."""
+    files = {file.name for file in path.iterdir()} if path.is_dir() else set()
+    runs = [name.removesuffix(KERNELS) for name in files if name.endswith(KERNELS)]
+    found = [
+        next((f"{run}{RUN}{form}" for form in FULLER if f"{run}{RUN}{form}" in files), None) for run in runs
+    ]
+    return [] if None in found else sorted(path / name for name in found if name)
 
 
 def find_parts(paths: list[Path]) -> Parts:
@@ -157,7 +169,7 @@ def trace_paths(path: Path) -> list[Path]:
     Raises InputError where there is none.
     """
     if path.is_file() or is_trace_directory(path):
-        return [path]
+        return _fuller(path) or [path]
     found = [Path(part.path) for part in find_parts([path]).parts]
     traces = [each for each in found if each.is_dir() or may_be_trace(each)]
     if not traces:
@@ -205,7 +217,7 @@ def _others_of_amd(files: set[str]) -> set[str]:
         stem, form = Path(name).stem, Path(name).suffix
         more = {f"{stem}{better}" for better in OF_AMD.get(form, ())}
         if name.endswith(KERNELS):
-            more |= {f"{name.removesuffix(KERNELS)}{RUN}{better}" for better in (".db", ".json")}
+            more |= {f"{name.removesuffix(KERNELS)}{RUN}{better}" for better in FULLER}
         elif form == ".pftrace" and stem.endswith(RUN):
             more.add(f"{stem.removesuffix(RUN)}{KERNELS}")
         if more & files:
