@@ -16,11 +16,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
+from statistics import median, quantiles
 from typing import NamedTuple
 
 from claims import Truth, goal, judge, table
 from pairs.table import Pair, Plan, read_plan
 from stored import Machine, NoAnswerError, busfare, machines
+
+from busfare.cost.ranges import UNCHANGED
 
 WITHIN_PERCENT = 10.0
 #: Shares of pairs within WITHIN_PERCENT, and of first advice that is right.
@@ -186,6 +189,18 @@ def judge_set(name: str) -> None:
     goal(f"{name}: of {len(advice)}, first advice that saved most", sum(advice), least=least, form="d")
 
 
+def scatter() -> None:
+    """Prints how far the process furthest from the median of its program is, of programs that nothing was changed in."""
+    off = []
+    for folder in ("pairs", "unseen"):
+        for machine, program in product(machines(folder), read_plan(f"{folder}.toml").programs):
+            with suppress(NoAnswerError):
+                seconds = machine.processes(program, "before")
+                off.append(max(abs(one / median(seconds) - 1) for one in seconds))
+    what = f"{len(off)} programs and machines, unchanged: furthest process from its median, % off in four of five"
+    goal(what, 100 * quantiles(off, n=5)[3], most=100 * UNCHANGED, form=".1f")
+
+
 def _share(pairs: Sequence[Judged]) -> str:
     return f"{sum(one.within for one in pairs)} of {len(pairs)}"
 
@@ -210,6 +225,8 @@ def main() -> None:
     only = parser.parse_args().only
     for name in [only] if only else GOALS:
         judge_set(name)
+    if not only:
+        scatter()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 from busfare.advise import Finding, findings, guess_node, rebuilt
 from busfare.node import Node, load_node
+from busfare.results import ranged
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.removal import as_arguments, keep_on_gpu
@@ -244,6 +245,12 @@ def test_a_gain_on_top_of_anothers_does_not_overlap_with_it() -> None:
     advice = {f.id: f for f in findings(recorded, node, rebuilt(recorded, node))}
     assert advice["exposed-copies"].on_top_of == "pageable-copies"
     assert advice["exposed-copies"].overlaps_with == advice["pageable-copies"].overlaps_with == ()
+    # No more can be gained on top than is left of the run.
+    ends = [
+        ranged(advice[id], recorded.makespan_seconds, node) for id in ("pageable-copies", "exposed-copies")
+    ]
+    left = recorded.makespan_seconds - ends[0].predicted_gain_seconds
+    assert ends[1].high_seconds is not None and ends[1].predicted_gain_seconds < ends[1].high_seconds < left
 
 
 def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> None:

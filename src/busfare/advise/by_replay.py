@@ -74,8 +74,16 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
                 continue
             first = "the host buffers are pinned already: what that gains is counted there"
             rests_on = (first, *finding.rests_on)
+            # What is left of the run after both is all that may take longer, or go, too.
+            left = run_seconds - finding.predicted_gain_seconds
             finding = replace(
-                finding, predicted_gain_seconds=more, rests_on=rests_on, on_top_of="pageable-copies"
+                finding,
+                predicted_gain_seconds=more,
+                touched_seconds=min(
+                    left, left if finding.touched_seconds is None else finding.touched_seconds
+                ),
+                rests_on=rests_on,
+                on_top_of="pageable-copies",
             )
         kept.append(finding)
     return kept

@@ -45,8 +45,8 @@ NOTHING_KNOWN = "no held-out data of this kind"
 #: Strategies that were measured as methods of migration.
 METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
            "streams-pageable": "pageable"}  # fmt: skip
-#: What two runs differ by though nothing that a change touches does, as a part of the run: of 94 programs and machines, the
-#: process furthest from the median was 2.9 % off or less in four of five, and both runs are [results/pairs, results/unseen].
+#: What two runs differ by though nothing that a change touches does, as a part of the run. Of 94 programs and machines, the
+#: process furthest from the median was 2.9 % off or less in four of five, and both runs are: `validation/replay_pairs.py`.
 UNCHANGED = 0.04
 #: A copy as long as those of strategies that are worth planning.
 LONG_BYTES = 64 << 20

@@ -35,7 +35,8 @@ APIS = ("HIP", "HSA", "MARKER")
 ROWS = ints("start_ns end_ns process thread device queue stream correlation items_x group_x") | texts(
     "section name args"
 )
-#: Packets that wait in a queue, among the kernels: by their name, or where a kernel's stands there, by where they are drawn.
+#: Packets that wait in a queue, among the kernels: by their name, or where a kernel's stands there, by where they are drawn:
+#: so much behind their GPU [rocprof's own script, which labels these processes `GPU Barriers`].
 BARRIER = "<barrier packet>"
 DRAWN_BARRIERS = 512
 FILL = "FillBuffer"
