@@ -1,8 +1,9 @@
 """Strategies and methods that ran on real GPUs, beside what `plan` predicts today, from probes and from data sheets.
 
 Run `python validation/bench.py [--cells]`. Reads `judged/` of `results/strategies.tar.xz`: 84 cells of W14's strategies on
-seven machines, and methods on three, which the models were not made from; and `results/unseen-machines.tar.xz`, 24 cells on
-two machines that no number of the models is from. Nothing predicted when they ran is read. A pick is right where the
+seven machines, and methods on three, which the models were not made from; and `results/unseen-machines.tar.xz`, 36 cells on
+three machines, 24 of them on two that no number of the models is from (the third is one of three that say
+what chunks of many streams typically keep of a link). Nothing predicted when they ran is read. A pick is right where the
 strategy predicted to be the fastest was the fastest, or no slower than the measurements tell apart; streams by a stream a
 chunk and by three streams are one pick.
 """
@@ -32,13 +33,13 @@ from busfare.plan import machine_of
 
 #: Following a pick may cost so many percent more than the fastest; in how many of the 84 cells it may cost more.
 COSTLY_PERCENT = 2.0
-#: Cells picked right at least, costly at most, of 84 (unseen: as many of 24); percent: median error, largest but
+#: Cells picked right at least, costly at most, of 84 (unseen: as many of 36); percent: median error, largest but
 #: hybrids, median of hybrids.
 GOALS = {
     "probed": (82, 3, 0.7, 13.0, 10.0),
     "datasheet": (78, 8, inf, inf, inf),
-    "unseen, probed": (23, 1, 0.7, 13.0, 10.0),
-    "unseen, datasheet": (22, 2, inf, inf, inf),
+    "unseen, probed": (35, 1, 0.7, 13.0, 10.0),
+    "unseen, datasheet": (33, 3, inf, inf, inf),
 }
 #: Methods: median error of copies and kernel, percent.
 METHODS_GOAL = 5.0

@@ -20,7 +20,7 @@ from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read, write
 from busfare.measure.run import jumps, locate, measure
 from busfare.measure.virtual import FAULTS, VirtualDevice
-from busfare.node import Curve, Node, load_node
+from busfare.node import Contention, Curve, Node, Shares, load_node
 from busfare.node.component import AtOnce, Memory
 from busfare.node.file import decode
 
@@ -72,6 +72,20 @@ def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> 
                 assert float(own.seconds(size)) == pytest.approx(float(true.seconds(size)), rel=0.01), seed
             interval = true.issue_interval_s[1] + 64 * true.gap_per_byte_s[0]
             assert own.issue_interval_s[1] == pytest.approx(interval, rel=0.1), seed
+
+
+@pytest.mark.parametrize("kept", [0.8, 0.95, 1.0])
+def test_what_chunks_of_many_streams_keep_comes_back(kept: float) -> None:
+    both = Contention(both=Shares(0.9, 0.7), across_streams=kept)
+    device = VirtualDevice(dataclasses.replace(random_node(3), contentions=(both,)), 3)
+    record = record_of(device, 3)
+    modes = ("copies", "streams", "both", "across-streams", "across-engines")
+    measure(device, [c for c in fitted() if c.memory == "pinned" and c.mode in modes], record, 25)
+    (found,) = profile(record).contentions
+    assert found.across_streams == pytest.approx(kept, rel=0.01)
+    record.measurements = [m for m in record.measurements if m.mode != "across-engines"]
+    (found,) = profile(record).contentions
+    assert found.across_streams is None
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,14 @@ def test_every_node_keeps_a_share_of_each_direction(name: str) -> None:
             assert max(shares.h2d, shares.d2h) <= shares.high
 
 
+def test_what_a_probe_did_not_measure_across_streams_is_typical() -> None:
+    typical = load_node("h100-sxm").contention().across_streams
+    assert typical is not None
+    assert 0.9 < typical < 1
+    assert load_node("h100-probed").contention().across_streams == typical
+    assert load_node("gtx-680").contention().across_streams is None
+
+
 def test_typical_contention_is_that_of_the_generation_and_the_link() -> None:
     both = {name: load_node(name).contention().both for name in ("dgx-a100", "gh200", "gb200", "mi300a")}
     assert both["gh200"].h2d < 0.5 < both["gb200"].h2d

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -135,6 +136,20 @@ def test_the_useful_streams_are_those_of_brute_force(problem: Problem, machine: 
     found = plan(problem, machine).streams
     assert tried[found.largest_useful - 1] <= min(tried) * 1.02 + NANOSECONDS
     assert tried[found.smallest_useful - 1] <= min(tried) * 1.03 + NANOSECONDS
+
+
+def test_streams_a_chunk_keep_less_of_a_link_used_both_ways_than_streams_an_engine() -> None:
+    machine = machine_of(load_node("h100-sxm"))
+    kept = machine.contention.across_streams
+    assert kept is not None
+    whole = msgspec.structs.replace(machine.contention, across_streams=1.0)
+    for d2h, least, most in ((1e9, 1 + 0.8 * (1 / kept - 1), 1 / kept), (0.0, 1.0, 1.0)):
+        problem = Problem("x", 1e9, d2h, 1e-6)
+        in_part, in_full = (
+            played(problem, m, "streams", 32) for m in (machine, replace(machine, contention=whole))
+        )
+        assert least <= in_part / in_full <= most
+        assert played(problem, machine, "three-streams", 32) <= in_part
 
 
 PROBED = sorted(name for name in catalogue_names() if name.endswith("probed"))

@@ -70,6 +70,8 @@ SHARES = {
     "kernel-both": "mapped_both",
     "kernel-beside-copies": "mapped_beside_copy",
 }
+#: Modes in which chunks are copied in, computed on and copied out: in a stream each, and in a stream an engine.
+ACROSS_STREAMS, ACROSS_ENGINES = "across-streams", "across-engines"
 #: Modes in which every GPU copies at the same time, one way and both.
 ALL_GPUS, ALL_GPUS_BOTH = "all-gpus", "all-gpus-both"
 #: Copies behind each other in one stream; strided ones: rows.
@@ -120,6 +122,7 @@ def _in_both(inside: Sequence[int], reached: Sequence[int], allocated: int) -> t
         Row("h2d d2h", "mapped", "kernel", reached),
         Row("h2d d2h", "managed", "touch prefetch", reached),
         Row("h2d d2h", "pinned", "both", (16 * MIB, 64 * MIB), (4,)),
+        Row("h2d", "pinned", f"{ACROSS_STREAMS} {ACROSS_ENGINES}", (16 * MIB,), (16,)),
         Row("h2d d2h", "mapped", "kernel-beside-copies", (16 * MIB, 64 * MIB)),
         Row("h2d", "mapped", "kernel-both", (MIB, 16 * MIB, 64 * MIB)),
         Row("h2d d2h", "pinned", "beside-mapped", (64 * MIB,)),

@@ -10,7 +10,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, HOST_DIRECTIONS, SHARES, Case, is_held_out
+from busfare.measure.cases import (
+    ACROSS_ENGINES,
+    ACROSS_STREAMS,
+    ALL_GPUS,
+    ALL_GPUS_BOTH,
+    HOST_DIRECTIONS,
+    SHARES,
+    Case,
+    is_held_out,
+)
 from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
 from busfare.measure.raw import Measurement, Record
@@ -216,7 +225,9 @@ def _contention(own: Cases, paths: list[Curve]) -> Iterator[Contention]:
         start = _mapped_both_start(
             own.get(replace(mapped, mode="kernel-both", bytes=START_BYTES)), shares, paths
         )
-        yield msgspec.structs.replace(shares, mapped_both_start_s=start)
+        yield msgspec.structs.replace(
+            shares, mapped_both_start_s=start, across_streams=_across_streams(own, paths)
+        )
 
 
 def _mapped_both_start(both: Measurement | None, shares: Contention, paths: list[Curve]) -> float:
@@ -229,6 +240,24 @@ def _mapped_both_start(both: Measurement | None, shares: Contention, paths: list
     return max(
         both.undisturbed_s - sum(float(c.latency_overhead(START_BYTES)) for c, _ in kept) - moving, 0.0
     )
+
+
+def _across_streams(own: Cases, paths: list[Curve]) -> float | None:
+    """What the bytes of chunks both ways take in three streams, over what they take in a stream a chunk: the times, but for
+    the first chunk in, the last one out and the issue intervals. None where any of it was not measured.
+    """
+    pinned = [c for c in paths if c.memory == "pinned" and c.direction in HOST_DIRECTIONS]
+    streams = min((c for c in own if c.mode == ACROSS_STREAMS), default=None)
+    if streams is None or (engines := replace(streams, mode=ACROSS_ENGINES)) not in own or len(pinned) < 2:
+        return None
+    moving = [
+        own[case].quietest_s
+        - sum(
+            float(c.seconds(case.bytes)) + (case.count - 1) * float(c.issue_interval(number)) for c in pinned
+        )
+        for case, number in ((engines, 1), (streams, streams.count))
+    ]
+    return min(max(moving[0] / moving[1], 1e-3), 1.0) if moving[1] > 0 else None
 
 
 def _shares(own: Cases, like: Case, mode: str) -> Shares | None:

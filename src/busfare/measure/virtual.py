@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from busfare.errors import InputError
-from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, SHARES, Case, Samples
+from busfare.measure.cases import (
+    ACROSS_ENGINES,
+    ACROSS_STREAMS,
+    ALL_GPUS,
+    ALL_GPUS_BOTH,
+    HOST_DIRECTIONS,
+    SHARES,
+    Case,
+    Samples,
+)
 from busfare.measure.device import StalledError, UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.node import Curve, Flow, Node, PcieLink
@@ -189,6 +198,8 @@ class VirtualDevice(VirtualHost):
             return self._cost(case)
         if case.mode in (ALL_GPUS, ALL_GPUS_BOTH):
             return self._of_all(case), _CALL_S * case.count * self.gpus
+        if case.mode in (ACROSS_STREAMS, ACROSS_ENGINES):
+            return self._chunks(case), _CALL_S * case.count * 3
         if case.memory == "managed":
             return self.migrated(case.direction, case.bytes, case.mode == "touch", case.gpu), _CALL_S
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
@@ -216,6 +227,18 @@ class VirtualDevice(VirtualHost):
         if "drift" in self._faults and case.direction == "h2d" and self.now_s > _DRIFT_AFTER_S:
             seconds *= _DRIFT
         return seconds, _CALL_S * (1 if case.mode in _ONE_CALL else case.count)
+
+    def _chunks(self, case: Case) -> float:
+        """Seconds of chunks that go in, through a kernel of no time, and out: both ways at once between first and last."""
+        shares = self.node.contention(case.gpu)
+        if case.mode == ACROSS_STREAMS:
+            shares = shares.both_across_streams()
+        curves = [self.truth(direction, case.memory, case.gpu) for direction in HOST_DIRECTIONS]
+        moving = case.bytes * max(c.long_gap_per_byte_s / shares.both.of(c.direction) for c in curves)
+        issuing = sum(
+            float(c.issue_interval(case.count if case.mode == ACROSS_STREAMS else 1)) for c in curves
+        )
+        return sum(float(c.seconds(case.bytes)) for c in curves) + (case.count - 1) * (moving + issuing)
 
     def _of_all(self, case: Case) -> float:
         """Seconds of the copies of each GPU while all copy, at the mean of their rates."""

@@ -49,6 +49,8 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `mapped`: of the rate of copies, what a kernel alone on mapped memory reaches, where its curve was not measured.
     `mapped_both_start_s`: what a kernel that reads and writes a mebibyte each of mapped memory takes besides: its first
     threads only read, its last ones only write.
+    `across_streams`: of the rates that `both` leaves, what is left where each of many streams copies a chunk in, computes
+    on it and copies it out; None where nobody measured it.
     """
 
     both: Shares = _UNDISTURBED
@@ -57,8 +59,14 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
     mapped_beside_copy: Shares = _UNDISTURBED
     mapped: Shares = _UNDISTURBED
     mapped_both_start_s: Seconds = 0.0
+    across_streams: Factor | None = None
     rung: Rung = "probed"
     gpu: Ordinal | None = None
+
+    def both_across_streams(self) -> Contention:
+        """The same where chunks of many streams go both ways at once."""
+        kept = self.across_streams or 1.0
+        return msgspec.structs.replace(self, both=Shares(self.both.h2d * kept, self.both.d2h * kept))
 
     def mapped_start(self, reads: ArrayLike, writes: ArrayLike) -> FloatArray:
         """Seconds that a kernel takes longer because its first threads only read its mapped memory and its last ones only

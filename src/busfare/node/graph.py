@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 
 from busfare.errors import InputError
@@ -200,7 +201,12 @@ class Node:
         """How much of its rate each path of a GPU keeps beside others: measured, else typical of its generation."""
         ordinal = gpu % len(self._gpus)
         measured = _of_gpu(self.contentions, ordinal)
-        return measured or typical(self._gpus[ordinal], self.host_path(ordinal).links)
+        if measured is not None and measured.across_streams is not None:
+            return measured
+        usual = typical(self._gpus[ordinal], self.host_path(ordinal).links)
+        if measured is None:
+            return usual
+        return msgspec.structs.replace(measured, across_streams=usual.across_streams)
 
     def call_cost(self, name: str, gpu: int = 0) -> Cost | None:
         """What the call `name` (`launch`, `synchronise` ...) takes besides any copy; None where nobody measured it."""

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.node import Curve, Shares
+from busfare.node import Contention, Curve, Shares
 from busfare.node.arrays import FloatArray
 from busfare.plan.machine import Machine
 from busfare.plan.problem import Problem, Step
@@ -53,7 +53,7 @@ def layout_of(machine: Machine, strategy: str) -> Layout:
 
 def shares_of(machine: Machine, layout: Layout) -> tuple[float, float]:
     """The share of its rate that each direction of a layout keeps while the other moves data."""
-    c = machine.contention
+    c = _contention(machine, layout)
     pairs: dict[tuple[bool, bool], tuple[Shares, Shares]] = {
         (False, False): (c.both, c.both),
         (True, True): (c.mapped_both, c.mapped_both),
@@ -61,6 +61,12 @@ def shares_of(machine: Machine, layout: Layout) -> tuple[float, float]:
     }
     into, out = pairs[layout.into == "mapped", layout.out == "mapped"]
     return into.h2d, out.d2h
+
+
+def _contention(machine: Machine, layout: Layout) -> Contention:
+    """The machine's; where streams hold a chunk each, what they keep of it."""
+    c = machine.contention
+    return c.both_across_streams() if layout.over == "chunk" else c
 
 
 def kernel_seconds(problem: Problem, machine: Machine) -> float:
@@ -127,7 +133,7 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     blocks = layout.into == "pageable"
     program = Program(
         GpuRules(
-            machine.contention,
+            _contention(machine, layout),
             copy_engines=1 if machine.category != "two-copy-engines" else 2,
             implicit_synchronization=machine.category == "implicit-synchronization",
             queues=problem.queues,

@@ -145,18 +145,21 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     both = (into.gap > 0) & (out.gap > 0) & (streams > 1)
     crossing = 1.0 if layout.over == "engine" else np.maximum(streams - 2, 0) / np.maximum(streams - 1, 1)
     trains = np.where(both, into.train + out.train, 0.0)
-    moving, gaps, slowdowns = [], [], []
-    for side, other, share in zip(sides, (out, into), shares_of(machine, layout), strict=True):
-        moves = side.moving + side.further * np.where(both, trains, side.train)
-        gap = side.gap + np.where(both, crossing * other.gap, 0.0)
-        slowdown = np.full_like(moves, 1 / share)
-        if layout.out != "mapped":
-            # Slowed bytes move at the link's rate then, which leaves alone what is slower anyhow.
-            busy = np.maximum(moves + gap * (streams - 1), 1e-30)
-            slowdown = 1 + np.maximum(side.long / share - side.moving, 0.0) / busy
-        moving.append(moves)
-        gaps.append(gap)
-        slowdowns.append(slowdown)
+    moving = [side.moving + side.further * np.where(both, trains, side.train) for side in sides]
+    gaps = [
+        side.gap + np.where(both, crossing * other.gap, 0.0)
+        for side, other in zip(sides, (out, into), strict=True)
+    ]
+    shares = shares_of(machine, layout)
+    slowdowns = [np.full_like(moves, 1 / share) for moves, share in zip(moving, shares, strict=True)]
+    if layout.out != "mapped":
+        busy = [moves + gap * (streams - 1) for moves, gap in zip(moving, gaps, strict=True)]
+        # Slowed bytes move at the link's rate then, which leaves alone what is slower anyhow; and none is slowed while the
+        # other direction issues.
+        for n, (side, share) in enumerate(zip(sides, shares, strict=True)):
+            beside = moving[1 - n] / np.maximum(busy[1 - n], 1e-30)
+            slowed = np.maximum(side.long / share - side.moving, 0.0)
+            slowdowns[n] = 1 + slowed / np.maximum(busy[n], 1e-30) * beside
     if strategy == "hybrid":
         alone = (one / streams for one in (*moving, kernel))
         slowdowns[0] = 1 / share_beside(1 / slowdowns[0], *alone)

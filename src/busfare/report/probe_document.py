@@ -78,6 +78,11 @@ def _shares(contention: Sequence[Contention]) -> Table:
         for situation, shares in (
             ("copies go both ways", c.both),
             ("copies, while a kernel uses mapped memory the other way", c.copy_beside_mapped),
+            *(
+                [("chunks of many streams go both ways", c.both_across_streams().both)]
+                if c.across_streams is not None
+                else []
+            ),
             ("a kernel reads and writes mapped memory", c.mapped_both),
             ("such a kernel, while copies go the other way", c.mapped_beside_copy),
         )

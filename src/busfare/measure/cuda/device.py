@@ -11,7 +11,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from busfare.measure.cases import ALL_GPUS, ALL_GPUS_BOTH, Case, Direction, Samples
+from busfare.measure.cases import (
+    ACROSS_ENGINES,
+    ACROSS_STREAMS,
+    ALL_GPUS,
+    ALL_GPUS_BOTH,
+    Case,
+    Direction,
+    Samples,
+)
 from busfare.measure.cuda.board import MOST_BYTES, Board, CudaHost
 from busfare.measure.cuda.calls import CALLS
 from busfare.measure.cuda.driver import (
@@ -19,6 +27,7 @@ from busfare.measure.cuda.driver import (
     checked,
     copy_of,
     driver,
+    finish,
     record,
     seconds,
     synchronise,
@@ -27,7 +36,7 @@ from busfare.measure.cuda.driver import (
 from busfare.measure.cuda.facts import roomy_bytes
 from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.cuda.rates import RATES
-from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, Timed, captured, once, sampled
+from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, Step, Timed, captured, in_order, once, sampled
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import kind_of
 
@@ -95,7 +104,9 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
     """Samples of copies in their mode. Raises UnavailableError where this GPU or its driver has none of it."""
     if case.memory == "pageable":
         return _by_the_host(case, board, ends, repeats)
-    streams = {"streams": case.count, "event-kernel": 2}.get(case.mode, 1)
+    streams = {
+        "streams": case.count, ACROSS_STREAMS: case.count, ACROSS_ENGINES: 3, "event-kernel": 2,
+    }.get(case.mode, 1)  # fmt: skip
     more: dict[str, Any] = {"led": case.mode == "event-kernel", "held": held}
     if case.mode in _LED_IN:
         more["lead_in"] = ends.lead_in
@@ -220,6 +231,29 @@ def _streams(case: Case, board: Board, ends: Ends) -> Issue:
     return issue
 
 
+def _across(case: Case, board: Board, ends: Ends) -> Issue:
+    """Each chunk is copied in, read and written by a kernel, and copied out, breadth first: in a stream of its own, or in a
+    stream an engine.
+    """
+    out, count = Ends(_opposite(case), board), case.count
+    own = case.mode == ACROSS_STREAMS
+
+    def kernel(i: int, stream: Any) -> None:
+        at, to = ends.target + i * ends.pitch, out.source + i * out.pitch
+        board.launch_wide("copy16", stream, at, to, case.bytes // 16)
+
+    # Loaded late, behind the blocking kernel, it would wait for that one for ever.
+    kernel(0, board.streams(1)[0])
+    finish()
+    stages: tuple[Callable[[int, Any], None], ...] = (ends.one, kernel, out.one)
+    steps = [
+        Step(i if own else stage, partial(work, i), () if own or stage == 0 else ((stage - 1) * count + i,))
+        for stage, work in enumerate(stages)
+        for i in range(count)
+    ]
+    return in_order(board, steps)
+
+
 def _batch(case: Case, board: Board, ends: Ends) -> Issue:
     """All copies in one call."""
     starts = [i * ends.pitch for i in range(case.count)]
@@ -261,6 +295,7 @@ _ISSUES: dict[str, Callable[[Case, Board, Ends], Issue]] = {
     "there-and-back": _there_and_back,
     "event-kernel": _event_kernel,
     "streams": _streams,
+    **dict.fromkeys((ACROSS_STREAMS, ACROSS_ENGINES), _across),
     "batch": _batch,
     **dict.fromkeys(("plane", "block"), _strided),
     **dict.fromkeys(("kernel", "kernel-both", "kernel-beside-copies"), _kernel),
