@@ -343,7 +343,9 @@ class KvCell(Struct, kw_only=True):
 
 
 class HostAlone(Struct):
-    """What the program's own host code takes, by itself: a call in a train of short copies, and what one core packs."""
+    """What the program's own host code takes, by itself, the median of moments between the cases: a call in a train of short
+    copies, and what one core packs.
+    """
 
     measured_call_seconds: float
     measured_pack_bytes_per_second: float
