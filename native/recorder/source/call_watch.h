@@ -9,6 +9,7 @@
 #include "cupti_library.h"
 #include "first_use.h"
 #include "handles.h"
+#include "mapped.h"
 #include "note.h"
 #include "options.h"
 #include "stacks.h"
@@ -23,9 +24,9 @@ namespace busfare::recorder {
 /// while a callback or a record of any runtime call would slow them all, queries too.
 class CallWatch {
   public:
-    /// `first_use` may be null.
+    /// `first_use` and `mapped` may be null.
     CallWatch(const CuptiLibrary& cupti, const Options& options, const TraceClock& clock, FirstUse* first_use,
-              std::function<void()> wake_writer);
+              MappedArguments* mapped, std::function<void()> wake_writer);
 
     /// Turns the callbacks of the calls that the wanted kinds need on or off.
     void subscribe(CUpti_SubscriberHandle subscriber, bool on) const;
@@ -56,12 +57,14 @@ class CallWatch {
         bool call = false;
         bool per_thread = false;  ///< takes the null stream for the thread's own
         bool frees = false;       ///< pinned memory
-        bool stack = false;       ///< where it is made is wanted: it copies, waits, allocates or frees
+        MappedArguments::Act mapped = MappedArguments::Act::kNone;
+        bool stack = false;  ///< where it is made is wanted: it copies, waits, allocates or frees
     };
 
     void enter(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void leave(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void push(Note& note, const Plan& plan, const Note* fingerprint = nullptr);
+    void note_mapped(const Plan& plan, const CUpti_CallbackData& data);
     void take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const;
     Act act_of(const char* name) const;
 
@@ -70,6 +73,7 @@ class CallWatch {
     const CuptiLibrary& cupti_;
     const TraceClock& clock_;
     FirstUse* const first_use_;
+    MappedArguments* const mapped_;
     const bool fingerprint_;
     const uint32_t kinds_;
     Notes notes_;

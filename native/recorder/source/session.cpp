@@ -35,7 +35,8 @@ Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Jou
       decoder_(cupti, journal_, windows_, options_.kinds & kAllCalls),
       kinds_(cupti, options_.cupti_kinds()),
       first_use_(clock_),
-      calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr, [this] { pool_.wake(); }),
+      calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr,
+             options_.mapped ? &mapped_ : nullptr, [this] { pool_.wake(); }),
       counters_(cupti, options_, clock_),
       gate_(options_.nvtx_range) {}
 
@@ -78,6 +79,14 @@ bool Session::open(bool late) {
         return false;
     }
     state_facts(journal_, options_, &cupti_);
+    if (options_.mapped) {
+        const bool told = mapped_.start();
+        journal_.fact("mapped", told ? "arguments" : "not by this driver");
+        if (!told) {
+            say("this driver does not say what arguments kernels have (CUDA 12.4 and newer do), so mapped "
+                "memory is not noted");
+        }
+    }
     if (late) state_devices(journal_);
     flush_asked_ = true;
     return true;

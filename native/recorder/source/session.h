@@ -81,6 +81,7 @@ class Session {
     Decoder decoder_;
     Kinds kinds_;
     FirstUse first_use_;
+    MappedArguments mapped_;
     CallWatch calls_;
     Counters counters_;
     NvtxGate gate_;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 extern "C" int cuInit(unsigned) {
     static bool done = false;
@@ -46,3 +47,19 @@ extern "C" int cuDriverGetVersion(int* version) {
     *version = asked ? std::atoi(asked) : 13000;
     return 0;
 }
+
+#ifndef FAKE_CUDA_WITHOUT_ARGUMENTS
+// What arguments a kernel has: `void fake_given(uint32_t, char*, struct {uint32_t, char*, char*}, char*)`;
+// any other none.
+extern "C" int cuFuncGetParamInfo(const char* function, size_t index, size_t* offset, size_t* size) {
+    static constexpr size_t kOffsets[] = {0, 8, 16, 40}, kSizes[] = {4, 8, 24, 8};
+    if (std::strcmp(function, "fake_given") != 0 || index >= 4) return 1;
+    *offset = kOffsets[index];
+    *size = kSizes[index];
+    return 0;
+}
+
+extern "C" int cuKernelGetParamInfo(const char*, size_t, size_t*, size_t*) {
+    return 1;
+}
+#endif

@@ -146,6 +146,36 @@ void everything() {
     fake("fake_allocation", device, uint64_t{1 << 20}, 3, 1);
 }
 
+/// Kernels that get pinned memory: by a pointer, in a structure, twice, none of it, and once it is freed.
+void mapped() {
+    alignas(8) static char host[1 << 16];
+    struct Pair {
+        uint32_t number;
+        char *first, *second;
+    };
+    char* const one = host + 4096;
+    char* const two = host + 16384;
+    const auto pin = [](char* at, uint64_t bytes, int how) {
+        fake("fake_pin", static_cast<void*>(at), bytes, how);
+    };
+    const auto given = [](char* alone, Pair pair) {
+        uint32_t number = 5;
+        char* device = reinterpret_cast<char*>(0x7f0000000000);
+        void* arguments[] = {&number, &alone, &pair, &device};
+        fake("fake_given", static_cast<void**>(arguments));
+    };
+    given(one, {1, two, one});  // nothing is pinned yet
+    pin(one, 4096, 0);
+    pin(two, 8192, 1);
+    given(one + 1024, {1, two, one});
+    given(host, {1, one + 4096, two - 1});  // in front of the one, behind it, in front of the other
+    fake("fake_kernel", kKernel, uint64_t{0});
+    pin(one, 0, 2);
+    given(one, {1, one, two + 8191});
+    pin(two, 0, 3);
+    given(one, {1, one, two});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -171,6 +201,8 @@ int main(int argc, char** argv) {
         for (int number = 0; number < count; ++number) round(number);
         fake("fake_kernel", "ncclDevKernel_AllReduce", uint64_t{0});
         fake("fake_kernel", "_Z4lastv", uint64_t{0});
+    } else if (scenario == "mapped") {
+        mapped();
     } else if (scenario == "rows") {
         static char host[1 << 12];
         auto* device = reinterpret_cast<void*>(0x7f0000000000);

@@ -100,6 +100,10 @@ def probe(
     "--storage/--no-storage",
     "Note reads and writes of files of 64 KiB or more, to see what feeds the copies.",
 )
+@option(
+    "--mapped/--no-mapped",
+    "Note the pinned memory of the host that kernels get, to see who reads it in place.",
+)
 @option("--counters/--no-counters", "Read hardware counters of each distinct kernel.")
 @option("--counted-kernels N", "Read counters of at most so many kernels.", default=200)
 @option(

@@ -48,6 +48,7 @@ OPERATIONS_RECORDED: Schema = {
     "source_allocation_bytes": pl.Int64(),
     "destination_allocation_bytes": pl.Int64(),
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
+    "mapped_bytes": pl.Int64(),  # of a kernel: pinned memory of the host that its arguments reach (`record --mapped`)
 }
 
 #: What only kernels have; absent from traces that were not read with their launches.

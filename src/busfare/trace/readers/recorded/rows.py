@@ -30,6 +30,10 @@ from busfare.trace.tables import (
 
 #: `operation` of allocations.
 ALLOCATED = 1
+MAPPED_SEEN = (
+    "memory of the host that kernels get is known where a pointer to it is among their arguments; not where it lies in "
+    "other memory, in CUDA graphs, or where the memory was pinned before the recording began"
+)
 WAIT_OF = {cupti.EVENT_SYNC: "event", cupti.STREAM_SYNC: "stream", cupti.CONTEXT_SYNC: "device"}
 
 
@@ -109,7 +113,7 @@ def _identified(*names: str) -> pl.Expr:
 def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
     """Rows of `OPERATIONS`, with what only recordings have, and how kernels are launched, if `launches`."""
     parts = [
-        _kernels(process, launches),
+        _kernels(process, omissions, launches),
         _copies(process, omissions),
         cupti.sets(_operations(process, "sets", "bytes", "memory_kind")),
         _migrations(process),
@@ -141,11 +145,27 @@ LAUNCH = (
 )
 
 
-def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
+def _kernels(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
     names = readable_names(process, process.recording.table("kernels")["name"])
     frame = _operations(process, "kernels", *(LAUNCH if launches else ()))
-    frame = frame.with_columns(kind=pl.lit("kernel"), name=names)
+    frame = _with_mapped(frame.with_columns(kind=pl.lit("kernel"), name=names), process, omissions)
     return frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:])) if launches else frame
+
+
+def _with_mapped(kernels: pl.DataFrame, process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
+    """`kernels` with `mapped_bytes`, where the recording notes them; null in graphs, whose correlation is the launch's."""
+    noted = process.recording.facts.get("mapped")
+    if noted is None:
+        return kernels
+    name, table = process.recording.path.name, process.recording.table("mapped_arguments")
+    if noted != "arguments":
+        omissions.add("no-mapped", f"{name}: what memory kernels get could not be seen ({noted})")
+        return kernels
+    omissions.add("mapped", f"{name}: {MAPPED_SEEN}")
+    rows = first_rows(table["correlation"], kernels["correlation"].fill_null(0).to_numpy().astype(np.uint64))
+    reached = pl.Series(at(table["bytes"], rows)).cast(pl.Int64, strict=False)
+    known = pl.col("graph_node").is_null() & pl.col("correlation").is_not_null()
+    return kernels.with_columns(mapped_bytes=pl.when(known).then(reached))
 
 
 def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.Series:

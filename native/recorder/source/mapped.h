@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <shared_mutex>
+
+#include "note.h"
+
+namespace busfare::recorder {
+
+/// Which pinned memory of the host kernels get through their arguments.
+///
+/// A pointer that lies in other memory, as in a table of pointers, is not seen.
+class MappedArguments {
+  public:
+    /// What a call of the driver means here, by its name without a suffix.
+    enum class Act : uint8_t { kNone, kPins, kRegisters, kFrees, kLaunches, kLaunchesByConfiguration };
+    static Act act_of(const char* name);
+
+    /// Whether the driver tells what arguments kernels have: CUDA 12.4 and newer do.
+    bool start();
+
+    /// From the beginning of a call that frees: its memory is pinned no more.
+    void freed(const void* parameters);
+
+    /// From the end of a call that pinned memory and succeeded.
+    void pinned(Act act, const void* parameters);
+
+    /// From a launch: into `one` the bytes of pinned memory from each pointer to the end of its buffer, each
+    /// buffer once, into `two` how many buffers. False where there are none.
+    bool reach(Act act, const void* parameters, Note& note) const;
+
+  private:
+    using ParamInfo = CUresult(CUfunction, size_t, size_t*, size_t*);
+
+    ParamInfo* of_function_ = nullptr;
+    ParamInfo* of_kernel_ = nullptr;
+    mutable std::shared_mutex mutex_;
+    std::map<uint64_t, uint64_t> pinned_;  ///< bytes, by where they begin
+    std::atomic<bool> any_{false};         ///< a launch costs nothing before something is pinned
+};
+
+}  // namespace busfare::recorder
