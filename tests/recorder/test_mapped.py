@@ -1,4 +1,4 @@
-"""Kernels that get pinned memory of the host: what their arguments reach, recorded from stand-ins, and what is said of it."""
+"""Kernels that get pinned memory of the host: what their arguments reach, from stand-ins, and what a report says of it."""
 
 from __future__ import annotations
 
