@@ -49,12 +49,20 @@ def test_a_report_lists_them_longest_first_beside_what_the_link_takes(recorded: 
     assert "given memory of the host" in shown
 
 
+def test_addresses_that_nobody_reads_are_not_shown(recorded: Recorded) -> None:
+    trace = read(recorded("mapped", mapped=True).files[0])
+    trace.operations = trace.operations.with_columns(pl.col("mapped_bytes") * 100_000)
+    assert mapped_kernels(trace, load_node("h100-sxm")) == []
+    assert len(mapped_kernels(trace, None) or []) == 1
+
+
 @pytest.mark.parametrize(
     ("seconds", "once", "says"),
     [
         (1.0, 1.0, "as long as the link"),
         (NEAR, 1.0, "as long as the link"),
         (8.0, 1.0, "8 × the link"),
+        (500.0, 1.0, "far longer than the link"),
         (0.25, 1.0, "takes 25% of it at most"),
         (1.0, None, "not known"),
         (0.0, 1.0, "not known"),

@@ -15,6 +15,11 @@ MOST_KERNELS = 10
 #: A kernel that takes so many times what the link takes for all that it reaches, or less, may well be waiting for the link:
 #: predictions of kernels on mapped memory are off by less.
 NEAR = 1.25
+#: Beyond, the link is not what it waits for, unless it asks for the same few bytes again and again.
+FAR = 100.0
+#: A kernel that takes a smaller share of what the link takes for all that it reaches is not shown: structures hold addresses
+#: that nobody reads, as those of PyTorch's fused optimizers do.
+LEAST_SHARE = 0.02
 
 
 class MappedKernel(Struct):
@@ -37,11 +42,15 @@ class MappedKernel(Struct):
         ratio = self.seconds / self.once_seconds
         if ratio < 1 / NEAR:
             return f"takes {ratio:.0%} of it at most"
-        return "as long as the link" if ratio <= NEAR else f"{ratio:.3g} × the link"
+        if ratio <= NEAR:
+            return "as long as the link"
+        return f"{ratio:.3g} × the link" if ratio < FAR else "far longer than the link"
 
 
 def mapped_kernels(trace: Trace, node: Node | None) -> list[MappedKernel] | None:
-    """By name, those that took longest first; None where the trace does not say what memory kernels were given."""
+    """By name, those that took longest first, without those that take next to nothing of it (LEAST_SHARE); None where the
+    trace does not say what memory kernels were given.
+    """
     if "mapped_bytes" not in trace.operations.columns:
         return None
     given = trace.operations.filter((pl.col("kind") == "kernel") & (pl.col("mapped_bytes") > 0))
@@ -50,11 +59,12 @@ def mapped_kernels(trace: Trace, node: Node | None) -> list[MappedKernel] | None
         seconds=(pl.col("end_ns") - pl.col("start_ns")).sum() * NS,
         reached_bytes=pl.col("mapped_bytes").sum(),
     )
-    gap = _gap(node)
-    rows = sums.sort("seconds", "name", descending=[True, False])[:MOST_KERNELS].to_dicts()
-    return [
-        MappedKernel(**row, once_seconds=None if gap is None else gap * row["reached_bytes"]) for row in rows
-    ]
+    once = pl.lit(_gap(node), pl.Float64) * pl.col("reached_bytes")
+    rows = sums.with_columns(once_seconds=once).filter(
+        pl.col("once_seconds").is_null() | (pl.col("seconds") >= LEAST_SHARE * pl.col("once_seconds"))
+    )
+    rows = rows.sort("seconds", "name", descending=[True, False])[:MOST_KERNELS]
+    return [MappedKernel(**row) for row in rows.to_dicts()]
 
 
 def _gap(node: Node | None) -> float | None:

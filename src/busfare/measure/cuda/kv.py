@@ -40,14 +40,14 @@ Pairs = Sequence[tuple[int, int]]
 #: Pinned memory from which pieces are fetched: far beyond any processor's cache, so that those of every run are read from
 #: memory as those of a real cache are.
 POOL_BYTES = 1 << 30
-#: Runs take so many different sets of pieces in turn, or as many as the pool holds: 16 MiB sixteen times are more than a
-#: processor's cache holds. The host's part alone is taken so often.
-SETS, TIMES = 16, 5
+#: Runs take so many different sets of pieces in turn, or as many as the pool holds: all of it where a set has 16 MiB, since
+#: processors' caches hold up to 300. The host's part alone is taken so often.
+SETS, TIMES = 64, 5
 #: More copies than this do not fit the launch queues while they are held.
 MOST_HELD = 384
 #: The host's part alone: a train of so many calls that copy so many bytes each; and so many blocks of so many bytes packed,
 #: more than a processor's cache holds.
-TRAIN, SHORT_BYTES = 256, 64
+TRAIN, SHORT_BYTES = 2048, 64
 PACKED_BLOCKS, ALONE_BYTES = 1024, 1 << 16
 
 
@@ -99,11 +99,14 @@ class CudaKv(FirstGpu):
         size = min(ALONE_BYTES, room // 4 // 16 * 16)
         alone = Blocks(size, min(PACKED_BLOCKS, room // size))
         self._place(alone)
-        taken, (stream,) = self._sets[0].fetched, self.board.streams(1)
-        pairs = self._pairs("target", np.arange(len(taken)), "pool", taken, size)[:TRAIN]
+        (stream,), pieces = self.board.streams(1), np.arange(alone.count)
+        pairs = self._pairs("target", pieces, "pool", self._sets[0].fetched, size)
+        pairs = (list(pairs) * (TRAIN // len(pairs) + 1))[:TRAIN]
         pool, packed = (self._words(name, size // 8) for name in ("pool", "packed"))
         calls, packs = [], []
-        for _ in range(TIMES):
+        for n in range(TIMES):
+            # Another set each time: the last one's pieces may be in a cache.
+            taken = self._sets[n % len(self._sets)].fetched
             began = time.perf_counter()
             _one_by_one(pairs, [], SHORT_BYTES, [stream, stream])
             calls.append((time.perf_counter() - began) / len(pairs))
