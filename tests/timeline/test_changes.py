@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.node import Curve, load_node
+from busfare.node import load_node
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.elsewhere import copy_speed, host_times, kernel_times, on_node
@@ -201,24 +200,6 @@ def test_three_streams_overlap_copies_in_kernels_and_copies_out(blocking: bool) 
     # With two buffers a chunk waits until the one before the last is out.
     assert 10_000 < predicted(recorded, streams(2)) < 16_500
     assert predicted(recorded, streams(1)) == predicted(recorded)
-
-
-def test_copies_of_several_streams_begin_an_issue_interval_apart() -> None:
-    # A gigabyte takes 80 ms, so that each copy's bytes take all of its millisecond; and 50 µs more an interval.
-    gap = 1e-3 / (12 * MIB)
-    curves = tuple(
-        Curve(
-            direction=direction, memory="pinned", latency_overhead_s=(0.0,), gap_per_byte_s=(gap,),
-            issue_interval_s={1: 0.0, 2: 5e-5},
-        )
-        for direction in ("h2d", "d2h")
-    )  # fmt: skip
-    without, with_it = (
-        predicted(pipeline(8), streams(3), setting=Setting(replace(PCIE3, curves=some)))
-        for some in ((), curves)
-    )
-    # Seven copies follow another into the GPU, and did so some microseconds apart.
-    assert 7 * 40 < with_it - without <= 7 * 50
 
 
 def test_without_calls_nobody_knows_what_streams_would_wait_for() -> None:

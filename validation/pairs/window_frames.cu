@@ -3,14 +3,14 @@
 //
 //   before    one stream and one buffer; the host waits for each frame
 //   streams   three streams, each with buffers of its own
-//   streams-8 eight of them
+//   streams-eight  eight of them
 
 #include "measured.h"
 
 namespace {
 
 constexpr int kFrame = 80'000, kFrames = 96, kThreads = 256, kReach = 4;
-const Program kProgram = {"window_frames", "windows over frames", {"before", "streams", "streams-8"}, 6};
+const Program kProgram = {"window_frames", "windows over frames", {"before", "streams", "streams-eight"}, 6};
 
 __host__ __device__ float weight(int at) {
     return 0.5f - 0.5f * cosf(6.28318530718f * (static_cast<float>(at) + 0.5f) / kFrame);
@@ -50,7 +50,7 @@ int main(int count, char** words) {
     HostBuffer<float> signal(size_t{kFrame} * kFrames, true), result(size_t{kFrame} * kFrames, true);
     Uniform uniform(5);
     for (size_t at = 0; at < signal.size(); ++at) signal[at] = static_cast<float>(uniform() - 0.5);
-    const int lanes = options.is("streams-8") ? 8 : options.is("streams") ? 3 : 1;
+    const int lanes = options.is("streams-eight") ? 8 : options.is("streams") ? 3 : 1;
     std::vector<cudaStream_t> streams(lanes);
     std::vector<float*> frames(lanes), weighed(lanes), smoothed(lanes);
     for (int lane = 0; lane < lanes; ++lane) {

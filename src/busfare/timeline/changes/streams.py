@@ -51,7 +51,7 @@ def streams(count: int, kernel: str = "") -> Change:
         for stream in np.unique(stream_of[chunk >= 0]):
             mine = np.where(stream_of == stream, chunk, -1)
             if len(np.unique(mine[mine >= 0])) > 1:
-                changed = _spread(changed, mine, int(stream), count, setting)
+                changed = _spread(changed, mine, int(stream), count)
                 spread |= mine >= 0
         if not spread.any():
             return Applied(timeline, 0)
@@ -117,35 +117,19 @@ def are_pipelines(timeline: Timeline) -> bool:
     return 2 * int(np.count_nonzero(fitting)) > number
 
 
-def _spread(timeline: Timeline, chunk: Times, stream: int, count: int, setting: Setting) -> Timeline:
+def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeline:
     """Moves the chunks of `stream` to new streams. What is in no chunk waits for them, and they for it."""
     numbers, inside = np.unique(chunk[chunk >= 0]), chunk >= 0
     first_new = timeline.streams.height
     moved = timeline.columns["operation_stream"].copy()
     moved[inside] = first_new + np.searchsorted(numbers, chunk[inside]) % count
     changed = with_streams(timeline, stream, count, STREAM_KINDS["blocking"]).with_columns(
-        operation_stream=moved, operation_engine_lag=_issued(timeline, inside, stream, count, setting)
+        operation_stream=moved
     )
     context, kind = changed.columns["stream_context"], changed.columns["stream_kind"]
     context[[stream, *range(first_new, first_new + count)]] = context.max(initial=-1) + 1
     kind[stream] = STREAM_KINDS["null"]
     return _wait_later(changed, chunk, numbers, count, stream)
-
-
-def _issued(timeline: Timeline, inside: NDArray[Any], stream: int, count: int, setting: Setting) -> Times:
-    """How long after the engine's copy before it each operation begins at least: copies of several streams begin as far
-    apart as their bytes and an issue interval (g of [W14]) take, where a probe measured that.
-    """
-    columns, node = timeline.columns, setting.recorded_on
-    lag = columns.get("operation_engine_lag", columns["operation_order_lag"]).copy()
-    gpu = int(columns["stream_device"][stream])
-    for direction in ("h2d", "d2h"):
-        curve = node.curve(direction, "pinned", gpu) if node else None
-        if curve is not None:
-            rows = np.flatnonzero(inside & timeline.copies(direction))
-            apart = timeline.sizes[rows] * curve.long_gap_per_byte_s + curve.issue_interval(count)
-            lag[rows] = np.maximum(lag[rows], np.rint(apart * 1e9) - columns["operation_duration"][rows])
-    return lag
 
 
 def _wait_later(timeline: Timeline, chunk: Times, numbers: Times, count: int, stream: int) -> Timeline:
