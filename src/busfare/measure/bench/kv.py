@@ -31,6 +31,8 @@ VISITS, RUNS = 2, 4
 BUDGET_S, QUICK_S = 40.0, 15.0
 #: Nothing on the host: what the GPU takes by itself.
 NO_HOST = Host(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+#: What a processor packs into its cache, and no more of.
+SHORT_PACK_BYTES = 1 << 24
 #: Layouts in which the host packs: its work is part of them.
 PACKED = ("gather-host", "gather-host-halves")
 
@@ -93,24 +95,40 @@ def kv_result(run: Run[KvDevice]) -> KvBenchResult:
                     timings[layout] = seen + run.device.run(layout, blocks, RUNS)
         if timings:
             timed.append((blocks, timings))
-    alone = None
-    if moments:
-        alone = HostAlone(
-            median(one.measured_call_seconds for one in moments),
-            median(one.measured_pack_bytes_per_second for one in moments),
-        )
-    host, checked = _host(run.machine, alone), not run.device.virtual
-    found = [_cell(run.machine, host, blocks, timings, checked) for blocks, timings in timed]
+    alone = _median_of(moments)
+    checked = not run.device.virtual
+    found = [
+        _cell(run.machine, _host(run.machine, alone, blocks), blocks, timings, checked)
+        for blocks, timings in timed
+    ]
     origin = run.origin("kv", found)
     return KvBenchResult(cells=found, errors=errors_of(found), host=alone, **origin)
 
 
-def _host(machine: Machine, alone: HostAlone | None) -> Host:
+def _median_of(moments: Sequence[HostAlone]) -> HostAlone | None:
+    """The medians of what was measured; None where nothing was."""
+    short = [
+        one.measured_short_pack_bytes_per_second
+        for one in moments
+        if one.measured_short_pack_bytes_per_second is not None
+    ]
+    if not moments:
+        return None
+    return HostAlone(
+        median(one.measured_call_seconds for one in moments),
+        median(one.measured_pack_bytes_per_second for one in moments),
+        median(short) if short else None,
+    )
+
+
+def _host(machine: Machine, alone: HostAlone | None, blocks: Blocks) -> Host:
     """The host's part: as it was measured by itself, where that could be; else as the node has it."""
     if alone is None:
         return host_of(machine)
-    call, rate = alone.measured_call_seconds, alone.measured_pack_bytes_per_second
-    return host_of(machine, train_s=call, core_rate=rate)
+    rate, short = alone.measured_pack_bytes_per_second, alone.measured_short_pack_bytes_per_second
+    if short is not None and blocks.moved("h2d")[0] <= SHORT_PACK_BYTES:
+        rate = short
+    return host_of(machine, train_s=alone.measured_call_seconds, core_rate=rate)
 
 
 def _with_room(run: Run[KvDevice], chosen: list[Blocks]) -> list[Blocks]:
@@ -183,7 +201,7 @@ def _measured(
 
 def beside_predictions(result: KvBenchResult, machine: Machine) -> list[KvCell]:
     """What was measured, beside what is predicted of it for `machine` and the host's own part as it was measured."""
-    host, cells = _host(machine, result.host), list[KvCell]()
+    cells = list[KvCell]()
     for cell in result.cells:
         count, left = (size // cell.piece_bytes for size in (cell.fetched_bytes, cell.evicted_bytes))
         timings = {
@@ -193,7 +211,8 @@ def beside_predictions(result: KvBenchResult, machine: Machine) -> list[KvCell]:
             for row in cell.layouts
         }
         checked = all(row.checked for row in cell.layouts)
-        cells.append(_cell(machine, host, Blocks(cell.piece_bytes, count, 1, left), timings, checked))
+        blocks = Blocks(cell.piece_bytes, count, 1, left)
+        cells.append(_cell(machine, _host(machine, result.host, blocks), blocks, timings, checked))
     return cells
 
 

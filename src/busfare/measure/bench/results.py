@@ -349,6 +349,8 @@ class HostAlone(Struct):
 
     measured_call_seconds: float
     measured_pack_bytes_per_second: float
+    #: Of SHORT_PACK_BYTES, which a large processor's cache takes; absent from older results.
+    measured_short_pack_bytes_per_second: float | None = None
 
 
 class KvErrors(Struct):

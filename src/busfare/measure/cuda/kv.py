@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from busfare.measure.bench.kv import PACKED
+from busfare.measure.bench.kv import PACKED, SHORT_PACK_BYTES
 from busfare.measure.bench.results import HostAlone
 from busfare.measure.cases import Samples
 from busfare.measure.cuda.board import FirstGpu, require_room
@@ -103,18 +103,25 @@ class CudaKv(FirstGpu):
         pairs = self._pairs("target", pieces, "pool", self._sets[0].fetched, size)
         pairs = (list(pairs) * (TRAIN // len(pairs) + 1))[:TRAIN]
         pool, packed = (self._words(name, size // 8) for name in ("pool", "packed"))
-        calls, packs = [], []
-        for n in range(TIMES):
-            # Another set each time: the last one's pieces may be in a cache.
-            taken = self._sets[n % len(self._sets)].fetched
+        calls = list[float]()
+        for _ in range(TIMES):
             began = time.perf_counter()
             _one_by_one(pairs, [], SHORT_BYTES, [stream, stream])
             calls.append((time.perf_counter() - began) / len(pairs))
             synchronise(stream)
-            began = time.perf_counter()
-            np.take(pool, taken, axis=0, out=packed[: len(taken)], mode="clip")
-            packs.append(alone.moved("h2d")[0] / (time.perf_counter() - began))
-        return HostAlone(median(calls), median(packs))
+        rates = list[float]()
+        for count in (min(SHORT_PACK_BYTES // size, alone.count), alone.count):
+            taken_s = list[float]()
+            for _ in range(TIMES):
+                # Other pieces each time: the last ones may be in a cache.
+                self._turn = (self._turn + 1) % len(self._sets)
+                numbers = self._sets[self._turn].fetched[:count]
+                began = time.perf_counter()
+                np.take(pool, numbers, axis=0, out=packed[:count], mode="clip")
+                taken_s.append(time.perf_counter() - began)
+            rates.append(count * size / median(taken_s))
+        short, long = rates
+        return HostAlone(median(calls), long, short)
 
     def run(self, layout: Layout, blocks: Blocks, runs: int) -> Samples:
         board = self.board
