@@ -21,11 +21,12 @@ def test_a_launch_reaches_each_pinned_buffer_once_as_far_as_it_goes(recorded: Re
     (file,) = run.files
     trace = read(file)
     kernels = trace.operations.filter(pl.col("kind") == "kernel")
-    # Nothing pinned yet; a pointer into one buffer, and both in a structure; beside them; no arguments; freed; unregistered.
-    assert kernels["mapped_bytes"].to_list() == [0, 3072 + 8192, 0, 0, 1, 0]
+    # Nothing pinned yet; a pointer into one buffer, and both in a structure; arguments in one buffer; beside them; none;
+    # freed; unregistered.
+    assert kernels["mapped_bytes"].to_list() == [0, 3072 + 8192, 192, 0, 0, 1, 0]
     assert "mapped" in omitted(trace)
     assert run.only.facts["mapped"] == "arguments"
-    assert run.only.table("mapped_arguments")["buffers"].tolist() == [2, 1]
+    assert run.only.table("mapped_arguments")["buffers"].tolist() == [2, 1, 1]
 
 
 def test_without_the_option_nothing_is_looked_at(recorded: Recorded) -> None:
@@ -40,8 +41,8 @@ def test_a_report_lists_them_longest_first_beside_what_the_link_takes(recorded: 
     report = summarise(read(recorded("mapped", mapped=True).files[0]), load_node("h100-sxm"))
     assert report.mapped_kernels
     (row,) = report.mapped_kernels
-    assert (row.name, row.count, row.reached_bytes) == ("fake_given", 2, 3072 + 8192 + 1)
-    assert row.seconds == pytest.approx(1e-6)
+    assert (row.name, row.count, row.reached_bytes) == ("fake_given", 3, 3072 + 8192 + 192 + 1)
+    assert row.seconds == pytest.approx(1.5e-6)
     # A PCIe 5 link.
     assert row.once_seconds is not None
     assert row.reached_bytes / 64e9 < row.once_seconds < row.reached_bytes / 30e9

@@ -30,6 +30,14 @@ uint64_t word(const void* from, size_t offset) {
     return value;
 }
 
+/// The arguments that a launch has in one buffer, or null.
+const char* packed_in(void** extra) {
+    for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
+        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) return static_cast<const char*>(extra[1]);
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 MappedArguments::Act MappedArguments::act_of(const char* name) {
@@ -40,7 +48,8 @@ MappedArguments::Act MappedArguments::act_of(const char* name) {
     if (plain == "cuMemHostAlloc" || plain == "cuMemAllocHost") return Act::kPins;
     if (plain == "cuMemHostRegister") return Act::kRegisters;
     if (plain == "cuMemFreeHost" || plain == "cuMemHostUnregister") return Act::kFrees;
-    if (plain == "cuLaunchKernel" || plain == "cuLaunchCooperativeKernel") return Act::kLaunches;
+    if (plain == "cuLaunchKernel") return Act::kLaunches;
+    if (plain == "cuLaunchCooperativeKernel") return Act::kLaunchesTogether;
     if (plain == "cuLaunchKernelEx") return Act::kLaunchesByConfiguration;
     return Act::kNone;
 }
@@ -71,16 +80,20 @@ bool MappedArguments::reach(Act act, const void* parameters, Note& note) const {
     if (!of_function_ || !of_kernel_ || !any_.load(std::memory_order_relaxed)) return false;
     CUfunction function;
     void** arguments;
-    if (act == Act::kLaunches) {
+    void** extra = nullptr;
+    if (act == Act::kLaunches || act == Act::kLaunchesTogether) {
         const auto& launch = *static_cast<const cuLaunchKernel_params*>(parameters);
         function = launch.f;
         arguments = launch.kernelParams;
+        if (act == Act::kLaunches) extra = launch.extra;  // cooperative launches have none
     } else {
         const auto& launch = *static_cast<const cuLaunchKernelEx_params*>(parameters);
         function = launch.f;
         arguments = launch.kernelParams;
+        extra = launch.extra;
     }
-    if (!arguments) return false;
+    const char* const packed = arguments ? nullptr : packed_in(extra);
+    if (!arguments && !packed) return false;
     std::array<uint64_t, kMostBuffers> buffers;
     size_t count = 0;
     uint64_t bytes = 0;
@@ -93,7 +106,7 @@ bool MappedArguments::reach(Act act, const void* parameters, Note& note) const {
         of_function_(function, 0, &offset, &size) == CUDA_SUCCESS ? of_function_ : of_kernel_;
     for (size_t n = 0; n < kMostArguments && info(function, n, &offset, &size) == CUDA_SUCCESS; ++n) {
         for (size_t at = 0; at + 8 <= size && count < kMostBuffers; at += 8) {
-            const uint64_t pointer = word(arguments[n], at);
+            const uint64_t pointer = packed ? word(packed, offset + at) : word(arguments[n], at);
             if (pointer < lowest || pointer >= highest) continue;
             const auto after = pinned_.upper_bound(pointer);
             if (after == pinned_.begin()) continue;

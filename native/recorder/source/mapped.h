@@ -17,7 +17,15 @@ namespace busfare::recorder {
 class MappedArguments {
   public:
     /// What a call of the driver means here, by its name without a suffix.
-    enum class Act : uint8_t { kNone, kPins, kRegisters, kFrees, kLaunches, kLaunchesByConfiguration };
+    enum class Act : uint8_t {
+        kNone,
+        kPins,
+        kRegisters,
+        kFrees,
+        kLaunches,
+        kLaunchesTogether,
+        kLaunchesByConfiguration
+    };
     static Act act_of(const char* name);
 
     /// Whether the driver tells what arguments kernels have: CUDA 12.4 and newer do.

@@ -162,12 +162,22 @@ void mapped() {
         uint32_t number = 5;
         char* device = reinterpret_cast<char*>(0x7f0000000000);
         void* arguments[] = {&number, &alone, &pair, &device};
-        fake("fake_given", static_cast<void**>(arguments));
+        fake("fake_given", static_cast<void**>(arguments), static_cast<void**>(nullptr));
     };
     given(one, {1, two, one});  // nothing is pinned yet
     pin(one, 4096, 0);
     pin(two, 8192, 1);
     given(one + 1024, {1, two, one});
+    struct {
+        uint32_t number = 5;
+        char* alone;
+        Pair pair;
+        char* device = nullptr;
+    } packed = {.alone = two + 8000, .pair = {1, nullptr, nullptr}};
+    size_t bytes = sizeof packed;
+    // As CU_LAUNCH_PARAM_BUFFER_SIZE, _POINTER and _END.
+    void* extra[] = {reinterpret_cast<void*>(2), &bytes, reinterpret_cast<void*>(1), &packed, nullptr};
+    fake("fake_given", static_cast<void**>(nullptr), static_cast<void**>(extra));
     given(host, {1, one + 4096, two - 1});  // in front of the one, behind it, in front of the other
     fake("fake_kernel", kKernel, uint64_t{0});
     pin(one, 0, 2);

@@ -29,7 +29,7 @@ constexpr Call kProfilerStart = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v400
 constexpr Call kProfilerStop = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000,
                                 CUPTI_DRIVER_TRACE_CBID_cuProfilerStop};
 
-uint32_t launch(const char* name, uint64_t graph_node, void** arguments) {
+uint32_t launch(const char* name, uint64_t graph_node, void** arguments, void** extra = nullptr) {
     const uint32_t correlation = next_correlation();
     const uint64_t start = tick(1000);
     cuLaunchKernel_params parameters{};
@@ -38,6 +38,7 @@ uint32_t launch(const char* name, uint64_t graph_node, void** arguments) {
     parameters.blockDimX = 256;
     parameters.gridDimY = parameters.gridDimZ = parameters.blockDimY = parameters.blockDimZ = 1;
     parameters.kernelParams = arguments;
+    parameters.extra = extra;
     call_back_launch(kLaunch, correlation, start, name, &parameters);
     emit_call(kLaunch, correlation, start, start + 300);
     CUpti_ActivityKernel13 kernel{};
@@ -110,8 +111,8 @@ uint32_t fake_kernel(const char* name, uint64_t graph_node) {
 }
 
 /// A kernel with arguments, which fake_cuda.cpp describes.
-uint32_t fake_given(void** arguments) {
-    return launch("fake_given", 0, arguments);
+uint32_t fake_given(void** arguments, void** extra) {
+    return launch("fake_given", 0, arguments, extra);
 }
 
 uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destination, const void* source,
