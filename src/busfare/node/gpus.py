@@ -18,8 +18,8 @@ from busfare.node.link import Generation, Lanes, Link, MemoryLink, PcieLink, Soc
 from busfare.node.source import Source
 
 __all__ = [
-    "Gpu", "Recorded", "bare_node", "clock_by_peak", "gpu_names", "gpu_of_device_name", "gpus", "l2_rate", "node_of_gpu",
-    "reached_share",
+    "Gpu", "Recorded", "bare_node", "clock_by_peak", "gpu_names", "gpu_of_device_name", "gpus", "l2_rate",
+    "launch_seconds", "node_of_gpu", "reached_share",
 ]  # fmt: skip
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
@@ -84,17 +84,19 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Reached(msgspec.Struct, forbid_unknown_fields=True):
-    """Of memory's data sheet rate, or of L2, and where that was measured."""
+    """Of memory's data sheet rate, of L2, or by an empty kernel, and where that was measured."""
 
     source: str
     share: float = 1.0
     gb_per_s: float = 0.0
+    us: float = 0.0
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[str, Source]
     reached: dict[str, _Reached]
     l2: dict[str, _Reached]
+    launch: dict[str, _Reached]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     lanes: dict[str, int]
@@ -192,6 +194,14 @@ def l2_rate(name: str) -> float | None:
     """
     row = _file().l2.get(name)
     return row.gb_per_s * 1e9 if row else None
+
+
+def launch_seconds(name: str) -> float | None:
+    """Seconds of an empty kernel on the GPU called `name` in the table, as measured on others of its kind; None where nobody
+    has.
+    """
+    row = _file().launch.get(name)
+    return row.us * 1e-6 if row else None
 
 
 def clock_by_peak(gpu: Gpu) -> float | None:

@@ -13,6 +13,7 @@ from busfare.node.gpus import (
     gpu_of_device_name,
     gpus,
     l2_rate,
+    launch_seconds,
     reached_share,
 )
 
@@ -113,8 +114,9 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
     if not peaks and gpu.flops_per_s:
         peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
-    reached = memory * reached_share(sheet.name if sheet else "", capability)
-    launch, l2 = None, l2_rate(sheet.name if sheet else "")
+    name = sheet.name if sheet else ""
+    reached = memory * reached_share(name, capability)
+    launch, l2 = launch_seconds(name), l2_rate(name)
     if probed is not None:
         streams = probed.memory_bytes_per_s
         reached = next(
