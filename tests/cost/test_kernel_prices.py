@@ -226,16 +226,20 @@ def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
     assert seconds(blocks=20000, threads=32, registers=255, shared_bytes=200 << 10) > 1.2 * full
 
 
-def test_the_floor_under_kernels_goes_by_what_was_measured_of_both_gpus() -> None:
-    """Of the data sheet alone it stays: empty kernels differ as much between machines of one kind as between kinds."""
+def test_the_floor_under_kernels_goes_by_what_is_known_of_both_gpus() -> None:
     sheet = limits_of(load_node(H100))
-    slow, quick = (replace(sheet, launch_s=seconds) for seconds in (0.8e-6, 0.5e-6))
+    slow, quick, unknown = (replace(sheet, launch_s=seconds) for seconds in (0.8e-6, 0.5e-6, None))
     took = np.array([1e-6])
-    for here, there, saved in ((slow, quick, 0.7 * 0.3e-6), (slow, sheet, 0.0), (sheet, slow, 0.0)):
+    for here, there, saved in ((slow, quick, 0.7 * 0.3e-6), (slow, unknown, 0.0), (unknown, slow, 0.0)):
         (work,), (floor,) = parted(took, here, there)
         assert work == pytest.approx(1e-6 - 0.8e-6)
         assert floor == pytest.approx(0.8e-6 - saved)
-    assert sheet.launch_s is None
+
+
+def test_an_empty_kernel_takes_what_others_of_the_kind_took() -> None:
+    """Measured alike within 0.5 % on fourteen machines; of other kinds nobody knows without a probe."""
+    known = {name: limits_of(load_node(name)).launch_s for name in (H100, H200, "dgx-a100")}
+    assert known == {H100: pytest.approx(0.96e-6), H200: pytest.approx(0.68e-6), "dgx-a100": None}
 
 
 def test_a_counted_kernel_goes_by_what_it_asks_of_the_memory_and_of_l2() -> None:
