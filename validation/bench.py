@@ -2,7 +2,7 @@
 
 Run `python validation/bench.py [--cells]`. Reads `judged/` of `results/strategies.tar.xz`: 84 cells of W14's strategies on
 seven machines, and methods on three, which the models were not made from; and `results/unseen-machines.tar.xz`, 36 cells on
-three machines, 24 of them on two that no number of the models is from (the third is one of three that say
+three machines, 24 of them on two that no number of the models is from (the third is one of five that say
 what chunks of many streams typically keep of a link). Nothing predicted when they ran is read. A pick is right where the
 strategy predicted to be the fastest was the fastest, or no slower than the measurements tell apart; streams by a stream a
 chunk and by three streams are one pick.
