@@ -100,6 +100,7 @@ def trace(
     omissions: list[Omission] | None = None,
     first_uses: list[dict[str, Any]] | None = None,
     storage: list[dict[str, Any]] | None = None,
+    wakes: list[dict[str, Any]] | None = None,
 ) -> Trace:
     """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
     devices = tables.empty(tables.DEVICES)
@@ -110,7 +111,7 @@ def trace(
         format="kineto",
         producer="a test",
         operations=_table(operations, tables.OPERATIONS, tables.OPERATIONS_RECORDED),
-        calls=_table(calls or [], tables.CALLS, tables.CALLS_WOKEN),
+        calls=_table(calls or [], tables.CALLS),
         events=_table(events or [], tables.EVENTS),
         streams=tables.conform(pl.DataFrame(streams), tables.STREAMS)
         if streams
@@ -120,6 +121,7 @@ def trace(
         if first_uses
         else tables.empty(tables.FIRST_USES),
         storage=_table(storage or [], tables.STORAGE),
+        wakes=_table(wakes or [], tables.WAKES),
         omissions=omissions or [],
     )
 
@@ -134,6 +136,13 @@ def used(correlation: int, at_us: float, **more: Any) -> dict[str, Any]:
         "thread": 1,
     }
     return found | more
+
+
+def woken(thread: int, waker: int, start_us: float, woken_us: float, end_us: float) -> dict[str, Any]:
+    """A thread's wait, and by whom and when it was ended."""
+    times = {"start_ns": start_us, "woken_ns": woken_us, "end_ns": end_us}
+    rounded = {name: round(time * 1000) for name, time in times.items()}
+    return {"process": 1, "thread": thread, "waker": waker} | rounded
 
 
 def stored(start_us: float, end_us: float, bytes_: int, kind: str = "read", **more: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.measure.record import environment, recording
+from busfare.timeline.build.wakes import calls_with_wakes
 from busfare.trace import Trace, read
 
 from .conftest import Built, Launch, Recorded
@@ -26,7 +27,7 @@ def errand(request: pytest.FixtureRequest, recorded: Recorded) -> Trace:
 
 
 def test_each_thread_goes_on_after_the_call_behind_which_it_was_woken(errand: Trace) -> None:
-    calls = errand.calls
+    calls = calls_with_wakes(errand)
     before, copied, after = calls[2], calls[3], calls[4]
     assert calls["thread"].n_unique() == 2
     assert calls["woken_after"].to_list() == [
@@ -42,7 +43,7 @@ def test_each_thread_goes_on_after_the_call_behind_which_it_was_woken(errand: Tr
 def test_nothing_is_noted_unless_it_is_asked_for(recorded: Recorded, launch: Launch) -> None:
     run = recorded("errand", "0")
     assert run.status == 0
-    assert "awake_ns" not in read(run.files[0]).calls.columns
+    assert read(run.files[0]).wakes.is_empty()
     assert launch("-o", "none.bf", "--threads", "--kinds", "calls").returncode == 2
 
 

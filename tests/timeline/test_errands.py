@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 from busfare.node import load_node
 from busfare.timeline import play, timeline
+from busfare.timeline.build.wakes import WOKEN
 from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.removal import remove
-from busfare.timeline.edit import ERRANDS, Applied
+from busfare.timeline.edit import ERRANDS, Applied, taken_out
 from busfare.trace import Trace
-from tests.traces import call, copy, kernel, made, run
+from tests.traces import call, copy, kernel, made, run, woken
 
 MIB = 1 << 20
 
@@ -69,25 +73,86 @@ def test_one_errand_after_another_of_the_same_thread_goes_too() -> None:
 @pytest.mark.parametrize(("told", "spared"), [(True, 300), (False, 410)])
 def test_of_an_errand_whose_waits_are_recorded_only_its_own_time_goes(told: bool, spared: float) -> None:
     """The first thread wakes the other 250 µs after its call, and goes on 60 µs after it is woken; or nobody tells."""
-    sends, goes_on = (
-        {"awake_ns": awake if told else None, "woken_after": of if told else None}
-        for awake, of in ((150_000, 0), (60_000, 1))
-    )
+    wakes = [woken(2, 1, 100, 310, 320), woken(1, 2, 315, 610, 615)]
     recorded = run(
         made(kernel(10, 50), 0, 60),
-        (copy(462, 550, MIB, "d2h"), call(460, 470, "cuMemcpyDtoHAsync_v2") | sends | {"thread": 2}),
-        (kernel(675, 750), call(670, 674, "cuLaunchKernel") | goes_on),
+        (copy(462, 550, MIB, "d2h"), call(460, 470, "cuMemcpyDtoHAsync_v2") | {"thread": 2}),
+        made(kernel(675, 750), 670, 674, "cuLaunchKernel"),
         call(674, 760, "cuCtxSynchronize", "device"),
+        wakes=wakes if told else [],
     )
     assert lasts(without(recorded, "d2h")) == pytest.approx(760 - spared, abs=11)
 
 
 def test_who_woke_a_thread_is_believed_before_who_called_last() -> None:
-    woken = {"awake_ns": 400_000, "woken_after": 0}
     recorded = run(
         made(kernel(10, 300), 0, 60),
         (kernel(320, 400), call(310, 320, "cuLaunchKernel") | {"thread": 3}),
-        (kernel(520, 600), call(510, 520, "cuLaunchKernel") | woken | {"thread": 2}),
+        (kernel(520, 600), call(510, 520, "cuLaunchKernel") | {"thread": 2}),
+        wakes=[woken(2, 1, 20, 110, 112)],
     )
     assert timeline(recorded).columns["call_after"].tolist() == [-1, 0, 0]
     assert play(timeline(recorded)).makespan_ns == 600_000
+
+
+#: Threads of a program as JAX has them: its own, two helpers, one that the driver wakes, and the driver's own.
+PROGRAM, HELPER, OTHER, WOKEN_BY_DRIVER, DRIVER = 1, 2, 3, 4, 9
+
+
+def _brought_back() -> Trace:
+    """The program has a helper fetch what a kernel made; the driver's thread says that it is there, and another thread
+    unpacks it for 200 µs before the program goes on: it hands two errands out at once and goes on behind each.
+    """
+    fetched = run(
+        made(kernel(10, 50), 0, 60),
+        (copy(112, 200, MIB, "d2h"), call(110, 116, "cuMemcpyDtoHAsync_v2") | {"thread": HELPER}),
+        call(118, 120, "cuLaunchHostFunc") | {"thread": HELPER},
+        (copy(502, 540, MIB, "h2d"), call(500, 504, "cuMemcpyHtoDAsync_v2") | {"thread": HELPER}),
+        call(515, 518, "cuStreamWaitEvent"),
+        (copy(702, 790, 8 * MIB, "h2d"), call(700, 704, "cuMemcpyHtoDAsync_v2") | {"thread": OTHER}),
+        made(kernel(795, 850), 720, 730),
+        call(732, 860, "cuCtxSynchronize", "device"),
+        wakes=[
+            woken(HELPER, PROGRAM, 0, 95, 100),
+            woken(WOKEN_BY_DRIVER, DRIVER, 0, 205, 210),
+            woken(PROGRAM, WOKEN_BY_DRIVER, 97, 410, 420),
+            woken(HELPER, PROGRAM, 125, 440, 445),
+            woken(OTHER, PROGRAM, 0, 450, 455),
+            woken(PROGRAM, HELPER, 460, 506, 510),
+            woken(PROGRAM, OTHER, 520, 706, 710),
+        ],
+    )
+    return replace(fetched, operations=fetched.operations.with_columns(stream=pl.int_range(pl.len())))
+
+
+def test_a_thread_that_the_end_of_work_woke_waits_for_that_work() -> None:
+    found = timeline(_brought_back())
+    names = [found.call_names[name] for name in found.call_name]
+    woken = names.index(WOKEN)
+    assert found.calls["thread"][woken] == PROGRAM
+    assert found.waiting("given").nonzero()[0].tolist() == [woken]
+    fetched = found.operations[int(found.columns["call_wait_key"][woken])]
+    assert (fetched["direction"][0], fetched["bytes"][0]) == ("d2h", MIB)
+    assert found.columns["call_wait_lag"][woken] == 220_000  # from the copy's end until the program went on
+    # Both errands were handed out then, side by side.
+    of = [int(at) for at in np.flatnonzero(np.isin(found.calls["start_ns"], [500_000, 700_000]))]
+    assert found.columns["call_after"][of].tolist() == [woken, woken]
+    assert play(found).makespan_ns == 860_000
+
+
+@pytest.mark.parametrize(
+    ("what", "over", "spared"), [("d2h", 0, 323), ("h2d", 2 * MIB, 202), ("h2d", 0, 250)], ids=str
+)
+def test_of_errands_side_by_side_what_lasts_longest_counts(what: str, over: int, spared: float) -> None:
+    """Without the copy back nobody waits for its unpacking; without the longer errand the shorter one is waited for."""
+    found = timeline(_brought_back())
+    gone = found.copies(what) & (found.sizes > over)
+    assert lasts(taken_out(found, gone)) == pytest.approx(860 - spared, abs=6)
+
+
+def test_wakes_of_threads_alone_change_nothing() -> None:
+    recorded = _brought_back()
+    nobody = replace(recorded, calls=recorded.calls[:0])
+    assert timeline(nobody).calls.is_empty()
+    elsewhere = replace(recorded, wakes=recorded.wakes.with_columns(process=pl.col("process") + 1))
+    assert timeline(elsewhere).calls.height == recorded.calls.height

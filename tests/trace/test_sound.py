@@ -12,7 +12,7 @@ from busfare.trace import Omission, Trace, tables
 from busfare.trace.model import Omissions, name_process
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
-from tests.traces import copy, omitted, used
+from tests.traces import copy, omitted, used, woken
 from tests.traces import trace as made_by_hand
 
 
@@ -247,3 +247,11 @@ def test_first_uses_count_from_where_the_rest_does() -> None:
     make_sound(recorded)
     assert recorded.operations["end_ns"].to_list() == [4_000]
     assert recorded.first_uses["end_ns"].to_list() == [7_000]
+
+
+def test_waits_of_threads_count_from_there_too_and_impossible_ones_are_left_out() -> None:
+    wakes = [woken(2, 1, 9, 11, 12), woken(2, 1, 9, 13, 12), woken(2, 1, 20, 21, 19), woken(2, 1, 2, 1e18, 9)]
+    recorded = made_by_hand(copy(5, 9, 512, "d2h", correlation=3), wakes=wakes)
+    make_sound(recorded)
+    assert recorded.wakes.select("start_ns", "woken_ns", "end_ns").rows() == [(4_000, 6_000, 7_000)]
+    assert omitted(recorded)["unsound-wakes"] == 3

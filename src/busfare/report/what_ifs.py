@@ -342,7 +342,7 @@ def predicted_trace(played: Played) -> Trace:
     calls = run.calls.with_columns(
         start_ns=pl.Series(played.call_start + run.origin_ns),
         end_ns=pl.Series(played.call_end + run.origin_ns),
-    ).drop("row", "thread_number", strict=False)
+    ).select(run.trace.calls.columns)
     return replace(run.trace, operations=operations, calls=calls)
 
 

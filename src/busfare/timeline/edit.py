@@ -143,7 +143,7 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     if not removed.any():
         return timeline
     columns, kept = dict(timeline.columns), ~removed
-    emptied = timeline.calls_of(removed) & ~timeline.calls_of(kept)
+    emptied = timeline.calls_of(removed) & ~timeline.calls_of(kept) | _woken_by(timeline, removed)
     errands = errands_for(timeline, removed)
     before = before_in(columns["operation_stream"])
     number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
@@ -180,8 +180,10 @@ def errands_for(timeline: Timeline, removed: Mask) -> Mask:
     begins, goes_on = np.zeros((2, int(errand.max()) + 1), bool)
     begins[errand[handed]] = True
     goes_on[errand[after[handed]]] = True
+    woken = np.flatnonzero(woken_by_work(timeline))
+    goes_on[errand[timeline.columns["operation_call"][timeline.columns["call_wait_key"][woken]]]] = True
     kept = timeline.calls_of(~removed)
-    emptied = timeline.calls_of(removed) & ~kept
+    emptied = timeline.calls_of(removed) & ~kept | _woken_by(timeline, removed)
     stays = kept | timeline.waiting() & ~emptied
     # Where the first thread makes no calls, another one may be the program's own.
     process = timeline.calls["process"]
@@ -191,6 +193,21 @@ def errands_for(timeline: Timeline, removed: Mask) -> Mask:
     does = np.zeros(len(begins), bool)
     does[errand[emptied]] = True
     return np.asarray((begins & goes_on & does)[errand])
+
+
+def woken_by_work(timeline: Timeline) -> Mask:
+    """The calls that stand for waits which the end of work on the GPU ended (`build.wakes`); shape (calls,)."""
+    given = timeline.waiting("given")
+    if "given" not in timeline.calls.columns or not given.any():
+        return np.zeros(len(given), bool)
+    return np.asarray(given & timeline.calls["given"].is_not_null().to_numpy())
+
+
+def _woken_by(timeline: Timeline, operations: Mask) -> Mask:
+    """Those of them that wait for one of these operations; shape (calls,)."""
+    woken = woken_by_work(timeline)
+    woken[woken] = operations[timeline.columns["call_wait_key"][woken]]
+    return woken
 
 
 def gaps_without_errands(timeline: Timeline, errands: Mask, gap: Times) -> Times:

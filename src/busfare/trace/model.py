@@ -81,6 +81,7 @@ class Trace:
     counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
     first_uses: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.FIRST_USES))
     storage: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STORAGE))
+    wakes: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.WAKES))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
     sums: Sums | None = None

@@ -72,6 +72,7 @@ def make_sound(trace: Trace) -> None:
             _in_order_from(trace, table, first)
     trace.first_uses = trace.first_uses.with_columns(pl.col("end_ns") - first)
     trace.storage = with_printable(_stored(trace.storage, first, omissions), "path")
+    trace.wakes = _woken(trace.wakes, first, omissions)
     omissions.add_if(
         _without_call(trace) if summed is None else summed.orphans,
         "cut-window",
@@ -194,6 +195,14 @@ def _stored(storage: pl.DataFrame, first: int, omissions: Omissions) -> pl.DataF
     what = "reads or writes of files without usable times or sizes: left out"
     kept = _kept(storage, sound, "unsound-storage", what, omissions)
     return kept.with_columns(pl.col(TIMES) - first).sort("start_ns", maintain_order=True)
+
+
+def _woken(wakes: pl.DataFrame, first: int, omissions: Omissions) -> pl.DataFrame:
+    """Waits of threads in order of their ends, their times counted from `first`."""
+    sound = _usable("start_ns") & _usable("woken_ns") & _usable("end_ns")
+    sound &= (pl.col("start_ns") <= pl.col("end_ns")) & (pl.col("woken_ns") <= pl.col("end_ns"))
+    kept = _kept(wakes, sound, "unsound-wakes", "waits of threads without usable times: left out", omissions)
+    return kept.with_columns(pl.col(*TIMES, "woken_ns") - first).sort("end_ns", maintain_order=True)
 
 
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:

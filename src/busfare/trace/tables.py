@@ -145,10 +145,14 @@ CALLS_RECORDED: Schema = {
     "recorder_ns": pl.Int64(),
 }
 
-#: What made a thread go on before a call; of recordings with `--threads` alone.
-CALLS_WOKEN: Schema = {
-    "awake_ns": pl.Int64(),  # since another thread last woke this one, after its call before; null: none did
-    "woken_after": pl.Int64(),  # correlation of the call behind which that thread, or who woke it, went on
+#: Waits of the host's threads that another thread ended, in order of their ends; of recordings with `--threads` alone.
+WAKES: Schema = {
+    "process": pl.Int64(),
+    "thread": pl.Int64(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "waker": pl.Int64(),  # the thread that ended it
+    "woken_ns": pl.Int64(),  # when that one did so
 }
 
 #: Where in the program a call is made; absent from traces that say nothing of it.

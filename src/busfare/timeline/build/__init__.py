@@ -16,6 +16,7 @@ from busfare.timeline.build.device_work import class_of, engines, issued, observ
 from busfare.timeline.build.host_calls import between_calls, handed_over, outermost, without_pollers
 from busfare.timeline.build.links import alone, shared_links
 from busfare.timeline.build.waits import acts, waits
+from busfare.timeline.build.wakes import calls_with_wakes
 from busfare.timeline.model import LONGEST_NS, NO_LINKS, Columns, Timeline, typed
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
@@ -32,7 +33,8 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     Raises InputError where it holds nothing with times.
     """
     trace, moved = _within_a_year(trace)
-    asked = without_pollers(trace.calls.with_row_index("row"))
+    made = calls_with_wakes(trace)
+    asked = without_pollers(made)
     host = outermost(asked)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
@@ -107,7 +109,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         ("replay-waits-unknown", waiting_for.unknown,
          "calls that may wait, for nothing that the trace shows, keep their time"),
         ("replay-events", done.lost, "waits of streams for events whose record the trace lacks are left out"),
-        ("replay-pollers", trace.calls.height - asked.height,
+        ("replay-pollers", made.height - asked.height,
          "calls of threads that only ask what is done are left out: nothing waits for them"),
         ("replay-inferred-events", done.inferred,
          "waits of streams for events that the trace does not name: taken from the order of calls and the times of work"),

@@ -104,7 +104,10 @@ def between_calls(calls: pl.DataFrame, after: Rows, origin_ns: int) -> Times:
     """
     previous = np.where(after >= 0, after, before_in(calls["thread_number"].to_numpy()))
     ends = np.append(calls["end_ns"].to_numpy(), origin_ns)  # of -1: where there is none before
-    gap = pl.Series(calls["start_ns"].to_numpy() - ends[previous])
+    starts = calls["start_ns"]
+    if "asleep_ns" in calls.columns:
+        starts = calls["asleep_ns"].fill_null(starts)
+    gap = pl.Series(starts.to_numpy() - ends[previous])
     if "recorder_ns" in calls.columns:
         gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)
     return gap.to_numpy().astype(np.int64)
@@ -152,6 +155,6 @@ def _as_recorded(rows: pl.DataFrame, after: Rows) -> Rows:
     by = told["by"].cast(pl.Int64).fill_null(-1).to_numpy()
     own, ends = before_in(rows["thread_number"].to_numpy()), np.append(rows["end_ns"].to_numpy(), 0)
     later = np.where((own >= 0) & (ends[own] > ends[by]), own, by)
-    return np.where(rows["first"].to_numpy() & (by >= 0) & (by < np.arange(len(by))), later, after).astype(
-        np.int32
-    )
+    after = np.where((by >= 0) & (by < np.arange(len(by))), later, after)
+    # A wait for the GPU follows what its own thread did before.
+    return np.where(rows["given"].is_not_null().to_numpy(), -1, after).astype(np.int32)

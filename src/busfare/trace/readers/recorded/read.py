@@ -25,7 +25,7 @@ from busfare.trace.readers.recorded.rows import (
 )  # fmt: skip
 from busfare.trace.readers.recorded.stacks import located
 from busfare.trace.readers.recorded.storage import storage
-from busfare.trace.readers.recorded.wakes import woken
+from busfare.trace.readers.recorded.wakes import wakes
 from busfare.trace.tables import DESCRIBED, empty
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
@@ -82,7 +82,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         format="recorded",
         producer=recordings[0].facts.get("producer", "busfare record"),
         operations=_together(worked),
-        calls=_together([woken(located(calls(part), part), part) for part in parts]),
+        calls=_together([located(calls(part), part) for part in parts]),
         events=_together([events(part) for part in parts]),
         markers=_together(ranges),
         described=pl.concat(described),
@@ -93,6 +93,7 @@ def read(path: Path, launches: bool = False) -> Trace:
             [first_uses(part, done, omissions) for part, done in zip(parts, worked, strict=True)]
         ),
         storage=_together([storage(part, omissions) for part in parts]),
+        wakes=pl.concat([wakes(part) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(parts),
         origin_ns=first,

@@ -1,0 +1,144 @@
+"""What made the threads of a run go on: calls of other threads, or the end of work on the GPU, by who woke whom.
+
+A thread that waits is woken by another, that one perhaps by a third: the chain ends at a call of one of them, or at a
+thread that never calls and never waits. That is the driver's own, which runs the functions that streams have for the host
+(`cuLaunchHostFunc`): then it was work on the GPU that had ended.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from busfare.trace import Trace
+from busfare.trace.api_calls import HOST_FUNCTION
+from busfare.trace.tables import WAITS_FOR
+
+__all__ = ["WOKEN", "calls_with_wakes"]
+
+#: The name of calls that stand for a thread's wait for what the GPU did.
+WOKEN = "(woken by the GPU)"
+#: A thread is woken by one that was woken, and so on: so many are looked through.
+MOST_STEPS = 16
+#: The clocks of GPU and host agree to about this, ns.
+OFF_NS = 5_000
+CALL = ["process", "thread"]
+
+
+def calls_with_wakes(trace: Trace) -> pl.DataFrame:
+    """The calls of `trace` with their `row`; where wakes were recorded also with `awake_ns`, since the thread was last woken
+    after its call before, and `woken_after`, the correlation of the call behind which who woke it went on.
+
+    There, each wait that the end of work on the GPU ended is one more: of a correlation of its own below zero, `asleep_ns`
+    when it began, `given` the correlation of that work, `row` that of the first call after it.
+    """
+    calls = trace.calls.with_row_index("row")
+    if trace.wakes.is_empty() or calls.is_empty():
+        return calls
+    waits = trace.wakes.select(*CALL, "start_ns", waited="end_ns", waker="waker", woken_ns="woken_ns").sort(
+        "waited", maintain_order=True
+    )
+    calls = calls.rename({"row": "call"})
+    asking = _asking(calls, waits)
+    first = asking.select("call", awake_ns=pl.col("at") - pl.col("woken_ns"))
+    steps, ends = _chains(calls, waits, asking)
+    by_call = ends.drop_nulls("after").select("call", woken_after="after")
+    by_gpu = _by_work(trace, calls, ends.filter(pl.col("after").is_null()))
+    added = _waits_for_work(trace, calls, steps, by_gpu)
+    told = pl.concat([by_call, added.explode("calls").select(call="calls", woken_after="correlation")])
+    rows = calls.join(first, on="call", how="left", maintain_order="left")
+    rows = rows.join(told, on="call", how="left", maintain_order="left").rename({"call": "row"})
+    waiting = added.select(
+        "process", "thread", "start_ns", "end_ns", "correlation", "given", "asleep_ns", row=pl.col("calls").list.min(),
+        name=pl.lit(WOKEN).cast(pl.Categorical), waits_for=pl.lit("none", pl.Enum(WAITS_FOR)),
+    )  # fmt: skip
+    return pl.concat([rows, waiting], how="diagonal").sort("start_ns", maintain_order=True)
+
+
+def _asking(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """The calls before which, and after the thread's call before, a wait of their thread was ended: with the last one."""
+    before = pl.col("end_ns").shift(1).over(CALL)
+    asking = calls.sort("start_ns", maintain_order=True).with_columns(before=before)
+    asking = asking.select("call", *CALL, "before", at="start_ns").drop_nulls("at")
+    asking = asking.join_asof(waits, left_on="at", right_on="waited", by=CALL, check_sortedness=False)
+    return asking.filter(pl.col("waited") >= pl.col("before").fill_null(pl.col("waited")))
+
+
+def _chains(
+    calls: pl.DataFrame, waits: pl.DataFrame, asking: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Who woke whom before each of `asking`: the waits looked through (call, step, process, thread, start_ns, waited), and
+    how each chain ends (call, process, thread, at, after: the correlation of a call, or null).
+    """
+    called = calls.select(*CALL, called="end_ns", after="correlation").drop_nulls("called")
+    called = called.sort("called", maintain_order=True)
+    step = ["call", "step", *CALL, "start_ns", "waited"]
+    steps, ends = [asking.with_columns(step=0).select(step)], []
+    asking = asking.select("call", "process", thread="waker", at="woken_ns")
+    for number in range(1, MOST_STEPS):
+        asking = asking.sort("at", maintain_order=True)
+        for known, on in ((called, "called"), (waits, "waited")):
+            asking = asking.join_asof(known, left_on="at", right_on=on, by=CALL, check_sortedness=False)
+        by_call = (pl.col("called") >= pl.col("waited")).fill_null(pl.col("called").is_not_null())
+        ended = by_call | pl.col("waited").is_null()
+        ends.append(asking.filter(ended).select("call", *CALL, "at", after=pl.when(by_call).then("after")))
+        asking = asking.filter(~ended).with_columns(step=number)
+        steps.append(asking.select(step))
+        asking = asking.select("call", "process", thread="waker", at="woken_ns")
+        if asking.is_empty():
+            break
+    return pl.concat(steps), pl.concat(ends)
+
+
+def _by_work(trace: Trace, calls: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Of chains that end at a thread which never calls: the work (`given`: its correlation) whose end let the stream's
+    function run, and when it was launched.
+    """
+    ends = ends.join(calls.select(CALL).unique(), on=CALL, how="anti")
+    works = trace.operations.drop_nulls("correlation")
+    done = works.group_by("process", "correlation").agg(done=pl.col("end_ns").max())
+    launching = calls.join(done, on=["process", "correlation"], how="inner")
+    launching = launching.select(*CALL, "done", given="correlation", launched="start_ns").sort(
+        "launched", maintain_order=True
+    )
+    functions = calls.filter(pl.col("name").cast(pl.String).str.contains(HOST_FUNCTION))
+    functions = functions.select(*CALL, at="end_ns").sort("at", maintain_order=True)
+    # It runs behind what its thread launched last.
+    functions = functions.join_asof(
+        launching, left_on="at", right_on="launched", by=CALL, check_sortedness=False
+    ).drop_nulls("given")
+    functions = functions.select("process", "given", "launched", ready=pl.max_horizontal("done", "at")).sort(
+        "ready", maintain_order=True
+    )
+    ends = ends.with_columns(pl.col("at") + OFF_NS).sort("at", maintain_order=True)
+    found = ends.join_asof(functions, left_on="at", right_on="ready", by="process", check_sortedness=False)
+    return found.drop_nulls("given").select("call", "given", "launched")
+
+
+def _waits_for_work(
+    trace: Trace, calls: pl.DataFrame, steps: pl.DataFrame, by_work: pl.DataFrame
+) -> pl.DataFrame:
+    """The waits that work on the GPU ended, of the thread of the program that would go on without it: process, thread,
+    start_ns, end_ns, `asleep_ns`, `given`, `correlation` of each, below zero, and the `calls` that were made after it.
+
+    In a chain of threads that is the first of the program's own: those that launch kernels, and the process's first.
+    Helpers of a library are woken for what such a thread wants; where none is in a chain, the caller itself waits.
+    """
+    kernels = trace.operations.filter(pl.col("kind").is_in(["kernel", "graph"])).drop_nulls("correlation")
+    launching = calls.join(
+        kernels.select("process", "correlation").unique(), on=["process", "correlation"], how="semi"
+    )
+    own = pl.struct(CALL).is_in(launching.select(pl.struct(CALL).unique()).to_series().implode())
+    chosen = steps.join(by_work, on="call", how="inner").with_columns(
+        rank=pl.col("step")
+        + pl.when(own | (pl.col("thread") == pl.col("process"))).then(0).otherwise(MOST_STEPS)
+    )
+    chosen = chosen.sort("rank", maintain_order=True).unique("call", keep="first", maintain_order=True)
+    found = chosen.group_by("process", "thread", end_ns="waited", maintain_order=True).agg(
+        pl.col("start_ns", "launched", "given").first(), calls="call"
+    )
+    found = found.filter(pl.col("launched") < pl.col("end_ns"))
+    # A row stands behind the call that launched what it waits for.
+    behind = pl.min_horizontal(pl.max_horizontal("start_ns", pl.col("launched") + 1), "end_ns")
+    return found.with_columns(
+        asleep_ns="start_ns", start_ns=behind, correlation=-1 - pl.int_range(pl.len(), dtype=pl.Int64)
+    )
