@@ -9,6 +9,7 @@
 #include "facts.h"
 #include "message.h"
 #include "messages.h"
+#include "own_calls.h"
 #include "storage.h"
 #include "threads.h"
 
@@ -324,7 +325,7 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
 }
 
 void Session::on_call(CUpti_CallbackId call, const CUpti_CallbackData& data) {
-    if (Counters::busy()) return;
+    if (OwnCalls::under_way()) return;
     const bool begins = data.callbackSite == CUPTI_API_ENTER;
     if (begins) counters_.note(call, data);
     calls_.note(call, data);
