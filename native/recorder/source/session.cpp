@@ -33,7 +33,7 @@ Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Jou
       opened_(journal != nullptr),
       kept_(opened_ ? std::move(journal) : std::make_unique<Journal>()),
       journal_(*kept_),
-      decoder_(cupti, journal_, windows_, options_.kinds & kAllCalls),
+      decoder_(cupti, journal_, windows_, options_),
       kinds_(cupti, options_.cupti_kinds()),
       first_use_(clock_),
       calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr,
