@@ -12,6 +12,7 @@ namespace {
 static_assert(offsetof(cuEventRecord_params, hStream) == 8 &&
               offsetof(cuEventRecordWithFlags_params, hStream) == 8);
 static_assert(offsetof(cuStreamWaitEvent_params, hEvent) == 8);
+static_assert(offsetof(cuMemcpyDtoHAsync_v2_params, hStream) == 24);
 
 /// What must be kept from the beginning of a call to its end; calls of one thread do not run at once.
 thread_local EventNumbers::Event t_event{};
@@ -39,7 +40,9 @@ CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const Tr
       fingerprint_(options.fingerprint),
       kinds_(options.watched_kinds()),
       notes_(std::move(wake_writer)),
+      hashes_(clock, notes_),
       streams_(cupti) {
+    if (fingerprint_) hashes_.start();
     for (CUpti_CallbackId number = 1; number < kNumbers; ++number) {
         const char* name = nullptr;
         if (cupti_.callback_name(CUPTI_CB_DOMAIN_DRIVER_API, number, &name) != CUPTI_SUCCESS || !name)
@@ -114,7 +117,7 @@ void CallWatch::enter(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             streams_.forget();
             break;
         case Act::kCopy:
-            t_fingerprint.one = 0;
+            t_fingerprint.two = 0;
             if (const CopyCall& call = *copy_call(number); (fingerprint_ || first_use_) && on) {
                 Note copy{};
                 read_copy(call, data.functionParams, copy);
@@ -165,8 +168,10 @@ void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             read_copy(call, data.functionParams, note);
             if (fingerprint_ && call.host == HostSide::kDestination)
                 take_fingerprint(note.two, note.three, t_fingerprint);
+            if (fingerprint_ && call.host == HostSide::kDestinationLater && note.result == 0)
+                take_fingerprint_later(note, handle<CUstream>(data, 3), plan.per_thread, t_fingerprint);
             if (first_use_) first_use_->leave(note.correlation);
-            return push(note, plan, t_fingerprint.one ? &t_fingerprint : nullptr);
+            return push(note, plan, t_fingerprint.two ? &t_fingerprint : nullptr);
         }
         case Act::kStreamWait:
             wait(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE);
@@ -225,6 +230,18 @@ void CallWatch::take_fingerprint(uint64_t address, uint64_t bytes, Note& print) 
     print.one = fingerprint(reinterpret_cast<const void*>(address), bytes);
     const uint64_t end = clock_.now();
     print.three = end > print.two ? end - print.two : 0;
+}
+
+/// Now, or in the stream; that costs the thread the time to ask for it.
+void CallWatch::take_fingerprint_later(const Note& copy, CUstream stream, bool per_thread, Note& print) {
+    const uint64_t begin = clock_.now();
+    const StreamHashes::Copy asked = {stream, per_thread, copy.correlation, copy.two, copy.three};
+    if (hashes_.ask(asked) == StreamHashes::When::kNow) return take_fingerprint(copy.two, copy.three, print);
+    const uint64_t end = clock_.now();
+    print.what = Note::What::kFingerprint;
+    print.one = 0;
+    print.two = begin;
+    print.three = end > begin ? end - begin : 0;
 }
 
 }  // namespace busfare::recorder

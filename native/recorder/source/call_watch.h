@@ -13,6 +13,7 @@
 #include "note.h"
 #include "options.h"
 #include "stacks.h"
+#include "stream_hashes.h"
 #include "trace_clock.h"
 
 namespace busfare::recorder {
@@ -32,7 +33,10 @@ class CallWatch {
     void subscribe(CUpti_SubscriberHandle subscriber, bool on) const;
 
     /// Off: calls that begin pass unnoted.
-    void turn(bool on) { on_ = on; }
+    void turn(bool on) {
+        hashes_.turn(on);
+        on_ = on;
+    }
 
     /// From the callback of a driver call: false when this does not watch it.
     bool note(CUpti_CallbackId number, const CUpti_CallbackData& data);
@@ -66,6 +70,7 @@ class CallWatch {
     void push(Note& note, const Plan& plan, const Note* fingerprint = nullptr);
     void note_mapped(const Plan& plan, const CUpti_CallbackData& data);
     void take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const;
+    void take_fingerprint_later(const Note& copy, CUstream stream, bool per_thread, Note& print);
     Act act_of(const char* name) const;
 
     static constexpr CUpti_CallbackId kNumbers = 1024;
@@ -77,6 +82,7 @@ class CallWatch {
     const bool fingerprint_;
     const uint32_t kinds_;
     Notes notes_;
+    StreamHashes hashes_;
     Stacks stacks_;
     StreamNumbers streams_;
     EventNumbers events_;

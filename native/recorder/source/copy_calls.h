@@ -7,8 +7,8 @@
 namespace busfare::recorder {
 
 /// Which side of a copy lies in memory that the host can read when its bytes are the ones copied: the source
-/// before the call, the destination after it.
-enum class HostSide : uint8_t { kNone, kSource, kDestination };
+/// before the call, the destination after it, or once the stream has come past it.
+enum class HostSide : uint8_t { kNone, kSource, kDestination, kDestinationLater };
 
 /// Where the parameters of one driver call lie in its parameter structure.
 struct CopyCall {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "message.h"
+#include "own_calls.h"
 
 namespace busfare::recorder {
 namespace {
@@ -15,13 +16,7 @@ constexpr auto kLongestWait = std::chrono::seconds(1);
 
 constexpr std::string_view kCommunication[] = {"nccl", "nvshmem"};
 
-thread_local bool t_busy = false;
 thread_local bool t_counting = false;  ///< this thread's launch is the one that is being counted
-
-struct Busy {
-    Busy() { t_busy = true; }
-    ~Busy() { t_busy = false; }
-};
 
 static_assert(offsetof(cuLaunchKernel_params, gridDimX) == 8 &&
               offsetof(cuLaunchKernel_params, sharedMemBytes) == 32 &&
@@ -54,10 +49,6 @@ void Counters::subscribe(CUpti_SubscriberHandle subscriber, bool on) const {
         if (acts_[number] != Act::kNone)
             cupti_.enable_callback(on, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, number);
     }
-}
-
-bool Counters::busy() {
-    return t_busy;
 }
 
 void Counters::note(CUpti_CallbackId number, const CUpti_CallbackData& data) {
@@ -119,7 +110,7 @@ void Counters::enter(Act act, const CUpti_CallbackData& data) {
     launch.kernel = name;
     launch_ = std::move(launch);
     counting_ = t_counting = true;
-    const Busy busy;
+    const OwnCalls own;
     profiler_.begin(data.context);
     launch_.before_ns = clock_.now() - launch_.before_start;
 }
@@ -127,7 +118,7 @@ void Counters::enter(Act act, const CUpti_CallbackData& data) {
 void Counters::leave(const CUpti_CallbackData& data) {
     if (!t_counting) return;
     {
-        const Busy busy;
+        const OwnCalls own;
         launch_.after_start = clock_.now();
         std::vector<double> values;
         const bool sound = profiler_.end(values);

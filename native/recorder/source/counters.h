@@ -36,9 +36,6 @@ class Counters {
     /// From the callback of a driver call, first of all when it begins and last of all when it has ended.
     void note(CUpti_CallbackId number, const CUpti_CallbackData& data);
 
-    /// Whether this thread's calls are made here, and none of the program's.
-    static bool busy();
-
     /// What was counted since the last time; and once, where counting had to be given up, the reason.
     void write(Journal& journal);
 

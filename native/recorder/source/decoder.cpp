@@ -6,6 +6,7 @@
 #include "kinds.h"
 #include "messages.h"
 #include "storage.h"
+#include "stream_hashes.h"
 
 namespace busfare::recorder {
 namespace {
@@ -57,8 +58,12 @@ uint64_t eight_bytes(const CUuuid& uuid, size_t from) {
 
 }  // namespace
 
-Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, bool all_calls)
-    : cupti_(cupti), journal_(journal), windows_(windows), all_calls_(all_calls) {}
+Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, const Options& options)
+    : cupti_(cupti),
+      journal_(journal),
+      windows_(windows),
+      all_calls_(options.kinds & kAllCalls),
+      hashing_left_out_(options.fingerprint && options.calls == Calls::kBoth) {}
 
 void Decoder::decode(const FullBuffer& buffer) {
     CUpti_Activity* record = nullptr;
@@ -177,7 +182,10 @@ uint64_t Decoder::call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call) 
     if (names[call] == 0) {
         const char* name = nullptr;
         const bool known = cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS && name;
-        const bool wanted = all_calls_ || !known || is_call_of_interest(name);
+        // CUPTI's records do not tell the recorder's calls from the program's.
+        const bool own =
+            hashing_left_out_ && known && domain == CUPTI_CB_DOMAIN_DRIVER_API && StreamHashes::calls(name);
+        const bool wanted = !own && (all_calls_ || !known || is_call_of_interest(name));
         names[call] = !wanted ? kLeftOut : journal_.string(known ? std::string_view(name) : "unknown");
     }
     return names[call];
@@ -209,6 +217,9 @@ void Decoder::note(const Note& note, const Note* fingerprint) {
             return journal_.append(TableId::kCallStacks, {note.correlation, note.one});
         case Note::What::kMapped:
             return journal_.append(TableId::kMappedArguments, {note.correlation, note.one, note.two});
+        case Note::What::kStreamHash:
+            return journal_.append(TableId::kStreamFingerprints,
+                                   {note.correlation, note.one, note.two, note.three});
         default:
             return;
     }

@@ -7,6 +7,7 @@
 #include "cupti_library.h"
 #include "journal.h"
 #include "note.h"
+#include "options.h"
 #include "windows.h"
 
 namespace busfare::recorder {
@@ -17,9 +18,9 @@ namespace busfare::recorder {
 /// version's types; the few later fields that are wanted are read at their offset where the version has them.
 class Decoder {
   public:
-    /// Without `all_calls`, those that `is_call_of_interest` does not name are left out: a CUPTI that cannot
-    /// turn single calls on gives them all.
-    Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, bool all_calls);
+    /// Unless all calls are wanted, those that `is_call_of_interest` does not name are left out: a CUPTI that
+    /// cannot turn single calls on gives them all.
+    Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& windows, const Options& options);
 
     void decode(const FullBuffer& buffer);
 
@@ -49,6 +50,7 @@ class Decoder {
     Journal& journal_;
     const Windows& windows_;
     const bool all_calls_;
+    const bool hashing_left_out_;          ///< calls that hashing in streams makes
     std::vector<uint64_t> call_names_[3];  ///< by domain and callback number; 0: not yet asked for
 };
 

@@ -9,6 +9,7 @@
 #include "facts.h"
 #include "message.h"
 #include "messages.h"
+#include "own_calls.h"
 #include "storage.h"
 #include "threads.h"
 
@@ -32,7 +33,7 @@ Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Jou
       opened_(journal != nullptr),
       kept_(opened_ ? std::move(journal) : std::make_unique<Journal>()),
       journal_(*kept_),
-      decoder_(cupti, journal_, windows_, options_.kinds & kAllCalls),
+      decoder_(cupti, journal_, windows_, options_),
       kinds_(cupti, options_.cupti_kinds()),
       first_use_(clock_),
       calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr,
@@ -324,7 +325,7 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
 }
 
 void Session::on_call(CUpti_CallbackId call, const CUpti_CallbackData& data) {
-    if (Counters::busy()) return;
+    if (OwnCalls::under_way()) return;
     const bool begins = data.callbackSite == CUPTI_API_ENTER;
     if (begins) counters_.note(call, data);
     calls_.note(call, data);

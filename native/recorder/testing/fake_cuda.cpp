@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 extern "C" int cuInit(unsigned) {
     static bool done = false;
@@ -38,7 +39,8 @@ extern "C" int cuDeviceTotalMem_v2(size_t* bytes, int) {
 }
 
 extern "C" int cuDeviceGetAttribute(int* value, int which, int) {
-    *value = which;
+    constexpr int kUsesHostPageTables = 100;
+    *value = which == kUsesHostPageTables ? std::getenv("FAKE_COHERENT") != nullptr : which;
     return 0;
 }
 
@@ -46,6 +48,36 @@ extern "C" int cuDriverGetVersion(int* version) {
     const char* asked = std::getenv("FAKE_DRIVER_VERSION");
     *version = asked ? std::atoi(asked) : 13000;
     return 0;
+}
+
+// Streams and memory are with the GPU, in the stand-in for CUPTI (fake_gpu.cpp).
+template <typename... Arguments>
+int of_gpu(const char* name, Arguments... arguments) {
+    for (const char* library : {"libcupti.so.13", "libcupti.so.12"}) {
+        void* const loaded = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+        void* const function = loaded ? dlsym(loaded, name) : nullptr;
+        if (function) return reinterpret_cast<int (*)(Arguments...)>(function)(arguments...);
+    }
+    return 100;  // no device
+}
+
+extern "C" int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
+    return of_gpu("fake_host_function", stream, 0, function, data);
+}
+extern "C" int cuLaunchHostFunc_ptsz(void* stream, void (*function)(void*), void* data) {
+    return of_gpu("fake_host_function", stream, 1, function, data);
+}
+extern "C" int cuStreamIsCapturing(void* stream, int* status) {
+    return of_gpu("fake_is_capturing", stream, 0, status);
+}
+extern "C" int cuStreamIsCapturing_ptsz(void* stream, int* status) {
+    return of_gpu("fake_is_capturing", stream, 1, status);
+}
+extern "C" int cuThreadExchangeStreamCaptureMode(int* mode) {
+    return of_gpu("fake_exchange_mode", mode);
+}
+extern "C" int cuPointerGetAttribute(void* value, int which, void* pointer) {
+    return of_gpu("fake_pointer_attribute", value, which, pointer);
 }
 
 #ifndef FAKE_CUDA_WITHOUT_ARGUMENTS

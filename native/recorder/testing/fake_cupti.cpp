@@ -23,8 +23,9 @@ CUpti_BuffersCallbackRequestFunc g_request;
 CUpti_BuffersCallbackCompleteFunc g_complete;
 CUpti_CallbackFunc g_callback;
 void* g_userdata;
-std::set<uint64_t> g_callbacks, g_calls;
-std::set<int> g_kinds;
+// Never destroyed: streams go on while the program ends.
+std::set<uint64_t>&g_callbacks = *new std::set<uint64_t>, &g_calls = *new std::set<uint64_t>;
+std::set<int>& g_kinds = *new std::set<int>;
 bool g_legacy = false;  ///< as with CUPTI 13.0, whose records of PCIe links come by its legacy event API
 std::atomic<uint64_t> g_clock{1'000'000'000};
 std::atomic<uint32_t> g_correlation{0};
@@ -93,10 +94,17 @@ void complete_locked() {
     g_buffer = nullptr;
 }
 
-bool recorded(uint32_t runtime_call) {
+/// How deep this thread is in calls of the runtime.
+thread_local int t_in_runtime = 0;
+
+bool recorded(const fake::Call& call) {
     const std::lock_guard lock(g_mutex);
-    return g_kinds.contains(CUPTI_ACTIVITY_KIND_RUNTIME) ||
-           g_calls.contains(key(CUPTI_CB_DOMAIN_RUNTIME_API, runtime_call));
+    if (call.runtime) {
+        return g_kinds.contains(CUPTI_ACTIVITY_KIND_RUNTIME) ||
+               g_calls.contains(key(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime));
+    }
+    return !t_in_runtime && (g_kinds.contains(CUPTI_ACTIVITY_KIND_DRIVER) ||
+                             g_calls.contains(key(CUPTI_CB_DOMAIN_DRIVER_API, call.driver)));
 }
 
 /// What the clock shows to callbacks; 0: what it shows to all.
@@ -119,9 +127,9 @@ void one_call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correl
     data.correlationData = shared;
     data.contextUid = 1;
     data.symbolName = t_kernel;
-    t_now = now;
+    const uint64_t outside = std::exchange(t_now, now);
     g_callback(g_userdata, domain, number, &data);
-    t_now = 0;
+    t_now = outside;
 }
 
 }  // namespace
@@ -154,21 +162,22 @@ void emit(CUpti_ActivityKind kind, void* record, size_t bytes) {
 }
 
 void emit_call(const Call& call, uint32_t correlation, uint64_t start, uint64_t end) {
-    if (!recorded(call.runtime)) return;
+    if (!recorded(call)) return;
     CUpti_ActivityAPI record{};
-    record.cbid = call.runtime;
+    record.cbid = call.runtime ? call.runtime : call.driver;
     record.correlationId = correlation;
     record.start = start;
     record.end = end;
     record.processId = 1;
     record.threadId = 77;
-    emit(CUPTI_ACTIVITY_KIND_RUNTIME, record);
+    emit(call.runtime ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER, record);
 }
 
 void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t end,
                const void* runtime_parameters, const void* driver_parameters,
                const std::function<void()>& work) {
     uint64_t outer = 0, inner = 0;
+    t_in_runtime += call.runtime != 0;
     one_call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_ENTER, runtime_parameters,
                   &outer, start);
     one_call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_ENTER, driver_parameters,
@@ -178,6 +187,7 @@ void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t 
                   &inner, end - 2);
     one_call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters,
                   &outer, end);
+    t_in_runtime -= call.runtime != 0;
 }
 
 void call_back_launch(const Call& call, uint32_t correlation, uint64_t start, const char* kernel,
@@ -278,6 +288,16 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync_v2"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz,
+         "cuMemcpyDtoHAsync_v2_ptsz"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc, "cuLaunchHostFunc"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz, "cuLaunchHostFunc_ptsz"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing, "cuStreamIsCapturing"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing_ptsz,
+         "cuStreamIsCapturing_ptsz"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuPointerGetAttribute, "cuPointerGetAttribute"},
+        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuThreadExchangeStreamCaptureMode,
+         "cuThreadExchangeStreamCaptureMode"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2, "cuMemcpyDtoH_v2"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, "cuMemcpy2DAsync_v2"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost, "cuMemFreeHost"},

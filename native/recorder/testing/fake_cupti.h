@@ -16,6 +16,7 @@ struct Call {
 };
 
 inline const CUstream kStream = reinterpret_cast<CUstream>(0x5000);
+inline const CUstream kOtherStream = reinterpret_cast<CUstream>(0x7000);  ///< non-blocking
 inline const CUevent kEvent = reinterpret_cast<CUevent>(0x6000);
 
 /// The version played, as cuptiGetVersion tells it.
@@ -36,8 +37,9 @@ void emit(CUpti_ActivityKind kind, Record record) {
     emit(kind, &record, sizeof record);
 }
 
-/// The record of a runtime call. As with CUPTI of CUDA 12 and 13, the driver call in it has callbacks but no
-/// record, whether the runtime's calls are recorded or not.
+/// The record of a runtime call, or of a driver call where `runtime` is 0. As with CUPTI of CUDA 12 and 13,
+/// the driver call in a runtime call has callbacks but no record, whether the runtime's calls are recorded or
+/// not.
 void emit_call(const Call& call, uint32_t correlation, uint64_t start, uint64_t end);
 
 /// The callbacks of a runtime call and of the driver call in it, which does its `work`.

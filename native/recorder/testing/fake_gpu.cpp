@@ -1,6 +1,6 @@
 // A GPU whose copies to the host really land there, at real times: by another mapping of the same memory
 // where it is pinned, as an engine would write it; by the calling thread where it is pageable, as the driver
-// stages it.
+// stages it. Its streams do their copies and host functions in turn, or are captured.
 //
 // Recorded with FAKE_CUPTI_SYSTEM_CLOCK.
 
@@ -9,11 +9,15 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "fake_cupti.h"
 
@@ -25,6 +29,10 @@ constexpr Call kCopyBack = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
                             CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2};
 constexpr Call kCopyBackAsync = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
                                  CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
+constexpr Call kCopyBackOwn = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+                               CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz};
+constexpr Call kSynchronizeAll = {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
+                                  CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize};
 constexpr Call kSynchronize = {CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
                                CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize};
 constexpr Call kFreeHost = {CUPTI_RUNTIME_TRACE_CBID_cudaFreeHost_v3020,
@@ -33,6 +41,7 @@ constexpr Call kFreeHost = {CUPTI_RUNTIME_TRACE_CBID_cudaFreeHost_v3020,
 struct Pinned {
     char* engine;  ///< where the GPU sees it
     uint64_t bytes;
+    bool managed;
 };
 std::mutex g_pinned_mutex;
 std::map<char*, Pinned>& pinned() {
@@ -40,47 +49,77 @@ std::map<char*, Pinned>& pinned() {
     return *all;
 }
 
-/// One thread copies to pinned memory, as long as the program runs.
-struct Engine {
+/// A thread that does what its stream is given, in turn, as long as the program runs.
+struct Stream {
     std::mutex mutex;
     std::condition_variable changed;
-    std::function<void()> work;
+    std::deque<std::function<void()>> work;
 
-    Engine() {
+    Stream() {
         std::thread([this] {
             std::unique_lock lock(mutex);
             for (;;) {
-                changed.wait(lock, [this] { return work != nullptr; });
+                changed.wait(lock, [this] { return !work.empty(); });
+                const std::function<void()> next = work.front();
                 lock.unlock();
-                work();
+                next();
                 lock.lock();
-                work = nullptr;
+                work.pop_front();
                 changed.notify_all();
             }
         }).detach();
     }
     void rest() {
         std::unique_lock lock(mutex);
-        changed.wait(lock, [this] { return work == nullptr; });
+        changed.wait(lock, [this] { return work.empty(); });
     }
     void begin(std::function<void()> next) {
-        rest();
         const std::lock_guard lock(mutex);
-        work = std::move(next);
+        work.push_back(std::move(next));
         changed.notify_all();
     }
 };
-Engine& engine() {
-    static auto* const only = new Engine;
-    return *only;
+
+std::mutex g_streams_mutex;  ///< guards what follows, which is never destroyed: streams go on at the end
+auto& g_streams = *new std::map<std::pair<CUstream, std::thread::id>, Stream*>;
+auto& g_captured =
+    *new std::map<CUstream, std::vector<std::function<void()>>>;  ///< host functions, by stream
+auto& g_graph = *new std::vector<std::function<void()>>;          ///< of what was captured
+int g_host_functions, g_invalidated;
+
+/// What a call does to the captures of other threads and its own, unless it was told not to.
+thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+CUstream meant(CUstream stream, int per_thread) {
+    return stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+Stream& stream_of(CUstream stream, int per_thread) {
+    const CUstream one = meant(stream, per_thread);
+    const auto thread = one == CU_STREAM_PER_THREAD ? std::this_thread::get_id() : std::thread::id{};
+    const std::lock_guard lock(g_streams_mutex);
+    Stream*& found = g_streams[{one, thread}];
+    if (!found) found = new Stream;
+    return *found;
+}
+
+/// A call of the driver's alone, of such a result.
+int driver_call(uint32_t number, const void* parameters, const std::function<int()>& work) {
+    const Call call = {0, number};
+    const uint32_t correlation = next_correlation();
+    const uint64_t begin = tick(0);
+    int result = 0;
+    call_back(call, correlation, begin, begin + 100, nullptr, parameters, [&] { result = work(); });
+    emit_call(call, correlation, begin, begin + 100);
+    return result;
 }
 
 /// Where the GPU sees an address; null: it does not.
-char* seen_by_gpu(char* address) {
+char* seen_by_gpu(char* address, bool* managed = nullptr) {
     const std::lock_guard lock(g_pinned_mutex);
     const auto next = pinned().upper_bound(address);
     if (next == pinned().begin()) return nullptr;
     const auto& [begin, memory] = *std::prev(next);
+    if (managed) *managed = memory.managed;
     return address < begin + memory.bytes ? memory.engine + (address - begin) : nullptr;
 }
 
@@ -93,7 +132,7 @@ void pass(double seconds) {
 extern "C" {
 
 void* fake_pinned(uint64_t bytes) {
-    engine();
+    stream_of(kStream, 0);
     const int file = memfd_create("pinned", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return nullptr;
     void* sides[2];
@@ -101,7 +140,7 @@ void* fake_pinned(uint64_t bytes) {
         side = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
     close(file);
     const std::lock_guard lock(g_pinned_mutex);
-    pinned()[static_cast<char*>(sides[0])] = {static_cast<char*>(sides[1]), bytes};
+    pinned()[static_cast<char*>(sides[0])] = {static_cast<char*>(sides[1]), bytes, false};
     return sides[0];
 }
 
@@ -117,8 +156,14 @@ void fake_free_pinned(void* memory) {
     });
 }
 
-/// Fills `destination` with `value` by a copy that takes so long; asynchronous where it is pinned.
-uint32_t fake_copy_back(void* destination, uint64_t bytes, int value, double seconds) {
+/// How a copy is called: by the runtime's or the driver's function, which may wait for it.
+enum Called { kBlocking, kAsynchronous, kDirectly };
+
+/// Fills `destination` with `value` by a copy that takes so long. Asynchronous ones wait where it is
+/// pageable, unless the GPU writes that itself; a stream that is captured does nothing.
+uint32_t fake_copy_in(CUstream stream, int per_thread, int called, void* destination, uint64_t bytes,
+                      int value, double seconds) {
+    static const bool coherent = std::getenv("FAKE_COHERENT") != nullptr;
     const uint32_t correlation = next_correlation();
     char* const seen = seen_by_gpu(static_cast<char*>(destination));
     CUpti_ActivityMemcpy7 copy{};
@@ -127,10 +172,10 @@ uint32_t fake_copy_back(void* destination, uint64_t bytes, int value, double sec
     copy.dstKind = seen ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED : CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
     copy.bytes = bytes;
     copy.contextId = 1;
-    copy.streamId = 13;
+    copy.streamId = stream == kStream ? 13 : stream ? 14 : per_thread ? 8 : 7;
     copy.correlationId = correlation;
     copy.copyCount = 1;
-    const auto move = [copy, seconds, value, seen, destination]() mutable {
+    const std::function<void()> move = [copy, seconds, value, seen, destination]() mutable {
         copy.start = tick(0);
         pass(seconds);
         if (seen) std::memset(seen, value, copy.bytes);
@@ -140,23 +185,148 @@ uint32_t fake_copy_back(void* destination, uint64_t bytes, int value, double sec
     };
     const auto device = static_cast<CUdeviceptr>(0x7f0000000000);
     const cuMemcpyDtoH_v2_params blocking = {destination, device, bytes};
-    const cuMemcpyDtoHAsync_v2_params asynchronous = {destination, device, bytes, kStream};
+    const cuMemcpyDtoHAsync_v2_params asynchronous = {destination, device, bytes, stream};
     const uint64_t now = tick(0);
-    if (!seen) {
-        call_back(kCopyBack, correlation, now, now + 100, nullptr, &blocking, move);
-        return correlation;
-    }
-    call_back(kCopyBackAsync, correlation, now, now + 100, nullptr, &asynchronous,
-              [&] { engine().begin(move); });
+    const auto work = [&] {
+        {
+            const std::lock_guard lock(g_streams_mutex);
+            if (g_captured.contains(meant(stream, per_thread))) return;
+        }
+        if (called != kBlocking && (seen || coherent)) return stream_of(stream, per_thread).begin(move);
+        stream_of(stream, per_thread).rest();
+        move();
+    };
+    Call call = called == kBlocking ? kCopyBack : per_thread ? kCopyBackOwn : kCopyBackAsync;
+    if (called == kDirectly) call.runtime = 0;
+    const void* const parameters =
+        called == kBlocking ? static_cast<const void*>(&blocking) : static_cast<const void*>(&asynchronous);
+    call_back(call, correlation, now, now + 100, nullptr, parameters, work);
+    if (called == kDirectly) emit_call(call, correlation, now, now + 100);
     return correlation;
+}
+
+/// The same in one stream; asynchronous where it is pinned.
+uint32_t fake_copy_back(void* destination, uint64_t bytes, int value, double seconds) {
+    const Called called = seen_by_gpu(static_cast<char*>(destination)) ? kAsynchronous : kBlocking;
+    return fake_copy_in(kStream, 0, called, destination, bytes, value, seconds);
 }
 
 uint32_t fake_synchronize() {
     const uint32_t correlation = next_correlation();
     const cuStreamSynchronize_params parameters = {kStream};
     const uint64_t now = tick(0);
-    call_back(kSynchronize, correlation, now, now + 100, nullptr, &parameters, [] { engine().rest(); });
+    call_back(kSynchronize, correlation, now, now + 100, nullptr, &parameters,
+              [] { stream_of(kStream, 0).rest(); });
     return correlation;
+}
+
+/// All of the process's.
+uint32_t fake_synchronize_all() {
+    const uint32_t correlation = next_correlation();
+    const uint64_t now = tick(0);
+    call_back(kSynchronizeAll, correlation, now, now + 100, nullptr, nullptr, [] {
+        std::vector<Stream*> all;
+        {
+            const std::lock_guard lock(g_streams_mutex);
+            for (const auto& [_, stream] : g_streams) all.push_back(stream);
+        }
+        for (Stream* stream : all) stream->rest();
+    });
+    return correlation;
+}
+
+/// Memory that moves between the GPU and the host.
+void* fake_managed_memory(uint64_t bytes) {
+    void* const memory = fake_pinned(bytes);
+    const std::lock_guard lock(g_pinned_mutex);
+    pinned()[static_cast<char*>(memory)].managed = true;
+    return memory;
+}
+
+// What the driver's functions of these names do (fake_cuda.cpp).
+
+int fake_host_function(CUstream stream, int per_thread, CUhostFn function, void* data) {
+    const cuLaunchHostFunc_params parameters = {stream, function, data};
+    const auto number =
+        per_thread ? CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz : CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc;
+    return driver_call(number, &parameters, [&]() -> int {
+        const auto run = [=] { function(data); };
+        {
+            const std::lock_guard lock(g_streams_mutex);
+            ++g_host_functions;
+            const CUstream one = meant(stream, per_thread);
+            if (const auto captured = g_captured.find(one); captured != g_captured.end()) {
+                captured->second.push_back(run);
+                return 0;
+            }
+            if (one == CU_STREAM_LEGACY && !g_captured.empty()) {
+                ++g_invalidated;
+                return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+            }
+        }
+        stream_of(stream, per_thread).begin(run);
+        return 0;
+    });
+}
+
+int fake_is_capturing(CUstream stream, int per_thread, CUstreamCaptureStatus* status) {
+    const cuStreamIsCapturing_params parameters = {stream, status};
+    const auto number = per_thread ? CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing_ptsz
+                                   : CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing;
+    return driver_call(number, &parameters, [&]() -> int {
+        const std::lock_guard lock(g_streams_mutex);
+        const CUstream one = meant(stream, per_thread);
+        if (one == CU_STREAM_LEGACY && !g_captured.empty()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        *status = g_captured.contains(one) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+        return 0;
+    });
+}
+
+int fake_exchange_mode(CUstreamCaptureMode* mode) {
+    const cuThreadExchangeStreamCaptureMode_params parameters = {mode};
+    return driver_call(CUPTI_DRIVER_TRACE_CBID_cuThreadExchangeStreamCaptureMode, &parameters, [&] {
+        std::swap(*mode, t_mode);
+        return 0;
+    });
+}
+
+/// As if it were one of the calls that captures forbid.
+int fake_pointer_attribute(void* value, CUpointer_attribute which, void* pointer) {
+    const cuPointerGetAttribute_params parameters = {value, which, reinterpret_cast<CUdeviceptr>(pointer)};
+    return driver_call(CUPTI_DRIVER_TRACE_CBID_cuPointerGetAttribute, &parameters, [&]() -> int {
+        {
+            const std::lock_guard lock(g_streams_mutex);
+            if (t_mode != CU_STREAM_CAPTURE_MODE_RELAXED && !g_captured.empty()) {
+                ++g_invalidated;
+                return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+            }
+        }
+        bool managed = false;
+        if (!seen_by_gpu(static_cast<char*>(pointer), &managed)) return CUDA_ERROR_INVALID_VALUE;
+        const uint32_t told = which == CU_POINTER_ATTRIBUTE_IS_MANAGED ? managed : CU_MEMORYTYPE_HOST;
+        std::memcpy(value, &told, which == CU_POINTER_ATTRIBUTE_IS_MANAGED ? 1 : sizeof told);
+        return 0;
+    });
+}
+
+/// Begins or ends a capture of a stream, whose host functions then are the graph's.
+void fake_capture_stream(CUstream stream, int begin) {
+    const std::lock_guard lock(g_streams_mutex);
+    if (begin) return void(g_captured[stream]);
+    g_graph = std::move(g_captured[stream]);
+    g_captured.erase(stream);
+}
+
+void fake_launch_graph(CUstream stream) {
+    for (const auto& function : g_graph) stream_of(stream, 0).begin(function);
+}
+
+/// Host functions that were asked for, and captures that a call ended.
+int fake_host_functions() {
+    return g_host_functions;
+}
+int fake_invalidated() {
+    return g_invalidated;
 }
 
 }  // extern "C"

@@ -33,6 +33,8 @@ LARGEST = 1 << 44
 MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
+#: Of operations that were hashed in their streams.
+ALSO_TIMES = ("hash_start_ns", "hash_end_ns")
 TABLES = ("operations", "calls", "events", "markers")
 
 #: How to record the GPU, where a trace has nothing of it.
@@ -352,16 +354,17 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
     if is_sorted and first == 0:
         return
     frame = frame.clone()
+    moved = [name for name in (*TIMES, *ALSO_TIMES) if name in frame.columns]
     setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
     if is_sorted:
-        for name in TIMES:
+        for name in moved:
             frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
         return
     order = order_of(frame["start_ns"])  # tables come in order, one behind the other
 
     def put(number: int) -> None:
         column = frame[frame.columns[number]]
-        frame.replace_column(number, in_order(column, order, first if column.name in TIMES else 0))
+        frame.replace_column(number, in_order(column, order, first if column.name in moved else 0))
 
     if frame.height < MANY_ROWS:
         for number in range(frame.width):

@@ -48,6 +48,8 @@ OPERATIONS_RECORDED: Schema = {
     "source_allocation_bytes": pl.Int64(),
     "destination_allocation_bytes": pl.Int64(),
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
+    "hash_start_ns": pl.Int64(),  # of a copy whose bytes were hashed in its stream: that held the stream up from here …
+    "hash_end_ns": pl.Int64(),  # … to here
     "mapped_bytes": pl.Int64(),  # of a kernel: pinned memory of the host that its arguments reach (`record --mapped`)
 }
 

@@ -123,6 +123,7 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     ),
     32: ("storage", ("start", "duration", "thread", "kind", "bytes", "address", "path")),
     33: ("mapped_arguments", ("correlation", "bytes", "buffers")),
+    34: ("stream_fingerprints", ("correlation", "fingerprint", "start", "duration")),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

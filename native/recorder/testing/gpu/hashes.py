@@ -1,0 +1,121 @@
+"""Fingerprints of copies whose bytes are known (hashes.cu): `python hashes.py DIR`. Needs a GPU.
+
+DIR holds libbusfare_recorder.so and `hashes`. Prints a line a scenario and choice of calls; status 1 where one fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+from busfare.measure.record import environment
+from busfare.trace import Trace, read
+
+SCENARIOS = (
+    "pinned",
+    "registered",
+    "null-stream",
+    "changed",
+    "pageable",
+    "captured",
+    "streams",
+    "own-stream",
+    "driver",
+    "managed",
+    "ending",
+)
+#: The GPU's clock may be so far from the host's.
+SLACK_NS = 50_000
+#: Calls of the recorder's that no program here makes itself.
+OWN = ("cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode")
+
+
+def recorded(build: Path, name: str, calls: str) -> tuple[list[str], Trace]:
+    """What the program says of itself, and its recording. Raises CalledProcessError where it fails."""
+    kinds = ("default", "all-calls") if calls == "both" else ()
+    with tempfile.TemporaryDirectory() as folder:
+        library = build / "libbusfare_recorder.so"
+        variables = environment(f"{folder}/", library=library, fingerprint=True, calls=calls, kinds=kinds)
+        done = subprocess.run(
+            [str(build / "hashes"), name],
+            env=os.environ | variables,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=300,
+            check=True,
+        )
+        return done.stdout.splitlines(), read(Path(folder))
+
+
+def faults(lines: list[str], trace: Trace) -> list[str]:
+    """What the recording says otherwise than the program."""
+    *told, functions = map(json.loads, lines)
+    found = []
+    copies = trace.operations.filter(
+        (pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"])
+    ).sort("correlation", "start_ns")
+    rows = copies.iter_rows(named=True)
+    if told and copies.height != len(told):
+        found.append(f"{copies.height} copies, not {len(told)}")
+    prints: dict[tuple[int, int], int] = {}
+    for number, (known, row) in enumerate(zip(told, rows, strict=False)):
+        if (known["direction"], known["bytes"]) != (row["direction"], row["bytes"]):
+            found.append(f"copy {number} is another one: {row['direction']} of {row['bytes']} bytes")
+            continue
+        start = row.get("hash_start_ns")
+        how = "in-stream" if start is not None else "not" if row["fingerprint"] is None else "by-thread"
+        if how != known["hashed"]:
+            found.append(f"copy {number} was hashed {how}, not {known['hashed']}")
+        if start is not None and start < row["end_ns"] - SLACK_NS:
+            found.append(f"copy {number} was hashed {row['end_ns'] - start} ns before its end")
+        if row["fingerprint"] is not None:
+            same = prints.setdefault((row["bytes"], known["content"]), row["fingerprint"])
+            if same != row["fingerprint"]:
+                found.append(f"copy {number} has another hash than the same bytes before")
+    if len(set(prints.values())) != len(prints):
+        found.append("different bytes have one hash")
+    names = trace.calls["name"].cast(pl.String)
+    called = int(names.str.contains("LaunchHostFunc").sum())
+    if called != functions["host_functions"]:
+        found.append(f"{called} calls of LaunchHostFunc, not {functions['host_functions']}")
+    found += [f"the recorder's own {name} is among the calls" for name in OWN if (names == name).any()]
+    found += [
+        f"{omission.id}: {omission.what}"
+        for omission in trace.omissions
+        if omission.id in ("cut", "calls-lost", "dropped")
+    ]
+    return found
+
+
+def held(trace: Trace) -> str:
+    """By how much streams were held up, and how soon behind the copies."""
+    if "hash_start_ns" not in trace.operations.columns:
+        return ""
+    rows = trace.operations.filter(pl.col("hash_start_ns").is_not_null())
+    took = ((rows["hash_end_ns"] - rows["hash_start_ns"]).sum()) * 1e-9
+    behind = (rows["hash_start_ns"] - rows["end_ns"]).median()
+    rate = rows["bytes"].sum() / took / 1e9 if took else 0
+    return f", {rows.height} hashed in streams at {rate:.1f} GB/s, begun {behind} ns behind the copy (median)"
+
+
+def main() -> int:
+    failed = 0
+    for name in SCENARIOS:
+        for calls in ("driver", "both"):
+            lines, trace = recorded(Path(sys.argv[1]).absolute(), name, calls)
+            wrong = faults(lines, trace)
+            failed += bool(wrong)
+            print(
+                f"{name:12} {calls:7} " + (f"FAIL {wrong[:5]}" if wrong else f"pass{held(trace)}"), flush=True
+            )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
