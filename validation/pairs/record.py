@@ -67,7 +67,7 @@ class Run:
                 # What the recording says of itself: no path of this machine.
                 [program.source, "--variant", variant],
                 capture="profiler-calls",
-                fingerprint=program.fingerprint and recording != "before",
+                fingerprint=recording.endswith("fingerprint"),
                 threads=recording.endswith("threads"),
                 first_use=recording.endswith("first-use"),
             )

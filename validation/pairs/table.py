@@ -18,8 +18,8 @@ def variants_of(text: str) -> tuple[str, ...]:
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
-    """`fingerprint`: `before` is recorded once more with hashes of what it copies; `threads`: and once with who woke whom,
-    with hashes where `fingerprint` asks for them; `first_use`: and once with the host's first touches.
+    """`fingerprint`: `before` is recorded once more with hashes of what it copies; `threads`: and once with who woke whom;
+    `first_use`: and once with the host's first touches.
     """
 
     source: str
@@ -53,7 +53,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
 class Pair(msgspec.Struct, frozen=True):
     """`change` is empty for combinations; `beyond` is the variant on top of which it gains, where that is not `before`;
-    `origin` and `target` name GPUs where the change is the node.
+    `fingerprints` the recording that tells what copies carry, where the one that is changed does not; `origin` and `target`
+    name GPUs where the change is the node.
     """
 
     program: str
@@ -63,6 +64,7 @@ class Pair(msgspec.Struct, frozen=True):
     beyond: str = "before"
     before: str = "before"
     recording: str = "before"
+    fingerprints: str = ""
     origin: str = msgspec.field(name="from", default="")
     target: str = msgspec.field(name="to", default="")
 

@@ -41,6 +41,7 @@ from busfare.timeline import timeline
 from busfare.timeline.changes import OPTIONS, Option, Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
+from busfare.trace.fingerprints import with_fingerprints_of
 
 __all__ = [
     "BusfareError", "Node", "Recorder", "Run", "compare", "diff", "node", "plan", "plan_kv", "plan_offload", "project",
@@ -188,10 +189,13 @@ def what_if(
     *,
     recorded_on: str | Node | None = None,
     unrecorded: float | str | None = None,
+    fingerprints: Source | None = None,
     model: str = "calibrated",
     **changes: Any,
 ) -> answers.WhatIf:
     """What changes to the program, or another node, would make of the whole run; or of a job, whose folder is given.
+
+    `fingerprints`: another recording of the program, with fingerprints, that tells which copies carry the same bytes.
 
     `changes` are the options of `busfare what-if`, with `_` for `-` and without those in front: `pin=True`, `async_=True`,
     `streams=3`, `batch_below="64KiB"`, `pin="REGEX"`, `to="h200-sxm"`; several values of one as a list. With
@@ -209,6 +213,10 @@ def what_if(
     runs, some = _runs_that_fit(sources, launches, asked.get("rank") or (), _node(recorded_on))
     if not of_job and job_changes.is_job(runs[0]):
         of_job, runs = True, [_run(source, launches=True) for source in sources]
+    if fingerprints is not None:
+        if of_job:
+            raise InputError("--fingerprints: goes with the trace of one run, not with a job")
+        runs = [_run(with_fingerprints_of(runs[0], _run(fingerprints)))]
     here = _node(recorded_on) or guess_node(runs[0])
     setting, guessed = Setting(here, model), recorded_on is None
     if of_job:

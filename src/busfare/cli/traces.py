@@ -55,6 +55,11 @@ class WithChanges(click.Command):
 @option(
     "--unrecorded TIME", "How long the run takes when it is not recorded: 1.5s; the rest is the recorder's."
 )
+@option(
+    "--fingerprints RECORDING",
+    "Which copies carry the same bytes, by this recording of the same run (record --fingerprint).",
+    type=PATH,
+)
 @from_node
 @option("--model", "Cost model for another node.", default="calibrated")
 @option("--perfetto FILE", "Write the recorded and the predicted time line for ui.perfetto.dev.", type=OUTPUT)
@@ -63,6 +68,7 @@ class WithChanges(click.Command):
 def what_if(
     trace: Path,
     unrecorded: str | None,
+    fingerprints: Path | None,
     from_: str | None,
     model: str,
     perfetto: Path | None,
@@ -73,7 +79,9 @@ def what_if(
     """What a change to the program, or another node, would make of the whole run; or of a job, whose folder is given."""
     from busfare import api
 
-    result = api.what_if(trace, recorded_on=from_, unrecorded=unrecorded, model=model, **asked)
+    result = api.what_if(
+        trace, recorded_on=from_, unrecorded=unrecorded, fingerprints=fingerprints, model=model, **asked
+    )
     if perfetto:
         from busfare.trace.write.perfetto import perfetto_beside
 

@@ -13,6 +13,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.timeline import _core
 from busfare.timeline.build.device_work import class_of, engines, issued, observed_before, unit_of
+from busfare.timeline.build.hashes import without_hashes
 from busfare.timeline.build.host_calls import between_calls, handed_over, outermost, without_pollers
 from busfare.timeline.build.links import alone, shared_links
 from busfare.timeline.build.waits import acts, waits
@@ -94,6 +95,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     }
     explained = _core.explain(columns | without_links, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
+    columns = without_hashes(columns, calls, operations)
     links = shared_links(operations, node) if node is not None and alone_there else None
     if links is not None:
         links, columns = alone(links, columns, operations, recorded)

@@ -42,14 +42,15 @@ def calls_with_wakes(trace: Trace) -> pl.DataFrame:
     first = asking.select("call", awake_ns=pl.col("at") - pl.col("woken_ns"))
     steps, ends = _chains(calls, waits, asking)
     by_call = ends.drop_nulls("after").select("call", woken_after="after")
-    by_gpu = _by_work(trace, calls, ends.filter(pl.col("after").is_null()))
-    added = _waits_for_work(trace, calls, steps, by_gpu)
+    functions = _functions(trace, calls)
+    by_gpu = _by_work(calls, functions, ends.filter(pl.col("after").is_null()))
+    added = _waits_for_work(trace, calls, functions, steps, by_gpu)
     told = pl.concat([by_call, added.explode("calls").select(call="calls", woken_after="correlation")])
     rows = calls.join(first, on="call", how="left", maintain_order="left")
     rows = rows.join(told, on="call", how="left", maintain_order="left").rename({"call": "row"})
     waiting = added.select(
-        "process", "thread", "start_ns", "end_ns", "correlation", "given", "asleep_ns", row=pl.col("calls").list.min(),
-        name=pl.lit(WOKEN).cast(pl.Categorical), waits_for=pl.lit("none", pl.Enum(WAITS_FOR)),
+        "process", "thread", "start_ns", "end_ns", "correlation", "given", "asleep_ns", "woken_after",
+        row=pl.col("calls").list.min(), name=pl.lit(WOKEN).cast(pl.Categorical), waits_for=pl.lit("none", pl.Enum(WAITS_FOR)),
     )  # fmt: skip
     return pl.concat([rows, waiting], how="diagonal").sort("start_ns", maintain_order=True)
 
@@ -66,12 +67,12 @@ def _asking(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
 def _chains(
     calls: pl.DataFrame, waits: pl.DataFrame, asking: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Who woke whom before each of `asking`: the waits looked through (call, step, process, thread, start_ns, waited), and
-    how each chain ends (call, process, thread, at, after: the correlation of a call, or null).
+    """Who woke whom before each of `asking`: the waits looked through (call, step, process, thread, start_ns, woken_ns,
+    waited), and how each chain ends (call, process, thread, at, after: the correlation of a call, or null).
     """
     called = calls.select(*CALL, called="end_ns", after="correlation").drop_nulls("called")
     called = called.sort("called", maintain_order=True)
-    step = ["call", "step", *CALL, "start_ns", "waited"]
+    step = ["call", "step", *CALL, "start_ns", "woken_ns", "waited"]
     steps, ends = [asking.with_columns(step=0).select(step)], []
     asking = asking.select("call", "process", thread="waker", at="woken_ns")
     for number in range(1, MOST_STEPS):
@@ -89,33 +90,42 @@ def _chains(
     return pl.concat(steps), pl.concat(ends)
 
 
-def _by_work(trace: Trace, calls: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Of chains that end at a thread which never calls: the work (`given`: its correlation) whose end let the stream's
-    function run, and when it was launched.
+def _functions(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """The functions of the host in streams: process, thread, when each could run (`ready`), the work before it (`given`, its
+    correlation) and when that was `launched`. It runs behind what its thread launched last.
     """
-    ends = ends.join(calls.select(CALL).unique(), on=CALL, how="anti")
     works = trace.operations.drop_nulls("correlation")
     done = works.group_by("process", "correlation").agg(done=pl.col("end_ns").max())
     launching = calls.join(done, on=["process", "correlation"], how="inner")
-    launching = launching.select(*CALL, "done", given="correlation", launched="start_ns").sort(
-        "launched", maintain_order=True
+    launching = launching.select(*CALL, "done", given="correlation", launched="start_ns")
+    asked = calls.filter(pl.col("name").cast(pl.String).str.contains(HOST_FUNCTION)).select(
+        *CALL, at="end_ns"
     )
-    functions = calls.filter(pl.col("name").cast(pl.String).str.contains(HOST_FUNCTION))
-    functions = functions.select(*CALL, at="end_ns").sort("at", maintain_order=True)
-    # It runs behind what its thread launched last.
-    functions = functions.join_asof(
-        launching, left_on="at", right_on="launched", by=CALL, check_sortedness=False
-    ).drop_nulls("given")
-    functions = functions.select("process", "given", "launched", ready=pl.max_horizontal("done", "at")).sort(
-        "ready", maintain_order=True
+    functions = asked.sort("at", maintain_order=True).join_asof(
+        launching.sort("launched", maintain_order=True),
+        left_on="at", right_on="launched", by=CALL, check_sortedness=False,
+    )  # fmt: skip
+    ready = pl.max_horizontal("done", "at") - OFF_NS
+    return (
+        functions.drop_nulls("given")
+        .select(*CALL, "given", "launched", ready=ready)
+        .sort("ready", maintain_order=True)
     )
-    ends = ends.with_columns(pl.col("at") + OFF_NS).sort("at", maintain_order=True)
-    found = ends.join_asof(functions, left_on="at", right_on="ready", by="process", check_sortedness=False)
-    return found.drop_nulls("given").select("call", "given", "launched")
+
+
+def _by_work(calls: pl.DataFrame, functions: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Of chains that end at a thread which never calls: the work (`given`) whose end let the stream's function run, when it
+    was `launched`, and when the function was `ready`.
+    """
+    ends = ends.join(calls.select(CALL).unique(), on=CALL, how="anti").sort("at", maintain_order=True)
+    found = ends.join_asof(
+        functions.drop("thread"), left_on="at", right_on="ready", by="process", check_sortedness=False
+    )
+    return found.drop_nulls("given").select("call", "given", "launched", "ready")
 
 
 def _waits_for_work(
-    trace: Trace, calls: pl.DataFrame, steps: pl.DataFrame, by_work: pl.DataFrame
+    trace: Trace, calls: pl.DataFrame, functions: pl.DataFrame, steps: pl.DataFrame, by_work: pl.DataFrame
 ) -> pl.DataFrame:
     """The waits that work on the GPU ended, of the thread of the program that would go on without it: process, thread,
     start_ns, end_ns, `asleep_ns`, `given`, `correlation` of each, below zero, and the `calls` that were made after it.
@@ -124,21 +134,42 @@ def _waits_for_work(
     Helpers of a library are woken for what such a thread wants; where none is in a chain, the caller itself waits.
     """
     kernels = trace.operations.filter(pl.col("kind").is_in(["kernel", "graph"])).drop_nulls("correlation")
-    launching = calls.join(
-        kernels.select("process", "correlation").unique(), on=["process", "correlation"], how="semi"
+    kernels = kernels.select("process", "correlation").unique()
+    launching = calls.join(kernels, on=["process", "correlation"], how="semi").select(CALL).unique()
+    own = pl.struct(CALL).is_in(launching.select(pl.struct(CALL)).to_series().implode())
+    steps = steps.join(by_work, on="call", how="inner").with_columns(
+        own=own | (pl.col("thread") == pl.col("process"))
     )
-    own = pl.struct(CALL).is_in(launching.select(pl.struct(CALL).unique()).to_series().implode())
-    chosen = steps.join(by_work, on="call", how="inner").with_columns(
-        rank=pl.col("step")
-        + pl.when(own | (pl.col("thread") == pl.col("process"))).then(0).otherwise(MOST_STEPS)
-    )
-    chosen = chosen.sort("rank", maintain_order=True).unique("call", keep="first", maintain_order=True)
+    rank = pl.col("step") + pl.when("own").then(0).otherwise(MOST_STEPS)
+    chosen = steps.sort(rank, maintain_order=True).unique("call", keep="first", maintain_order=True)
+    chosen = _with_later_work(chosen, steps, functions)
     found = chosen.group_by("process", "thread", end_ns="waited", maintain_order=True).agg(
-        pl.col("start_ns", "launched", "given").first(), calls="call"
+        pl.col("start_ns", "launched", "given", "own").first(), calls="call"
     )
     found = found.filter(pl.col("launched") < pl.col("end_ns"))
-    # A row stands behind the call that launched what it waits for.
+    # A row stands behind the call that launched what it waits for. What helpers do between their waits is nobody's time.
     behind = pl.min_horizontal(pl.max_horizontal("start_ns", pl.col("launched") + 1), "end_ns")
     return found.with_columns(
-        asleep_ns="start_ns", start_ns=behind, correlation=-1 - pl.int_range(pl.len(), dtype=pl.Int64)
+        asleep_ns="start_ns",
+        start_ns=behind,
+        woken_after=pl.when(~pl.col("own")).then("given"),
+        correlation=-1 - pl.int_range(pl.len(), dtype=pl.Int64),
+    )
+
+
+def _with_later_work(chosen: pl.DataFrame, steps: pl.DataFrame, functions: pl.DataFrame) -> pl.DataFrame:
+    """`chosen` waits, for work that threads of their chain launched once they were woken, where that ended before the wait.
+
+    A pool's thread wakes another one first, and then does something itself that the other one is to tell of.
+    """
+    until = steps.join(chosen.select("call", ended="woken_ns"), on="call").sort("ended", maintain_order=True)
+    later = until.join_asof(
+        functions, left_on="ended", right_on="ready", by=CALL, suffix="_then", check_sortedness=False
+    ).filter((pl.col("launched_then") > pl.col("waited")) & (pl.col("ready_then") > pl.col("ready")))
+    later = later.sort("ready_then", maintain_order=True).unique("call", keep="last", maintain_order=True)
+    told = chosen.join(
+        later.select("call", "given_then", "launched_then"), on="call", how="left", maintain_order="left"
+    )
+    return told.with_columns(
+        given=pl.coalesce("given_then", "given"), launched=pl.coalesce("launched_then", "launched")
     )

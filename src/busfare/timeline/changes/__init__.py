@@ -65,15 +65,15 @@ class Option:
         return [self.make(self.read(each), *beside) for each in (given if self.multiple else [given])]
 
 
-#: Of `what-if`, in the order in which a program would be changed.
+#: Of `what-if`, in the order in which a program would be changed: first by what copies carry, while all are there.
 OPTIONS = (
+    Option("--dedupe", "Send unchanged buffers once.", dedupe),
+    Option("--keep-on-gpu", "What comes back and goes in again stays on the GPU.", keep_on_gpu),
     Option(
         "--remove", "Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.", remove, "WHAT",
         multiple=True,
     ),
     Option("--as-arguments", "Small values for the next kernel, and for symbols, travel with its launch.", as_arguments),
-    Option("--dedupe", "Send unchanged buffers once.", dedupe),
-    Option("--keep-on-gpu", "What comes back and goes in again stays on the GPU.", keep_on_gpu),
     Option("--prefetch", "Send managed memory before kernels need it.", prefetch),
     Option("--pin", "Pageable host buffers become pinned; all, or those of matching copies.", pin, "[REGEX]"),
     Option(
