@@ -83,7 +83,9 @@ class Judged:
 
 
 def judged(pair: Pair, machine: Machine, others: Sequence[Machine]) -> Judged | None:
-    """None where one of both programs was not measured."""
+    """None where one of both programs was not measured, or the run not recorded in that way there."""
+    if not machine.has(pair.program, pair.recording):
+        return None
     target = next((m for m in others if m.gpu == pair.target), None) if pair.target else machine
     if target is None:
         return None
@@ -109,9 +111,10 @@ def predicted_speed_up(pair: Pair, machine: Machine, target: Machine, node: str 
     bare = f"{machine.seconds(pair.program, pair.before):.9f}s"
     recording = str(machine.recording(pair.program, pair.recording))
     known = ["--unrecorded", bare, "--from", node or machine.node]
-    # Those of 2026-11-26 with who woke whom had the hashes, too.
-    with suppress(NoAnswerError):
-        known += ["--fingerprints", str(machine.recording(pair.program, pair.fingerprints))] * bool(pair.fingerprints)
+    if machine.has(
+        pair.program, pair.fingerprints
+    ):  # else that of the threads has them, too, as on 2026-11-26
+        known += ["--fingerprints", str(machine.recording(pair.program, pair.fingerprints))]
     answer = busfare("what-if", recording, *options, *known)
     run, ends = answer["baseline"]["replayed_seconds"], ("predicted_seconds", "high_seconds", "low_seconds")
     return SpeedUp(*(float(run / answer[end]) for end in ends))
@@ -133,7 +136,11 @@ def first_advice(program: str, plan: Plan, machine: Machine) -> tuple[str, bool,
             saved[pair.change] = (without - after) / run
     if len(saved) < 2:
         return None
-    path = machine.recording(program, plan.programs[program].recordings[-1])
+    path = next(
+        machine.recording(program, name)
+        for name in reversed(plan.programs[program].recordings)
+        if machine.has(program, name)
+    )
     try:
         findings = busfare("report", str(path), "--node", machine.node)["findings"]
         first = findings[0]["id"] if findings else "(none)"

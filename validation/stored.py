@@ -174,6 +174,10 @@ class Machine:
             raise NoAnswerError(f"no recording {path.name}")
         return path
 
+    def has(self, program: str, name: str) -> bool:
+        """Whether there is such a recording."""
+        return (unpacked(self.archive) / f"{program}-{name}.bf").exists()
+
 
 def machines(folder: str) -> list[Machine]:
     """Those of `results/FOLDER`."""

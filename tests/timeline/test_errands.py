@@ -156,3 +156,85 @@ def test_wakes_of_threads_alone_change_nothing() -> None:
     assert timeline(nobody).calls.is_empty()
     elsewhere = replace(recorded, wakes=recorded.wakes.with_columns(process=pl.col("process") + 1))
     assert timeline(elsewhere).calls.height == recorded.calls.height
+
+
+def test_what_helpers_do_between_their_waits_is_nobodys_time() -> None:
+    """A helper that the end of a kernel woke fetches its result; it waited from long before the run on."""
+    fetched = run(
+        made(kernel(10, 50), 0, 20),
+        call(22, 24, "cuLaunchHostFunc"),
+        (copy(112, 200, MIB, "d2h"), call(110, 116, "cuMemcpyDtoHAsync_v2") | {"thread": HELPER}),
+        made(kernel(1000, 1050), 990, 995),
+        (copy(1112, 1200, MIB, "d2h"), call(1110, 1116, "cuMemcpyDtoHAsync_v2") | {"thread": HELPER}),
+        call(996, 998, "cuLaunchHostFunc"),
+        wakes=[
+            woken(WOKEN_BY_DRIVER, DRIVER, 0, 55, 60),
+            woken(HELPER, WOKEN_BY_DRIVER, -5_000, 70, 80),
+            woken(WOKEN_BY_DRIVER, DRIVER, 100, 1055, 1060),
+            woken(HELPER, WOKEN_BY_DRIVER, 130, 1070, 1080),
+        ],
+    )
+    found = timeline(fetched)
+    waits = np.flatnonzero(found.waiting("given"))
+    assert found.calls["thread"][waits].to_list() == [HELPER, HELPER]
+    launches = [int(at) for at in np.flatnonzero(np.isin(found.calls["start_ns"], [0, 990_000]))]
+    assert found.columns["call_after"][waits].tolist() == launches
+    assert found.columns["call_gap"][waits].tolist() == [0, 0]
+    assert play(found).makespan_ns == 1_200_000
+
+
+def test_work_that_a_thread_of_the_chain_launched_meanwhile_is_what_was_waited_for() -> None:
+    """A pool's thread that the end of a kernel woke wakes another before it fetches the result; that one tells of it."""
+    fetched = run(
+        made(kernel(10, 50), 0, 20),
+        call(22, 24, "cuLaunchHostFunc"),
+        (copy(112, 200, MIB, "d2h", stream=8), call(110, 116, "cuMemcpyDtoHAsync_v2") | {"thread": HELPER}),
+        call(118, 120, "cuLaunchHostFunc") | {"thread": HELPER},
+        made(kernel(305, 350), 300, 304),
+        wakes=[
+            woken(WOKEN_BY_DRIVER, DRIVER, 0, 55, 60),
+            woken(HELPER, WOKEN_BY_DRIVER, 5, 70, 80),
+            woken(OTHER, HELPER, 5, 90, 250),
+            woken(PROGRAM, OTHER, 30, 260, 270),
+        ],
+    )
+    found = timeline(fetched)
+    its = [
+        row for row in np.flatnonzero(found.waiting("given")) if found.calls["thread"][int(row)] == PROGRAM
+    ]
+    (key,) = found.columns["call_wait_key"][its]
+    assert found.operations["direction"][int(key)] == "d2h"
+    assert lasts(taken_out(found, found.copies("d2h"))) == pytest.approx(104, abs=10)
+
+
+def test_the_time_that_streams_were_held_up_for_fingerprints_is_taken_out() -> None:
+    """A copy back whose bytes are hashed for 150 µs before the wait for its stream returns; and a kernel behind it."""
+    held = {"hash_start_ns": 210_000, "hash_end_ns": 360_000}
+    rows = [
+        made(copy(110, 200, MIB, "d2h"), 100, 105, "cuMemcpyDtoHAsync_v2"),
+        made(kernel(365, 400), 106, 108),
+        call(109, 405, "cuStreamSynchronize", "stream"),
+        call(410, 412, "cuEventRecord"),
+    ]
+    plain = run(*rows)
+    hashed = replace(
+        plain,
+        operations=plain.operations.with_columns(
+            pl.when(pl.col("kind") == "copy").then(pl.lit(time)).alias(name) for name, time in held.items()
+        ),
+    )
+    assert play(timeline(plain)).makespan_ns == 312_000
+    assert play(timeline(hashed)).makespan_ns == 162_000
+    # Where threads take turns, what one waited for in vain is no time of theirs either.
+    turns = run(
+        (copy(110, 200, MIB, "d2h"), call(100, 105, "cuMemcpyDtoHAsync_v2") | {"thread": HELPER}),
+        made(kernel(505, 550), 500, 504),
+        call(0, 5, "cuEventRecord"),
+    )
+    also = replace(
+        turns,
+        operations=turns.operations.with_columns(
+            pl.when(pl.col("kind") == "copy").then(pl.lit(time)).alias(name) for name, time in held.items()
+        ),
+    )
+    assert play(timeline(turns)).makespan_ns - play(timeline(also)).makespan_ns == 150_000

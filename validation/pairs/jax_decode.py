@@ -20,7 +20,10 @@ Network = dict[str, np.ndarray]
 def made(random: np.random.Generator, width: int, wider: int, layers: int, letters: int) -> Network:
     """Weights of a network, in half the usual precision's reach."""
     sides = {"letters": (letters, width), "wide": (layers, width, wider), "narrow": (layers, wider, width)}
-    return {name: (random.standard_normal(side) * side[-2] ** -0.5).astype(np.float32) for name, side in sides.items()}
+    return {
+        name: (random.standard_normal(side) * side[-2] ** -0.5).astype(np.float32)
+        for name, side in sides.items()
+    }
 
 
 def on_host(network: Network, places: np.ndarray, first: int, count: int) -> list[int]:
@@ -38,7 +41,10 @@ def on_host(network: Network, places: np.ndarray, first: int, count: int) -> lis
 
 def reference() -> Off:
     # Layers of zeros leave the state; each letter then leads to the one that looks most like it, here itself.
-    network = made(np.random.default_rng(0), 8, 4, 2, 8) | {"narrow": np.zeros((2, 4, 8)), "letters": 9 * np.eye(8)}
+    network = made(np.random.default_rng(0), 8, 4, 2, 8) | {
+        "narrow": np.zeros((2, 4, 8)),
+        "letters": 9 * np.eye(8),
+    }
     return sum(letter != 3 for letter in on_host(network, np.zeros((5, 8)), 3, 5)), 0
 
 
@@ -67,7 +73,9 @@ def prepare(options: Options) -> Prepared:
 
     there = jax.device_put(network)
     sent = jax.device_put(places) if options.variant == "dedupe" else places
-    zero, first, start = (jax.device_put(one) for one in (np.zeros(WIDTH, np.float32), np.int32(7), np.int32(0)))
+    zero, first, start = (
+        jax.device_put(one) for one in (np.zeros(WIDTH, np.float32), np.int32(7), np.int32(0))
+    )
     written: list[int] = []
 
     def region() -> None:
