@@ -23,7 +23,7 @@ from claims import Truth, goal, judge, table
 from pairs.table import Pair, Plan, read_plan
 from stored import Machine, NoAnswerError, busfare, machines
 
-from busfare.cost.ranges import UNCHANGED
+from busfare.cost.ranges import HELPED, UNCHANGED
 
 WITHIN_PERCENT = 10.0
 #: Shares of pairs within WITHIN_PERCENT, and of first advice that is right.
@@ -226,7 +226,8 @@ def truths() -> Iterator[Truth]:
                 actual = after / machine.seconds(pair.program, pair.before)
                 predicted = 1 / predicted_speed_up(pair, machine, machine, node).predicted
                 named = " ".join(option for option in pair.options if option.startswith("--"))
-                yield Truth(figures, named, "change", 0, pair.program, predicted, actual)
+                what = HELPED if plan.programs[pair.program].library == "JAX" else "change"
+                yield Truth(figures, named, what, 0, pair.program, predicted, actual)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
-from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
+from busfare.cost.ranges import HELPED, NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.job.model import JobTimeline
 from busfare.job.recording_cost import without_recorder as job_without_recorder
@@ -218,9 +218,8 @@ def _outcome(
     others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")
     if others:
         figures, touched = figures_of(setting.recorded_on), applied.touched
-        ends += _after(
-            run, after, others, figures, touched=None if touched is None else touched.length() * NS
-        )
+        what = HELPED if baseline.timeline.trace.helped else "change"
+        ends += _after(run, after, others, figures, what, None if touched is None else touched.length() * NS)
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)

@@ -50,7 +50,8 @@ def calls_with_wakes(trace: Trace) -> pl.DataFrame:
     rows = rows.join(told, on="call", how="left", maintain_order="left").rename({"call": "row"})
     waiting = added.select(
         "process", "thread", "start_ns", "end_ns", "correlation", "given", "asleep_ns", "woken_after",
-        row=pl.col("calls").list.min(), name=pl.lit(WOKEN).cast(pl.Categorical), waits_for=pl.lit("none", pl.Enum(WAITS_FOR)),
+        row=pl.col("calls").list.min(), name=pl.lit(WOKEN).cast(pl.Categorical),
+        waits_for=pl.lit("none", pl.Enum(WAITS_FOR)),
     )  # fmt: skip
     return pl.concat([rows, waiting], how="diagonal").sort("start_ns", maintain_order=True)
 
