@@ -136,13 +136,17 @@ def first_advice(program: str, plan: Plan, machine: Machine) -> tuple[str, bool,
             saved[pair.change] = (without - after) / run
     if len(saved) < 2:
         return None
-    path = next(
-        machine.recording(program, name)
-        for name in reversed(plan.programs[program].recordings)
+    path, *others = [
+        str(machine.recording(program, name))
+        for name in ("before-threads", *reversed(plan.programs[program].recordings))
         if machine.has(program, name)
-    )
+    ]
+    told = [
+        other for other in others[:1] if path.endswith("-threads.bf") and other.endswith("-fingerprint.bf")
+    ]
     try:
-        findings = busfare("report", str(path), "--node", machine.node)["findings"]
+        more = [word for other in told for word in ("--fingerprints", other)]
+        findings = busfare("report", path, "--node", machine.node, *more)["findings"]
         first = findings[0]["id"] if findings else "(none)"
     except NoAnswerError as error:
         first = str(error)

@@ -34,6 +34,18 @@ def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
     assert range_of("moon", "loggp", "probed") is None
 
 
+def test_what_helpers_do_for_a_copy_may_gain_more_than_its_own_time() -> None:
+    """A change that touches 1 ms of 100, and 20 that it gains: no helpers, no more than that and what runs differ by."""
+    alone = gain_beside(0.02, 0.1, "--dedupe", "probed", touched=0.001)
+    helped = gain_beside(0.02, 0.1, "--dedupe", "probed", HELPED, touched=0.001)
+    assert alone[1] < 0.025 < helped[1] < 0.1
+    assert (
+        finding_between(0.02, True, ["--dedupe"], 0.1, None, 0.001, helped=True)
+        == gain_beside(0.02, 0.1, "--dedupe", "datasheet", HELPED)
+        or helped[0] < 0
+    )
+
+
 def test_a_rung_that_knows_more_has_a_narrower_range() -> None:
     for memory in ("pinned", "pageable"):
         for size in (4096, 1 << 20, 64 << 20):

@@ -105,7 +105,7 @@ def test_what_is_not_run_says_why() -> None:
     assert set(reasons) == WHY_NOT
     run = sum(map(is_run, EXAMPLES))
     commands = [one for one in EXAMPLES if one.language in ("sh", "console")]
-    assert len(commands) - run <= 24, "run a new example, or raise this number and say why it cannot be run"
+    assert len(commands) - run <= 25, "run a new example, or raise this number and say why it cannot be run"
     assert run >= 40
 
 

@@ -7,11 +7,10 @@ raises `busfare.BusfareError`, whose text says what, where and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache, cached_property
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -22,8 +21,9 @@ import polars as pl
 from busfare.advise import guess_node, where_recorded
 from busfare.api import answers
 from busfare.api.answers import answer
+from busfare.api.asked import changes_asked
 from busfare.api.plans import plan, plan_kv, plan_offload
-from busfare.errors import BusfareError, InputError, instead_of
+from busfare.errors import BusfareError, InputError
 from busfare.job import How, one_trace
 from busfare.job import changes as job_changes
 from busfare.job.deciding import Deciding, deciding, largest, ranks_that_fit, rows_of_all
@@ -38,7 +38,7 @@ from busfare.report.document import Document
 from busfare.report.progress import job_progress, reading
 from busfare.report.time_line_rows import time_line
 from busfare.timeline import timeline
-from busfare.timeline.changes import OPTIONS, Option, Setting, changes_of
+from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
 from busfare.trace.fingerprints import with_fingerprints_of
@@ -84,6 +84,7 @@ class Run(Trace):
 
 
 Source = str | Path | Trace
+OF_ONE_RUN = "--fingerprints: goes with the trace of one run, not with a job"
 
 
 def read(path: str | Path) -> Run:
@@ -130,7 +131,11 @@ def _seconds(time: float | str | None) -> float | None:
 
 @overload
 def report(
-    trace: Trace, *, recorded_on: str | Node | None = None, unrecorded: float | str | None = None
+    trace: Trace,
+    *,
+    recorded_on: str | Node | None = None,
+    unrecorded: float | str | None = None,
+    fingerprints: Source | None = None,
 ) -> answers.Report: ...
 @overload
 def report(
@@ -138,6 +143,7 @@ def report(
     *,
     recorded_on: str | Node | None = None,
     unrecorded: float | str | None = None,
+    fingerprints: Source | None = None,
 ) -> answers.Report | answers.JobReport: ...
 
 
@@ -146,10 +152,12 @@ def report(
     *,
     recorded_on: str | Node | None = None,
     unrecorded: float | str | None = None,
+    fingerprints: Source | None = None,
 ) -> answers.Report | answers.JobReport:
     """Where transfer time goes in a run, or in all runs of a job (a folder, a glob, several paths), and what to do.
 
-    `unrecorded`: how long the run takes when it is not recorded (seconds); gains are then of that run.
+    `unrecorded`: how long the run takes when it is not recorded (seconds); gains are then of that run. `fingerprints`: a
+    recording of one run again, with fingerprints, that tells which copies carry the same bytes.
     """
     from busfare.report.summary import examine
     from busfare.report.trace_document import report_document
@@ -160,8 +168,12 @@ def report(
         paths = [_path(one) for one in (trace if isinstance(trace, (list, tuple)) else [trace])]
         one = one_trace(paths)
         if one is None:
+            if fingerprints is not None:
+                raise InputError(OF_ONE_RUN)
             return report_job(paths, _node(recorded_on), How())
         run = _run(one)
+    if fingerprints is not None:
+        run = _run(with_fingerprints_of(run, _run(fingerprints)))
     result, replayed, findings = examine(run, _node(recorded_on), _seconds(unrecorded))
     return answer(
         answers.Report,
@@ -201,7 +213,7 @@ def what_if(
     `streams=3`, `batch_below="64KiB"`, `pin="REGEX"`, `to="h200-sxm"`; several values of one as a list. With
     `unrecorded`, how long the run takes when it is not recorded, the recorder's cost is taken out first.
     """
-    asked = _changes(changes)
+    asked = changes_asked(changes)
     of_job = job_changes.asks_for_job(asked)
     changes_of(asked, None, check_only=True, others=of_job)
     bare = _seconds(unrecorded)
@@ -215,7 +227,7 @@ def what_if(
         of_job, runs = True, [_run(source, launches=True) for source in sources]
     if fingerprints is not None:
         if of_job:
-            raise InputError("--fingerprints: goes with the trace of one run, not with a job")
+            raise InputError(OF_ONE_RUN)
         runs = [_run(with_fingerprints_of(runs[0], _run(fingerprints)))]
     here = _node(recorded_on) or guess_node(runs[0])
     setting, guessed = Setting(here, model), recorded_on is None
@@ -258,46 +270,6 @@ def _runs_that_fit(
         some = deciding(whole, count, named)
         paths = [*some.paths]
     return [first if path == first.path else _run(path, launches) for path in paths], some
-
-
-def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `what-if` by key, as the command line gives them. Raises InputError for one that it does not know."""
-    known = {option.key: option for option in (*OPTIONS, *job_changes.JOB_OPTIONS)}
-    known |= {alias.removeprefix("--"): option for option in OPTIONS for alias in option.aliases}
-    asked: dict[str, Any] = {}
-    for name, value in given.items():
-        option = known.get(name.rstrip("_"))
-        if option is None:
-            raise InputError(f"what_if: {name} is no change; {instead_of(name, known)}")
-        if value is None or value is False or value == ():
-            continue
-        if option.multiple:
-            each = value if isinstance(value, (list, tuple)) else (value,)
-            value = tuple(_value(name, option, one) for one in each)
-        elif value is True:
-            if option.metavar and not option.bare:
-                raise InputError(f"what_if: {name} needs a value, {option.metavar}")
-            value = True if option.metavar is None else ""
-        else:
-            value = _value(name, option, value)
-        if option.key in asked:
-            raise InputError(f"what_if: {name}: given twice, by its other name, too; give it once")
-        asked[option.key] = value
-    return asked
-
-
-def _value(name: str, option: Option, value: Any) -> Any:
-    """Raises InputError for what is no value of the option."""
-    if option.metavar is None:
-        raise InputError(f"what_if: {name}={value!r:.80}: give True, or leave it out")
-    if option.read is int:
-        if not isinstance(value, Integral) or isinstance(value, bool):
-            raise InputError(f"what_if: {name}={value!r:.80}: give a whole number")
-        return int(value)
-    if "REGEX" in option.metavar and not isinstance(value, str):
-        alone = "True for all, or " if option.bare else ""
-        raise InputError(f"what_if: {name}={value!r:.80}: give {alone}a regular expression in quotes")
-    return value if isinstance(value, Node) else str(value)
 
 
 def project(

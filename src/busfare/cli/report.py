@@ -42,6 +42,11 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
     "--unrecorded TIME", "How long the run takes when it is not recorded: 1.5s; gains are then of that run."
 )
 @option(
+    "--fingerprints RECORDING",
+    "Which copies carry the same bytes, by this recording of the same run (record --fingerprint).",
+    type=PATH,
+)
+@option(
     "--fail-if LIMIT",
     "Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s', 'makespan > +5%' (than the baseline's); may be "
     "repeated.",
@@ -58,6 +63,7 @@ def report(
     traces: tuple[Path, ...],
     node: str | None,
     unrecorded: str | None,
+    fingerprints: Path | None,
     fail_if: tuple[str, ...],
     baseline: Path | None,
     json: bool,
@@ -84,6 +90,8 @@ def report(
     one = None if how.asked else one_trace(list(traces))
     if one is None and unrecorded:
         raise InputError("--unrecorded is how long one run takes: give it with one trace")
+    if one is None and fingerprints:
+        raise InputError("--fingerprints tells of the copies of one run: give it with one trace")
     if one is None and baseline:
         raise InputError("--baseline is of one run: give it with one trace")
     before = None
@@ -98,7 +106,7 @@ def report(
         recorded_on = load_node(node)
     result: Report | JobReport
     if one:
-        result, document = _of_trace(one, recorded_on, bare, json, bool(html))
+        result, document = _of_trace(one, recorded_on, bare, fingerprints, json, bool(html))
         if before:
             result.baseline = diff(before, result)
     else:
@@ -114,7 +122,7 @@ def report(
 
 
 def _of_trace(
-    path: Path, node: Node | None, bare: float | None, json: bool, page: bool
+    path: Path, node: Node | None, bare: float | None, fingerprints: Path | None, json: bool, page: bool
 ) -> tuple[Report, Callable[[], Document]]:
     from busfare.trace.large import REPLAYED_ROWS
 
@@ -123,6 +131,10 @@ def _of_trace(
     ahead = ["numpy.ma", "busfare.trace.sound", "busfare.report.summary"]
     import_ahead(*ahead, *([] if json else ["busfare.report.trace_document", "busfare.report.terminal"]))
     read = read_trace(path, sums_above=None if page else REPLAYED_ROWS)
+    if fingerprints:
+        from busfare.trace.fingerprints import with_fingerprints_of
+
+        read = with_fingerprints_of(read, read_trace(fingerprints))
     from busfare.report.summary import examine
 
     result, run, findings = examine(read, node, bare)

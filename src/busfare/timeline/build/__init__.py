@@ -115,7 +115,8 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
          "calls of threads that only ask what is done are left out: nothing waits for them"),
         ("replay-inferred-events", done.inferred,
          "waits of streams for events that the trace does not name: taken from the order of calls and the times of work"),
-        ("replay-host-functions", calls_named(calls, HOST_FUNCTION, names).height,
+        ("replay-host-functions",
+         calls_named(calls, HOST_FUNCTION, names).height if trace.wakes.is_empty() else 0,
          "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
          "tell (`record --threads` notes who wakes whom); a change to what they wait for may gain more than is said"),
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
