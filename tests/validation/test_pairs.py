@@ -211,5 +211,3 @@ def test_times_of_one_recording_and_bytes_of_another_say_what_to_send_once(judgi
     assert busfare.what_if(of_bytes, recorded_on=machine.node, **dedupe).speedup < 1.1  # as hashing hides it
     with pytest.raises(busfare.BusfareError, match="does not say what was in the copied buffers"):
         busfare.what_if(of_times, dedupe=True)
-    with pytest.raises(busfare.BusfareError, match="one run, not with a job"):
-        busfare.report(of_times.parent, **known)
