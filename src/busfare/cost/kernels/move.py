@@ -31,16 +31,15 @@ LATENCY_S = 6e-6
 CARRIED_ELSEWHERE = 0.5
 MOST_RESIDUAL = 3.0
 #: The share of a kernel's time that the memory takes, where nothing but its class is known: of products of matrices, and of
-#: kernels that nothing is known of, unless they move so few bytes a thread that they may be streams.
+#: kernels that nothing is known of, where they move so few bytes a thread that they may be streams; else none.
 DENSE_SHARE = 0.1
-UNKNOWN_SHARE = 0.1
-STREAM_SHARE = 0.7
+STREAM_SHARE = 0.5
 STREAM_BYTES = (8.0, 128.0)
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less; that of a GPU of which
 #: nobody measured it, s; and how much of the difference between two GPUs' floors kernels show that are not empty.
 LEAST_WORK = 0.1
 LAUNCH_S = 0.9e-6
-FLOOR_SHOWN = 0.7
+FLOOR_SHOWN = 0.6
 #: Times the size of L2, above which nothing of what a kernel moves is there any more.
 L2_TIMES = 2.0
 #: Registers of a multiprocessor [CUDA C++ Programming Guide, compute capabilities].
@@ -182,7 +181,7 @@ def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
     missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
     as_stream = STREAM_SHARE * at.filled(here) * (1 - at.busy(work, here) ** 2) * missed
-    share = np.where(streams, np.maximum(as_stream, UNKNOWN_SHARE), UNKNOWN_SHARE)
+    share = np.where(streams, as_stream, 0.0)
     memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
     return np.asarray(floor + work * np.exp(share * memory + (1 - share) * units))
 
