@@ -143,7 +143,7 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     if not removed.any():
         return timeline
     columns, kept = dict(timeline.columns), ~removed
-    emptied = timeline.calls_of(removed) & ~timeline.calls_of(kept) | _woken_by(timeline, removed)
+    emptied = _emptied(timeline, removed)
     errands = errands_for(timeline, removed)
     before = before_in(columns["operation_stream"])
     number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
@@ -180,10 +180,10 @@ def errands_for(timeline: Timeline, removed: Mask) -> Mask:
     begins, goes_on = np.zeros((2, int(errand.max()) + 1), bool)
     begins[errand[handed]] = True
     goes_on[errand[after[handed]]] = True
-    woken = np.flatnonzero(woken_by_work(timeline))
-    goes_on[errand[timeline.columns["operation_call"][timeline.columns["call_wait_key"][woken]]]] = True
-    kept = timeline.calls_of(~removed)
-    emptied = timeline.calls_of(removed) & ~kept | _woken_by(timeline, removed)
+    awaited = np.zeros(len(removed), bool)
+    awaited[timeline.columns["call_wait_key"][_woken_by_work(timeline)]] = True
+    goes_on[errand[timeline.calls_of(awaited)]] = True
+    kept, emptied = timeline.calls_of(~removed), _emptied(timeline, removed)
     stays = kept | timeline.waiting() & ~emptied
     # Where the first thread makes no calls, another one may be the program's own.
     process = timeline.calls["process"]
@@ -195,7 +195,7 @@ def errands_for(timeline: Timeline, removed: Mask) -> Mask:
     return np.asarray((begins & goes_on & does)[errand])
 
 
-def woken_by_work(timeline: Timeline) -> Mask:
+def _woken_by_work(timeline: Timeline) -> Mask:
     """The calls that stand for waits which the end of work on the GPU ended (`build.wakes`); shape (calls,)."""
     given = timeline.waiting("given")
     if "given" not in timeline.calls.columns or not given.any():
@@ -203,11 +203,11 @@ def woken_by_work(timeline: Timeline) -> Mask:
     return np.asarray(given & timeline.calls["given"].is_not_null().to_numpy())
 
 
-def _woken_by(timeline: Timeline, operations: Mask) -> Mask:
-    """Those of them that wait for one of these operations; shape (calls,)."""
-    woken = woken_by_work(timeline)
-    woken[woken] = operations[timeline.columns["call_wait_key"][woken]]
-    return woken
+def _emptied(timeline: Timeline, removed: Mask) -> Mask:
+    """The calls that launched nothing but the operations `removed`, and waits that their end ended; shape (calls,)."""
+    woken = _woken_by_work(timeline)
+    woken[woken] = removed[timeline.columns["call_wait_key"][woken]]
+    return timeline.calls_of(removed) & ~timeline.calls_of(~removed) | woken
 
 
 def gaps_without_errands(timeline: Timeline, errands: Mask, gap: Times) -> Times:

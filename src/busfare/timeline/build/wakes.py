@@ -19,9 +19,9 @@ __all__ = ["WOKEN", "calls_with_wakes"]
 WOKEN = "(woken by the GPU)"
 #: A thread is woken by one that was woken, and so on: so many are looked through.
 MOST_STEPS = 16
-#: The clocks of GPU and host agree to about this, ns.
+#: The clocks of GPU and host agree to about this, as the core has it (`explain.cpp`), ns.
 OFF_NS = 5_000
-CALL = ["process", "thread"]
+THREAD = ["process", "thread"]
 
 
 def calls_with_wakes(trace: Trace) -> pl.DataFrame:
@@ -34,7 +34,7 @@ def calls_with_wakes(trace: Trace) -> pl.DataFrame:
     calls = trace.calls.with_row_index("row")
     if trace.wakes.is_empty() or calls.is_empty():
         return calls
-    waits = trace.wakes.select(*CALL, "start_ns", waited="end_ns", waker="waker", woken_ns="woken_ns").sort(
+    waits = trace.wakes.select(*THREAD, "start_ns", waited="end_ns", waker="waker", woken_ns="woken_ns").sort(
         "waited", maintain_order=True
     )
     calls = calls.rename({"row": "call"})
@@ -58,10 +58,10 @@ def calls_with_wakes(trace: Trace) -> pl.DataFrame:
 
 def _asking(calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     """The calls before which, and after the thread's call before, a wait of their thread was ended: with the last one."""
-    before = pl.col("end_ns").shift(1).over(CALL)
+    before = pl.col("end_ns").shift(1).over(THREAD)
     asking = calls.sort("start_ns", maintain_order=True).with_columns(before=before)
-    asking = asking.select("call", *CALL, "before", at="start_ns").drop_nulls("at")
-    asking = asking.join_asof(waits, left_on="at", right_on="waited", by=CALL, check_sortedness=False)
+    asking = asking.select("call", *THREAD, "before", at="start_ns").drop_nulls("at")
+    asking = asking.join_asof(waits, left_on="at", right_on="waited", by=THREAD, check_sortedness=False)
     return asking.filter(pl.col("waited") >= pl.col("before").fill_null(pl.col("waited")))
 
 
@@ -71,18 +71,18 @@ def _chains(
     """Who woke whom before each of `asking`: the waits looked through (call, step, process, thread, start_ns, woken_ns,
     waited), and how each chain ends (call, process, thread, at, after: the correlation of a call, or null).
     """
-    called = calls.select(*CALL, called="end_ns", after="correlation").drop_nulls("called")
+    called = calls.select(*THREAD, called="end_ns", after="correlation").drop_nulls("called")
     called = called.sort("called", maintain_order=True)
-    step = ["call", "step", *CALL, "start_ns", "woken_ns", "waited"]
+    step = ["call", "step", *THREAD, "start_ns", "woken_ns", "waited"]
     steps, ends = [asking.with_columns(step=0).select(step)], []
     asking = asking.select("call", "process", thread="waker", at="woken_ns")
     for number in range(1, MOST_STEPS):
         asking = asking.sort("at", maintain_order=True)
         for known, on in ((called, "called"), (waits, "waited")):
-            asking = asking.join_asof(known, left_on="at", right_on=on, by=CALL, check_sortedness=False)
+            asking = asking.join_asof(known, left_on="at", right_on=on, by=THREAD, check_sortedness=False)
         by_call = (pl.col("called") >= pl.col("waited")).fill_null(pl.col("called").is_not_null())
         ended = by_call | pl.col("waited").is_null()
-        ends.append(asking.filter(ended).select("call", *CALL, "at", after=pl.when(by_call).then("after")))
+        ends.append(asking.filter(ended).select("call", *THREAD, "at", after=pl.when(by_call).then("after")))
         asking = asking.filter(~ended).with_columns(step=number)
         steps.append(asking.select(step))
         asking = asking.select("call", "process", thread="waker", at="woken_ns")
@@ -98,18 +98,18 @@ def _functions(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     works = trace.operations.drop_nulls("correlation")
     done = works.group_by("process", "correlation").agg(done=pl.col("end_ns").max())
     launching = calls.join(done, on=["process", "correlation"], how="inner")
-    launching = launching.select(*CALL, "done", given="correlation", launched="start_ns")
+    launching = launching.select(*THREAD, "done", given="correlation", launched="start_ns")
     asked = calls.filter(pl.col("name").cast(pl.String).str.contains(HOST_FUNCTION)).select(
-        *CALL, at="end_ns"
+        *THREAD, at="end_ns"
     )
     functions = asked.sort("at", maintain_order=True).join_asof(
         launching.sort("launched", maintain_order=True),
-        left_on="at", right_on="launched", by=CALL, check_sortedness=False,
+        left_on="at", right_on="launched", by=THREAD, check_sortedness=False,
     )  # fmt: skip
     ready = pl.max_horizontal("done", "at") - OFF_NS
     return (
         functions.drop_nulls("given")
-        .select(*CALL, "given", "launched", ready=ready)
+        .select(*THREAD, "given", "launched", ready=ready)
         .sort("ready", maintain_order=True)
     )
 
@@ -118,7 +118,7 @@ def _by_work(calls: pl.DataFrame, functions: pl.DataFrame, ends: pl.DataFrame) -
     """Of chains that end at a thread which never calls: the work (`given`) whose end let the stream's function run, when it
     was `launched`, and when the function was `ready`.
     """
-    ends = ends.join(calls.select(CALL).unique(), on=CALL, how="anti").sort("at", maintain_order=True)
+    ends = ends.join(calls.select(THREAD).unique(), on=THREAD, how="anti").sort("at", maintain_order=True)
     found = ends.join_asof(
         functions.drop("thread"), left_on="at", right_on="ready", by="process", check_sortedness=False
     )
@@ -136,8 +136,8 @@ def _waits_for_work(
     """
     kernels = trace.operations.filter(pl.col("kind").is_in(["kernel", "graph"])).drop_nulls("correlation")
     kernels = kernels.select("process", "correlation").unique()
-    launching = calls.join(kernels, on=["process", "correlation"], how="semi").select(CALL).unique()
-    own = pl.struct(CALL).is_in(launching.select(pl.struct(CALL)).to_series().implode())
+    launching = calls.join(kernels, on=["process", "correlation"], how="semi").select(THREAD).unique()
+    own = pl.struct(THREAD).is_in(launching.select(pl.struct(THREAD)).to_series().implode())
     steps = steps.join(by_work, on="call", how="inner").with_columns(
         own=own | (pl.col("thread") == pl.col("process"))
     )
@@ -165,7 +165,7 @@ def _with_later_work(chosen: pl.DataFrame, steps: pl.DataFrame, functions: pl.Da
     """
     until = steps.join(chosen.select("call", ended="woken_ns"), on="call").sort("ended", maintain_order=True)
     later = until.join_asof(
-        functions, left_on="ended", right_on="ready", by=CALL, suffix="_then", check_sortedness=False
+        functions, left_on="ended", right_on="ready", by=THREAD, suffix="_then", check_sortedness=False
     ).filter((pl.col("launched_then") > pl.col("waited")) & (pl.col("ready_then") > pl.col("ready")))
     later = later.sort("ready_then", maintain_order=True).unique("call", keep="last", maintain_order=True)
     told = chosen.join(
