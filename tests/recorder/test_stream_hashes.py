@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -58,11 +58,11 @@ def play(built: Built, variables: dict[str, str], tmp_path: Path) -> Play:
     """Runs a scenario of hashes_program.cpp under the recorder."""
 
     def run(
-        scenario: str, fingerprint: bool = True, more: dict[str, str] | None = None, **options: object
+        scenario: str, fingerprint: bool = True, more: dict[str, str] | None = None, **options: Any
     ) -> Played:
         command = [str(built.folder / "testing" / "hashes_program"), scenario]
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        asked = environment(f"{folder}/", command, library=built.library, fingerprint=fingerprint, **options)  # type: ignore[arg-type]
+        asked = environment(f"{folder}/", command, library=built.library, fingerprint=fingerprint, **options)
         given = variables | asked | {"FAKE_CUPTI_SYSTEM_CLOCK": "1"} | (more or {})
         done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, ""), done

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from busfare.errors import InputError
+from busfare.timeline import timeline
+from busfare.timeline.changes import Setting, apply_all, changes_of
 from busfare.timeline.changes.removal import repeated_copies, returned_copies
 from busfare.trace import Trace
 from busfare.trace.fingerprints import with_fingerprints_of
@@ -46,6 +48,14 @@ def test_changes_by_what_copies_carry_find_them_then() -> None:
     other = trace(sent(0, direction="d2h", fingerprint=9), sent(400_000, fingerprint=9))
     assert not returned_copies(back.operations, None)[0].any()
     assert returned_copies(with_fingerprints_of(back, other).operations, None)[0].all()
+
+
+def test_what_stays_on_the_gpu_is_found_before_copies_go_for_another_reason() -> None:
+    """The copy back goes by --remove, too; the one that takes its bytes in again goes only where both are there."""
+    moved = trace(sent(0, direction="d2h", fingerprint=9), sent(400, fingerprint=9), sent(800, fingerprint=4))
+    changes = changes_of({"remove": ("d2h",), "keep_on_gpu": True}, None)
+    left = apply_all(timeline(moved), changes, Setting()).timeline.operations
+    assert left["fingerprint"].to_list() == [4]
 
 
 def test_fingerprints_of_its_own_give_way() -> None:
