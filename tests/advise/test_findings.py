@@ -196,6 +196,41 @@ def test_waits_that_nobody_needs_are_worth_what_the_replay_says() -> None:
     assert 0 < finding.predicted_gain_seconds <= finding.bound_seconds
 
 
+def results(steps: int, size: int = 4, wait: bool = True) -> Trace:
+    """Steps of a kernel of 100 µs and a copy back of 2, which the host waits for; it sends the next 100 µs after that."""
+    rows = []
+    for at in range(0, 250 * steps, 250):
+        rows.append(made(kernel(at + 10, at + 110), at, at + 8, "cudaLaunchKernel"))
+        back = copy(at + 110, at + 112, size, "d2h", memory="pageable" if wait else "pinned")
+        rows.append(
+            made(
+                back, at + 10, at + (150 if wait else 14), "cudaMemcpyAsync", "operation" if wait else "none"
+            )
+        )
+    return run(*rows)
+
+
+def test_results_that_are_read_one_at_a_time_cost_what_the_gpu_waits_for_the_host() -> None:
+    finding = found(results(20), "small-results")
+    assert finding is not None and finding.by_replay and finding.what_if == ("--collect-below", "64KiB")
+    # 148 µs from the end of a copy to the next kernel, 19 times, and 20 copies of 2 µs.
+    assert finding.bound_seconds == pytest.approx(19 * 148e-6 + 20 * 2e-6, rel=0.01)
+    # Then the host sends a step each 110 µs, of which the GPU works for 100.
+    assert finding.predicted_gain_seconds == pytest.approx(19 * 140e-6, rel=0.05)
+    assert "20 copies of less than 64 KiB to the host came behind 20 steps of kernels" in finding.evidence
+    assert "148 µs each in the median" in finding.evidence
+
+
+def test_results_that_are_large_few_or_not_waited_for_are_let_be() -> None:
+    assert found(results(9), "small-results") is None
+    assert found(results(20, size=64 * 1024), "small-results") is None
+    together = [copy(200 + 5 * at, 202 + 5 * at, 4, "d2h") for at in range(20)]
+    assert found(trace(kernel(0, 100), *together), "small-results") is None  # one step's
+    # What is saved then is the time of the calls.
+    unwaited = found(results(20, wait=False), "small-results")
+    assert unwaited is not None and unwaited.predicted_gain_seconds < 19 * 10e-6
+
+
 def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
     for path in sorted(EXAMPLES.glob("*.json.gz")):
         recorded = read(path)

@@ -25,6 +25,7 @@ WHY_NOT = {
     "needs a GPU",
     "needs a GPU and PyTorch",
     "needs a GPU and CuPy",
+    "needs a GPU and JAX",
     "needs several GPUs and PyTorch",
     "needs a cluster",
     "needs a profiler",

@@ -204,10 +204,12 @@ def test_times_of_one_recording_and_bytes_of_another_say_what_to_send_once(judgi
         machine.recording("jax_pretrain", name) for name in ("before-threads", "before-fingerprint")
     )
     known = {"recorded_on": machine.node, "fingerprints": of_bytes}
-    first = busfare.report(of_times, **known).findings[0]
-    assert first.id == "repeated-copies" and first.high_seconds > first.predicted_gain_seconds > 0.04
+    found = {finding.id: finding for finding in busfare.report(of_times, **known).findings}
+    sent_again = found["repeated-copies"]
+    assert sent_again.high_seconds > sent_again.predicted_gain_seconds > 0.04
+    # Leaving the losses on the GPU was measured to save more, 1.57 times as fast.
+    assert next(iter(found)) == "small-results"
     dedupe = {"dedupe": True, "unrecorded": machine.seconds("jax_pretrain", "before")}
     assert busfare.what_if(of_times, **known, **dedupe).speedup == pytest.approx(1.37, rel=0.1)
-    assert busfare.what_if(of_bytes, recorded_on=machine.node, **dedupe).speedup < 1.1  # as hashing hides it
     with pytest.raises(busfare.BusfareError, match="does not say what was in the copied buffers"):
         busfare.what_if(of_times, dedupe=True)

@@ -1,4 +1,4 @@
-"""Filling gaps of pictures by a network (JAX): the host watches how much each step changes, and sends what is known for every one.
+"""Filling gaps of pictures by a network (JAX): the host watches how much each step changes.
 
 before       pictures and where they are known are sent for each step; how much it changed is read back
 fewer-syncs  the changes stay on the GPU and are read in one go at the end
@@ -8,6 +8,7 @@ dedupe       pictures and where they are known are sent once and stay on the GPU
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import numpy as np
 from measured import Off, Options, Prepared, run
@@ -58,7 +59,7 @@ def prepare(options: Options) -> Prepared:
     sides = [COLOURS, *[CHANNELS] * INNER, COLOURS]
     network = [
         (random.standard_normal((3, 3, *side)) * (9 * side[0] / 2) ** -0.5).astype(np.float32)
-        for side in zip(sides[:-1], sides[1:], strict=True)
+        for side in pairwise(sides)
     ]
 
     @jax.jit
@@ -68,7 +69,12 @@ def prepare(options: Options) -> Prepared:
         guess = state
         for number, weights in enumerate(network):
             guess = jax.lax.conv_general_dilated(
-                guess, weights, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision="highest"
+                guess,
+                weights,
+                (1, 1),
+                "SAME",
+                dimension_numbers=("NHWC", "HWIO", "NHWC"),
+                precision="highest",
             )
             guess = jnp.maximum(guess, 0) if number < INNER else jnp.tanh(guess)
         new = jnp.where(known, pictures, state + RATE * guess)

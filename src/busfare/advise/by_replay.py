@@ -32,7 +32,8 @@ PACKED: Asked = {"batch_below": "64KiB"}
 #: By finding, what follows its advice; of several the one that gains most is taken.
 CANDIDATES: dict[str, tuple[Asked, ...]] = {
     "pageable-copies": (PINNED, PINNED | {"async": ""}),
-    "small-copies": (PACKED, {"collect_below": "64KiB"}, {"as_arguments": True}),
+    "small-copies": (PACKED, {"as_arguments": True}),
+    "small-results": ({"collect_below": "64KiB"},),
     "ping-pong": ({"keep_on_gpu": True},),
     "one-memory": ({"remove": ("h2d", "d2h")},),
     "symbol-copies": ({"as_arguments": True},),

@@ -272,6 +272,24 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     return replace(found, calls=waits["row"].to_numpy())
 
 
+def _small_results(trace: Trace, node: Node | None) -> Finding | None:
+    small = rows_of(trace, COPY & (pl.col("direction") == "d2h"), most=LATENCY_BOUND_BYTES - 1)
+    if small.height < MANY_WAITS:
+        return None
+    lanes = trace.lanes
+    behind = np.searchsorted(lanes.rows(is_work()), small.rows)
+    steps = len(np.unique(behind[behind > 0]))
+    if steps < MANY_WAITS:
+        return None
+    begun = np.append(lanes.starts[1:], lanes.starts[-1:])
+    idle = np.maximum(begun - np.maximum.accumulate(lanes.ends), 0)[small.rows] * NS
+    evidence = (
+        f"{small} of less than {SMALL_SAID} to the host came behind {several(steps, 'step')} of kernels; right behind "
+        f"them the GPU had nothing to do for {time(float(idle.sum()))}, {time(float(np.median(idle)))} each in the median."
+    )
+    return finding("small-results", evidence, float(idle.sum()) + small.exposed, small)
+
+
 def _early_waits(trace: Trace, node: Node | None) -> Finding | None:
     if trace.first_uses.is_empty() or trace.sums is not None:
         return None
@@ -339,7 +357,7 @@ OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
-    *(_repeated, _early_waits, _exposed_reads, _synchronisations),
+    *(_repeated, _small_results, _early_waits, _exposed_reads, _synchronisations),
 )
 
 
