@@ -26,6 +26,8 @@ BOUNDS = ("between", "memory", "compute", "counted", "none")
 
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
 LATENCY_S = 6e-6
+#: Where bytes are not known: how long a kernel waits for its first loads and its last blocks, beside what it moves, s.
+RAMP_S = 4e-6
 #: Where shapes are known, a library reaches more or less than the model; half of that (its logarithm) shows on a GPU of
 #: another generation too, all of it where the same code runs.
 CARRIED_ELSEWHERE = 0.5
@@ -140,11 +142,11 @@ def memory_seconds(moved: FloatArray, limits: Limits, l2_bytes: float | None = N
     return np.asarray(moved * ((1 - missed) / max(limits.l2, limits.memory) + missed / limits.memory))
 
 
-def _moved_in(seconds: FloatArray, limits: Limits) -> FloatArray:
+def _moved_in(seconds: FloatArray, limits: Limits, l2_bytes: float | None = None) -> FloatArray:
     """The most bytes that can be moved in so many seconds: what `memory_seconds` takes them for."""
     moved = seconds * limits.memory
     for _ in range(8):
-        moved = 0.5 * (moved + seconds * moved / np.maximum(memory_seconds(moved, limits), 1e-15))
+        moved = 0.5 * (moved + seconds * moved / np.maximum(memory_seconds(moved, limits, l2_bytes), 1e-15))
     return np.asarray(moved)
 
 
@@ -158,16 +160,18 @@ def parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArray
 def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels that move each byte once: at the memory's rate as far as they reach it, else by the threads in flight."""
     work, floor = parted(seconds, here, there)
+    # All of the work, where bytes are not known.
     known = np.fmin(memory_seconds(at("bytes"), here), work)
-    latency = np.where(np.isnan(known), 0.0, np.clip(work - known, 0, LATENCY_S))
+    latency = np.clip(work - known, 0, LATENCY_S)
     took = work - latency
-    share = np.where(np.isnan(known), 1.0, known / np.maximum(took, 1e-15))
+    waited = np.where(np.isnan(at("bytes")), np.clip(RAMP_S / np.maximum(took, 1e-15), 0, 1), 0.0)
+    share = known / np.maximum(took, 1e-15) * (1 - waited**OVERLAP) ** (1 / OVERLAP)
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
     share = np.clip(np.minimum(share, at.filled(here)) * (1 - at.busy(work, here) ** 2), 0, 1)
-    moved = _moved_in(np.where(np.isnan(known), took, known), here)
     # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
     smaller = min(here.l2_bytes, there.l2_bytes)
-    faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here), 1e-15)
+    moved = _moved_in(known, here, smaller)
+    faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here, smaller), 1e-15)
     # Of the rest as much is left as `units` say, and both overlap.
     rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * (here.units / there.units)
     left = ((share * faster) ** OVERLAP + rest**OVERLAP) ** (1 / OVERLAP)
