@@ -277,16 +277,18 @@ def test_an_empty_kernel_takes_what_others_of_the_kind_took() -> None:
 def test_a_counted_kernel_goes_by_what_it_asks_of_the_memory_and_of_l2() -> None:
     here, there = limits_of(load_node(H100)), limits_of(load_node(H200))
 
-    def factor(memory: float, l2: float) -> float:
-        """Of a kernel of 1 ms that takes those shares of the rates that kernels reach."""
-        columns = {"dram_bytes": memory * here.memory * 1e-3, "l2_bytes": l2 * 0.5 * here.l2 * 1e-3}
+    def factor(memory: float, l2: float, took: float = 1e-3) -> float:
+        """Of a kernel that takes those shares of the rates that kernels reach."""
+        columns = {"dram_bytes": memory * here.memory * took, "l2_bytes": l2 * 0.5 * here.l2 * took}
         evidence = Evidence(["other"], [None], {name: np.array([value]) for name, value in columns.items()})
-        return float(move(evidence, np.zeros(1, np.intp), np.array([1e-3]), here, there).seconds[0] * 1e3)
+        return float(move(evidence, np.zeros(1, np.intp), np.array([took]), here, there).seconds[0] / took)
 
     assert factor(1.0, 0.0) == pytest.approx(here.memory / there.memory, rel=0.01)
     assert factor(0.0, 1.0) == pytest.approx(here.l2 / there.l2, rel=0.01)
     assert factor(0.0, 0.1) == pytest.approx(1.0, rel=0.01)
     assert 1.0 > factor(0.5, 0.0) > factor(0.9, 0.0) > factor(1.0, 0.0)
+    # A short one waits, and only the floor is another there.
+    assert factor(0.3, 0.7, 3e-6) == factor(0.0, 0.0, 3e-6) == pytest.approx(1 - 0.6 * 0.28 / 3, abs=0.002)
 
 
 def test_measured_products_say_how_much_longer_than_modelled_those_of_their_size_take() -> None:

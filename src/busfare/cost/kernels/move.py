@@ -26,7 +26,7 @@ BOUNDS = ("between", "memory", "compute", "counted", "none")
 
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
 LATENCY_S = 6e-6
-#: Where bytes are not known: how long a kernel waits for its first loads and its last blocks, beside what it moves, s.
+#: How long a kernel of which no shapes are known waits for its first loads and its last blocks, beside what it moves, s.
 RAMP_S = 4e-6
 #: Where shapes are known, a library reaches more or less than the model; half of that (its logarithm) shows on a GPU of
 #: another generation too, all of it where the same code runs.
@@ -232,7 +232,8 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
 def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """A roofline by the shares of the memory's and of L2's rate that were counted (docs/kernels.md)."""
     work, floor = parted(seconds, here, there)
-    busy = at.busy(work, here) ** OVERLAP
+    # Neither the memory's nor L2's: beginning and ending threads, and the waits of a short kernel.
+    busy = np.maximum(at.busy(work, here), np.clip(RAMP_S / work, 0, 1)) ** OVERLAP
     memory = np.minimum((at("dram_bytes") / (work * here.memory)) ** OVERLAP, 1 - busy)
     l2 = np.nan_to_num(at("l2_bytes") / (work * here.l2 * L2_REACHED)) ** OVERLAP
     l2 = np.minimum(l2, 1 - busy - memory)
