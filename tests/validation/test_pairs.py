@@ -17,6 +17,7 @@ import pytest
 
 import busfare
 from busfare.cli import app
+from tests.traces import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "validation" / "pairs"
@@ -213,3 +214,5 @@ def test_times_of_one_recording_and_bytes_of_another_say_what_to_send_once(judgi
     assert busfare.what_if(of_times, **known, **dedupe).speedup == pytest.approx(1.37, rel=0.1)
     with pytest.raises(busfare.BusfareError, match="does not say what was in the copied buffers"):
         busfare.what_if(of_times, dedupe=True)
+    with pytest.raises(busfare.BusfareError, match="one run, not with a job"):
+        busfare.report(sorted(EXAMPLES.glob("train-images-h?00.json.gz")), **known)

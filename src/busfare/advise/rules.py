@@ -281,8 +281,8 @@ def _small_results(trace: Trace, node: Node | None) -> Finding | None:
     steps = len(np.unique(behind[behind > 0]))
     if steps < MANY_WAITS:
         return None
-    begun = np.append(lanes.starts[1:], lanes.starts[-1:])
-    idle = np.maximum(begun - np.maximum.accumulate(lanes.ends), 0)[small.rows] * NS
+    following = np.append(lanes.starts[1:], lanes.starts[-1:])
+    idle = np.maximum(following - np.maximum.accumulate(lanes.ends), 0)[small.rows] * NS
     evidence = (
         f"{small} of less than {SMALL_SAID} to the host came behind {several(steps, 'step')} of kernels; right behind "
         f"them the GPU had nothing to do for {time(float(idle.sum()))}, {time(float(np.median(idle)))} each in the median."
