@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 from claims import Truth, table
-from kernels import GPUS, JUDGED, VIDUR
+from operators import GPUS, JUDGED, VIDUR
 from published import SHARED
 
 from busfare.node import load_node

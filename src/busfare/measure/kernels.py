@@ -4,6 +4,7 @@ and NCCL's operations among all GPUs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import product
 from statistics import median
@@ -13,11 +14,11 @@ import msgspec
 import numpy as np
 
 from busfare.errors import NoGpuError
-from busfare.measure.cases import GIB, MIB, Case, powers
+from busfare.measure.cases import GIB, KIB, MIB, Case, powers
 from busfare.measure.node_file import SOURCE
 from busfare.measure.raw import Measurement
 from busfare.node import CollectiveCurve, Gemm, Kernels
-from busfare.node.component import Pipeline, Stream
+from busfare.node.component import Pass, PassKind, Pipeline, Stream
 from busfare.node.curve import Collective, fit
 
 #: Seconds a GPU, and with `--quick`.
@@ -29,7 +30,12 @@ L2_BYTES, L2_PART, L2_PASSES = 16 * MIB, 4, 256
 TILE_BYTES = 1 << 14
 #: Empty kernels in a chain: what the longer one takes more is the others' time.
 CHAIN = (16, 272)
-KERNEL_MODES = ("chain-", "stream-", "l2-", "pipeline-", "gemm-")
+KERNEL_MODES = ("chain-", "stream-", "pass-", "l2-", "pipeline-", "gemm-")
+#: Passes by class: the arrays that each reads and writes; bytes of an array, from what any L2 holds to what none does, and
+#: passes a sample; rows of arrays in bytes.
+PASSES: dict[PassKind, int] = {"elementwise": 3, "norm": 2, "softmax": 2, "gather": 2, "activation": 3}
+PASS_BYTES = {256 * KIB: 32, 4 * MIB: 32, 16 * MIB: 8, 32 * MIB: 8, 128 * MIB: 4}
+ROW_BYTES, SOFTMAX_ROW_BYTES = 1 << 13, 1 << 12
 #: Of each pipeline the operations that 1,024 threads do in a loop of `rates.cu`, and loops: some milliseconds at most.
 LOOPS: dict[Pipeline, tuple[int, int]] = {
     "fp64": (1 << 14, 8192),
@@ -42,20 +48,16 @@ LOOPS: dict[Pipeline, tuple[int, int]] = {
     "fp8_tensor": (1 << 20, 8192),
     "int8_tensor": (1 << 20, 8192),
 }
-#: Sides m, n, k of GEMMs, and calls a sample: a layer's weights are n × k, m its tokens.
-SHAPES = {
-    (8192, 8192, 8192): 1,
-    (4096, 4096, 4096): 4,
-    (1024, 1024, 1024): 64,
-    **{(m, side, side): 64 for m in (16, 128) for side in (4096, 8192)},
+#: GEMMs by type: how many of m, n, k. A layer's weights are n × k, m its tokens; activations multiply each other in batches.
+LARGEST = (1, 8192, 8192, 8192)
+BATCHES = ((64, 1024, 1024, 64), (256, 128, 128, 128), (64, 512, 512, 512))
+GEMMS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
+    "fp16": (LARGEST, *((1, m, 4096, 4096) for m in (16, 128, 1024)), *BATCHES),
+    "fp32": (LARGEST, (1, 1024, 1024, 1024), *((1, m, 4096, 4096) for m in (16, 128, 512, 2048)), *BATCHES),
+    **dict.fromkeys(("tf32", "bf16", "fp8", "int8"), (LARGEST,)),
 }
-LARGEST = (8192, 8192, 8192)
-#: GEMMs that a node file holds, beside those that are in the rates of pipelines; the others are with the raw samples.
-KEPT = {
-    "fp16": (LARGEST, (1024, 1024, 1024), (128, 8192, 8192), (16, 8192, 8192)),
-    "tf32": (LARGEST, (1024, 1024, 1024), (128, 8192, 8192)),
-    "fp32": (LARGEST, (1024, 1024, 1024)),
-}
+#: Operations of a sample of GEMMs, and the most calls.
+SAMPLE_FLOPS, MOST_CALLS = 4e11, 64
 
 
 #: Before the name of the operation, in the mode of a case.
@@ -66,31 +68,35 @@ LEAST_BYTES = 8
 
 
 def kernel_cases(facts: dict[str, Any], gpu: int, fast: bool) -> tuple[Case, ...]:
-    """What is measured of GPU number `gpu`, of whose `facts` the size of L2 counts; `fast`: of GEMMs only those that are
-    kept, and one size of streams.
-    """
+    """What is measured of GPU number `gpu`, of whose `facts` the size of L2 counts; `fast`: one size of streams."""
     part = (facts.get("l2_bytes") or L2_BYTES) // L2_PART // TILE_BYTES * TILE_BYTES
     sizes = STREAM_BYTES[-1:] if fast else STREAM_BYTES
-    shapes = KEPT if fast else dict.fromkeys(("fp32", "tf32", "fp16", "bf16"), tuple(SHAPES))
-    peaks = {kind: (LARGEST,) for kind in ("bf16", "fp8", "int8") if kind not in shapes}
     return (
         *(Case("none", "none", f"chain-{how}", 0, count, gpu) for how in ("graph", "stream") for count in CHAIN),
         *(Case("none", "device", f"stream-{s}", size, 1, gpu) for s, size in product(get_args(Stream), sizes)),
         Case("none", "device", "l2-read", part, L2_PASSES, gpu),
         *(Case("none", "none", f"pipeline-{name}", 0, loops, gpu) for name, (_, loops) in LOOPS.items()),
         *(
-            Case("none", "device", f"gemm-{kind}-{m}x{n}x{k}", 0, SHAPES[m, n, k], gpu)
-            for kind, sides in (shapes | peaks).items()
-            for m, n, k in sides
+            Case("none", "device", f"pass-{kind}", arrays * size, count, gpu)
+            for (kind, arrays), (size, count) in product(PASSES.items(), PASS_BYTES.items())
         ),
+        *(_gemm_case(kind, sides, gpu) for kind, each in GEMMS.items() for sides in each),
     )  # fmt: skip
 
 
+def _gemm_case(kind: str, sides: tuple[int, int, int, int], gpu: int) -> Case:
+    """As many calls as take about as long as the largest. The number of products is named where it is not 1."""
+    calls = max(1, min(MOST_CALLS, round(SAMPLE_FLOPS / (2 * math.prod(sides)))))
+    names = sides if sides[0] > 1 else sides[1:]
+    return Case("none", "device", f"gemm-{kind}-{'x'.join(map(str, names))}", 0, calls, gpu)
+
+
 def gemm_of(mode: str, seconds: float = 1.0) -> Gemm:
-    """The product that a case's `gemm-TYPE-MxNxK` stands for."""
+    """The products that a case's `gemm-TYPE-MxNxK`, or `-BATCHxMxNxK`, stands for."""
     _, kind, sides = mode.split("-")
-    m, n, k = map(int, sides.split("x"))
-    return msgspec.convert({"type": kind, "m": m, "n": n, "k": k, "seconds": seconds}, Gemm)
+    *batch, m, n, k = map(int, sides.split("x"))
+    fields = {"type": kind, "m": m, "n": n, "k": k, "seconds": seconds, "batch": (batch or [1])[0]}
+    return msgspec.convert(fields, Gemm)
 
 
 def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[Kernels]:
@@ -117,7 +123,7 @@ def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[
         rates = [units * operations * loops / s for c, s in seconds.items() if c.mode == f"pipeline-{name}"]
         kind = name.removesuffix("_tensor")
         if kind != name:
-            rates += [one.flops / one.seconds for one in gemms if (one.type, one.m) == (kind, LARGEST[0])]
+            rates += [one.flops / one.seconds for one in gemms if one.type == kind]
         if rates:
             flops[name] = max(rates)
     yield Kernels(
@@ -132,7 +138,13 @@ def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[
         },
         l2_bytes_per_s=next((c.total_bytes / s for c, s in seconds.items() if c.mode == "l2-read"), None),
         flops_per_s=flops,
-        gemm=tuple(one for one in gemms if (one.m, one.n, one.k) in KEPT.get(one.type, ())),
+        gemm=tuple(one for one in gemms if len(GEMMS[one.type]) > 1),
+        passes=tuple(
+            Pass(kind, c.bytes, seconds[c] / c.count)
+            for kind in PASSES
+            for c in sorted(seconds, key=lambda c: c.bytes)
+            if c.mode == f"pass-{kind}"
+        ),
     )
 
 
@@ -156,9 +168,12 @@ def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
         same = (
             one
             for one in kernels.gemm
-            if (one.type, one.m, one.n, one.k) == (like.type, like.m, like.n, like.k)
+            if (one.type, one.batch, one.m, one.n, one.k) == (like.type, like.batch, like.m, like.n, like.k)
         )
         return next((case.count * one.seconds for one in same), None)
+    if what == "pass":
+        alike = (one for one in kernels.passes if (one.kind, one.bytes) == (name, case.bytes))
+        return next((case.count * one.seconds for one in alike), None)
     if what == "chain":
         each = kernels.launch_s if name == "graph" else kernels.launch_interval_s
         return None if each is None else case.count * each

@@ -133,18 +133,31 @@ Side = Annotated[int, Meta(ge=1, le=1 << 24)]
 
 
 class Gemm(Struct, frozen=True, forbid_unknown_fields=True):
-    """A library's matrix product, m × k by k × n in `type`: `seconds` from start to start of calls back to back."""
+    """A library's matrix products, `batch` times m × k by k × n in `type`: `seconds` from call to call, back to back."""
 
     type: Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
     m: Side
     n: Side
     k: Side
     seconds: Annotated[float, Meta(gt=0, le=1e6)]
+    batch: Side = 1
 
     @property
     def flops(self) -> int:
         """Floating-point operations, two for each product and its sum."""
-        return 2 * self.m * self.n * self.k
+        return 2 * self.batch * self.m * self.n * self.k
+
+
+#: Classes of kernels of which a probe measures a pass (docs/probe.md).
+PassKind = Literal["elementwise", "norm", "softmax", "gather", "activation"]
+
+
+class Pass(Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel of a class that reads and writes `bytes` in all, each once."""
+
+    kind: PassKind
+    bytes: Annotated[int, Meta(ge=1, le=1 << 48)]
+    seconds: Annotated[float, Meta(gt=0, le=1e6)]
 
 
 class Kernels(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,6 +166,7 @@ class Kernels(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `launch_s`: an empty kernel in a chain of them, the least that any takes; `launch_interval_s`: from one to the next where
     a program launches them into a stream. `memory_bytes_per_s`: read and written by streams far larger than L2;
     `l2_bytes_per_s`: read from L2. `flops_per_s`: dense rates of the pipelines that the GPU has (of int8, operations).
+    `passes`: of some classes at several sizes, from those that L2 holds to those that it does not.
     """
 
     launch_s: Seconds | None = None
@@ -161,4 +175,5 @@ class Kernels(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     l2_bytes_per_s: Rate | None = None
     flops_per_s: dict[Pipeline, Rate] = field(default_factory=dict)
     gemm: tuple[Gemm, ...] = ()
+    passes: tuple[Pass, ...] = ()
     gpu: Ordinal | None = None

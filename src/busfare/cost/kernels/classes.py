@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 __all__ = ["CLASSES", "MEMORY", "Work", "class_named", "class_of", "type_named", "type_of", "work_of"]
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
-MEMORY = frozenset({"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer"})
+MEMORY = frozenset(
+    {"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer", "activation"}
+)
 CLASSES = (
     "gemm", "convolution", "attention", "fft", *sorted(MEMORY), "gather", "sort", "random", "communication", "other",
 )  # fmt: skip
@@ -123,6 +125,11 @@ def work_of(kind: str, operator: str | None, shapes: str | None, types: str | No
         # What is read, and a result as large as the largest of it; a reduction's result is small.
         written = 0 if kind == "reduction" else max(elements)
         return Work(bytes=float(width * (sum(elements) + written)), pipeline=pipeline, element_bytes=width)
+    if kind == "gather" and name == "embedding" and len(sizes) > 1 and len(sizes[0]) == 2:
+        # Rows of the table that are read and written; what says which are small beside them.
+        return Work(
+            bytes=2.0 * width * sizes[0][1] * math.prod(sizes[1]), pipeline=pipeline, element_bytes=width
+        )
     return Work(pipeline=pipeline, element_bytes=width)
 
 

@@ -26,6 +26,12 @@ HALF_RATE_SIDE = 5.0
 NORM = 2.6
 #: What a wave takes to begin and to end, in cycles: fetching the first tiles, writing the last.
 EDGE_CYCLES = 4400.0
+#: Logarithms of sides over which what products take beyond the model stays alike, and by how much (the logarithm) two of the
+#: same sides differ still: chosen on fp16 operators of those models between A40 and A100.
+ALIKE_SIDES = 3.0
+APART = 0.1
+#: Libraries' products of bf16 take what those of fp16 do, within 1 % on an H100 and an H200.
+ALIKE_PIPELINES = {"bf16_tensor": "fp16_tensor"}
 
 
 def gemm_seconds(sides: Sequence[FloatArray], peak: float, limits: Limits) -> FloatArray:
@@ -54,24 +60,36 @@ def gemm_seconds(sides: Sequence[FloatArray], peak: float, limits: Limits) -> Fl
 
 
 def product_seconds(sides: Sequence[FloatArray], pipeline: str, limits: Limits) -> FloatArray | None:
-    """Seconds of products as `gemm_seconds` has them, and as much longer as those measured on that GPU took; shape (rows,).
+    """Seconds of products beyond what an empty kernel takes, shape (rows,): as modelled, and as much longer as measured ones.
 
     None where the GPU's rate of `pipeline` is not known.
     """
     peak = limits.peak(pipeline)
     if not peak:
         return None
-    return gemm_seconds(sides, peak, limits) * _measured(sides, pipeline, peak, limits)
+    seconds = limits.least_s + gemm_seconds(sides, peak, limits)
+    return seconds * _measured(sides, pipeline, peak, limits) - limits.least_s
 
 
 def _measured(sides: Sequence[FloatArray], pipeline: str, peak: float, limits: Limits) -> FloatArray | float:
-    """How much longer than modelled measured products took, by the operations of each product in `sides`."""
-    found = {}
-    for one in sorted(limits.products, key=lambda one: one.flops):
-        if pipeline_of(one.type) == pipeline:
-            like = [np.array([side], np.float64) for side in (1, one.m, one.n, one.k, sides[-1][0])]
-            found[np.log(one.flops)] = np.log(one.seconds / gemm_seconds(like, peak, limits)[0])
-    if not found:
+    """How much longer than modelled products like those of `sides` took: as measured ones did in the mean, and beyond it as
+    those of like sides (a Gaussian process of logarithms [Rasmussen and Williams, Gaussian Processes for ML, eq. 2.25]).
+    """
+    pipeline = ALIKE_PIPELINES.get(pipeline, pipeline)
+    like = [one for one in limits.products if pipeline_of(one.type) == pipeline]
+    if not like:
         return 1.0
-    batch, m, n, k, _ = sides
-    return np.asarray(np.exp(np.interp(np.log(2 * batch * m * n * k), [*found], [*found.values()])))
+    columns = np.array([(one.batch, one.m, one.n, one.k) for one in like], np.float64).T
+    seconds = np.array([one.seconds for one in like])
+    modelled = limits.least_s + gemm_seconds([*columns, np.full(len(like), sides[-1][0])], peak, limits)
+    longer = np.log(seconds / modelled)
+    mean, varied = longer.mean(), max(float(longer.var()), 1e-6)
+    own, other = np.log(columns).T, np.log(np.array(sides[:4])).T
+    among = _alike(own, own) + APART**2 / varied * np.eye(len(like))
+    return np.asarray(np.exp(mean + _alike(other, own) @ np.linalg.solve(among, longer - mean)))
+
+
+def _alike(some: FloatArray, others: FloatArray) -> FloatArray:
+    """How alike two products are by the distance of their sides' logarithms: 1 to 0, shape (some, others)."""
+    squares = ((some[:, None] - others[None]) ** 2).sum(-1)
+    return np.asarray(np.exp(-squares / (2 * ALIKE_SIDES**2)))

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from busfare.errors import InputError
 from busfare.node import Gemm, Node
+from busfare.node.arrays import FloatArray
+from busfare.node.component import Pass
 from busfare.node.gpus import (
     Recorded,
     clock_by_peak,
@@ -23,6 +29,8 @@ __all__ = ["Limits", "limits_of", "pipeline_of"]
 L2_PORT_BYTES = 64
 #: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).
 SHARE_OF_PEAK = 0.83
+#: What an empty kernel takes on a GPU of which nobody measured it, s.
+LAUNCH_S = 0.9e-6
 #: What the largest tile reaches of that (`gemm.py`): a measured product has it in its rate.
 LARGEST_TILE_SHARE = 0.945
 
@@ -32,7 +40,8 @@ class Limits:
     """A GPU's rates that kernels can reach: bytes and operations a second.
 
     `rung`: `probed` where the node's own kernels were measured, else `class`. `peaks` by pipeline (`fp16_tensor`).
-    `launch_s`: of an empty kernel; None where nobody measured it. `products`: of square matrices, measured.
+    `launch_s`: of an empty kernel; None where nobody measured it. `products`: of matrices, measured. `passes`: by class, the
+    bytes and seconds of kernels that move each byte once, measured, by size.
     """
 
     rung: str
@@ -46,6 +55,12 @@ class Limits:
     launch_s: float | None
     peaks: dict[str, float]
     products: tuple[Gemm, ...] = ()
+    passes: dict[str, Passes] = field(default_factory=dict)
+
+    @property
+    def least_s(self) -> float:
+        """What an empty kernel takes, or may where nobody measured it, s."""
+        return self.launch_s or LAUNCH_S
 
     @property
     def threads(self) -> int:
@@ -125,8 +140,8 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         l2, launch = probed.l2_bytes_per_s or l2, probed.launch_s
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
         for kind in {one.type for one in probed.gemm}:
-            fastest = max(one.flops / one.seconds for one in probed.gemm if one.type == kind)
-            peaks[pipeline_of(kind)] = fastest / LARGEST_TILE_SHARE
+            largest = max((one for one in probed.gemm if one.type == kind), key=lambda one: one.flops)
+            peaks[pipeline_of(kind)] = largest.flops / largest.seconds / LARGEST_TILE_SHARE
     return Limits(
         rung="probed" if probed is not None else "class",
         vendor="amd" if capability.startswith("gfx") else "nvidia",
@@ -138,8 +153,34 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         l2=l2 or L2_PORT_BYTES * units * clock / 2,
         launch_s=launch,
         peaks=peaks,
-        products=tuple(one for one in probed.gemm if one.m == one.n == one.k) if probed else (),
+        products=probed.gemm if probed else (),
+        passes=_passes(probed.passes) if probed else {},
     )
+
+
+class Passes(NamedTuple):
+    """What kernels of a class take by the bytes that they move, each once; shape (sizes,) both, rising."""
+
+    sizes: FloatArray
+    took: FloatArray
+
+    def seconds(self, bytes_: FloatArray) -> FloatArray:
+        """What so many bytes take: between logarithms; before the first size as the first, beyond the last in proportion."""
+        inside = np.exp(np.interp(np.log(bytes_), np.log(self.sizes), np.log(self.took)))
+        return np.asarray(inside * np.maximum(bytes_ / self.sizes[-1], 1))
+
+
+def _passes(measured: Sequence[Pass]) -> dict[str, Passes]:
+    """Of each class that was measured at several sizes."""
+    result = {}
+    for kind in dict.fromkeys(one.kind for one in measured):
+        own = sorted((one.bytes, one.seconds) for one in measured if one.kind == kind)
+        sizes, seconds = np.array(own, np.float64).T
+        if len(own) > 1:
+            # More bytes take no less: midway between the least and the most that rises.
+            most, least = np.maximum.accumulate(seconds), np.minimum.accumulate(seconds[::-1])[::-1]
+            result[str(kind)] = Passes(sizes, (most + least) / 2)
+    return result
 
 
 def pipeline_of(kind: str) -> str:

@@ -16,7 +16,7 @@ from busfare.cost.kernels.gemm import product_seconds
 from busfare.cost.kernels.limits import Limits
 from busfare.node.arrays import FloatArray
 
-__all__ = ["BOUNDS", "LAUNCH_S", "Evidence", "Moved", "memory_seconds", "move", "parted"]
+__all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "parted"]
 
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
@@ -37,11 +37,13 @@ MOST_RESIDUAL = 3.0
 DENSE_SHARE = 0.1
 STREAM_SHARE = 0.5
 STREAM_BYTES = (8.0, 128.0)
-#: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less; that of a GPU of which
-#: nobody measured it, s; and how much of the difference between two GPUs' floors kernels show that are not empty.
+#: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
-LAUNCH_S = 0.9e-6
+#: Of the difference between two GPUs' floors a kernel shows all where it is empty, and less the longer it works: a factor of
+#: e less after so long, s. Kernels of which nothing is known show a share of it, and those of a graph a share of either.
+FLOOR_HIDDEN_S = 2e-6
 FLOOR_SHOWN = 0.6
+FLOOR_SHOWN_IN_GRAPH = 0.2
 #: Times the size of L2, above which nothing of what a kernel moves is there any more.
 L2_TIMES = 2.0
 #: Registers of a multiprocessor [CUDA C++ Programming Guide, compute capabilities].
@@ -62,7 +64,8 @@ class Evidence:
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
     `dram_bytes` and `l2_bytes` (that L2 was asked for) as counted; `blocks`, `threads` of a block, `registers`,
-    `shared_bytes`; `batch`, `m`, `n`, `k` and `element_bytes` of a product of matrices.
+    `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and `element_bytes` of a product of
+    matrices.
     """
 
     kinds: list[str]
@@ -88,12 +91,16 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     peaks = np.where(
         np.isin(kinds, ["gemm", "convolution", "attention"]), _peaks(evidence, here, there), np.nan
     )
-    derived = {"own": own, "other": other, "peaks": peaks}
+    own_pass, other_pass = _passes(evidence, here, there)
+    passed = np.isfinite(own_pass + other_pass)
+    derived = {
+        "own": own, "other": other, "peaks": peaks, "own_pass": own_pass, "other_pass": other_pass,
+    }  # fmt: skip
     bound = np.select(
         [
             kinds == "communication",
             np.isfinite(evidence["dram_bytes"]),
-            np.isin(kinds, list(MEMORY)),
+            np.isin(kinds, list(MEMORY)) | passed,
             np.isfinite(own + other) | np.isfinite(peaks),
         ],
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
@@ -150,37 +157,65 @@ def _moved_in(seconds: FloatArray, limits: Limits, l2_bytes: float | None = None
     return np.asarray(moved)
 
 
-def parted(seconds: FloatArray, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
-    """A kernel's work here, and what the floor under every kernel is there."""
-    own = here.launch_s or there.launch_s or LAUNCH_S
+def parted(
+    seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits, known: bool = True
+) -> tuple[FloatArray, FloatArray]:
+    """A kernel's work here, and what the floor under every kernel is there. `in_graph`: 1 where a graph launched it.
+
+    `known`: whether it is known what bounds them.
+    """
+    own = here.launch_s or there.least_s
     work = np.maximum(seconds - own, LEAST_WORK * seconds)
-    return work, (seconds - work) * (1 + FLOOR_SHOWN * ((there.launch_s or own) / own - 1))
+    shown = np.exp(-work / FLOOR_HIDDEN_S) if known else np.full(len(work), FLOOR_SHOWN)
+    shown = np.where(in_graph == 1, FLOOR_SHOWN_IN_GRAPH * shown, shown)
+    return work, (seconds - work) * (1 + shown * ((there.launch_s or own) / own - 1))
 
 
 def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels that move each byte once: at the memory's rate as far as they reach it, else by the threads in flight."""
-    work, floor = parted(seconds, here, there)
+    work, floor = parted(seconds, at("in_graph"), here, there)
+    # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
+    smaller = min(here.l2_bytes, there.l2_bytes)
     # All of the work, where bytes are not known.
     known = np.fmin(memory_seconds(at("bytes"), here), work)
+    moved = _moved_in(known, here, smaller)
+    faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here, smaller), 1e-15)
     latency = np.clip(work - known, 0, LATENCY_S)
     took = work - latency
     waited = np.where(np.isnan(at("bytes")), np.clip(RAMP_S / np.maximum(took, 1e-15), 0, 1), 0.0)
     share = known / np.maximum(took, 1e-15) * (1 - waited**OVERLAP) ** (1 / OVERLAP)
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
     share = np.clip(np.minimum(share, at.filled(here)) * (1 - at.busy(work, here) ** 2), 0, 1)
-    # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
-    smaller = min(here.l2_bytes, there.l2_bytes)
-    moved = _moved_in(known, here, smaller)
-    faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here, smaller), 1e-15)
     # Of the rest as much is left as `units` say, and both overlap.
     rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * (here.units / there.units)
     left = ((share * faster) ** OVERLAP + rest**OVERLAP) ** (1 / OVERLAP)
-    return np.asarray(floor + latency * here.clock_hz / there.clock_hz + took * left)
+    as_streams = floor + latency * here.clock_hz / there.clock_hz + took * left
+    as_passes = _as_passes(seconds, at, here, there)
+    return np.where(np.isnan(as_passes), as_streams, as_passes)
+
+
+def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
+    """Kernels of whose class and bytes passes were measured on both GPUs, NaN for others: a time goes as that of a pass.
+
+    What the same code takes beyond a pass is no time of the memory; of other code half of it (its logarithm) shows.
+    """
+    own, other = at("own_pass"), at("other_pass")
+    # A pass has its floor in it; what times show of the floors' difference comes on top.
+    work, floor = parted(seconds, at("in_graph"), here, there)
+    shown = floor - (seconds - work)
+    residual = np.clip(seconds / own, 1 / MOST_RESIDUAL, MOST_RESIDUAL)
+    if here.generation == there.generation:
+        share = np.minimum(1 / residual, 1) ** OVERLAP
+        faster, units = other / own, here.units / there.units
+        left = (share * faster**OVERLAP + (1 - share) * units**OVERLAP) ** (1 / OVERLAP)
+    else:
+        left = other / own * residual ** (CARRIED_ELSEWHERE - 1)
+    return np.asarray(np.maximum(seconds * left + shown, floor))
 
 
 def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels of which nothing but times and launches is known: they may be streams where they move few bytes a thread."""
-    work, floor = parted(seconds, here, there)
+    work, floor = parted(seconds, at("in_graph"), here, there, known=False)
     each = work * here.memory / (at("blocks") * at("threads"))
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
     missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
@@ -192,16 +227,14 @@ def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
 
 def _computed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Products of matrices whose sides are known by what both GPUs take for them; else by the peaks of the pipeline."""
-    work, floor = parted(seconds, here, there)
+    work, floor = parted(seconds, at("in_graph"), here, there)
     faster = at("peaks") ** (1 - DENSE_SHARE) * (here.memory / there.memory) ** DENSE_SHARE
     own, other = at("own"), at("other")
     carried = 1.0 if here.generation == there.generation else CARRIED_ELSEWHERE
-    latency = np.clip(seconds - own, 0, LATENCY_S)
-    residual = (seconds - latency) / own
+    residual = seconds / own
     # What is further off than any library is no product of this shape, and says nothing of another generation's libraries.
     library = np.clip(residual, 1 / MOST_RESIDUAL, MOST_RESIDUAL)
-    moved = other * library**carried * (residual / library)
-    as_product = latency * here.clock_hz / there.clock_hz + moved
+    as_product = other * library**carried * (residual / library)
     return np.where(np.isfinite(own + other), as_product, floor + work * faster)
 
 
@@ -216,7 +249,18 @@ def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArr
         for place, limits in enumerate((here, there)):
             seconds = product_seconds(sides, pipeline or "fp32", limits)
             if seconds is not None:
-                result[place, rows] = (limits.launch_s or LAUNCH_S) + seconds
+                result[place, rows] = limits.least_s + seconds
+    return result[0], result[1]
+
+
+def _passes(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:
+    """Seconds here and there of passes of the class over the bytes of each kernel; NaN where one was not measured."""
+    result = np.full((2, len(evidence.kinds)), np.nan)
+    kinds = np.array(evidence.kinds, dtype=object)
+    for kind in here.passes.keys() & there.passes.keys():
+        rows = np.flatnonzero((kinds == kind) & np.isfinite(evidence["bytes"]))
+        for place, limits in enumerate((here, there)):
+            result[place, rows] = limits.passes[kind].seconds(evidence["bytes"][rows])
     return result[0], result[1]
 
 
@@ -231,7 +275,7 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
 
 def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """A roofline by the shares of the memory's and of L2's rate that were counted (docs/kernels.md)."""
-    work, floor = parted(seconds, here, there)
+    work, floor = parted(seconds, at("in_graph"), here, there)
     # Neither the memory's nor L2's: beginning and ending threads, and the waits of a short kernel.
     busy = np.maximum(at.busy(work, here), np.clip(RAMP_S / work, 0, 1)) ** OVERLAP
     memory = np.minimum((at("dram_bytes") / (work * here.memory)) ** OVERLAP, 1 - busy)

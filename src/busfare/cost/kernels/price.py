@@ -77,8 +77,10 @@ def price_kernels(
     here, there = limits_of(recorded_on), limits_of(to)
     chosen = (operations["kind"] == "kernel").fill_null(False).to_numpy()
     rows = np.flatnonzero(chosen)
-    columns = ["name", *(["launch"] if "launch" in operations.columns else [])]
-    kernels = operations[rows].select(*columns, recorded=(pl.col("end_ns") - pl.col("start_ns")) * 1e-9)
+    columns = ["name", "in_graph", *(["launch"] if "launch" in operations.columns else [])]
+    graph = pl.col("graph_node").is_not_null() if "graph_node" in operations.columns else pl.lit(False)
+    kernels = operations[rows].with_columns(in_graph=graph)
+    kernels = kernels.select(*columns, recorded=(pl.col("end_ns") - pl.col("start_ns")) * 1e-9)
     distinct = kernels.select(columns).unique(maintain_order=True).with_row_index("of")
     placed = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")
     of, recorded = placed["of"].to_numpy().astype(np.intp), kernels["recorded"].to_numpy()
@@ -126,14 +128,18 @@ def price_kernel(
         "bytes": bytes_, "flops": flops, "batch": 1.0 if shape else None, "element_bytes": width,
         **dict(zip("mnk", shape or (), strict=False)),
         "blocks": blocks, "threads": threads, "registers": registers, "shared_bytes": shared_bytes,
-        # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
-        "dram_bytes": bytes_ if known in _UNSTREAMED else None,
     }  # fmt: skip
-    columns = {name: np.array([np.nan if value is None else value], float) for name, value in given.items()}
-    evidence, took = Evidence([known], [pipeline], columns), np.array([seconds])
+    took = np.array([seconds])
     pairs = [(limits_of(recorded_on, measured), limits_of(to, measured)) for measured in (True, False)]
     prices: list[KernelPrice] = []
     for here, there in pairs if all(limits.rung == "probed" for limits in pairs[0]) else pairs[1:]:
+        # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
+        passed = known in here.passes.keys() & there.passes.keys()
+        said = given | {"dram_bytes": bytes_ if known in _UNSTREAMED and not passed else None}
+        columns = {
+            name: np.array([np.nan if value is None else value], float) for name, value in said.items()
+        }
+        evidence = Evidence([known], [pipeline], columns)
         moved = move(evidence, np.zeros(1, np.intp), took, here, there)
         numbers = [moved.seconds, *ranges(moved.seconds, took, moved.bounds, here, there)]
         rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else here.rung
@@ -191,7 +197,7 @@ def _evidence(known: pl.DataFrame) -> Evidence:
         if all(column in known.columns for column in sides):
             product = known.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
             columns[name] = product.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    for name in ("registers", "shared_bytes"):
+    for name in ("in_graph", "registers", "shared_bytes"):
         if name in known.columns:
             columns[name] = known[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     if all(name in known.columns for name in COUNTED):
@@ -208,7 +214,7 @@ def ranges(
 
     Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other.
     """
-    work, floor = parted(recorded, here, there)
+    work, floor = parted(recorded, np.zeros(len(recorded)), here, there, known=False)
     ends = (here.memory / there.memory, here.units / there.units)
     low = np.minimum(floor + work * min(ends) / BEYOND, seconds)
     high = np.maximum(floor + work * max(ends) * BEYOND, seconds)

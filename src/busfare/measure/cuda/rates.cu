@@ -69,6 +69,77 @@ extern "C" __global__ void stream_triad(float4* to, const float4* one, const flo
     }
 }
 
+// Passes as libraries' kernels of a class make them: over rows of 4096 numbers of fp16, of softmax 1024 of
+// fp32.
+typedef unsigned short Half;
+
+__device__ float wide(unsigned h) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((Half)h));
+    return x;
+}
+__device__ Half narrow(float x) {
+    Half h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+__device__ unsigned pair(unsigned two, float scale) {
+    return narrow(wide(two & 0xffffu) * scale) | (unsigned)narrow(wide(two >> 16) * scale) << 16;
+}
+
+// A block of 256 threads a row: the sum of squares, then the row again, four numbers a load.
+extern "C" __global__ void pass_norm(uint2* to, const uint2* from, const uint2*, unsigned) {
+    __shared__ float sums[8];
+    const unsigned long long row = blockIdx.x * 1024ull;
+    float sum = 0;
+    for (unsigned i = threadIdx.x; i < 1024; i += 256) {
+        const uint2 v = from[row + i];
+        const float x[4] = {wide(v.x & 0xffffu), wide(v.x >> 16), wide(v.y & 0xffffu), wide(v.y >> 16)};
+        for (int n = 0; n < 4; ++n) sum += x[n] * x[n];
+    }
+    for (int lane = 16; lane; lane /= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int n = 0; n < 8; ++n) sum += sums[n];
+    const float scale = rsqrtf(sum / 4096 + 1e-5f);
+    for (unsigned i = threadIdx.x; i < 1024; i += 256) {
+        const uint2 v = from[row + i];
+        to[row + i] = make_uint2(pair(v.x, scale), pair(v.y, scale));
+    }
+}
+
+// A warp a row, which it keeps in registers; four rows a block of 128 threads.
+extern "C" __global__ void pass_softmax(float* to, const float* from, const float*, unsigned rows) {
+    const unsigned row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row >= rows) return;
+    float x[32], most = -1e30f, sum = 0;
+#pragma unroll
+    for (int n = 0; n < 32; ++n) most = fmaxf(most, x[n] = from[row * 1024ull + 32 * n + lane]);
+    for (int other = 16; other; other /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, other));
+#pragma unroll
+    for (int n = 0; n < 32; ++n) sum += x[n] = __expf(x[n] - most);
+    for (int other = 16; other; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+#pragma unroll
+    for (int n = 0; n < 32; ++n) to[row * 1024ull + 32 * n + lane] = x[n] / sum;
+}
+
+// Blocks of 128 threads visit rows in no order, a number a load.
+extern "C" __global__ void pass_gather(Half* to, const Half* from, const Half*, unsigned rows) {
+    const unsigned long long all = rows * 4096ull, step = gridDim.x * 128ull;
+    for (unsigned long long i = blockIdx.x * 128ull + threadIdx.x; i < all; i += step)
+        to[i] = from[draw((unsigned)(i / 4096), ~0u, 0) % rows * 4096ull + i % 4096];
+}
+
+// A block of 1024 threads a row of two inputs: a gate and what it lets through, a number a load.
+extern "C" __global__ void pass_activation(Half* to, const Half* gate, const Half* through, unsigned) {
+    const unsigned long long row = blockIdx.x * 4096ull;
+    for (unsigned i = threadIdx.x; i < 4096; i += 1024) {
+        const float x = wide(gate[row + i]);
+        to[row + i] = narrow(x / (1.0f + __expf(-x)) * wide(through[row + i]));
+    }
+}
+
 // Fused multiply-adds of four rotations a thread, each a pair of numbers that stay bounded and never settle.
 struct Half2 {
     unsigned bits;

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from busfare.measure.cases import MIB, Case, Samples
 from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import LONG, POINTER, WORD, Module, source_of, synchronise
 from busfare.measure.cuda.timing import captured, sampled
 from busfare.measure.device import UnavailableError
-from busfare.measure.kernels import LOOPS, TILE_BYTES, gemm_of
+from busfare.measure.kernels import LOOPS, ROW_BYTES, SOFTMAX_ROW_BYTES, TILE_BYTES, gemm_of
+from busfare.node.component import PassKind
 
 #: The first compute capability with each pipeline that not every GPU has. Double-precision tensor cores are in data centres'
 #: GPUs alone.
@@ -24,6 +25,15 @@ _WITH_FP64_TENSOR = ((8, 0), (9, 0), (10, 0))
 _STREAMS = ("stream_read", "stream_write", "stream_copy", "stream_triad")
 #: Arrays that a stream reads or writes.
 _ARRAYS = {"stream_copy": 2, "stream_triad": 3}
+#: Passes by class: their kernel, arrays that it reads and writes, rows a block (0 where its blocks do not depend on rows),
+#: and threads of a block.
+_PASSES: dict[PassKind, tuple[str, int, int, int]] = {
+    "elementwise": ("stream_triad", 3, 0, 256),
+    "norm": ("pass_norm", 2, 1, 256),
+    "softmax": ("pass_softmax", 2, 4, 128),
+    "gather": ("pass_gather", 2, 0, 128),
+    "activation": ("pass_activation", 3, 1, 1024),
+}
 #: By type: cuBLAS's numbers of the operands' type, the result's and the computation, bytes of an operand, and the mask and
 #: base of random words (rates.cu).
 _TYPES = {
@@ -45,6 +55,7 @@ def _kernels(board: Board) -> Module:
     kinds: dict[str, tuple[Any, ...]] = {
         "random_words": (POINTER, LONG, WORD, WORD),
         **dict.fromkeys(_STREAMS, (POINTER, POINTER, POINTER, WORD, WORD)),
+        **{name: (POINTER, POINTER, POINTER, WORD) for name, *_ in _PASSES.values() if name not in _STREAMS},
         **{name: (POINTER, WORD) for name in LOOPS if board.capability >= _FIRST.get(name, (0, 0))},
     }
     return Module(source_of("rates.cu"), "rates.cu", board.capability, kinds)
@@ -74,6 +85,31 @@ def _stream(case: Case, board: Board, repeats: int) -> Samples:
     blocks = tiles if case.count == 1 else 8 * board.multiprocessors
     launch = _kernels(board).launch
     return sampled(board, lambda s: launch(name, s[0], values, blocks, 256), repeats)
+
+
+def _pass(case: Case, board: Board, repeats: int) -> Samples:
+    """Kernels of a class, each once over the same arrays, as a graph."""
+    kind = cast(PassKind, case.mode.partition("-")[2])
+    name, arrays, rows_a_block, threads = _PASSES[kind]
+    each = case.bytes // arrays
+    source = board.buffer("device", "source", (arrays - 1 or 1) * each)
+    target = board.buffer("device", "target", each)
+    launch = _kernels(board).launch
+    values: tuple[int, ...] = (target, source, source + each)
+    if name in _STREAMS:
+        blocks = each // TILE_BYTES
+        values += (blocks, blocks)
+    else:
+        rows = each // (SOFTMAX_ROW_BYTES if kind == "softmax" else ROW_BYTES)
+        blocks = rows // rows_a_block if rows_a_block else 8 * board.multiprocessors
+        values += (rows,)
+
+    def issue(streams: Any) -> None:
+        for _ in range(case.count):
+            launch(name, streams[0], values, blocks, threads)
+
+    with captured(board.streams(1), issue) as launched:
+        return sampled(board, launched, repeats)
 
 
 def _pipeline(case: Case, board: Board, repeats: int) -> Samples:
@@ -121,13 +157,12 @@ def _gemm(case: Case, board: Board, repeats: int) -> Samples:
     """Tokens (m × k) by weights (n × k, transposed), as a layer of a network calls it, back to back."""
     one = gemm_of(case.mode)
     operand, result, computation, size, mask, base = _TYPES[one.type]
+    sides = (one.batch, one.m, one.n, one.k)
     at, stream = board.buffer("device", "target", _ALL), board.streams(1)[0]
     words = (at, _TOKENS // 4, mask, base)
     _kernels(board).launch("random_words", stream, words, 8 * board.multiprocessors, 256)
-    product = (_of_fp8 if one.type == "fp8" else _of_others)(
-        board, (one.m, one.n, one.k), operand, result, computation
-    )
-    weights = one.n * one.k * size
+    product = (_of_fp8 if one.type == "fp8" else _of_others)(board, sides, operand, result, computation)
+    weights = one.batch * one.n * one.k * size
     apart = [i % (_WEIGHTS // weights) * weights for i in range(case.count)]
 
     def issue(_: object) -> None:
@@ -143,31 +178,40 @@ def _gemm(case: Case, board: Board, repeats: int) -> Samples:
 Product = Callable[[int, int, int], None]
 
 
-def _of_others(
-    board: Board, sides: tuple[int, int, int], operand: int, result: int, computation: int
-) -> Product:
-    """What hands weights, tokens and result to cublasGemmEx, whose matrices are stored by columns."""
-    m, n, k = sides
-    handle, call = _handle(board, "cublas"), _library("cublas").cublasGemmEx
+Sides = tuple[int, int, int, int]
+
+
+def _of_others(board: Board, sides: Sides, operand: int, result: int, computation: int) -> Product:
+    """What hands weights, tokens and result to cublasGemmEx, whose matrices are stored by columns; or as many of each as the
+    first of `sides` to cublasGemmStridedBatchedEx, weights as they are, as programs multiply activations with each other.
+    """
+    batch, m, n, k = sides
+    handle, library = _handle(board, "cublas"), _library("cublas")
     scalar = ctypes.c_int32 if computation == 72 else ctypes.c_float
     # ctypes takes a plain integer for 32 bits, and addresses have more.
     alpha, beta, pointer = ctypes.byref(scalar(1)), ctypes.byref(scalar(0)), ctypes.c_void_p
 
     def product(weights: int, tokens: int, to: int) -> None:
-        status = call(
+        status = library.cublasGemmEx(
             handle, _TRANSPOSED, _AS_IT_IS, n, m, k, alpha, pointer(weights), operand, k, pointer(tokens), operand, k, beta,
             pointer(to), result, n, computation, _ANY,
         )  # fmt: skip
         _called("cublasGemmEx", status)
 
-    return product
+    def products(weights: int, tokens: int, to: int) -> None:
+        apart = [ctypes.c_int64(each) for each in (n * k, m * k, m * n)]
+        status = library.cublasGemmStridedBatchedEx(
+            handle, _AS_IT_IS, _AS_IT_IS, n, m, k, alpha, pointer(weights), operand, n, apart[0],
+            pointer(tokens), operand, k, apart[1], beta, pointer(to), result, n, apart[2], batch, computation, _ANY,
+        )  # fmt: skip
+        _called("cublasGemmStridedBatchedEx", status)
+
+    return products if batch > 1 else product
 
 
-def _of_fp8(
-    board: Board, sides: tuple[int, int, int], operand: int, result: int, computation: int
-) -> Product:
+def _of_fp8(board: Board, sides: Sides, operand: int, result: int, computation: int) -> Product:
     """The same of cublasLtMatmul, which alone takes fp8. Its descriptions are freed with the process."""
-    (m, n, k), handle, library = sides, _handle(board, "cublasLt"), _library("cublasLt")
+    (_, m, n, k), handle, library = sides, _handle(board, "cublasLt"), _library("cublasLt")
     what = ctypes.c_void_p()
     _called("cublasLtMatmulDescCreate", library.cublasLtMatmulDescCreate(ctypes.byref(what), computation, 0))
     for key, value in ((3, ctypes.c_int32(_TRANSPOSED)), (_FAST_ACCUMULATION, ctypes.c_int8(1))):
@@ -201,6 +245,7 @@ def _of_fp8(
 RATES: dict[str, Callable[[Case, Board, int], Samples]] = {
     "chain": _chain,
     "stream": _stream,
+    "pass": _pass,
     "l2": _stream,
     "pipeline": _pipeline,
     "gemm": _gemm,

@@ -13,7 +13,7 @@ import numpy as np
 
 from busfare.cost.kernels.gemm import product_seconds
 from busfare.cost.kernels.limits import Limits, limits_of, pipeline_of
-from busfare.cost.kernels.move import LAUNCH_S, memory_seconds
+from busfare.cost.kernels.move import memory_seconds
 from busfare.cost.ranges import Ranged, range_of
 from busfare.errors import InputError
 from busfare.node import Memory, Node
@@ -182,7 +182,7 @@ class _Gpu(NamedTuple):
     def layer(self, layer: Layer, hidden: int, of: _Pass) -> tuple[float, float]:
         """Seconds of the products with what moves between them, and of attention."""
         limits, width, tokens = self.limits, self.kind.activation_bytes, of.tokens
-        floor = limits.launch_s or LAUNCH_S
+        floor = limits.least_s
         products = [(1.0, tokens, one) for one in (*layer.attention, *layer.mlp)]
         if layer.experts:
             touched = experts_touched(layer.experts, layer.experts_used, tokens)
