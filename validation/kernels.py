@@ -11,7 +11,7 @@ half of a set of programs that is not stored. On the 21 programs and the 19 thir
 nanoGPT) none was, but that short streams wait was found in JAX's of the former, and that graphs hide floors in JAX's of the
 latter. The 29 of HeCBench, of every other that reads no file, ran after that; they showed that the floor of kernels of
 unknown classes is to stay as it was. `probed`: by a probe of each GPU, of the last two right before they ran. `counted`:
-those kernels of the 17 programs whose counters were read on the H100.
+those kernels of the 17 programs and of HeCBench's whose counters were read on an H100.
 `--constants`: the medians with each constant that has no source halved and doubled.
 """
 
@@ -52,7 +52,10 @@ def recorded_programs() -> Iterator[Case]:
         "": {"h100": load_node("h100-sxm"), "h200": load_node("h200-sxm")},
         ", probed": {gpu: load_node(str(stored / gpu / "kernels.toml")) for gpu in ("h100", "h200")},
     }
-    counters = pl.read_csv(stored / "h100" / "counters.csv", schema={"program": pl.String(), **COUNTERS})
+    counters = pl.concat(
+        pl.read_csv(folder / "h100" / "counters.csv", schema={"program": pl.String, **COUNTERS})
+        for folder in (stored, benchmarks)
+    )
     files = {
         "17 programs": {
             program: {gpu: recorded[gpu].recording(program, "before") for gpu in ("h100", "h200")}
@@ -147,6 +150,8 @@ GOALS |= {f"{name}, probed": goal for name, goal in GOALS.items() if not name.st
     "fp32 GEMM, all pairs of seven GPUs, probed": (12, None),
     "17 programs, H100 → H200, counted": (2.5, 7),
     "17 programs, H100 → H200, probed, counted": (2.5, 7),
+    f"{BENCHMARKS}, H100 → H200, counted": (2.5, 7),
+    f"{BENCHMARKS}, H100 → H200, probed, counted": (2.5, 7),
 }
 
 

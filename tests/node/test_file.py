@@ -10,6 +10,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.measure.node_file import encode
 from busfare.node import catalogue_names, load_node
+from busfare.node.component import Pass
 from busfare.node.file import MOST_BYTES, decode
 from busfare.node.load import ALIASES
 
@@ -64,7 +65,8 @@ call_s = 4e-6
 launch_s = 1.2e-6
 memory_bytes_per_s = { read = 3e12, copy = 2.9e12 }
 flops_per_s = { fp32 = 6e13, fp16_tensor = 8e14 }
-gemm = [{ type = "fp16", m = 16, n = 4096, k = 8192, seconds = 3.1e-5 }]
+gemm = [{ type = "fp16", m = 16, n = 4096, k = 8192, seconds = 3.1e-5, batch = 3 }]
+passes = [{ kind = "norm", bytes = 524288, seconds = 2.5e-6 }]
 """
 
 
@@ -130,6 +132,13 @@ def test_a_good_file_reads_and_ranges_expand() -> None:
         ("{ read = 3e12", "{ reads = 3e12", "did you mean 'read'"),
         ("n = 4096", "p = 4096", "unknown key"),
         ("n = 4096", "n = 0", ">= 1"),
+        ("batch = 3", "batch = 0", "gemm[0].batch: expected `int` >= 1"),
+        ("batch = 3", "batches = 3", "did you mean 'batch'"),
+        ('kind = "norm"', 'kind = "nrom"', "did you mean 'norm'"),
+        ('kind = "norm"', 'kind = "gemm"', "passes[0].kind"),
+        ("bytes = 524288", "bytes = 0", "passes[0].bytes: expected `int` >= 1"),
+        ("seconds = 2.5e-6", "seconds = -2.5e-6", "passes[0].seconds: expected `float` > 0"),
+        ("bytes = 524288, ", "", "passes[0]"),
         ("[sources.sheet]", "[sources.sheet", "not TOML"),
         ("lanes = 16", "lanes = 16\nlanes = 16", "not TOML"),
         ("up_to_bytes = [65536]\nlatency_overhead_s = [8e-6, 9e-6]", "latency_overhead_s = []", "no pieces"),
@@ -152,8 +161,11 @@ def test_what_kernels_reach_reads_and_is_written_again() -> None:
     kernels = node.probed_kernels(1)
     assert kernels is not None
     assert kernels.flops_per_s == {"fp32": 6e13, "fp16_tensor": 8e14}
-    assert kernels.gemm[0].flops == 2 * 16 * 4096 * 8192
+    assert kernels.gemm[0].flops == 2 * 3 * 16 * 4096 * 8192
+    assert kernels.passes == (Pass("norm", 524288, 2.5e-6),)
     assert decode(encode(node), "again.toml").kernels == node.kernels
+    alone = decode(GOOD.replace(", batch = 3", ""), "mine.toml").kernels[0].gemm[0]
+    assert (alone.batch, alone.flops) == (1, 2 * 16 * 4096 * 8192)
     assert decode(GOOD[: GOOD.index("[[kernels]]")], "none.toml").probed_kernels() is None
 
 

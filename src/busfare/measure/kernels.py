@@ -103,7 +103,7 @@ def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[
     """What the samples of one GPU's cases say, each as the median of its visits; nothing where there are none.
 
     A tensor pipeline's rate is the larger of two: products of registers (`mma.sync`, on Hopper and later some 60 % of what
-    the hardware can), and the largest GEMM of the library.
+    the hardware can), and the library's fastest GEMM.
     """
     seconds = {
         case: median(m.of_visits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from busfare.advise.amounts import rate, several, time
+from busfare.advise.amounts import rate, several, size, time
 from busfare.measure.results import ProbedCase, ProbeResult, ResidualCase
 from busfare.node import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.report.blocks import machine
@@ -114,7 +114,7 @@ def _collectives(curves: Sequence[CollectiveCurve]) -> Table:
 
 def _kernels(kernels: Sequence[Kernels]) -> Table:
     """What kernels reach: seconds, bytes and operations a second."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for one in kernels:
         gpu = str(one.gpu or 0)
         for name, seconds in (
@@ -125,13 +125,13 @@ def _kernels(kernels: Sequence[Kernels]) -> Table:
         streams = [*one.memory_bytes_per_s.items(), ("read of L2", one.l2_bytes_per_s)]
         rows += [(gpu, f"stream: {name}", rate(value)) for name, value in streams if value]
         rows += [(gpu, name, f"{value / 1e12:.4g} TFLOP/s") for name, value in one.flops_per_s.items()]
+        for g in one.gemm:
+            sides = f"{g.m} × {g.n} × {g.k}"
+            name = f"GEMM {g.type} {sides if g.batch == 1 else f'{g.batch} × ({sides})'}"
+            rows.append((gpu, name, f"{time(g.seconds)}, {g.flops / g.seconds / 1e12:.4g} TFLOP/s"))
         rows += [
-            (
-                gpu,
-                f"GEMM {g.type} {g.m} × {g.n} × {g.k}",
-                f"{time(g.seconds)}, {g.flops / g.seconds / 1e12:.4g} TFLOP/s",
-            )
-            for g in one.gemm
+            (gpu, f"pass: {p.kind}, {size(p.bytes)}", f"{time(p.seconds)}, {rate(p.bytes / p.seconds)}")
+            for p in one.passes
         ]
     return Table(words("GPU", "kernels") + numbers("reach"), rows)
 

@@ -60,7 +60,7 @@ def gemm_seconds(sides: Sequence[FloatArray], peak: float, limits: Limits) -> Fl
 
 
 def product_seconds(sides: Sequence[FloatArray], pipeline: str, limits: Limits) -> FloatArray | None:
-    """Seconds of products beyond what an empty kernel takes, shape (rows,): as modelled, and as much longer as measured ones.
+    """Seconds of products beyond what an empty kernel takes, shape (rows,): as modelled, and longer as measured ones are.
 
     None where the GPU's rate of `pipeline` is not known.
     """
