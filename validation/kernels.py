@@ -13,7 +13,8 @@ latter. The 29 of HeCBench, of every other that reads no file, ran after that; t
 unknown classes is to stay as it was. 15 more of it ran after all of that (they showed that `hadamard` is not `adam`).
 `probed`: by a probe of each GPU, of these 63 right before they ran. `counted`: those kernels of
 the 17 programs and of HeCBench's whose counters were read on an H100.
-`--constants`: the medians with each constant that has no source halved and doubled.
+`--constants`: the medians with each constant that has no source halved and doubled. `--floors`: by how much longer kernels
+of the same name and launch ran on the H100 than on the H200, by how they were launched.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ from published import SHARED
 from stored import machines, unpacked
 
 from busfare.cost.kernels.limits import limits_of
+from busfare.cost.kernels.price import SIDES
 from busfare.node import load_node
 from busfare.node.arrays import FloatArray
 from busfare.project.comparison import compare_kernels
-from busfare.trace import read
+from busfare.trace import Trace, read
 from busfare.trace.tables import COUNTERS
 
 
@@ -183,6 +185,9 @@ def truths() -> Iterator[Truth]:
             yield Truth(case.figures, case.bound, what, 0, case.group, predicted, actual)
 
 
+#: By how long kernels ran on the H100, s; and what is told of each.
+LENGTHS_S = ((0.0, 1.5e-6), (1.5e-6, 2.5e-6), (2.5e-6, 4e-6), (4e-6, 8e-6))
+QUARTERS = (0.25, 0.5, 0.75)
 #: Constants of the models without a source, by module.
 CONSTANTS = {
     "gemm": ("HALF_RATE_SIDE", "NORM", "EDGE_CYCLES", "ALIKE_SIDES", "APART"),
@@ -216,7 +221,40 @@ def _medians() -> str:
     )
 
 
+def floors() -> None:
+    """How much longer kernels ran on the H100 than on the H200, medians by their length and by what launched them."""
+    folder, frames = unpacked("kernels-third-party"), []
+    for path in sorted((folder / "h100").glob("*.bf")):
+        here, there = (_lengths(read(folder / gpu / path.name, launches=True)) for gpu in ("h100", "h200"))
+        frames.append(here.join(there, on=["name", "in_graph", *SIDES], suffix="_there"))
+    found = pl.concat(frames).with_columns(more=pl.col("s") - pl.col("s_there"))
+    rows = [
+        ("graph" if graph else "stream", least * 1e6, most * 1e6, part.height, *(part["more"].quantile(q) for q in QUARTERS))
+        for graph, (least, most) in product((False, True), LENGTHS_S)
+        if (part := found.filter(pl.col("in_graph") == graph, pl.col("s").is_between(least, most))).height
+    ]  # fmt: skip
+    rows = [(*row[:4], *(1e6 * value for value in row[4:])) for row in rows]
+    table(
+        "launched by|from, µs:.1f|to:.1f|kernels:d|longer by, µs, a quarter less than:.2f|median:.2f|a quarter more than:.2f",
+        rows,
+    )
+
+
+def _lengths(trace: Trace) -> pl.DataFrame:
+    """The median length of each kernel by its name, launch and whether a graph launched it, s."""
+    kernels = trace.operations.filter(pl.col("kind") == "kernel").join(
+        trace.launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32)), on="launch"
+    )
+    by = [pl.col("name").cast(pl.String), pl.col("graph_node").is_not_null().alias("in_graph"), *SIDES]
+    return kernels.group_by(by, maintain_order=True).agg(
+        s=1e-9 * (pl.col("end_ns") - pl.col("start_ns")).median()
+    )
+
+
 def main() -> None:
+    if "--floors" in sys.argv:
+        floors()
+        sys.exit()
     if "--constants" in sys.argv:
         constants()
         sys.exit()

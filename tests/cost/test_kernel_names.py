@@ -25,6 +25,8 @@ from busfare.cost.kernels.classes import class_of, type_of
         ("void fast_hadamard_transform_kernel<float>", "other", "fp32"),
         ("void multi_tensor_apply_kernel<AdamFunctor<float>>", "optimizer", "fp32"),
         ("convert_half_to_float", "other", "fp16"),
+        ("convex_hull", "other", None),
+        ("compute_convection", "other", None),
         ("void vllm::act_and_mul_kernel<c10::BFloat16, &vllm::silu_kernel>", "activation", "bf16"),
         ("void vllm::rotary_embedding_kernel<c10::Half, true>", "activation", "fp16"),
         ("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1", "gemm", "fp16_tensor"),

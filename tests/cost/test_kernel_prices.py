@@ -317,6 +317,8 @@ def test_a_kernel_of_known_bytes_goes_as_measured_passes_of_its_class() -> None:
     assert seconds(1 << 28, 300e-6) == pytest.approx(200e-6)
     assert seconds(1 << 29, 600e-6) == pytest.approx(400e-6)  # beyond the largest in proportion
     assert seconds(1 << 16, 2e-6) == pytest.approx(2e-6)  # before the smallest as the smallest
+    with np.errstate(divide="raise"):
+        assert seconds(0, 2e-6) == pytest.approx(2e-6)
     assert seconds(1 << 26, 54.8e-6) == pytest.approx(54.8e-6 * (28.3 / 54.8), rel=0.01)  # between logarithms
     # Of what another generation's code takes beyond a pass half shows (its logarithm).
     assert seconds(1 << 24, 20e-6) == pytest.approx(4e-6 * 2**0.5)

@@ -166,7 +166,7 @@ class Passes(NamedTuple):
 
     def seconds(self, bytes_: FloatArray) -> FloatArray:
         """What so many bytes take: between logarithms; before the first size as the first, beyond the last in proportion."""
-        inside = np.exp(np.interp(np.log(bytes_), np.log(self.sizes), np.log(self.took)))
+        inside = np.exp(np.interp(np.log(np.maximum(bytes_, 1)), np.log(self.sizes), np.log(self.took)))
         return np.asarray(inside * np.maximum(bytes_ / self.sizes[-1], 1))
 
 
