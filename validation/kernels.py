@@ -235,7 +235,7 @@ def floors() -> None:
     ]  # fmt: skip
     rows = [(*row[:4], *(1e6 * value for value in row[4:])) for row in rows]
     table(
-        "launched by|from, µs:.1f|to:.1f|kernels:d|longer by, µs, a quarter less than:.2f|median:.2f|a quarter more than:.2f",
+        "launched by|from, µs:.1f|to:.1f|kernels:d|longer by, µs, a quarter below:.2f|median:.2f|a quarter above:.2f",
         rows,
     )
 
