@@ -180,7 +180,7 @@ def fp32_operators() -> Iterator[Case]:
         **{"pass": pl.col("OPName").replace_strict(CLASSES, default="elementwise")},
     )
     products = rows.filter(pl.col("OPName").is_in(["bmm", "linear"])).select(
-        "OPName", "Device", "s", batch="B", m="M", n="N", k="K", element_bytes=pl.lit(4.0), **{"pass": pl.lit("gemm")}
+        "OPName", "Device", "s", batch="B", m="M", n="K", k="N", element_bytes=pl.lit(4.0), **{"pass": pl.lit("gemm")}
     )  # fmt: skip
     for frame, keys, title in (
         (streams, ["OPName", "B", "H"], "fp32 memory-bound, all pairs of seven GPUs"),

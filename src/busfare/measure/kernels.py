@@ -50,7 +50,7 @@ LOOPS: dict[Pipeline, tuple[int, int]] = {
 }
 #: GEMMs by type: how many of m, n, k. A layer's weights are n × k, m its tokens; activations multiply each other in batches.
 LARGEST = (1, 8192, 8192, 8192)
-BATCHES = ((64, 1024, 1024, 64), (256, 128, 128, 128), (64, 512, 512, 512))
+BATCHES = ((64, 512, 512, 512), (256, 32, 512, 256), (256, 512, 32, 256), (256, 32, 32, 512))
 GEMMS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
     "fp16": (LARGEST, *((1, m, 4096, 4096) for m in (16, 128, 1024)), *BATCHES),
     "fp32": (LARGEST, (1, 1024, 1024, 1024), *((1, m, 4096, 4096) for m in (16, 128, 512, 2048)), *BATCHES),

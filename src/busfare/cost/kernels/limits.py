@@ -165,9 +165,8 @@ class Passes(NamedTuple):
     took: FloatArray
 
     def seconds(self, bytes_: FloatArray) -> FloatArray:
-        """What so many bytes take: between logarithms; before the first size as the first, beyond the last in proportion."""
-        inside = np.exp(np.interp(np.log(np.maximum(bytes_, 1)), np.log(self.sizes), np.log(self.took)))
-        return np.asarray(inside * np.maximum(bytes_ / self.sizes[-1], 1))
+        """What so many bytes take: between sizes on a line; before the first as the first, beyond the last in proportion."""
+        return np.asarray(np.interp(bytes_, self.sizes, self.took) * np.maximum(bytes_ / self.sizes[-1], 1))
 
 
 def _passes(measured: Sequence[Pass]) -> dict[str, Passes]:

@@ -37,6 +37,10 @@ MOST_RESIDUAL = 3.0
 DENSE_SHARE = 0.1
 STREAM_SHARE = 0.5
 STREAM_BYTES = (8.0, 128.0)
+#: Where a kernel's arguments are known, it is a stream if an element of every array for each thread takes the memory such a
+#: share of its time; where it takes another, it is less often one.
+ARRAYS_TAKE = (0.75, 1.25)
+OTHER_STREAM_SHARE = 0.25
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
 #: Of the difference between two GPUs' floors a kernel shows all where it is empty, and less the longer it works: a factor of
@@ -63,9 +67,9 @@ class Evidence:
     """What is known of distinct kernels, a row each; columns that are not there, and NaN, are not known.
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
-    `dram_bytes` and `l2_bytes` (that L2 was asked for) as counted; `blocks`, `threads` of a block, `registers`,
-    `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and `element_bytes` of a product of
-    matrices.
+    `dram_bytes` and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element of every array among the
+    arguments; `blocks`, `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`,
+    `m`, `n`, `k` and `element_bytes` of a product of matrices.
     """
 
     kinds: list[str]
@@ -96,6 +100,7 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     derived = {
         "own": own, "other": other, "peaks": peaks, "own_pass": own_pass, "other_pass": other_pass,
     }  # fmt: skip
+    arrays = _by_arrays(seconds, Launches(evidence.columns, of), here, there)
     bound = np.select(
         [
             kinds == "communication",
@@ -106,21 +111,25 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
         BOUNDS.index("between"),
     ).astype(np.int8)[of]
+    bound[(bound == BOUNDS.index("between")) & np.isfinite(arrays)] = BOUNDS.index("memory")
     result = np.full(len(seconds), np.nan)
     prices = {"between": _unknown, "memory": _streamed, "compute": _computed, "counted": _counted}
     for name, price in prices.items():
         rows = np.flatnonzero(bound == BOUNDS.index(name))
         if len(rows):
-            at = Launches({**evidence.columns, **derived}, of[rows])
+            at = Launches({**evidence.columns, **derived}, of[rows], arrays[rows])
             result[rows] = price(seconds[rows], at, here, there)
     return Moved(result, bound)
 
 
 class Launches(NamedTuple):
-    """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`."""
+    """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`; `arrays`: bytes that each moves
+    by its arguments, NaN where they do not tell.
+    """
 
     columns: dict[str, FloatArray]
     of: Rows
+    arrays: FloatArray | float = np.nan
 
     def __call__(self, name: str) -> FloatArray:
         """A column; NaN where it is not known."""
@@ -176,22 +185,37 @@ def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     work, floor = parted(seconds, at("in_graph"), here, there)
     # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
     smaller = min(here.l2_bytes, there.l2_bytes)
+    by_arrays = np.isfinite(at.arrays)
+    bytes_ = np.where(by_arrays, at.arrays, at("bytes"))
     # All of the work, where bytes are not known.
-    known = np.fmin(memory_seconds(at("bytes"), here), work)
+    known = np.fmin(memory_seconds(bytes_, here), work)
     moved = _moved_in(known, here, smaller)
     faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here, smaller), 1e-15)
     latency = np.clip(work - known, 0, LATENCY_S)
     took = work - latency
-    waited = np.where(np.isnan(at("bytes")), np.clip(RAMP_S / np.maximum(took, 1e-15), 0, 1), 0.0)
+    waited = np.where(np.isnan(bytes_), np.clip(RAMP_S / np.maximum(took, 1e-15), 0, 1), 0.0)
     share = known / np.maximum(took, 1e-15) * (1 - waited**OVERLAP) ** (1 / OVERLAP)
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
-    share = np.clip(np.minimum(share, at.filled(here)) * (1 - at.busy(work, here) ** 2), 0, 1)
+    share, busy = np.minimum(share, at.filled(here)), at.busy(work, here)
+    beside = np.minimum(share, (1 - busy**OVERLAP) ** (1 / OVERLAP))
+    share = np.clip(np.where(by_arrays, beside, share * (1 - busy**2)), 0, 1)
     # Of the rest as much is left as `units` say, and both overlap.
     rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * (here.units / there.units)
     left = ((share * faster) ** OVERLAP + rest**OVERLAP) ** (1 / OVERLAP)
     as_streams = floor + latency * here.clock_hz / there.clock_hz + took * left
     as_passes = _as_passes(seconds, at, here, there)
     return np.where(np.isnan(as_passes), as_streams, as_passes)
+
+
+def _by_arrays(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
+    """The bytes of an element of every array for each thread; NaN where the arrays, or bytes by shapes, are not known, and
+    where the memory takes another time for them.
+    """
+    work, _ = parted(seconds, at("in_graph"), here, there, known=False)
+    moved = at("array_bytes") * at("blocks") * at("threads")
+    share = moved / (work * here.memory)
+    fits = (share > ARRAYS_TAKE[0]) & (share < ARRAYS_TAKE[1])
+    return np.where(np.isnan(at("bytes")) & fits, moved, np.nan)
 
 
 def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
@@ -219,7 +243,8 @@ def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
     each = work * here.memory / (at("blocks") * at("threads"))
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
     missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
-    as_stream = STREAM_SHARE * at.filled(here) * (1 - at.busy(work, here) ** 2) * missed
+    likely = np.where(np.isnan(at("array_bytes")), STREAM_SHARE, OTHER_STREAM_SHARE)
+    as_stream = likely * at.filled(here) * (1 - at.busy(work, here) ** 2) * missed
     share = np.where(streams, as_stream, 0.0)
     memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
     return np.asarray(floor + work * np.exp(share * memory + (1 - share) * units))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.cost.kernels.arguments import array_bytes
 from busfare.cost.kernels.classes import CLASSES, Work, class_named, class_of, type_named, type_of, work_of
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
@@ -192,6 +193,7 @@ def _evidence(known: pl.DataFrame) -> Evidence:
         works.append(work)
     fields = ("flops", "bytes", "batch", "m", "n", "k", "element_bytes")
     columns = {field: np.array([getattr(work, field) for work in works], np.float64) for field in fields}
+    columns["array_bytes"] = np.array([array_bytes(name or "") for name in texts[0]])
     for side, name in (("grid", "blocks"), ("block", "threads")):
         sides = [f"{side}_{axis}" for axis in "xyz"]
         if all(column in known.columns for column in sides):
