@@ -68,8 +68,9 @@ class Evidence:
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
     `dram_bytes` and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element of every array among the
-    arguments; `blocks`, `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`,
-    `m`, `n`, `k` and `element_bytes` of a product of matrices.
+    arguments; `own_code`: 1 where words of the name are all that tells its class; `blocks`, `threads` of a block,
+    `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and `element_bytes` of a
+    product of matrices.
     """
 
     kinds: list[str]
@@ -105,7 +106,7 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         [
             kinds == "communication",
             np.isfinite(evidence["dram_bytes"]),
-            np.isin(kinds, list(MEMORY)) | passed,
+            (np.isin(kinds, list(MEMORY)) & (evidence["own_code"] != 1)) | passed,
             np.isfinite(own + other) | np.isfinite(peaks),
         ],
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],

@@ -1,0 +1,107 @@
+"""What a kernel's arguments and the place of its name say: which kernels are streams."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busfare.cost.kernels.arguments import array_bytes
+from busfare.cost.kernels.limits import limits_of
+from busfare.cost.kernels.move import BOUNDS
+from busfare.cost.kernels.price import price_kernels
+from busfare.node import load_node
+
+H100, H200 = "h100-sxm", "h200-sxm"
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_"),
+    [
+        ("void triad<double>(double*, double const*, double const*)", 24),
+        ("scale(float*, float, int)", 4),
+        ("void mix<__half, 4>(__half const* __restrict__, uchar4 volatile*, float3 const*)", 2 + 4 + 12),
+        (
+            "wide(longlong2*, ulong1 const*, std::complex<float>*, thrust::complex<double> const*)",
+            16 + 8 + 8 + 16,
+        ),
+        ("void each<std::pair<int*, float*>, (bool)1>(unsigned long long*, void (*)(double*))", 8),
+        ("(anonymous namespace)::step(float const*, float*)", 8),
+        ("cupy_where__bool_float64_float_float64", 17),
+        ("of_mine(Body*, float*)", None),
+        ("rows(float**)", None),
+        ("by_value(int, double)", None),
+        ("of_a_library", None),
+        ("cupy_add__of_mine", None),
+        ("no_end(float*", None),
+        ("no_start float*)", None),
+        ("", None),
+        ("f(" + "float*, " * 1000 + "float*)", None),
+    ],
+)
+def test_arguments_tell_the_bytes_of_an_element_of_every_array(name: str, bytes_: int | None) -> None:
+    assert array_bytes(name) == pytest.approx(math.nan if bytes_ is None else bytes_, nan_ok=True)
+
+
+@given(st.text(alphabet="ab*,<>()[]{} :_", max_size=40))
+def test_no_name_is_too_odd(name: str) -> None:
+    assert math.isnan(array_bytes(name)) or array_bytes(name) > 0
+
+
+def priced(name: str, seconds: float, blocks: int, threads: int = 256) -> tuple[float, str]:
+    """The share of its time that a kernel so launched keeps from the H100 to the H200, and by which bound."""
+    launches = {f"{of}_{axis}": [1] for of in ("grid", "block") for axis in "yz"}
+    launches |= {"grid_x": [blocks], "block_x": [threads], "registers": [16], "shared_bytes": [0]}
+    operations = {
+        "kind": ["kernel"],
+        "start_ns": [0],
+        "end_ns": [round(seconds * 1e9)],
+        "name": [name],
+        "launch": [0],
+    }
+    prices = price_kernels(
+        pl.DataFrame(operations, schema_overrides={"launch": pl.UInt32}),
+        pl.DataFrame(launches),
+        load_node(H100),
+        load_node(H200),
+    )
+    return float(prices.seconds[0] / seconds), BOUNDS[prices.bounds[0]]
+
+
+def test_a_kernel_whose_arrays_take_the_memory_its_time_is_a_stream() -> None:
+    memory, blocks = limits_of(load_node(H100)).memory, 1 << 17
+    ratio = memory / limits_of(load_node(H200)).memory
+    fits = 24 * 256 * blocks / memory
+    triad = "void triad<double>(double*, double const*, double const*)"
+    kept, bound = priced(triad, 1.02 * fits, blocks)
+    assert bound == "memory"
+    assert ratio < kept < 1.05 * ratio
+    # Twice of it is another kernel's time, of which less is known; what no argument tells may be a stream.
+    twice, unknown = priced(triad, 2 * fits, blocks), priced("triad", 1.02 * fits, blocks)
+    assert (twice[1], unknown[1]) == ("between", "between")
+    assert kept < unknown[0] < twice[0] < 1.0
+
+
+def test_threads_that_do_little_leave_less_of_a_streams_time_to_the_memory() -> None:
+    memory = limits_of(load_node(H100)).memory
+    wide, narrow = (
+        priced(f"void copy<{kind}>({kind} const*, {kind}*)", 1.1 * 2 * width * (256 << 17) / memory, 1 << 17)[
+            0
+        ]
+        for kind, width in (("double2", 16), ("float", 4))
+    )
+    assert narrow > wide + 0.1
+
+
+def test_words_that_anybody_may_use_make_no_stream_of_a_function_outside_any_namespace() -> None:
+    # 512 blocks over 500 MB, as a loop of each thread: the words are a library's, the function need not be.
+    own = priced("reduce(float const*, double*, unsigned long)", 168e-6, 512)
+    library = priced("void cub::DeviceReduceKernel<float>(float const*, double*, unsigned long)", 168e-6, 512)
+    assert (own[1], library[1]) == ("between", "memory")
+    assert own[0] > 0.95
+    assert library[0] < 0.8
+    assert np.isfinite(own[0])
