@@ -10,11 +10,14 @@ short streams, and of floors on the 17 programs and PyTorch's, so their errors a
 half of a set of programs that is not stored. On the 21 programs and the 19 third-party ones (of CuPy, JAX, makemore,
 nanoGPT) none was, but that short streams wait was found in JAX's of the former, and that graphs hide floors in JAX's of the
 latter. The 29 of HeCBench, of every other that reads no file, ran after that; they showed that the floor of kernels of
-unknown classes is to stay as it was. 15 more of it ran after all of that (they showed that `hadamard` is not `adam`).
+unknown classes is to stay as it was. 15 more of it ran after all of that (they showed that `hadamard` is not `adam`, and
+`rowwiseMoments` and `graphExecution` that a name outside any namespace is none of a library's). What arguments tell was
+found on the 29, and its shares on them, the 17 and the counted kernels of `--streams`.
 `probed`: by a probe of each GPU, of these 63 right before they ran. `counted`: those kernels of
 the 17 programs and of HeCBench's whose counters were read on an H100.
 `--constants`: the medians with each constant that has no source halved and doubled. `--floors`: by how much longer kernels
-of the same name and launch ran on the H100 than on the H200, by how they were launched.
+of the same name and launch ran on the H100 than on the H200, by how they were launched. `--streams`: what was counted of
+kernels of 66 more programs of HeCBench on an H200, by what their arguments tell.
 """
 
 from __future__ import annotations
@@ -36,8 +39,10 @@ from pairs.table import read_plan
 from published import SHARED
 from stored import machines, unpacked
 
+from busfare.cost.kernels.arguments import array_bytes
 from busfare.cost.kernels.limits import limits_of
-from busfare.cost.kernels.price import SIDES
+from busfare.cost.kernels.move import ARRAYS_TAKE, BOUNDS, ELEMENTS, ELEMENTS_TAKE, STREAM_BYTES
+from busfare.cost.kernels.price import SIDES, price_kernels
 from busfare.node import load_node
 from busfare.node.arrays import FloatArray
 from busfare.project.comparison import compare_kernels
@@ -251,12 +256,70 @@ def _lengths(trace: Trace) -> pl.DataFrame:
     )
 
 
+#: Kernels that take less than this tell little of the memory, s.
+LEAST_STREAM_S = 4e-6
+
+
+def streams() -> None:
+    """What was counted of kernels on an H200, by what their arguments tell: the share of the memory's rate, and how far
+    their prices on an H100 without counters are from those with them.
+    """
+    stored = pl.read_csv(
+        unpacked("kernels-counted") / "h200" / "counters.csv", schema={"program": pl.String, **COUNTERS}
+    )
+    here, there = load_node("h200-sxm"), load_node("h100-sxm")
+    limits, frames = limits_of(here), []
+    for (_,), counted in stored.group_by("program", maintain_order=True):
+        counted = counted.unique(["name", *SIDES], keep="first", maintain_order=True)
+        operations = counted.select(
+            "name", kind=pl.lit("kernel"), start_ns=pl.lit(0), end_ns=pl.col("seconds") * 1e9, launch=pl.row_index()
+        )  # fmt: skip
+        launches = counted.select(*SIDES, "registers", "shared_bytes")
+        told, known = (price_kernels(operations, launches, here, there, by) for by in (None, counted))
+        frames.append(counted.with_columns(told=told.seconds, known=known.seconds, bound=told.bounds))
+    found = pl.concat(frames).filter(
+        pl.col("seconds") > LEAST_STREAM_S, pl.col("bound") != BOUNDS.index("compute")
+    )
+    threads = found.select(pl.fold(1.0, lambda left, right: left * right, SIDES)).to_series()
+    each = (found["seconds"] * limits.memory / threads).to_numpy()
+    arrays = np.array([array_bytes(name) for name in found["name"]])
+    element, several = (
+        np.logical_or.reduce(
+            [(count * arrays > least * each) & (count * arrays < most * each) for count in counts]
+        )
+        for counts, (least, most) in (((1.0,), ARRAYS_TAKE), (ELEMENTS, ELEMENTS_TAKE))
+    )
+    stream = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
+    tells = np.select(
+        [element, ~stream, np.isnan(arrays), several],
+        ["an element of each array", "too little or too much", "arrays not known", "several of each"],
+        "another number of each",
+    )
+    moved = pl.col("dram_read_bytes") + pl.col("dram_write_bytes")
+    share, off = moved / pl.col("seconds") / limits.memory, 100 * (pl.col("told") / pl.col("known") - 1).abs()
+    quarters = [share.quantile(q).alias(f"share {q}") for q in QUARTERS]
+    rows = (
+        found.group_by(pl.Series("tells", tells))
+        .agg(pl.len(), pl.col("program").n_unique(), *quarters, half=off.median(), most=off.quantile(0.9))
+        .sort("tells")
+        .rows()
+    )
+    table(
+        "a thread moves|kernels:d|programs:d|of the memory's rate, a quarter below:.2f|median:.2f|a quarter above:.2f"
+        "|% from the price by counters, median:.1f|90th:.1f",
+        rows,
+    )
+
+
 def main() -> None:
     if "--floors" in sys.argv:
         floors()
         sys.exit()
     if "--constants" in sys.argv:
         constants()
+        sys.exit()
+    if "--streams" in sys.argv:
+        streams()
         sys.exit()
     found: dict[str, list[Case]] = {}
     for case in cases():

@@ -38,9 +38,13 @@ DENSE_SHARE = 0.1
 STREAM_SHARE = 0.5
 STREAM_BYTES = (8.0, 128.0)
 #: Where a kernel's arguments are known, it is a stream if an element of every array for each thread takes the memory such a
-#: share of its time; where it takes another, it is less often one.
+#: share of its time. It often is one if so many of them take nearly all of it, and else seldom: shares as STREAM_SHARE is,
+#: chosen on the 17 programs, half of HeCBench's and counted kernels (`python validation/kernels.py --streams`).
 ARRAYS_TAKE = (0.75, 1.25)
-OTHER_STREAM_SHARE = 0.25
+ELEMENTS = (2.0, 3.0, 4.0, 8.0, 16.0)
+ELEMENTS_TAKE = (0.97, 1.05)
+ELEMENTS_STREAM_SHARE = 0.6
+OTHER_STREAM_SHARE = 0.15
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
 #: Of the difference between two GPUs' floors a kernel shows all where it is empty, and less the longer it works: a factor of
@@ -244,7 +248,10 @@ def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
     each = work * here.memory / (at("blocks") * at("threads"))
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
     missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
-    likely = np.where(np.isnan(at("array_bytes")), STREAM_SHARE, OTHER_STREAM_SHARE)
+    handled = np.array(ELEMENTS)[:, None] * at("array_bytes") / each
+    several = ((handled > ELEMENTS_TAKE[0]) & (handled < ELEMENTS_TAKE[1])).any(axis=0)
+    likely = np.where(several, ELEMENTS_STREAM_SHARE, OTHER_STREAM_SHARE)
+    likely = np.where(np.isnan(at("array_bytes")), STREAM_SHARE, likely)
     as_stream = likely * at.filled(here) * (1 - at.busy(work, here) ** 2) * missed
     share = np.where(streams, as_stream, 0.0)
     memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
