@@ -25,7 +25,7 @@ BOUNDS = ("between", "memory", "compute", "counted", "none")
 # What half and twice of a constant that has no source would do to the errors: `python validation/kernels.py --constants`.
 
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
-LATENCY_S = 6e-6
+LATENCY_S = 3e-6
 #: How long a kernel of which no shapes are known waits for its first loads and its last blocks, beside what it moves, s.
 RAMP_S = 4e-6
 #: Where shapes are known, a library reaches more or less than the model; half of that (its logarithm) shows on a GPU of
@@ -60,8 +60,9 @@ REGISTERS = 65536
 THREADS_NEEDED = 512.0
 #: Threads that a multiprocessor begins and ends in a cycle, where they do next to nothing.
 THREADS_A_CYCLE = 1.4
-#: The norm by which times at memory, L2 and elsewhere add up where they overlap.
+#: The norm by which times at memory, L2 and elsewhere add up where they overlap; of streams and what else they do.
 OVERLAP = 3.0
+STREAM_OVERLAP = 2.0
 #: Of the rate at which L2 is read in order, what other kernels reach of it.
 L2_REACHED = 0.5
 
@@ -199,14 +200,14 @@ def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     latency = np.clip(work - known, 0, LATENCY_S)
     took = work - latency
     waited = np.where(np.isnan(bytes_), np.clip(RAMP_S / np.maximum(took, 1e-15), 0, 1), 0.0)
-    share = known / np.maximum(took, 1e-15) * (1 - waited**OVERLAP) ** (1 / OVERLAP)
+    share = known / np.maximum(took, 1e-15) * (1 - waited**STREAM_OVERLAP) ** (1 / STREAM_OVERLAP)
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
     share, busy = np.minimum(share, at.filled(here)), at.busy(work, here)
     beside = np.minimum(share, (1 - busy**OVERLAP) ** (1 / OVERLAP))
     share = np.clip(np.where(by_arrays, beside, share * (1 - busy**2)), 0, 1)
     # Of the rest as much is left as `units` say, and both overlap.
-    rest = (1 - share**OVERLAP) ** (1 / OVERLAP) * (here.units / there.units)
-    left = ((share * faster) ** OVERLAP + rest**OVERLAP) ** (1 / OVERLAP)
+    rest = (1 - share**STREAM_OVERLAP) ** (1 / STREAM_OVERLAP) * (here.units / there.units)
+    left = ((share * faster) ** STREAM_OVERLAP + rest**STREAM_OVERLAP) ** (1 / STREAM_OVERLAP)
     as_streams = floor + latency * here.clock_hz / there.clock_hz + took * left
     as_passes = _as_passes(seconds, at, here, there)
     return np.where(np.isnan(as_passes), as_streams, as_passes)
