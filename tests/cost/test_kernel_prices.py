@@ -235,10 +235,10 @@ def test_an_empty_kernel_takes_what_others_of_the_kind_took() -> None:
 def test_a_counted_kernel_goes_by_what_it_asks_of_the_memory_and_of_l2() -> None:
     here, there = limits_of(load_node(H100)), limits_of(load_node(H200))
 
-    def factor(memory: float, l2: float, took: float = 1e-3) -> float:
+    def factor(memory: float, l2: float, took: float = 1e-3, kind: str = "reduction", **more: float) -> float:
         """Of a kernel that takes those shares of the rates that kernels reach."""
-        columns = {"dram_bytes": memory * here.memory * took, "l2_bytes": l2 * 0.5 * here.l2 * took}
-        evidence = Evidence(["other"], [None], {name: np.array([value]) for name, value in columns.items()})
+        columns = {"dram_bytes": memory * here.memory * took, "l2_bytes": l2 * 0.5 * here.l2 * took} | more
+        evidence = Evidence([kind], [None], {name: np.array([value]) for name, value in columns.items()})
         return float(move(evidence, np.zeros(1, np.intp), np.array([took]), here, there).seconds[0] / took)
 
     assert factor(1.0, 0.0) == pytest.approx(here.memory / there.memory, rel=0.01)
@@ -248,6 +248,12 @@ def test_a_counted_kernel_goes_by_what_it_asks_of_the_memory_and_of_l2() -> None
     # A short one waits, and only the floor is another there, most of which 2 µs of work hide.
     hidden = math.exp(-2.04 / 2)
     assert factor(0.3, 0.7, 3e-6) == factor(0.0, 0.0, 3e-6) == pytest.approx(1 - hidden * 0.28 / 3, abs=0.002)
+    assert factor(0.0, 0.0, 3e-6, "other") == pytest.approx(1 - 0.6 * 0.28 / 3, abs=0.002)
+    # Beginning threads keep reads waiting, and no writes.
+    threads = {"blocks": 1e-3 * 132 * here.clock_hz, "threads": 1.4}
+    assert factor(1.0, 0.0, **threads) == pytest.approx(1.0, rel=0.01)
+    writes = factor(1.0, 0.0, written_bytes=here.memory * 1e-3, **threads)
+    assert writes == pytest.approx(here.memory / there.memory, rel=0.01)
 
 
 def with_passes(name: str, kind: PassKind, *measured: tuple[int, float]) -> Node:

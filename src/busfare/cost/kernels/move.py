@@ -48,7 +48,7 @@ OTHER_STREAM_SHARE = 0.15
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
 #: Of the difference between two GPUs' floors a kernel shows all where it is empty, and less the longer it works: a factor of
-#: e less after so long, s. Kernels of which nothing is known show a share of it, and those of a graph a share of either.
+#: e less after so long, s. Kernels of unknown class show a share of it, and those of a graph a share of either.
 FLOOR_HIDDEN_S = 2e-6
 FLOOR_SHOWN = 0.6
 FLOOR_SHOWN_IN_GRAPH = 0.2
@@ -72,10 +72,10 @@ class Evidence:
     """What is known of distinct kernels, a row each; columns that are not there, and NaN, are not known.
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
-    `dram_bytes` and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element of every array among the
-    arguments; `own_code`: 1 where words of the name are all that tells its class; `blocks`, `threads` of a block,
-    `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and `element_bytes` of a
-    product of matrices.
+    `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element
+    of every array among the arguments; `own_code`: 1 where words of the name are all that tells its class; `blocks`,
+    `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
+    `element_bytes` of a product of matrices.
     """
 
     kinds: list[str]
@@ -105,6 +105,7 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     passed = np.isfinite(own_pass + other_pass)
     derived = {
         "own": own, "other": other, "peaks": peaks, "own_pass": own_pass, "other_pass": other_pass,
+        "classed": np.where((kinds == "other") | (evidence["own_code"] == 1), 0.0, 1.0),
     }  # fmt: skip
     arrays = _by_arrays(seconds, Launches(evidence.columns, of), here, there)
     bound = np.select(
@@ -173,15 +174,15 @@ def _moved_in(seconds: FloatArray, limits: Limits, l2_bytes: float | None = None
 
 
 def parted(
-    seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits, known: bool = True
+    seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits, known: FloatArray | bool = True
 ) -> tuple[FloatArray, FloatArray]:
     """A kernel's work here, and what the floor under every kernel is there. `in_graph`: 1 where a graph launched it.
 
-    `known`: whether it is known what bounds them.
+    `known`: whether the class of each is known.
     """
     own = here.launch_s or there.least_s
     work = np.maximum(seconds - own, LEAST_WORK * seconds)
-    shown = np.exp(-work / FLOOR_HIDDEN_S) if known else np.full(len(work), FLOOR_SHOWN)
+    shown = np.where(known, np.exp(-work / FLOOR_HIDDEN_S), FLOOR_SHOWN)
     shown = np.where(in_graph == 1, FLOOR_SHOWN_IN_GRAPH * shown, shown)
     return work, (seconds - work) * (1 + shown * ((there.launch_s or own) / own - 1))
 
@@ -309,12 +310,15 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
 
 def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """A roofline by the shares of the memory's and of L2's rate that were counted (docs/kernels.md)."""
-    work, floor = parted(seconds, at("in_graph"), here, there)
+    work, floor = parted(seconds, at("in_graph"), here, there, at("classed") == 1)
     # Neither the memory's nor L2's: beginning and ending threads, and the waits of a short kernel.
     busy = np.maximum(at.busy(work, here), np.clip(RAMP_S / work, 0, 1)) ** OVERLAP
     memory = np.minimum((at("dram_bytes") / (work * here.memory)) ** OVERLAP, 1 - busy)
+    # What only writes waits for nothing: other threads begin meanwhile.
+    written = np.nan_to_num(at("written_bytes") / (work * here.memory)) ** OVERLAP
+    memory = np.clip(np.maximum(memory, written), 0, 1)
     l2 = np.nan_to_num(at("l2_bytes") / (work * here.l2 * L2_REACHED)) ** OVERLAP
-    l2 = np.minimum(l2, 1 - busy - memory)
+    l2 = np.clip(l2, 0, np.maximum(1 - busy - memory, 0))
     parts = (
         (memory, here.memory / there.memory),
         (l2, here.l2 / there.l2),

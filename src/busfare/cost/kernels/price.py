@@ -209,7 +209,11 @@ def _evidence(known: pl.DataFrame) -> Evidence:
     if all(name in known.columns for name in COUNTED):
         read, written, looked_up = (known[name].fill_null(np.nan).to_numpy() for name in COUNTED)
         # L2 looks up what fills it, too.
-        columns |= {"dram_bytes": read + written, "l2_bytes": np.maximum(looked_up - read, 0)}
+        columns |= {
+            "dram_bytes": read + written,
+            "written_bytes": written,
+            "l2_bytes": np.maximum(looked_up - read, 0),
+        }
     return Evidence(kinds, pipelines, columns)
 
 
