@@ -12,7 +12,8 @@ nanoGPT) none was, but that short streams wait was found in JAX's of the former,
 latter. The 29 of HeCBench, of every other that reads no file, ran after that; they showed that the floor of kernels of
 unknown classes is to stay as it was. 15 more of it ran after all of that (they showed that `hadamard` is not `adam`, and
 `rowwiseMoments` and `graphExecution` that a name outside any namespace is none of a library's). What arguments tell was
-found on the 29, and its shares on them, the 17 and the counted kernels of `--streams`.
+found on the 29, and its shares on them, the 17 and the counted kernels of `--streams`; that counted writes wait for no
+threads, and the floors of counted kernels of unknown class, on the 29.
 `probed`: by a probe of each GPU, of these 63 right before they ran. `counted`: those kernels of
 the 17 programs and of HeCBench's whose counters were read on an H100.
 `--constants`: the medians with each constant that has no source halved and doubled. `--floors`: by how much longer kernels
