@@ -19,10 +19,12 @@ from busfare.measure.node_file import encode
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read, write
 from busfare.measure.run import jumps, locate, measure
+from busfare.measure.soundness import disturbances
 from busfare.measure.virtual import FAULTS, VirtualDevice
 from busfare.node import Contention, Curve, Node, Shares, load_node
 from busfare.node.component import AtOnce, Memory
 from busfare.node.file import decode
+from tests.measure.conftest import STATE
 
 NODES = 40
 
@@ -148,6 +150,12 @@ def test_each_fault_is_named_and_a_sound_node_has_no_complaint(fault: str, sente
     probed = probed_of("h100-sxm", faults=faults, fast=True, seed=1, gpus=[0])
     seen = [*probed.record.disturbances, *(h.verdict for h in probed.result.health if not h.sound)]
     assert any(sentence in one for one in seen) if fault else not seen, seen
+
+
+@pytest.mark.parametrize(("clock_hz", "said"), [(1.965e9, False), (1.4e9, True), (None, True)])
+def test_a_power_cap_that_costs_no_clock_disturbs_nothing(clock_hz: float | None, said: bool) -> None:
+    state = STATE | {"gpu": 0, "sm_clock_hz": clock_hz, "sm_clock_most_hz": 1.98e9, "throttle_reasons": 0x04}
+    assert any("its power cap" in sentence for sentence in disturbances([state, state])) == said
 
 
 @pytest.mark.parametrize("fault", ["no-locked-memory", "little-memory"])

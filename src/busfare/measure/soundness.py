@@ -28,6 +28,8 @@ _THROTTLES = {
 }
 #: A GPU at work runs above this share of its highest clock.
 LEAST_CLOCK = 0.7
+#: Above this share it was held down by too little to count: products of a probe's own reach the power cap by 1 %.
+HELD_CLOCK = 0.95
 #: The median visit of a case of an undisturbed run is no further above its fastest quarter than this.
 DISTURBED = 0.05
 #: Fewer visits have no quarters.
@@ -114,7 +116,9 @@ def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
     found = []
     reasons = 0
     for state in states:
-        reasons |= state["throttle_reasons"] or 0
+        clock, most = state["sm_clock_hz"], state["sm_clock_most_hz"]
+        if not clock or not most or clock < HELD_CLOCK * most:
+            reasons |= state["throttle_reasons"] or 0
     held = [name for bit, name in _THROTTLES.items() if reasons & bit]
     if held:
         found.append(
