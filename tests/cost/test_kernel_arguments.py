@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from busfare.cost.kernels.arguments import array_bytes
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import BOUNDS
-from busfare.cost.kernels.price import price_kernels
+from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.node import load_node
 
 H100, H200 = "h100-sxm", "h200-sxm"
@@ -52,23 +52,19 @@ def test_no_name_is_too_odd(name: str) -> None:
     assert math.isnan(array_bytes(name)) or array_bytes(name) > 0
 
 
-def priced(name: str, seconds: float, blocks: int, threads: int = 256) -> tuple[float, str]:
-    """The share of its time that a kernel so launched keeps from the H100 to the H200, and by which bound."""
+def launched(name: str, seconds: list[float], blocks: int, threads: int = 256) -> KernelPrices:
+    """Prices from the H100 to the H200 of a kernel so launched that took these times."""
     launches = {f"{of}_{axis}": [1] for of in ("grid", "block") for axis in "yz"}
     launches |= {"grid_x": [blocks], "block_x": [threads], "registers": [16], "shared_bytes": [0]}
-    operations = {
-        "kind": ["kernel"],
-        "start_ns": [0],
-        "end_ns": [round(seconds * 1e9)],
-        "name": [name],
-        "launch": [0],
-    }
-    prices = price_kernels(
-        pl.DataFrame(operations, schema_overrides={"launch": pl.UInt32}),
-        pl.DataFrame(launches),
-        load_node(H100),
-        load_node(H200),
-    )
+    times = {"start_ns": [0] * len(seconds), "end_ns": [round(took * 1e9) for took in seconds]}
+    launch = pl.lit(0, pl.UInt32).alias("launch")
+    operations = pl.DataFrame(times).with_columns(launch, kind=pl.lit("kernel"), name=pl.lit(name))
+    return price_kernels(operations, pl.DataFrame(launches), load_node(H100), load_node(H200))
+
+
+def priced(name: str, seconds: float, blocks: int, threads: int = 256) -> tuple[float, str]:
+    """The share of its time that such a kernel keeps, and by which bound it is priced."""
+    prices = launched(name, [seconds], blocks, threads)
     return float(prices.seconds[0] / seconds), BOUNDS[prices.bounds[0]]
 
 
@@ -87,6 +83,17 @@ def test_a_kernel_whose_arrays_take_the_memory_its_time_is_a_stream() -> None:
     assert {twice[1], odd[1], unknown[1]} == {"between"}
     assert kept < twice[0] < odd[0] < 1.0
     assert kept < unknown[0] < odd[0]
+
+
+def test_launches_of_one_kernel_are_of_one_kind_however_their_times_scatter() -> None:
+    blocks = 1 << 17
+    fits = 24 * 256 * blocks / limits_of(load_node(H100)).memory
+    name = "void triad<double>(double*, double const*, double const*)"
+    near = launched(name, [1.2 * fits, 1.25 * fits, 1.4 * fits], blocks)
+    assert {BOUNDS[bound] for bound in near.bounds} == {"memory"}
+    kept = near.seconds / near.recorded
+    assert kept.tolist() == sorted(kept.tolist())
+    assert launched(name, [], blocks).seconds.tolist() == []
 
 
 def test_threads_that_do_little_leave_less_of_a_streams_time_to_the_memory() -> None:

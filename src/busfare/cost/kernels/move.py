@@ -107,7 +107,10 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         "own": own, "other": other, "peaks": peaks, "own_pass": own_pass, "other_pass": other_pass,
         "classed": np.where((kinds == "other") | (evidence["own_code"] == 1), 0.0, 1.0),
     }  # fmt: skip
-    arrays = _by_arrays(seconds, Launches(evidence.columns, of), here, there)
+    # Launches of one kernel are of one kind, however their times scatter.
+    logs = np.bincount(of, np.log(np.maximum(seconds, 1e-12))) / np.maximum(np.bincount(of), 1)
+    typical = np.exp(logs)[of]
+    arrays = _by_arrays(Launches(evidence.columns, of, typical), here, there)
     bound = np.select(
         [
             kinds == "communication",
@@ -124,18 +127,19 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     for name, price in prices.items():
         rows = np.flatnonzero(bound == BOUNDS.index(name))
         if len(rows):
-            at = Launches({**evidence.columns, **derived}, of[rows], arrays[rows])
+            at = Launches({**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows])
             result[rows] = price(seconds[rows], at, here, there)
     return Moved(result, bound)
 
 
 class Launches(NamedTuple):
-    """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`; `arrays`: bytes that each moves
-    by its arguments, NaN where they do not tell.
+    """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`; `typical`: the geometric mean
+    of the seconds of that kernel's; `arrays`: bytes that each moves by its arguments, NaN where they do not tell.
     """
 
     columns: dict[str, FloatArray]
     of: Rows
+    typical: FloatArray
     arrays: FloatArray | float = np.nan
 
     def __call__(self, name: str) -> FloatArray:
@@ -214,11 +218,11 @@ def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     return np.where(np.isnan(as_passes), as_streams, as_passes)
 
 
-def _by_arrays(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
+def _by_arrays(at: Launches, here: Limits, there: Limits) -> FloatArray:
     """The bytes of an element of every array for each thread; NaN where the arrays, or bytes by shapes, are not known, and
     where the memory takes another time for them.
     """
-    work, _ = parted(seconds, at("in_graph"), here, there, known=False)
+    work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
     moved = at("array_bytes") * at("blocks") * at("threads")
     share = moved / (work * here.memory)
     fits = (share > ARRAYS_TAKE[0]) & (share < ARRAYS_TAKE[1])
@@ -247,14 +251,15 @@ def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -
 def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels of which nothing but times and launches is known: they may be streams where they move few bytes a thread."""
     work, floor = parted(seconds, at("in_graph"), here, there, known=False)
-    each = work * here.memory / (at("blocks") * at("threads"))
+    typical, _ = parted(at.typical, at("in_graph"), here, there, known=False)
+    each = typical * here.memory / (at("blocks") * at("threads"))
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
-    missed = np.clip(work * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
+    missed = np.clip(typical * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
     handled = np.array(ELEMENTS)[:, None] * at("array_bytes") / each
     several = ((handled > ELEMENTS_TAKE[0]) & (handled < ELEMENTS_TAKE[1])).any(axis=0)
     likely = np.where(several, ELEMENTS_STREAM_SHARE, OTHER_STREAM_SHARE)
     likely = np.where(np.isnan(at("array_bytes")), STREAM_SHARE, likely)
-    as_stream = likely * at.filled(here) * (1 - at.busy(work, here) ** 2) * missed
+    as_stream = likely * at.filled(here) * (1 - at.busy(typical, here) ** 2) * missed
     share = np.where(streams, as_stream, 0.0)
     memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
     return np.asarray(floor + work * np.exp(share * memory + (1 - share) * units))
