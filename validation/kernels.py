@@ -18,7 +18,8 @@ threads, and the floors of counted kernels of unknown class, on the 29.
 the 17 programs and of HeCBench's whose counters were read on an H100.
 `--constants`: the medians with each constant that has no source halved and doubled. `--floors`: by how much longer kernels
 of the same name and launch ran on the H100 than on the H200, by how they were launched. `--streams`: what was counted of
-kernels of 66 more programs of HeCBench on an H200, by what their arguments tell.
+kernels of 66 more programs of HeCBench on an H200, by what their arguments tell, and of those whose names have words of a
+library. `--tiles`: how far products of a batch lie from the model, with all tiles and with the best one.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 from claims import Truth, goal, judge, table
-from operators import VIDUR, Case, fp32_operators, llm_operators
+from operators import VIDUR, Case, fp32_operators, llm_operators, tiles
 from pairs.table import read_plan
 from published import SHARED
 from stored import machines, unpacked
 
 from busfare.cost.kernels.arguments import array_bytes
+from busfare.cost.kernels.classes import MEMORY, class_of, is_own_code
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import ARRAYS_TAKE, BOUNDS, ELEMENTS, ELEMENTS_TAKE, STREAM_BYTES
 from busfare.cost.kernels.price import SIDES, price_kernels
@@ -300,12 +302,15 @@ def streams() -> None:
     moved = pl.col("dram_read_bytes") + pl.col("dram_write_bytes")
     share, off = moved / pl.col("seconds") / limits.memory, 100 * (pl.col("told") / pl.col("known") - 1).abs()
     quarters = [share.quantile(q).alias(f"share {q}") for q in QUARTERS]
-    rows = (
-        found.group_by(pl.Series("tells", tells))
+    words = [class_of(name) in MEMORY and is_own_code(name) for name in found["name"]]
+    rows = [
+        row
+        for frame, by in ((found, tells), (found.filter(words), ["words that anybody may use"] * sum(words)))
+        for row in frame.group_by(pl.Series("tells", by))
         .agg(pl.len(), pl.col("program").n_unique(), *quarters, half=off.median(), most=off.quantile(0.9))
         .sort("tells")
         .rows()
-    )
+    ]
     table(
         "a thread moves|kernels:d|programs:d|of the memory's rate, a quarter below:.2f|median:.2f|a quarter above:.2f"
         "|% from the price by counters, median:.1f|90th:.1f",
@@ -322,6 +327,9 @@ def main() -> None:
         sys.exit()
     if "--streams" in sys.argv:
         streams()
+        sys.exit()
+    if "--tiles" in sys.argv:
+        table("fp32 products of a batch|all tiles, median off:.3f|one tile|median off:.3f", tiles())
         sys.exit()
     found: dict[str, list[Case]] = {}
     for case in cases():

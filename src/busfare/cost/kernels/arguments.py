@@ -6,10 +6,12 @@ import math
 import re
 from functools import lru_cache
 
+import numpy as np
+
+from busfare.cost.kernels.classes import MOST_CHARACTERS
+
 __all__ = ["array_bytes"]
 
-#: Of a name; those of templates may be megabytes.
-MOST_CHARACTERS = 4096
 #: Numbers as C++ and CUDA spell them.
 _BYTES = {
     "bool": 1, "char": 1, "signed char": 1, "unsigned char": 1, "short": 2, "unsigned short": 2, "int": 4, "unsigned int": 4,
@@ -20,12 +22,12 @@ _BYTES = {
 _VECTOR = re.compile(r"u?(char|short|int|longlong|long|float|double)([1-4])")
 _COMPLEX = re.compile(r"(?:\w+::)*complex<(float|double)>")
 _QUALIFIER = re.compile(r"\b(?:const|volatile|__restrict__|__restrict)\b")
-#: CuPy names a kernel by what it does and the types of its arrays; `float` and `int` are numbers of Python.
+#: CuPy names a kernel by what it does and NumPy's types of its arrays; `float` and `int` are numbers of Python.
 _CUPY = re.compile(r"cupy_\w+?__(\w+)")
 _CUPY_BYTES = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "int32": 4, "uint32": 4, "float32": 4,
-    "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16, "float": 0, "int": 0,
-}  # fmt: skip
+    np.dtype(code).name: np.dtype(code).itemsize for code in "?" + np.typecodes["AllInteger"] + "efdFD"
+}
+_CUPY_BYTES |= {"float": 0, "int": 0}
 
 
 @lru_cache(maxsize=65536)

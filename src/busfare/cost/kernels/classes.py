@@ -12,7 +12,17 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["CLASSES", "MEMORY", "Work", "class_named", "class_of", "type_named", "type_of", "work_of"]
+__all__ = [
+    "CLASSES",
+    "MEMORY",
+    "Work",
+    "class_named",
+    "class_of",
+    "is_own_code",
+    "type_named",
+    "type_of",
+    "work_of",
+]
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset(
@@ -24,6 +34,8 @@ CLASSES = (
 
 #: Of a name; those of templates may be megabytes.
 MOST_CHARACTERS = 4096
+#: People's own code, and some of cuBLAS and cuDNN.
+_OWN = re.compile(r"(?:void )?\w+(?:<.*>)?\(.*\)")
 #: Operators that are one product: where the left and the right matrix are among the inputs.
 _PRODUCTS = {
     "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "linear": (0, 1),
@@ -64,6 +76,11 @@ def class_named(word: str) -> str | None:
 def class_of(name: str, operator: str | None = None) -> str:
     """The class of a kernel by its name, else by its operator; `other` where neither says anything."""
     return _first("kernel", name[:MOST_CHARACTERS]) or _first("operator", operator or "") or "other"
+
+
+def is_own_code(name: str) -> bool:
+    """Whether a name is of a function outside any namespace, with its arguments: words in it tell less of its class."""
+    return _OWN.fullmatch(name[:MOST_CHARACTERS]) is not None
 
 
 def type_of(name: str) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from busfare.cost.kernels.classes import type_named
 from busfare.cost.kernels.limits import Limits, pipeline_of
 from busfare.node import Gemm
 from busfare.node.arrays import FloatArray
@@ -37,8 +38,6 @@ EDGE_CYCLES = 4400.0
 #: same sides differ still: chosen on fp16 operators of those models between A40 and A100.
 ALIKE_SIDES = 3.0
 APART = 0.1
-#: Bytes of an element, of pipelines of more than one.
-_WIDTHS = {"fp64": 8, "fp32": 4, "tf32_tensor": 4, "fp16_tensor": 2, "bf16_tensor": 2}
 #: Libraries' products of bf16 take what those of fp16 do, within 1 % on an H100 and an H200.
 ALIKE_PIPELINES = {"bf16_tensor": "fp16_tensor"}
 
@@ -112,7 +111,12 @@ def _products(pipeline: str, limits: Limits) -> tuple[list[Gemm], list[FloatArra
     """The measured products of a pipeline, their batch, m, n, k and bytes of an element, and seconds; shape (products,)."""
     pipeline = ALIKE_PIPELINES.get(pipeline, pipeline)
     products = [one for one in limits.products if pipeline_of(one.type) == pipeline]
-    rows = [(one.batch, one.m, one.n, one.k, _WIDTHS.get(pipeline, 1), one.seconds) for one in products]
+    typed = [type_named(one.type, "gemm") for one in products]
+    widths = [width for _, width in filter(None, typed)]
+    rows = [
+        (one.batch, one.m, one.n, one.k, width, one.seconds)
+        for one, width in zip(products, widths, strict=True)
+    ]
     *sides, seconds = np.array(rows, np.float64).reshape(-1, 6).T
     return products, sides, seconds
 

@@ -10,7 +10,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.cost.kernels.arguments import array_bytes
-from busfare.cost.kernels.classes import CLASSES, Work, class_named, class_of, type_named, type_of, work_of
+from busfare.cost.kernels.classes import (
+    CLASSES,
+    Work,
+    class_named,
+    class_of,
+    is_own_code,
+    type_named,
+    type_of,
+    work_of,
+)
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.ranges import range_of
@@ -27,8 +36,6 @@ COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 SIDES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 #: What kernels of unknown bounds are off by beyond both bounds.
 BEYOND = 1.1
-#: Functions outside any namespace, with their arguments: people's own code, and some of cuBLAS and cuDNN.
-_OWN = re.compile(r"(?:void )?\w+(?:<.*>)?\(.*\)$")
 _CARRIES = re.compile(COMMUNICATION)
 #: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
 _UNSTREAMED = frozenset({"other", "sort", "random", "fft", "gather"})
@@ -196,8 +203,7 @@ def _evidence(known: pl.DataFrame) -> Evidence:
     fields = ("flops", "bytes", "batch", "m", "n", "k", "element_bytes")
     columns = {field: np.array([getattr(work, field) for work in works], np.float64) for field in fields}
     columns["array_bytes"] = np.array([array_bytes(name or "") for name in texts[0]])
-    own = [_OWN.match(name or "") is not None for name in texts[0]]
-    columns["own_code"] = np.array(own, np.float64)
+    columns["own_code"] = np.array([is_own_code(name or "") for name in texts[0]], np.float64)
     for side, name in (("grid", "blocks"), ("block", "threads")):
         sides = [f"{side}_{axis}" for axis in "xyz"]
         if all(column in known.columns for column in sides):
