@@ -188,14 +188,16 @@ def fp32_operators() -> Iterator[Case]:
         (products, ["OPName", "batch", "m", "n", "k"], "fp32 GEMM, all pairs of seven GPUs"),
     ):
         more = [c for c in (*EVIDENCE, "pass") if c in frame.columns and c not in keys]
-        means = frame.group_by(*keys, "Device").agg(pl.col("s").median(), pl.col(more).first())
+        means = frame.group_by(*keys, "Device", maintain_order=True).agg(
+            pl.col("s").median(), pl.col(more).first()
+        )
         there = means.select(*keys, s_b="s", Device_b="Device")
         pairs = means.rename({"s": "s_a"}).join(there, on=keys)
         large = pairs.filter(
             pl.col("Device") != pl.col("Device_b"), pl.min_horizontal("s_a", "s_b") >= LEAST_S
         )
         for (gpu, other), each in large.group_by("Device", "Device_b", maintain_order=True):
-            some = each.sort(keys).gather_every(max(1, each.height // 1000))
+            some = each.sort(keys, maintain_order=True).gather_every(max(1, each.height // 1000))
             pair = [str(gpu), str(other)]
             # Of what is left of two thirds, by what some of one third took.
             third = pl.struct(*keys).hash(1) % 3 == 0
