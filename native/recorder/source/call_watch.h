@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "argument_memory.h"
 #include "copy_calls.h"
 #include "cupti_library.h"
 #include "first_use.h"
@@ -25,9 +26,9 @@ namespace busfare::recorder {
 /// while a callback or a record of any runtime call would slow them all, queries too.
 class CallWatch {
   public:
-    /// `first_use` and `mapped` may be null.
+    /// `first_use`, `mapped` and `memory` may be null.
     CallWatch(const CuptiLibrary& cupti, const Options& options, const TraceClock& clock, FirstUse* first_use,
-              MappedArguments* mapped, std::function<void()> wake_writer);
+              MappedArguments* mapped, ArgumentMemory* memory, std::function<void()> wake_writer);
 
     /// Turns the callbacks of the calls that the wanted kinds need on or off.
     void subscribe(CUpti_SubscriberHandle subscriber, bool on) const;
@@ -62,13 +63,14 @@ class CallWatch {
         bool per_thread = false;  ///< takes the null stream for the thread's own
         bool frees = false;       ///< pinned memory
         MappedArguments::Act mapped = MappedArguments::Act::kNone;
+        LaunchCall launch = LaunchCall::kNone;
         bool stack = false;  ///< where it is made is wanted: it copies, waits, allocates or frees
     };
 
     void enter(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void leave(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void push(Note& note, const Plan& plan, const Note* fingerprint = nullptr);
-    void note_mapped(const Plan& plan, const CUpti_CallbackData& data);
+    void note_arguments(const Plan& plan, const CUpti_CallbackData& data);
     void take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const;
     void take_fingerprint_later(const Note& copy, CUstream stream, bool per_thread, Note& print);
     Act act_of(const char* name) const;
@@ -79,6 +81,7 @@ class CallWatch {
     const TraceClock& clock_;
     FirstUse* const first_use_;
     MappedArguments* const mapped_;
+    ArgumentMemory* const memory_;
     const bool fingerprint_;
     const uint32_t kinds_;
     Notes notes_;

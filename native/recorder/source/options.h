@@ -47,7 +47,8 @@ struct Options {
     bool fingerprint = false;
     bool stacks = false;
     bool first_use = false;
-    bool mapped = false;  ///< which pinned memory kernels get
+    bool mapped = false;     ///< which pinned memory kernels get
+    bool arguments = false;  ///< how much memory of the GPU they get
     std::string cupti;    ///< colon-separated libraries to try after those that the process can find itself
     std::string command;  ///< the command line, for the recording's facts
     std::string run;      ///< by which the launcher knows its recordings again

@@ -37,7 +37,8 @@ Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Jou
       kinds_(cupti, options_.cupti_kinds()),
       first_use_(clock_),
       calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr,
-             options_.mapped ? &mapped_ : nullptr, [this] { pool_.wake(); }),
+             options_.mapped ? &mapped_ : nullptr, options_.arguments ? &memory_ : nullptr,
+             [this] { pool_.wake(); }),
       counters_(cupti, options_, clock_),
       gate_(options_.nvtx_range) {}
 
@@ -86,6 +87,15 @@ bool Session::open(bool late) {
         if (!told) {
             say("this driver does not say what arguments kernels have (CUDA 12.4 and newer do), so mapped "
                 "memory is not noted");
+        }
+    }
+    if (options_.arguments) {
+        const bool told = memory_.start();
+        journal_.fact("arguments", told ? "first launches" : "not by this driver");
+        if (!told) {
+            say("this driver does not say what arguments kernels have (CUDA 12.4 and newer do), so the "
+                "memory "
+                "that they reach is not noted");
         }
     }
     if (late) state_devices(journal_);
@@ -230,6 +240,7 @@ void Session::write_once(bool everything) {
     windows_.drain(
         [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
     counters_.write(journal_);
+    memory_.write(journal_);
     first_use_.write(journal_);
     lose(Loss::kStacksFull, calls_.stacks().write(journal_));
     write_communicators(journal_);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "argument_memory.h"
 #include "buffer_pool.h"
 #include "call_watch.h"
 #include "counters.h"
@@ -82,6 +83,7 @@ class Session {
     Kinds kinds_;
     FirstUse first_use_;
     MappedArguments mapped_;
+    ArgumentMemory memory_;
     CallWatch calls_;
     Counters counters_;
     NvtxGate gate_;

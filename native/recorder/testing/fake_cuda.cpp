@@ -80,6 +80,21 @@ extern "C" int cuPointerGetAttribute(void* value, int which, void* pointer) {
     return of_gpu("fake_pointer_attribute", value, which, pointer);
 }
 
+// Two allocations of the GPU.
+extern "C" int cuMemGetAddressRange_v2(unsigned long long* begin, size_t* bytes, unsigned long long pointer) {
+    constexpr struct {
+        unsigned long long begin;
+        size_t bytes;
+    } kAllocations[] = {{0x7f0000000000, 1 << 20}, {0x7f0000200000, 4096}};
+    for (const auto& one : kAllocations) {
+        if (pointer < one.begin || pointer >= one.begin + one.bytes) continue;
+        *begin = one.begin;
+        *bytes = one.bytes;
+        return 0;
+    }
+    return 1;
+}
+
 #ifndef FAKE_CUDA_WITHOUT_ARGUMENTS
 // What arguments a kernel has: `void fake_given(uint32_t, char*, struct {uint32_t, char*, char*}, char*)`;
 // any other none.

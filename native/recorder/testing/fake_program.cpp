@@ -186,6 +186,23 @@ void mapped() {
     given(one, {1, one, two});
 }
 
+/// Kernels that get memory of the GPU: by two pointers into one allocation and one into another, beside what
+/// is no pointer; again, with another; one without arguments, in a graph.
+void arguments() {
+    struct {
+        uint32_t number;
+        uint64_t first, second;
+    } pair = {7, 0x7f0000000400, 0x12345};
+    const auto given = [&pair](uint64_t alone, uint64_t other) {
+        uint32_t number = 5;
+        void* each[] = {&number, &alone, &pair, &other};
+        fake("fake_given", static_cast<void**>(each), static_cast<void**>(nullptr));
+    };
+    given(0x7f0000000100, 0x7f0000200800);
+    given(0x7f0000000000, 0x7f0000000000);
+    fake("fake_kernel", "_Z7withoutv", uint64_t{21});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -213,6 +230,8 @@ int main(int argc, char** argv) {
         fake("fake_kernel", "_Z4lastv", uint64_t{0});
     } else if (scenario == "mapped") {
         mapped();
+    } else if (scenario == "arguments") {
+        arguments();
     } else if (scenario == "rows") {
         static char host[1 << 12];
         auto* device = reinterpret_cast<void*>(0x7f0000000000);

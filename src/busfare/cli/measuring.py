@@ -104,6 +104,10 @@ def probe(
     "--mapped/--no-mapped",
     "Note the pinned memory of the host that kernels get, to see who reads it in place.",
 )
+@option(
+    "--arguments/--no-arguments",
+    "Note how much memory of the GPU each distinct kernel gets, to tell which of them wait for it.",
+)
 @option("--counters/--no-counters", "Read hardware counters of each distinct kernel.")
 @option("--counted-kernels N", "Read counters of at most so many kernels.", default=200)
 @option(

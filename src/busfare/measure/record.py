@@ -139,6 +139,7 @@ def environment(
     threads: bool = False,
     storage: bool = False,
     mapped: bool = False,
+    arguments: bool = False,
     counters: bool = False,
     counted_kernels: int = 200,
     counter_passes: int = 1,
@@ -150,9 +151,9 @@ def environment(
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
     `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
     of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `storage` notes
-    reads and writes of files of 64 KiB or more, `mapped` the pinned memory that kernels get. `counters` reads the hardware
-    counters of `counted_kernels` distinct kernels, each run `counter_passes` times (1 to 8), of which all but one are taken
-    back. `library` is the recorder to use.
+    reads and writes of files of 64 KiB or more, `mapped` the pinned memory that kernels get, `arguments`
+    how much memory of the GPU. `counters` reads the hardware counters of `counted_kernels` distinct kernels, each run
+    `counter_passes` times (1 to 8), of which all but one are taken back. `library` is the recorder to use.
     Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
@@ -196,6 +197,7 @@ def environment(
         "STACKS": "1" if stacks else None,
         "FIRST_USE": "1" if first_use else None,
         "MAPPED": "1" if mapped else None,
+        "ARGUMENTS": "1" if arguments else None,
         "COUNTERS": str(counted_kernels) if counters else None,
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }

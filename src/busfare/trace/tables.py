@@ -70,6 +70,11 @@ LAUNCH_SHAPE: Schema = {
     "shared_bytes": pl.Int64(),  # a block, static and dynamic
 }
 
+#: What busfare's own recorder tells of a launch (`record --arguments`), as columns of the operations like its shape.
+ARGUMENTS: Schema = {
+    "argument_bytes": pl.Int64(),  # of the GPU's memory that its arguments reach, each allocation once
+}
+
 #: The PyTorch operator that launches it; lists are compact JSON.
 OPERATORS: Schema = {
     "operator": pl.String(),  # aten::mm
@@ -127,7 +132,7 @@ COLLECTIVES: Schema = {
 }
 
 #: Kernel launches that are alike in all that the trace says of them, each once.
-LAUNCHES: Schema = {**LAUNCH_SHAPE, **OPERATORS}
+LAUNCHES: Schema = {**LAUNCH_SHAPE, **ARGUMENTS, **OPERATORS}
 
 CALLS: Schema = {
     "start_ns": pl.Int64(),

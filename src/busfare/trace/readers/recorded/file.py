@@ -124,6 +124,10 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     32: ("storage", ("start", "duration", "thread", "kind", "bytes", "address", "path")),
     33: ("mapped_arguments", ("correlation", "bytes", "buffers")),
     34: ("stream_fingerprints", ("correlation", "fingerprint", "start", "duration")),
+    35: (
+        "argument_memory",
+        ("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "bytes", "buffers"),
+    ),
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

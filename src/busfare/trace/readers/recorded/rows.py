@@ -16,6 +16,7 @@ from busfare.trace.readers.cupti import NO_ID
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.readers.tables import meant
 from busfare.trace.tables import (
+    ARGUMENTS,
     CALLS,
     CALLS_RECORDED,
     DEVICES,
@@ -119,7 +120,7 @@ def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -
         _migrations(process),
         _graphs(process, omissions),
     ]
-    optional = {**OPERATIONS_RECORDED, **LAUNCH_SHAPE}
+    optional = {**OPERATIONS_RECORDED, **LAUNCH_SHAPE, **ARGUMENTS}
     frames = [conform(part, OPERATIONS, optional) for part in parts if part.height]
     frame = pl.concat(frames, how="diagonal") if frames else empty(OPERATIONS)
     omissions.add_if(
@@ -149,7 +150,28 @@ def _kernels(process: RecordedProcess, omissions: Omissions, launches: bool) -> 
     names = readable_names(process, process.recording.table("kernels")["name"])
     frame = _operations(process, "kernels", *(LAUNCH if launches else ()))
     frame = _with_mapped(frame.with_columns(kind=pl.lit("kernel"), name=names), process, omissions)
-    return frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:])) if launches else frame
+    if not launches:
+        return frame
+    frame = frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:]))
+    return _with_arguments(frame, process, omissions)
+
+
+def _with_arguments(kernels: pl.DataFrame, process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
+    """`kernels` with `argument_bytes`, where the recording notes them; null for those whose launch was not looked at."""
+    noted = process.recording.facts.get("arguments")
+    if noted is None:
+        return kernels
+    if noted != "first launches":
+        text = (
+            f"{process.recording.path.name}: what memory of the GPU kernels get could not be seen ({noted})"
+        )
+        omissions.add("no-arguments", text)
+        return kernels
+    table, sides = process.recording.table("argument_memory"), LAUNCH[:6]
+    reached = process.frame(table, "bytes", *sides).select(*sides, argument_bytes="bytes")
+    reached = reached.with_columns(name=readable_names(process, table["name"]))
+    reached = reached.unique(["name", *sides], keep="first")
+    return kernels.join(reached, on=["name", *sides], how="left", maintain_order="left")
 
 
 def _with_mapped(kernels: pl.DataFrame, process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:

@@ -1,0 +1,69 @@
+#include "argument_memory.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "own_calls.h"
+
+namespace busfare::recorder {
+namespace {
+
+/// Distinct launches beyond this are not looked at.
+constexpr size_t kMostLaunches = 65536;
+/// No allocation lies below: what is smaller is a number.
+constexpr uint64_t kLowestAddress = uint64_t{1} << 20;
+
+}  // namespace
+
+bool ArgumentMemory::start() {
+    void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (driver) range_ = reinterpret_cast<AddressRange*>(::dlsym(driver, "cuMemGetAddressRange_v2"));
+    return range_ && places_.find();
+}
+
+bool ArgumentMemory::is_new(CUfunction function, const Shape& shape) {
+    const std::pair key(function, shape);
+    {
+        const std::shared_lock lock(known_mutex_);
+        if (known_.contains(key) || known_.size() >= kMostLaunches) return false;
+    }
+    const std::unique_lock lock(known_mutex_);
+    return known_.insert(key).second;
+}
+
+void ArgumentMemory::note(LaunchCall call, const CUpti_CallbackData& data) {
+    if (!range_) return;
+    const LaunchArguments launch = LaunchArguments::of(call, data.functionParams);
+    if (!is_new(launch.function, launch.shape)) return;
+    const OwnCalls own;
+    std::map<uint64_t, uint64_t> ends;      // of allocations, by where they begin
+    std::map<uint64_t, uint64_t> pointers;  // the first into each
+    places_.each_word(launch, [&](uint64_t word) {
+        CUdeviceptr begin = 0;
+        size_t bytes = 0;
+        if (word < kLowestAddress || range_(&begin, &bytes, word) != CUDA_SUCCESS) return;
+        ends[begin] = begin + bytes;
+        const auto [first, added] = pointers.try_emplace(begin, word);
+        if (!added) first->second = std::min(first->second, word);
+    });
+    Reached reached{data.symbolName ? data.symbolName : "", launch.shape, 0, ends.size()};
+    for (const auto& [begin, end] : ends) reached.bytes += end - pointers[begin];
+    const std::lock_guard lock(reached_mutex_);
+    reached_.push_back(std::move(reached));
+}
+
+void ArgumentMemory::write(Journal& journal) {
+    std::vector<Reached> found;
+    {
+        const std::lock_guard lock(reached_mutex_);
+        found.swap(reached_);
+    }
+    for (const Reached& one : found) {
+        const Shape& s = one.shape;
+        journal.append(TableId::kArgumentMemory, {journal.kernel_name(one.kernel.c_str()), s[0], s[1], s[2],
+                                                  s[3], s[4], s[5], one.bytes, one.buffers});
+    }
+}
+
+}  // namespace busfare::recorder

@@ -1,0 +1,46 @@
+"""How much memory of the GPU kernels' arguments reach, from stand-ins."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from busfare.trace import read
+from tests.traces import omitted
+
+from .conftest import Built, Recorded
+
+
+def test_the_first_launch_reaches_each_allocation_once_from_its_first_pointer(recorded: Recorded) -> None:
+    run = recorded("arguments", arguments=True)
+    (file,) = run.files
+    trace = read(file, launches=True)
+    kernels = trace.operations.filter(pl.col("kind") == "kernel")
+    reached = trace.launches["argument_bytes"].gather(kernels["launch"])
+    # The second launch is like the first; a kernel of a graph has its own.
+    given = (1 << 20) - 0x100 + 4096 - 0x800
+    assert kernels["name"].cast(pl.String).to_list() == ["fake_given", "fake_given", "without()"]
+    assert reached.to_list() == [given, given, 0]
+    assert run.only.table("argument_memory")["buffers"].tolist() == [2, 0]
+    assert run.only.facts["arguments"] == "first launches"
+
+
+def test_without_the_option_nothing_is_looked_at(recorded: Recorded) -> None:
+    run = recorded("arguments")
+    assert not len(run.only.table("argument_memory"))
+    assert read(run.files[0], launches=True).launches["argument_bytes"].null_count() > 0
+
+
+def test_both_looks_at_arguments_go_together(recorded: Recorded) -> None:
+    run = recorded("mapped", mapped=True, arguments=True)
+    assert run.only.table("mapped_arguments")["buffers"].tolist() == [2, 1, 1]
+    assert run.only.table("argument_memory")["bytes"].tolist() == [1 << 20, 0]
+
+
+def test_an_older_driver_is_named(recorded: Recorded, built: Built) -> None:
+    older = built.search_path().replace("/driver:", "/driver-old:")
+    run = recorded("arguments", arguments=True, extra={"LD_LIBRARY_PATH": older})
+    assert run.status == 0
+    assert "CUDA 12.4" in run.error
+    trace = read(run.files[0], launches=True)
+    assert "no-arguments" in omitted(trace)
+    assert trace.launches["argument_bytes"].null_count() == trace.launches.height
