@@ -21,7 +21,7 @@ __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "parted"]
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
 #: `none`: not predicted.
-BOUNDS = ("between", "memory", "compute", "counted", "none")
+BOUNDS = ("between", "memory", "compute", "counted", "none", "reached")
 # What half and twice of a constant that has no source would do to the errors: `python validation/kernels.py --constants`.
 
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
@@ -45,6 +45,11 @@ ELEMENTS = (2.0, 3.0, 4.0, 8.0, 16.0)
 ELEMENTS_TAKE = (0.97, 1.05)
 ELEMENTS_STREAM_SHARE = 0.6
 OTHER_STREAM_SHARE = 0.15
+#: What a kernel's arguments reach is moved once, unless the memory takes longer for it than this share of its time.
+REACHED_TAKES = 1.1
+#: Of L2, what a kernel that moves the same bytes at each launch finds there again: all of so much, and nothing of it where
+#: it moves as much as L2 holds.
+KEPT_IN_L2 = 0.5
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
 #: Of the difference between two GPUs' floors a kernel shows all where it is empty, and less the longer it works: a factor of
@@ -122,12 +127,17 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         BOUNDS.index("between"),
     ).astype(np.int8)[of]
     bound[(bound == BOUNDS.index("between")) & np.isfinite(arrays)] = BOUNDS.index("memory")
+    reached = _by_memory(Launches(evidence.columns, of, typical), here, there)
+    unshaped = np.isnan(evidence["bytes"])[of] & np.isfinite(reached)
+    bound[unshaped & np.isin(bound, [BOUNDS.index("between"), BOUNDS.index("memory")])] = BOUNDS.index("reached")
     result = np.full(len(seconds), np.nan)
-    prices = {"between": _unknown, "memory": _streamed, "compute": _computed, "counted": _counted}
+    prices = {
+        "between": _unknown, "memory": _streamed, "compute": _computed, "counted": _counted, "reached": _counted,
+    }  # fmt: skip
     for name, price in prices.items():
         rows = np.flatnonzero(bound == BOUNDS.index(name))
         if len(rows):
-            at = Launches({**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows])
+            at = Launches({**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows], reached[rows])
             result[rows] = price(seconds[rows], at, here, there)
     return Moved(result, bound)
 
@@ -141,6 +151,7 @@ class Launches(NamedTuple):
     of: Rows
     typical: FloatArray
     arrays: FloatArray | float = np.nan
+    reached: FloatArray | float = np.nan
 
     def __call__(self, name: str) -> FloatArray:
         """A column; NaN where it is not known."""
@@ -227,6 +238,16 @@ def _by_arrays(at: Launches, here: Limits, there: Limits) -> FloatArray:
     share = moved / (work * here.memory)
     fits = (share > ARRAYS_TAKE[0]) & (share < ARRAYS_TAKE[1])
     return np.where(np.isnan(at("bytes")) & fits, moved, np.nan)
+
+
+def _by_memory(at: Launches, here: Limits, there: Limits) -> FloatArray:
+    """The bytes of the memory that a kernel's arguments reach, less what L2 keeps of them; NaN where they are not known, and
+    where the memory takes longer for them than the kernel ran.
+    """
+    work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
+    bytes_, smaller = at("argument_bytes"), min(here.l2_bytes, there.l2_bytes)
+    missed = np.clip((bytes_ / smaller - KEPT_IN_L2) / (1 - KEPT_IN_L2), 0, 1)
+    return np.where(bytes_ < REACHED_TAKES * work * here.memory, bytes_ * missed, np.nan)
 
 
 def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
@@ -318,7 +339,8 @@ def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
     work, floor = parted(seconds, at("in_graph"), here, there, at("classed") == 1)
     # Neither the memory's nor L2's: beginning and ending threads, and the waits of a short kernel.
     busy = np.maximum(at.busy(work, here), np.clip(RAMP_S / work, 0, 1)) ** OVERLAP
-    memory = np.minimum((at("dram_bytes") / (work * here.memory)) ** OVERLAP, 1 - busy)
+    moved = np.where(np.isnan(at("dram_bytes")), at.reached, at("dram_bytes"))
+    memory = np.minimum((moved / (work * here.memory)) ** OVERLAP, 1 - busy)
     # What only writes waits for nothing: other threads begin meanwhile.
     written = np.nan_to_num(at("written_bytes") / (work * here.memory)) ** OVERLAP
     memory = np.clip(np.maximum(memory, written), 0, 1)

@@ -209,7 +209,7 @@ def _evidence(known: pl.DataFrame) -> Evidence:
         if all(column in known.columns for column in sides):
             product = known.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
             columns[name] = product.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    for name in ("in_graph", "registers", "shared_bytes"):
+    for name in ("in_graph", "registers", "shared_bytes", "argument_bytes"):
         if name in known.columns:
             columns[name] = known[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     if all(name in known.columns for name in COUNTED):
