@@ -92,10 +92,10 @@ def test_everything_recorded_is_read_back(recorded: Recorded) -> None:
     recording = recorded("everything").only
     assert recording.complete
     assert rows(recording) == {
-        "strings": len(recording.strings), "facts": 8, "kernels": 2, "copies": 3, "sets": 1, "calls": 8, "waits": 3,
+        "strings": len(recording.strings), "facts": 9, "kernels": 2, "copies": 3, "sets": 1, "calls": 8, "waits": 3,
         "events": 1, "streams": 1, "contexts": 1, "devices": 1, "pcie_links": 1, "nvlinks": 1, "managed": 2,
         "markers": 2, "overheads": 1, "allocations": 3, "copy_addresses": 2, "demangled": 1, "end": 1,
-        "windows": 2,
+        "windows": 2, "argument_memory": 1,
     }  # fmt: skip
     copies = recording.table("copies")
     assert copies["bytes"].tolist() == [1024, 1024, 4096]
@@ -218,4 +218,4 @@ def test_the_reader_in_the_documentation_reads(everything: bytes) -> None:
     exec(code, scope)
     tables = dict(scope["chunks"](everything))
     assert tables[4][2].tolist() == [1024, 1024, 4096]
-    assert len(tables) == 21
+    assert len(tables) == 22

@@ -5,12 +5,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <mutex>
-#include <set>
-#include <shared_mutex>
 #include <string>
-#include <utility>
+#include <unordered_set>
 #include <vector>
 
 #include "journal.h"
@@ -34,25 +31,42 @@ class ArgumentMemory {
     void write(Journal& journal);
 
   private:
-    using Shape = std::array<uint32_t, 6>;
     using AddressRange = CUresult(CUdeviceptr*, size_t*, CUdeviceptr);
+
+    /// A kernel with its grid and block, of one recording.
+    struct Launch {
+        uint64_t recording;
+        CUfunction function;
+        std::array<uint32_t, 6> shape;
+
+        bool operator==(const Launch&) const = default;
+        size_t hash() const;
+    };
+    struct Hash {
+        size_t operator()(const Launch& launch) const { return launch.hash(); }
+    };
 
     /// A launch that was looked at.
     struct Reached {
         std::string kernel;  ///< mangled
-        Shape shape;
+        std::array<uint32_t, 6> shape;
         uint64_t bytes;    ///< from the first pointer into each allocation to its end
         uint64_t buffers;  ///< how many allocations
     };
 
-    bool is_new(CUfunction function, const Shape& shape);
+    bool is_new(const Launch& launch);
 
+    const uint64_t recording_ = next_recording_++;
     ArgumentPlaces places_;
     AddressRange* range_ = nullptr;
-    std::shared_mutex known_mutex_;
-    std::set<std::pair<CUfunction, Shape>> known_;
-    std::mutex reached_mutex_;
+    decltype(&::cuThreadExchangeStreamCaptureMode) exchange_mode_ = nullptr;
+    std::mutex mutex_;  ///< guards what follows
+    std::unordered_set<Launch, Hash> known_;
     std::vector<Reached> reached_;
+
+    static inline std::atomic<uint64_t> next_recording_{1};
+    /// Those that this thread saw last, by their hashes: most launches are one of them.
+    static thread_local std::array<Launch, 256> t_known_;
 };
 
 }  // namespace busfare::recorder

@@ -60,7 +60,7 @@ Options options_from_environment() {
     options.stacks = number("BUSFARE_RECORD_STACKS", 0.0) > 0;
     options.first_use = number("BUSFARE_RECORD_FIRST_USE", 0.0) > 0;
     options.mapped = number("BUSFARE_RECORD_MAPPED", 0.0) > 0;
-    options.arguments = number("BUSFARE_RECORD_ARGUMENTS", 0.0) > 0;
+    options.arguments = number("BUSFARE_RECORD_ARGUMENTS", 1.0) > 0;
     options.trust_cupti = number("BUSFARE_RECORD_TRUST_CUPTI", 0.0) > 0;
     options.counted_kernels = static_cast<size_t>(number("BUSFARE_RECORD_COUNTERS", 0.0));
     options.counter_passes = static_cast<size_t>(number("BUSFARE_RECORD_COUNTER_PASSES", 1.0));

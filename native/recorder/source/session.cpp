@@ -89,15 +89,8 @@ bool Session::open(bool late) {
                 "memory is not noted");
         }
     }
-    if (options_.arguments) {
-        const bool told = memory_.start();
-        journal_.fact("arguments", told ? "first launches" : "not by this driver");
-        if (!told) {
-            say("this driver does not say what arguments kernels have (CUDA 12.4 and newer do), so the "
-                "memory "
-                "that they reach is not noted");
-        }
-    }
+    if (options_.arguments)
+        journal_.fact("arguments", memory_.start() ? "first launches" : "not by this driver");
     if (late) state_devices(journal_);
     flush_asked_ = true;
     return true;

@@ -107,6 +107,7 @@ def probe(
 @option(
     "--arguments/--no-arguments",
     "Note how much memory of the GPU each distinct kernel gets, to tell which of them wait for it.",
+    default=True,
 )
 @option("--counters/--no-counters", "Read hardware counters of each distinct kernel.")
 @option("--counted-kernels N", "Read counters of at most so many kernels.", default=200)

@@ -139,7 +139,7 @@ def environment(
     threads: bool = False,
     storage: bool = False,
     mapped: bool = False,
-    arguments: bool = False,
+    arguments: bool = True,
     counters: bool = False,
     counted_kernels: int = 200,
     counter_passes: int = 1,
@@ -197,7 +197,7 @@ def environment(
         "STACKS": "1" if stacks else None,
         "FIRST_USE": "1" if first_use else None,
         "MAPPED": "1" if mapped else None,
-        "ARGUMENTS": "1" if arguments else None,
+        "ARGUMENTS": None if arguments else "0",
         "COUNTERS": str(counted_kernels) if counters else None,
         "COUNTER_PASSES": str(counter_passes) if counters else None,
     }
