@@ -17,11 +17,20 @@ def test_the_first_launch_reaches_each_allocation_once_from_its_first_pointer(re
     kernels = trace.operations.filter(pl.col("kind") == "kernel")
     reached = trace.launches["argument_bytes"].gather(kernels["launch"])
     # The second launch is like the first; a kernel of a graph has its own.
-    given = (1 << 20) - 0x100 + 4096 - 0x800
+    given = (1 << 20) - 0x100 + 4096 - 0x80
     assert kernels["name"].cast(pl.String).to_list() == ["fake_given", "fake_given", "without()"]
     assert reached.to_list() == [given, given, 0]
-    assert run.only.table("argument_memory")["buffers"].tolist() == [2, 0]
+    table = run.only.table("argument_memory")
+    assert table["buffers"].tolist() == [2, 0]
+    assert table["inside"].tolist() == [31, 0]
     assert run.only.facts["arguments"] == "first launches"
+
+
+def test_memory_of_a_pool_says_nothing_of_an_array(recorded: Recorded) -> None:
+    run = recorded("pooled")
+    assert run.only.table("argument_memory")["inside"].tolist() == [500, 0]
+    launches = read(run.files[0], launches=True).launches
+    assert sorted(launches["argument_bytes"].to_list(), key=str) == [0, None]
 
 
 def test_it_can_be_left_out(recorded: Recorded) -> None:

@@ -50,18 +50,20 @@ void ArgumentMemory::note(LaunchCall call, const CUpti_CallbackData& data) {
     const OwnCalls own;
     const BesideCaptures beside(exchange_mode_);
     if (!beside) return;
-    std::map<uint64_t, uint64_t> ends;      // of allocations, by where they begin
-    std::map<uint64_t, uint64_t> pointers;  // the first into each
+    Reached reached{data.symbolName ? data.symbolName : "", launch.shape, 0, 0, 0};
+    std::map<uint64_t, uint64_t>
+        reach;  // the most bytes from a pointer to the end, by where allocations begin
     places_.each_word(launch, [&](uint64_t word) {
         CUdeviceptr begin = 0;
         size_t bytes = 0;
-        if (word < kLowestAddress || range_(&begin, &bytes, word) != CUDA_SUCCESS) return;
-        ends[begin] = begin + bytes;
-        const auto [first, added] = pointers.try_emplace(begin, word);
-        if (!added) first->second = std::min(first->second, word);
+        if (word < kLowestAddress || range_(&begin, &bytes, word) != CUDA_SUCCESS || word - begin >= bytes)
+            return;
+        uint64_t& most = reach[begin];
+        most = std::max<uint64_t>(most, begin + bytes - word);
+        reached.inside = std::max<uint64_t>(reached.inside, 1000 * (word - begin) / bytes);
     });
-    Reached reached{data.symbolName ? data.symbolName : "", launch.shape, 0, ends.size()};
-    for (const auto& [begin, end] : ends) reached.bytes += end - pointers[begin];
+    for (const auto& [begin, bytes] : reach) reached.bytes += bytes;
+    reached.buffers = reach.size();
     const std::lock_guard lock(mutex_);
     reached_.push_back(std::move(reached));
 }
@@ -75,7 +77,7 @@ void ArgumentMemory::write(Journal& journal) {
     for (const Reached& one : found) {
         const auto& s = one.shape;
         journal.append(TableId::kArgumentMemory, {journal.kernel_name(one.kernel.c_str()), s[0], s[1], s[2],
-                                                  s[3], s[4], s[5], one.bytes, one.buffers});
+                                                  s[3], s[4], s[5], one.bytes, one.buffers, one.inside});
     }
 }
 

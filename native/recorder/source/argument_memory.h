@@ -52,6 +52,7 @@ class ArgumentMemory {
         std::array<uint32_t, 6> shape;
         uint64_t bytes;    ///< from the first pointer into each allocation to its end
         uint64_t buffers;  ///< how many allocations
+        uint64_t inside;   ///< how far into its allocation a pointer lies, in 1/1000 of that, at most
     };
 
     bool is_new(const Launch& launch);

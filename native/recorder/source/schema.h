@@ -48,7 +48,7 @@ enum class TableId : uint16_t {
 /// order.
 constexpr size_t columns_of(TableId table) {
     constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7,  8, 6,  4, 4, 12, 7, 9, 8, 7, 5, 10,
-                                  7, 7, 2, 3,  4,  2,  16, 3, 10, 5, 5, 2,  6, 9, 7, 3, 4, 9};
+                                  7, 7, 2, 3,  4,  2,  16, 3, 10, 5, 5, 2,  6, 9, 7, 3, 4, 10};
     return columns[static_cast<size_t>(table)];
 }
 

@@ -188,7 +188,7 @@ void mapped() {
 
 /// Kernels that get memory of the GPU: by two pointers into one allocation and one into another, beside what
 /// is no pointer; again, with another; one without arguments, in a graph.
-void arguments() {
+void arguments(uint64_t second) {
     struct {
         uint32_t number;
         uint64_t first, second;
@@ -198,7 +198,7 @@ void arguments() {
         void* each[] = {&number, &alone, &pair, &other};
         fake("fake_given", static_cast<void**>(each), static_cast<void**>(nullptr));
     };
-    given(0x7f0000000100, 0x7f0000200800);
+    given(0x7f0000000100, second);
     given(0x7f0000000000, 0x7f0000000000);
     fake("fake_kernel", "_Z7withoutv", uint64_t{21});
 }
@@ -231,7 +231,9 @@ int main(int argc, char** argv) {
     } else if (scenario == "mapped") {
         mapped();
     } else if (scenario == "arguments") {
-        arguments();
+        arguments(0x7f0000200080);
+    } else if (scenario == "pooled") {
+        arguments(0x7f0000200800);
     } else if (scenario == "rows") {
         static char host[1 << 12];
         auto* device = reinterpret_cast<void*>(0x7f0000000000);

@@ -72,7 +72,7 @@ LAUNCH_SHAPE: Schema = {
 
 #: What busfare's own recorder tells of a launch (`record --arguments`), as columns of the operations like its shape.
 ARGUMENTS: Schema = {
-    "argument_bytes": pl.Int64(),  # of the GPU's memory that its arguments reach, each allocation once
+    "argument_bytes": pl.Int64(),  # of the GPU's memory, of the allocations that are its arguments, each once
 }
 
 #: The PyTorch operator that launches it; lists are compact JSON.

@@ -21,7 +21,7 @@ __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "parted"]
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
 #: `none`: not predicted.
-BOUNDS = ("between", "memory", "compute", "counted", "none", "reached")
+BOUNDS = ("between", "memory", "compute", "counted", "reached", "none")
 # What half and twice of a constant that has no source would do to the errors: `python validation/kernels.py --constants`.
 
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
@@ -78,7 +78,7 @@ class Evidence:
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
     `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element
-    of every array among the arguments; `own_code`: 1 where words of the name are all that tells its class; `blocks`,
+    of every array among the arguments, `argument_bytes` of the memory that they reach; `own_code`: 1 where words of the name are all that tells its class; `blocks`,
     `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
     `element_bytes` of a product of matrices.
     """
@@ -126,10 +126,9 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
         BOUNDS.index("between"),
     ).astype(np.int8)[of]
-    bound[(bound == BOUNDS.index("between")) & np.isfinite(arrays)] = BOUNDS.index("memory")
-    reached = _by_memory(Launches(evidence.columns, of, typical), here, there)
-    unshaped = np.isnan(evidence["bytes"])[of] & np.isfinite(reached)
-    bound[unshaped & np.isin(bound, [BOUNDS.index("between"), BOUNDS.index("memory")])] = BOUNDS.index("reached")
+    reached = _reached(Launches(evidence.columns, of, typical), here, there)
+    for told, by in ((reached, "reached"), (arrays, "memory")):
+        bound[(bound == BOUNDS.index("between")) & np.isfinite(told)] = BOUNDS.index(by)
     result = np.full(len(seconds), np.nan)
     prices = {
         "between": _unknown, "memory": _streamed, "compute": _computed, "counted": _counted, "reached": _counted,
@@ -144,7 +143,8 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
 
 class Launches(NamedTuple):
     """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`; `typical`: the geometric mean
-    of the seconds of that kernel's; `arrays`: bytes that each moves by its arguments, NaN where they do not tell.
+    of the seconds of that kernel's; `arrays`: bytes that each moves by the types of its arguments, `reached`: by the memory
+    that these reach, NaN where they do not tell.
     """
 
     columns: dict[str, FloatArray]
@@ -240,7 +240,7 @@ def _by_arrays(at: Launches, here: Limits, there: Limits) -> FloatArray:
     return np.where(np.isnan(at("bytes")) & fits, moved, np.nan)
 
 
-def _by_memory(at: Launches, here: Limits, there: Limits) -> FloatArray:
+def _reached(at: Launches, here: Limits, there: Limits) -> FloatArray:
     """The bytes of the memory that a kernel's arguments reach, less what L2 keeps of them; NaN where they are not known, and
     where the memory takes longer for them than the kernel ran.
     """
@@ -335,7 +335,9 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
 
 
 def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
-    """A roofline by the shares of the memory's and of L2's rate that were counted (docs/kernels.md)."""
+    """A roofline by the shares of the memory's and of L2's rate that were counted, or of the bytes that arguments reach
+    (docs/kernels.md).
+    """
     work, floor = parted(seconds, at("in_graph"), here, there, at("classed") == 1)
     # Neither the memory's nor L2's: beginning and ending threads, and the waits of a short kernel.
     busy = np.maximum(at.busy(work, here), np.clip(RAMP_S / work, 0, 1)) ** OVERLAP

@@ -236,7 +236,7 @@ def ranges(
     high = np.maximum(floor + work * max(ends) * BEYOND, seconds)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
-    held = ("memory", "compute", "counted") if here.vendor == there.vendor else ()
+    held = ("memory", "compute", "counted", "reached") if here.vendor == there.vendor else ()
     for bound in held:
         rows, ranged = bounds == BOUNDS.index(bound), range_of(what, bound, rung)
         if ranged is not None:

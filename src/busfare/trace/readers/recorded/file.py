@@ -126,7 +126,7 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     34: ("stream_fingerprints", ("correlation", "fingerprint", "start", "duration")),
     35: (
         "argument_memory",
-        ("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "bytes", "buffers"),
+        ("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "bytes", "buffers", "inside"),
     ),
 }  # fmt: skip
 

@@ -138,6 +138,8 @@ def _operations(process: RecordedProcess, table: str, *columns: str) -> pl.DataF
     return frame.with_columns(_nonzero("correlation", "graph_node"))
 
 
+#: How far into an allocation an array may begin, in thousandths, and still be taken for the whole of it.
+POOLED = 63
 #: What the table of kernels says of their launches.
 LAUNCH = (
     *(name for name in LAUNCH_SHAPE if name != "shared_bytes"),
@@ -168,7 +170,9 @@ def _with_arguments(kernels: pl.DataFrame, process: RecordedProcess, omissions: 
         omissions.add("no-arguments", text)
         return kernels
     table, sides = process.recording.table("argument_memory"), LAUNCH[:6]
-    reached = process.frame(table, "bytes", *sides).select(*sides, argument_bytes="bytes")
+    # A pointer into the midst of an allocation is that of a pool, and says nothing of where its array ends.
+    whole = pl.when(pl.col("inside") < POOLED).then("bytes")
+    reached = process.frame(table, "bytes", "inside", *sides).select(*sides, argument_bytes=whole)
     reached = reached.with_columns(name=readable_names(process, table["name"]))
     reached = reached.unique(["name", *sides], keep="first")
     return kernels.join(reached, on=["name", *sides], how="left", maintain_order="left")
