@@ -78,9 +78,9 @@ class Evidence:
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
     `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element
-    of every array among the arguments, `argument_bytes` of the memory that they reach; `own_code`: 1 where words of the name are all that tells its class; `blocks`,
-    `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
-    `element_bytes` of a product of matrices.
+    of every array among the arguments, `argument_bytes`: of the memory that they reach; `own_code`: 1 where words of the
+    name are all that tells its class; `blocks`, `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a
+    graph launched it; `batch`, `m`, `n`, `k` and `element_bytes` of a product of matrices.
     """
 
     kinds: list[str]
@@ -136,7 +136,9 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     for name, price in prices.items():
         rows = np.flatnonzero(bound == BOUNDS.index(name))
         if len(rows):
-            at = Launches({**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows], reached[rows])
+            at = Launches(
+                {**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows], reached[rows]
+            )
             result[rows] = price(seconds[rows], at, here, there)
     return Moved(result, bound)
 

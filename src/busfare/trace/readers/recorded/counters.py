@@ -7,7 +7,7 @@ import polars as pl
 
 from busfare.trace.model import Omissions
 from busfare.trace.readers.cupti import shared_bytes
-from busfare.trace.readers.recorded.rows import RecordedProcess, readable_names
+from busfare.trace.readers.recorded.process import RecordedProcess, readable_names
 from busfare.trace.tables import COUNTERS, conform, empty
 
 #: The column that each of the recorder's metrics goes to, and in how many of its units one is counted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from busfare.trace.model import Omissions
-from busfare.trace.readers.recorded.rows import RecordedProcess
+from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.readers.tables import meant
 from busfare.trace.tables import FIRST_USES, WATCHED_UNTIL, conform
 

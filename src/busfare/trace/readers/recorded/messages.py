@@ -7,7 +7,7 @@ import re
 import polars as pl
 
 from busfare.trace.collectives import kind_of
-from busfare.trace.readers.recorded.rows import RecordedProcess
+from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.tables import (
     COLLECTIVE_KINDS,
     DESCRIBED,

@@ -14,15 +14,8 @@ from busfare.trace.readers.recorded.counters import counters
 from busfare.trace.readers.recorded.file import Recording, read_recording
 from busfare.trace.readers.recorded.first_use import first_uses
 from busfare.trace.readers.recorded.messages import messages
-from busfare.trace.readers.recorded.rows import (
-    RecordedProcess,
-    calls,
-    devices,
-    events,
-    markers,
-    operations,
-    streams,
-)  # fmt: skip
+from busfare.trace.readers.recorded.process import RecordedProcess
+from busfare.trace.readers.recorded.rows import calls, devices, events, markers, operations, streams
 from busfare.trace.readers.recorded.stacks import located
 from busfare.trace.readers.recorded.storage import storage
 from busfare.trace.readers.recorded.wakes import wakes

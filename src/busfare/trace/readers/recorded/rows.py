@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import api_calls
-from busfare.trace.columns import distinct, first_rows
+from busfare.trace.columns import first_rows
 from busfare.trace.model import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID
+from busfare.trace.readers.recorded.arguments import with_arguments, with_mapped
 from busfare.trace.readers.recorded.file import Recording, Table
+from busfare.trace.readers.recorded.process import RecordedProcess, at, readable_names
 from busfare.trace.readers.tables import meant
 from busfare.trace.tables import (
     ARGUMENTS,
@@ -31,76 +31,13 @@ from busfare.trace.tables import (
 
 #: `operation` of allocations.
 ALLOCATED = 1
-MAPPED_SEEN = (
-    "memory of the host that kernels get is known where a pointer to it is among their arguments; not where it lies in "
-    "other memory, in CUDA graphs, or where the memory was pinned before the recording began"
+#: What the table of kernels says of their launches.
+LAUNCH = (
+    *(name for name in LAUNCH_SHAPE if name != "shared_bytes"),
+    "static_shared_bytes",
+    "dynamic_shared_bytes",
 )
 WAIT_OF = {cupti.EVENT_SYNC: "event", cupti.STREAM_SYNC: "stream", cupti.CONTEXT_SYNC: "device"}
-
-
-class RecordedProcess:
-    """One file's share of the trace's tables. `zero_ns` is when the trace begins, on the wall clock."""
-
-    def __init__(self, recording: Recording, process: int) -> None:
-        self.recording = recording
-        self.process = process
-        self.zero_ns = 0
-        self._offset = recording.wall_clock_ns - recording.trace_clock_ns
-
-    @property
-    def shift_ns(self) -> int:
-        """Takes the recording's clock to the trace's."""
-        return self._offset - self.zero_ns
-
-    def first_ns(self) -> int | None:
-        """The earliest time in the file, on the wall clock."""
-        times = [self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls")]
-        managed = self.recording.table("managed")["start"]
-        times.append(managed[self.inside_window(managed)])
-        times.append(self.recording.table("markers")["time"])
-        firsts = [int(time[time > 0].min()) for time in times if (time > 0).any()]
-        firsts = [first + self._offset for first in firsts]
-        messages = self.recording.table("messages")["start"]
-        return min([*firsts, *([int(messages.min())] if len(messages) else [])], default=None)
-
-    def inside_window(self, start: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which times (trace clock) lie in the window: managed memory and messages are recorded outside of it, too."""
-        if not self.recording.facts.keys() & {"capture", "delay", "duration"}:
-            return np.ones(len(start), np.bool_)
-        # On and off take turns.
-        turns = np.sort(self.recording.table("windows")["time"])
-        return np.asarray(np.searchsorted(turns, start, side="right") % 2 == 1)
-
-    def frame(self, table: Table, *columns: str, wall: bool = False) -> pl.DataFrame:
-        """Columns of `table`, with the process; `start_ns` and `end_ns` where it has times, by the wall clock if `wall`."""
-        shift = -self.zero_ns if wall else self.shift_ns
-        made = {name: pl.Series(table.signed(name)) for name in columns}
-        time = next((name for name in ("start", "time") if name in table.columns), None)
-        if time is not None:
-            start = table.signed(time)
-            end = start + table.signed("duration") if "duration" in table.columns else start
-            # CUPTI says 0 when it could not take the time; such rows keep their place but have no times.
-            timed = pl.Series(start > 0)
-            for name, times in (("start_ns", start), ("end_ns", end)):
-                made[name] = pl.select(pl.when(timed).then(pl.Series(times + shift))).to_series()
-        return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int64))
-
-    def texts(self, numbers: NDArray[np.uint64]) -> tuple[pl.Series, NDArray[np.int64]]:
-        """The strings that occur, and the place of each number's string among them; null for 0."""
-        strings = self.recording.strings
-        used, places = distinct(numbers, max(strings, default=0))
-        return pl.Series("name", [strings.get(number) for number in used.tolist()], dtype=pl.String), places
-
-    def names(self, numbers: NDArray[np.uint64]) -> pl.Series:
-        """The strings of these numbers, as categories."""
-        texts, places = self.texts(numbers)
-        return texts.cast(pl.Categorical).gather(places)
-
-    def device_of_context(self) -> pl.DataFrame:
-        """`context` and `of_context`, the device that it is on."""
-        table = self.recording.table("contexts")
-        frame = pl.DataFrame({"context": table.signed("context"), "of_context": table.signed("device")})
-        return frame.unique("context", keep="last")
 
 
 def _nonzero(*names: str) -> pl.Expr:
@@ -138,69 +75,14 @@ def _operations(process: RecordedProcess, table: str, *columns: str) -> pl.DataF
     return frame.with_columns(_nonzero("correlation", "graph_node"))
 
 
-#: How far into an allocation an array may begin, in thousandths, and still be taken for the whole of it.
-POOLED = 63
-#: What the table of kernels says of their launches.
-LAUNCH = (
-    *(name for name in LAUNCH_SHAPE if name != "shared_bytes"),
-    "static_shared_bytes",
-    "dynamic_shared_bytes",
-)
-
-
 def _kernels(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
     names = readable_names(process, process.recording.table("kernels")["name"])
     frame = _operations(process, "kernels", *(LAUNCH if launches else ()))
-    frame = _with_mapped(frame.with_columns(kind=pl.lit("kernel"), name=names), process, omissions)
+    frame = with_mapped(frame.with_columns(kind=pl.lit("kernel"), name=names), process, omissions)
     if not launches:
         return frame
     frame = frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:]))
-    return _with_arguments(frame, process, omissions)
-
-
-def _with_arguments(kernels: pl.DataFrame, process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
-    """`kernels` with `argument_bytes`, where the recording notes them; null for those whose launch was not looked at."""
-    noted = process.recording.facts.get("arguments")
-    if noted is None:
-        return kernels
-    if noted != "first launches":
-        text = (
-            f"{process.recording.path.name}: what memory of the GPU kernels get could not be seen ({noted})"
-        )
-        omissions.add("no-arguments", text)
-        return kernels
-    table, sides = process.recording.table("argument_memory"), LAUNCH[:6]
-    # A pointer into the midst of an allocation is that of a pool, and says nothing of where its array ends.
-    whole = pl.when(pl.col("inside") < POOLED).then("bytes")
-    reached = process.frame(table, "bytes", "inside", *sides).select(*sides, argument_bytes=whole)
-    reached = reached.with_columns(name=readable_names(process, table["name"]))
-    reached = reached.unique(["name", *sides], keep="first")
-    return kernels.join(reached, on=["name", *sides], how="left", maintain_order="left")
-
-
-def _with_mapped(kernels: pl.DataFrame, process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
-    """`kernels` with `mapped_bytes`, where the recording notes them; null in graphs, whose correlation is the launch's."""
-    noted = process.recording.facts.get("mapped")
-    if noted is None:
-        return kernels
-    name, table = process.recording.path.name, process.recording.table("mapped_arguments")
-    if noted != "arguments":
-        omissions.add("no-mapped", f"{name}: what memory kernels get could not be seen ({noted})")
-        return kernels
-    omissions.add("mapped", f"{name}: {MAPPED_SEEN}")
-    rows = first_rows(table["correlation"], kernels["correlation"].fill_null(0).to_numpy().astype(np.uint64))
-    reached = pl.Series(at(table["bytes"], rows)).cast(pl.Int64, strict=False)
-    known = pl.col("graph_node").is_null() & pl.col("correlation").is_not_null()
-    return kernels.with_columns(mapped_bytes=pl.when(known).then(reached))
-
-
-def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.Series:
-    """The names of kernels, demangled where they can be."""
-    demangled = process.recording.table("demangled")
-    readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
-    used, places = distinct(numbers, max(process.recording.strings, default=0))
-    shown = np.array([readable.get(number, number) for number in used.tolist()], np.uint64)
-    return process.names(shown[places])
+    return with_arguments(frame, process, omissions)
 
 
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
@@ -279,13 +161,6 @@ def allocation_sizes(
     inside = addresses[below] - base[last] < size[last]
     result[below] = np.where(inside, size[last].astype(np.int64), 0)
     return result
-
-
-def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The values of these rows; 0 for row -1."""
-    if not len(values):
-        return np.zeros(len(rows), np.uint64)
-    return np.where(rows >= 0, values[rows], np.uint64(0))
 
 
 def _migrations(process: RecordedProcess) -> pl.DataFrame:

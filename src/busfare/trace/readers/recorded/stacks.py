@@ -9,7 +9,7 @@ import polars as pl
 
 from busfare.trace import sites
 from busfare.trace.columns import first_rows
-from busfare.trace.readers.recorded.rows import RecordedProcess, at
+from busfare.trace.readers.recorded.process import RecordedProcess, at
 
 #: Function, file and line, the innermost that was inlined first, of places: module and address.
 Lines = dict[tuple[int, int], list[tuple[str, str, int]]]

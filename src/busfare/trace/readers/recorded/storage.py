@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 import polars as pl
 
 from busfare.trace.model import Omissions
-from busfare.trace.readers.recorded.rows import RecordedProcess
+from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.readers.tables import meant
 from busfare.trace.tables import STORAGE, STORAGE_KINDS, conform
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from busfare.trace.readers.recorded.rows import RecordedProcess
+from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.tables import WAKES, conform
 
 #: What threads wait with, as the recorder names it.
