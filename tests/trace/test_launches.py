@@ -26,7 +26,7 @@ from tests.trace.build_nvprof import NvprofFile
 from tests.trace.build_rocprof import ProcessTables, RpdFile, write_rocpd
 
 SHARED = os.environ.get("BUSFARE_SHARED", "")
-NOTHING = (None,) * len(LAUNCHES)
+NOTHING = (None,) * (len(LAUNCHES) - 1)
 SHAPE = (16, 2, 3, 128, 2, 1, 40, 3072)
 CUDA = dict(zip(LAUNCH, (16, 2, 3, 128, 2, 1, 40, 1024, 2048), strict=True))
 
@@ -35,7 +35,8 @@ def of_kernels(trace: Trace) -> list[tuple[Any, ...]]:
     """What the trace tells of each kernel's launch, in order of time."""
     kernels = trace.operations.filter(kind="kernel").select("launch")
     launches = trace.launches.with_row_index("launch")
-    return kernels.join(launches, on="launch", how="left", maintain_order="left").drop("launch").rows()
+    known = kernels.join(launches, on="launch", how="left", maintain_order="left")
+    return known.drop("launch", "argument_bytes").rows()
 
 
 def nsys(path: Path, launch: dict[str, Any]) -> Path:
