@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
+import pytest
 
 from busfare.trace import read
 from tests.traces import omitted
@@ -33,10 +36,14 @@ def test_memory_of_a_pool_says_nothing_of_an_array(recorded: Recorded) -> None:
     assert sorted(launches["argument_bytes"].to_list(), key=str) == [0, None]
 
 
-def test_it_can_be_left_out(recorded: Recorded) -> None:
-    run = recorded("arguments", arguments=False)
+@pytest.mark.parametrize("options", [{"arguments": False}, {"kinds": ["copies"]}])
+def test_it_can_be_left_out_and_is_where_no_kernels_are_recorded(
+    recorded: Recorded, options: dict[str, Any]
+) -> None:
+    run = recorded("arguments", **options)
+    assert "arguments" not in run.only.facts
     assert not len(run.only.table("argument_memory"))
-    assert read(run.files[0], launches=True).launches["argument_bytes"].null_count() > 0
+    assert read(run.files[0], launches=True).launches["argument_bytes"].drop_nulls().is_empty()
 
 
 def test_both_looks_at_arguments_go_together(recorded: Recorded) -> None:

@@ -84,6 +84,7 @@ Options options_from_environment() {
     } else if (!calls.empty() && calls != "driver") {
         sayf("unknown choice of calls '%.*s' skipped", static_cast<int>(calls.size()), calls.data());
     }
+    options.arguments = options.arguments && options.kinds & kKernels;  // there is nothing to look at else
     const std::string_view capture = text("BUSFARE_RECORD_CAPTURE");
     if (capture == "profiler-calls") options.capture = Capture::kProfilerCalls;
     if (constexpr std::string_view prefix = "nvtx:"; capture.substr(0, prefix.size()) == prefix) {
