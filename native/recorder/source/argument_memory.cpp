@@ -51,8 +51,8 @@ void ArgumentMemory::note(LaunchCall call, const CUpti_CallbackData& data) {
     const BesideCaptures beside(exchange_mode_);
     if (!beside) return;
     Reached reached{data.symbolName ? data.symbolName : "", launch.shape, 0, 0, 0};
-    std::map<uint64_t, uint64_t>
-        reach;  // the most bytes from a pointer to the end, by where allocations begin
+    // The most bytes from a pointer to the end of an allocation, by where that begins.
+    std::map<uint64_t, uint64_t> reach;
     places_.each_word(launch, [&](uint64_t word) {
         CUdeviceptr begin = 0;
         size_t bytes = 0;
