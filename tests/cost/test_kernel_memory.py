@@ -62,9 +62,13 @@ def test_what_the_memory_cannot_move_in_that_time_is_not_all_moved() -> None:
 
 def test_what_l2_holds_is_not_moved_again() -> None:
     l2 = limits_of(H100).l2_bytes
-    kept = [priced(share * l2)[0] for share in (0.0, 0.4, 0.5)]
+    kept = [priced(share * l2)[0] for share in (0.01, 0.4, 0.5)]
     assert kept == pytest.approx([kept[0]] * 3) and kept[0] > 0.99
     assert priced(l2)[0] < kept[0]
+
+
+def test_a_kernel_without_arrays_among_its_arguments_is_unknown() -> None:
+    assert priced(0) == priced(None)
 
 
 @pytest.mark.parametrize(

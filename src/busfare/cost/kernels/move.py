@@ -243,13 +243,14 @@ def _by_arrays(at: Launches, here: Limits, there: Limits) -> FloatArray:
 
 
 def _reached(at: Launches, here: Limits, there: Limits) -> FloatArray:
-    """The bytes of the memory that a kernel's arguments reach, less what L2 keeps of them; NaN where they are not known, and
-    where the memory takes longer for them than the kernel ran.
+    """The bytes of the memory that a kernel's arguments reach, less what L2 keeps of them; NaN where they are not known or
+    none, as of a kernel that knows its data by variables of the GPU, and where the memory takes longer than the kernel ran.
     """
     work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
     bytes_, smaller = at("argument_bytes"), min(here.l2_bytes, there.l2_bytes)
     missed = np.clip((bytes_ / smaller - KEPT_IN_L2) / (1 - KEPT_IN_L2), 0, 1)
-    return np.where(bytes_ < REACHED_TAKES * work * here.memory, bytes_ * missed, np.nan)
+    possible = (bytes_ > 0) & (bytes_ < REACHED_TAKES * work * here.memory)
+    return np.where(possible, bytes_ * missed, np.nan)
 
 
 def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
