@@ -14,7 +14,7 @@ from busfare.trace.columns import first_pairs, first_rows, numbered, plain
 from busfare.trace.model import Trace
 from busfare.trace.sound import with_printable
 from busfare.trace.spans import around_calls, innermost
-from busfare.trace.tables import ARGUMENTS, LAUNCH_SHAPE, LAUNCHES, OPERATORS, conform
+from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, REACH, conform
 
 #: The sides of the largest grid and block, and the threads of the largest block [CUDA: compute capabilities; HIP has no
 #: larger ones].
@@ -36,8 +36,8 @@ def number_launches(trace: Trace) -> None:
     if "launch" not in operations.columns:
         operations = operations.with_columns(launch=_launched_in_ranges(trace))
     operators = conform(trace.launches, OPERATORS)
-    own = (*LAUNCH_SHAPE, *ARGUMENTS, "launch")
-    shape = conform(operations, {**LAUNCH_SHAPE, **ARGUMENTS, "launch": pl.UInt32()})
+    own = (*LAUNCH_SHAPE, *REACH, "launch")
+    shape = conform(operations, {**LAUNCH_SHAPE, **REACH, "launch": pl.UInt32()})
     shape = shape.with_columns(_sound()).with_row_index("row").with_columns(kind=operations["kind"])
     known = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(*own).is_not_null())
     of_kernels = shape.filter(known).drop("kind")
@@ -52,7 +52,7 @@ def number_launches(trace: Trace) -> None:
     given, numbers = np.zeros(operations.height, np.bool_), np.zeros(operations.height, np.uint32)
     given[rows], numbers[rows] = True, number_of
     launch = pl.select(pl.when(pl.Series(given)).then(pl.Series(numbers))).to_series()
-    trace.operations = operations.drop(*LAUNCH_SHAPE, *ARGUMENTS, strict=False).with_columns(launch=launch)
+    trace.operations = operations.drop(*LAUNCH_SHAPE, *REACH, strict=False).with_columns(launch=launch)
 
 
 def _sound() -> list[pl.Expr]:

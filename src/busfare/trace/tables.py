@@ -70,9 +70,10 @@ LAUNCH_SHAPE: Schema = {
     "shared_bytes": pl.Int64(),  # a block, static and dynamic
 }
 
-#: What busfare's own recorder tells of a launch (`record --arguments`), as columns of the operations like its shape.
-ARGUMENTS: Schema = {
+#: What a trace tells of the memory that a launch can reach, as columns of the operations like its shape.
+REACH: Schema = {
     "argument_bytes": pl.Int64(),  # of the GPU's memory, of the allocations that are its arguments, each once
+    "allocated_bytes": pl.Int64(),  # the most that its process had of the GPU's memory until it last ended
 }
 
 #: The PyTorch operator that launches it; lists are compact JSON.
@@ -132,7 +133,7 @@ COLLECTIVES: Schema = {
 }
 
 #: Kernel launches that are alike in all that the trace says of them, each once.
-LAUNCHES: Schema = {**LAUNCH_SHAPE, **ARGUMENTS, **OPERATORS}
+LAUNCHES: Schema = {**LAUNCH_SHAPE, **REACH, **OPERATORS}
 
 CALLS: Schema = {
     "start_ns": pl.Int64(),

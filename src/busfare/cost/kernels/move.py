@@ -21,7 +21,7 @@ __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "parted"]
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
 #: `none`: not predicted.
-BOUNDS = ("between", "memory", "compute", "counted", "reached", "none")
+BOUNDS = ("between", "memory", "compute", "counted", "reached", "allocated", "none")
 # What half and twice of a constant that has no source would do to the errors: `python validation/kernels.py --constants`.
 
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
@@ -78,9 +78,10 @@ class Evidence:
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
     `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element
-    of every array among the arguments, `argument_bytes`: of the memory that they reach; `own_code`: 1 where words of the
-    name are all that tells its class; `blocks`, `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a
-    graph launched it; `batch`, `m`, `n`, `k` and `element_bytes` of a product of matrices.
+    of every array among the arguments, `argument_bytes`: of the memory that they reach, `allocated_bytes`: of all that is
+    there to be reached; `own_code`: 1 where words of the name are all that tells its class; `blocks`, `threads` of a
+    block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
+    `element_bytes` of a product of matrices.
     """
 
     kinds: list[str]
@@ -126,12 +127,15 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
         BOUNDS.index("between"),
     ).astype(np.int8)[of]
-    reached = _reached(Launches(evidence.columns, of, typical), here, there)
-    for told, by in ((reached, "reached"), (arrays, "memory")):
+    at = Launches(evidence.columns, of, typical)
+    reached, allocated = (_reached(name, at, here, there) for name in ("argument_bytes", "allocated_bytes"))
+    for told, by in ((reached, "reached"), (allocated, "allocated"), (arrays, "memory")):
         bound[(bound == BOUNDS.index("between")) & np.isfinite(told)] = BOUNDS.index(by)
     result = np.full(len(seconds), np.nan)
+    reached = np.where(np.isnan(reached), allocated, reached)
     prices = {
-        "between": _unknown, "memory": _streamed, "compute": _computed, "counted": _counted, "reached": _counted,
+        "between": _unknown, "memory": _streamed, "compute": _computed,
+        **dict.fromkeys(("counted", "reached", "allocated"), _counted),
     }  # fmt: skip
     for name, price in prices.items():
         rows = np.flatnonzero(bound == BOUNDS.index(name))
@@ -242,12 +246,13 @@ def _by_arrays(at: Launches, here: Limits, there: Limits) -> FloatArray:
     return np.where(np.isnan(at("bytes")) & fits, moved, np.nan)
 
 
-def _reached(at: Launches, here: Limits, there: Limits) -> FloatArray:
-    """The bytes of the memory that a kernel's arguments reach, less what L2 keeps of them; NaN where they are not known or
-    none, as of a kernel that knows its data by variables of the GPU, and where the memory takes longer than the kernel ran.
+def _reached(name: str, at: Launches, here: Limits, there: Limits) -> FloatArray:
+    """The bytes of the memory that a kernel reaches, or can reach (column `name`), less what L2 keeps of them; NaN where
+    they are not known or none, as of a kernel that knows its data by variables of the GPU, and where the memory takes
+    longer than the kernel ran.
     """
     work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
-    bytes_, smaller = at("argument_bytes"), min(here.l2_bytes, there.l2_bytes)
+    bytes_, smaller = at(name), min(here.l2_bytes, there.l2_bytes)
     missed = np.clip((bytes_ / smaller - KEPT_IN_L2) / (1 - KEPT_IN_L2), 0, 1)
     possible = (bytes_ > 0) & (bytes_ < REACHED_TAKES * work * here.memory)
     return np.where(possible, bytes_ * missed, np.nan)

@@ -209,7 +209,7 @@ def _evidence(known: pl.DataFrame) -> Evidence:
         if all(column in known.columns for column in sides):
             product = known.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
             columns[name] = product.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    for name in ("in_graph", "registers", "shared_bytes", "argument_bytes"):
+    for name in ("in_graph", "registers", "shared_bytes", "argument_bytes", "allocated_bytes"):
         if name in known.columns:
             columns[name] = known[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     if all(name in known.columns for name in COUNTED):
@@ -236,7 +236,7 @@ def ranges(
     high = np.maximum(floor + work * max(ends) * BEYOND, seconds)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
-    held = ("memory", "compute", "counted", "reached") if here.vendor == there.vendor else ()
+    held = ("memory", "compute", "counted", "reached", "allocated") if here.vendor == there.vendor else ()
     for bound in held:
         rows, ranged = bounds == BOUNDS.index(bound), range_of(what, bound, rung)
         if ranged is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from busfare.trace.allocations import with_allocated
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers import cupti
 from busfare.trace.readers.nsys import callchains, rows
@@ -65,6 +66,8 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
     events, waited = rows.events_of(waits, records, calls, omissions)
     if sums is None:
         operations = _operations(tables, strings, launches, omissions)
+        if launches:
+            operations = with_allocated(operations, rows.allocations(tables, calls))
     else:
         times = pl.DataFrame({"start_ns": sums.lanes.starts, "end_ns": sums.lanes.ends})
         operations = conform(times, OPERATIONS)

@@ -9,12 +9,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import api_calls
+from busfare.trace.allocations import ALLOCATIONS, OF_GPU
 from busfare.trace.columns import occurring, occurs, places, taken
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
 from busfare.trace.readers.nsys.scan import KERNELS, OF_COPIES, PROCESS_BITS, THREAD_BITS
-from busfare.trace.readers.tables import INT, TableSource, ints, texts
+from busfare.trace.readers.tables import INT, TableSource, ints, meant, texts
 from busfare.trace.tables import CALLS, EVENTS, KINDS, MARKERS, MEMORY_KINDS, conform, empty
 from busfare.trace.words import of_codes
 
@@ -33,6 +34,10 @@ GRAPH_COLUMNS = TIMES | PLACE | ints("graphId")
 CALL_COLUMNS = TIMES | ints("globalTid correlationId nameId")
 RECORD_COLUMNS = PLACE | ints("eventId eventSyncId")
 WAIT_COLUMNS = TIMES | RECORD_COLUMNS
+#: Of allocations; only those of a pool have the pool's address.
+ALLOCATION_COLUMNS = ints("start globalPid deviceId bytes memKind memoryOperationType localMemoryPoolAddress")
+#: Calls of a process that begins to use CUDA: what it allocated before them is nothing.
+BEGINS = ["cuModuleGetLoadingMode", "cuInit"]
 #: A process and a call of it.
 IDS = ["process", "correlation"]
 UNNAMED = "(unnamed call)"
@@ -134,6 +139,24 @@ def graphs(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     """Graph launches that were recorded as a whole, as rows of `operations`."""
     remedy = "record with `nsys profile --cuda-graph-trace=node`"
     return cupti.graphs(placed(frame).rename({"graphId": "graph"}), omissions, remedy)
+
+
+def allocations(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `ALLOCATIONS`, of the processes that were recorded from where they begin to use CUDA (`calls`)."""
+    frame = tables.read("CUDA_GPU_MEMORY_USAGE_EVENTS", ALLOCATION_COLUMNS)
+    if frame.is_empty():
+        return empty(ALLOCATIONS)
+    begun = calls.filter(pl.col("name").cast(pl.String).is_in(BEGINS)).select("process").unique()
+    memory = meant("memKind", MEMORY_OF, MEMORY_KINDS)
+    bytes_ = pl.col("bytes") * pl.col("memoryOperationType").replace_strict({0: 1, 1: -1}, default=None)
+    frame = frame.filter(memory.is_in(OF_GPU)).with_columns(
+        process_of("globalPid"),
+        start_ns="start",
+        bytes=bytes_,
+        device=pl.when(memory != "managed").then("deviceId"),
+        in_stream=pl.col("localMemoryPoolAddress").fill_null(0) != 0,
+    )
+    return conform(frame.join(begun, on="process", how="semi"), ALLOCATIONS)
 
 
 def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:

@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import api_calls
+from busfare.trace.allocations import ALLOCATIONS, OF_GPU, with_allocated
 from busfare.trace.columns import first_rows
 from busfare.trace.model import Omissions
 from busfare.trace.readers import cupti
@@ -16,14 +17,15 @@ from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.readers.recorded.process import RecordedProcess, at, readable_names
 from busfare.trace.readers.tables import meant
 from busfare.trace.tables import (
-    ARGUMENTS,
     CALLS,
     CALLS_RECORDED,
     DEVICES,
     EVENTS,
     LAUNCH_SHAPE,
+    MEMORY_KINDS,
     OPERATIONS,
     OPERATIONS_RECORDED,
+    REACH,
     WAITS_FOR,
     conform,
     empty,
@@ -57,7 +59,7 @@ def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -
         _migrations(process),
         _graphs(process, omissions),
     ]
-    optional = {**OPERATIONS_RECORDED, **LAUNCH_SHAPE, **ARGUMENTS}
+    optional = {**OPERATIONS_RECORDED, **LAUNCH_SHAPE, **REACH}
     frames = [conform(part, OPERATIONS, optional) for part in parts if part.height]
     frame = pl.concat(frames, how="diagonal") if frames else empty(OPERATIONS)
     omissions.add_if(
@@ -65,7 +67,24 @@ def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -
         "untimed",
         "operations whose times the GPU did not give: counted, with no times",
     )
-    return frame.with_columns(pl.col("copy_count").fill_null(1))
+    frame = frame.with_columns(pl.col("copy_count").fill_null(1))
+    return with_allocated(frame, allocations(process)) if launches else frame
+
+
+def allocations(process: RecordedProcess) -> pl.DataFrame:
+    """Rows of `ALLOCATIONS`; none where some may be missing."""
+    table, recording = process.recording.table("allocations"), process.recording
+    if len(recording.table("losses")) or recording.damaged_chunks or recording.missing_chunks:
+        return empty(ALLOCATIONS)
+    frame = process.frame(table, "operation", "memory_kind", "bytes", "device", "asynchronous")
+    freed = pl.col("operation") != ALLOCATED
+    memory = meant("memory_kind", cupti.MEMORY_OF, MEMORY_KINDS)
+    frame = frame.filter(memory.is_in(OF_GPU)).with_columns(
+        bytes=pl.when(freed).then(-pl.col("bytes")).otherwise("bytes"),
+        device=pl.when(memory != "managed").then("device"),
+        in_stream=pl.col("asynchronous") == 1,
+    )
+    return conform(frame, ALLOCATIONS)
 
 
 def _operations(process: RecordedProcess, table: str, *columns: str) -> pl.DataFrame:
