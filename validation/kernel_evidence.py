@@ -112,25 +112,25 @@ def streams() -> None:
 
 
 #: Parts of the time that the memory would take for what arguments reach; and of L2, that this is as large as.
-SHARES, L2_SIZES = (0.1, 1.1), (0.0, 0.5, 1.0, 1.2, np.inf)
+SHARES, L2_SIZES = (0.1, 1.1), (0.0, 0.4, 0.6, 0.8, 1.2, np.inf)
 
 
 def reached() -> None:
     """Bytes counted in DRAM over those that arguments reach, of kernels of HeCBench by how much that is beside L2."""
     frames = []
-    for archive, gpu in product(("kernels-hecbench", "kernels-hecbench-held"), ("h100", "h200")):
+    for archive, gpu in product(("kernels", "kernels-hecbench", "kernels-hecbench-held"), ("h100", "h200")):
         path, limits = unpacked(archive) / gpu / "counters.csv", limits_of(load_node(f"{gpu}-sxm"))
         if path.is_file():
             told = pl.read_csv(path.parents[1] / "arguments.csv")
             counted = pl.read_csv(path, schema={"program": pl.String, **COUNTERS})
             by = ["program", "name", *SIDES]
             counted = counted.unique(by, keep="first", maintain_order=True).join(told, on=by)
-            share = pl.col("bytes") / pl.col("seconds") / limits.memory
-            frames.append(counted.with_columns(share=share, of_l2=pl.col("bytes") / limits.l2_bytes))
+            share = pl.col("argument_bytes") / pl.col("seconds") / limits.memory
+            frames.append(counted.with_columns(share=share, of_l2=pl.col("argument_bytes") / limits.l2_bytes))
     found = pl.concat(frames).filter(
         pl.col("seconds") > LEAST_STREAM_S, pl.col("share").is_between(*SHARES)
     )  # fmt: skip
-    moved = (pl.col("dram_read_bytes") + pl.col("dram_write_bytes")) / pl.col("bytes")
+    moved = (pl.col("dram_read_bytes") + pl.col("dram_write_bytes")) / pl.col("argument_bytes")
     rows = [
         (least, most, part.height, part["program"].n_unique(), *part.select(
             moved.quantile(q).alias(str(q)) for q in (0.1, *QUARTERS, 0.9)).row(0))

@@ -27,8 +27,9 @@ from the model, with all tiles and with the best one.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -51,7 +52,7 @@ from busfare.node import load_node
 from busfare.node.arrays import FloatArray
 from busfare.project.comparison import compare_kernels
 from busfare.trace import Trace, read
-from busfare.trace.tables import COUNTERS
+from busfare.trace.tables import COUNTERS, REACH
 
 
 def recorded_programs() -> Iterator[Case]:
@@ -78,7 +79,9 @@ def recorded_programs() -> Iterator[Case]:
         for gpu in ("h100", "h200")
     }
     reached = pl.concat(
-        pl.read_csv(path) for folder in by_others.values() if (path := folder / "arguments.csv").is_file()
+        pl.read_csv(path).cast(dict.fromkeys(SIDES, pl.Int32))
+        for folder in (stored, *by_others.values())
+        if (path := folder / "arguments.csv").is_file()
     )
     files = {
         "17 programs": {
@@ -108,17 +111,17 @@ def recorded_programs() -> Iterator[Case]:
         traces = {gpu: read(path, launches=True) for gpu, path in paths.items()}
         known = reached.filter(program=program)
         for (rung, nodes), (here, there), by in product(
-            rungs.items(), (("h100", "h200"), ("h200", "h100")), ("", ", counted", ", arguments")
+            rungs.items(), (("h100", "h200"), ("h200", "h100")), ("", ", counted", *REACH_TOLD)
         ):
             if rung and kind.startswith("21"):  # their machines were probed before probes knew kernels
                 continue
             nodes = probed_themselves.get(kind, nodes) if rung else nodes
-            trace = traces[here]
+            trace = _reaching(traces[here], known, REACH_TOLD.get(by, ()))
             if by == ", counted":
                 trace = replace(trace, counters=counters[here].filter(program=program).drop("program"))
-            if by == ", arguments":
-                trace = _reaching(trace, known)
-            if (by and trace is traces[here]) or (trace.counters.is_empty() and by == ", counted"):
+                if trace.counters.is_empty():
+                    continue
+            if by in REACH_TOLD and trace.launches[REACH_TOLD[by][0]].null_count() == trace.launches.height:
                 continue
             found = compare_kernels(trace, traces[there], nodes[here], nodes[there])
             ratio = limits_of(nodes[here]).memory / limits_of(nodes[there]).memory
@@ -137,18 +140,19 @@ def recorded_programs() -> Iterator[Case]:
                 )
 
 
-def _reaching(trace: Trace, known: pl.DataFrame) -> Trace:
-    """`trace` with the memory that its kernels' arguments reach, of the rows of `known`; itself where there are none."""
-    if known.is_empty():
-        return trace
-    by, launch = ["name", *SIDES], pl.col("launch").cast(pl.UInt32)
-    told = known.select("name", *(pl.col(side).cast(pl.Int32) for side in SIDES), argument_bytes="bytes")
-    launches = trace.launches.drop("argument_bytes").with_row_index("launch").with_columns(launch)
-    kernels = trace.operations.select("launch", pl.col("name").cast(pl.String)).drop_nulls("launch")
+def _reaching(trace: Trace, known: pl.DataFrame, columns: Collection[str]) -> Trace:
+    """`trace` with what memory its kernels can reach, of the rows of `known` or else its own; only `columns` of that."""
+    launch = pl.col("launch").cast(pl.UInt32)
+    launches = trace.launches.with_row_index("launch").with_columns(launch)
+    kernels = trace.operations.select("launch", name=pl.col("name").cast(pl.String)).drop_nulls("launch")
     launches = kernels.unique(maintain_order=True).join(
         launches, on="launch", how="left", maintain_order="left"
     )
-    launches = launches.join(told, on=by, how="left", maintain_order="left").with_row_index("of")
+    told = known.select("name", *SIDES, **{f"{name}_told": name for name in REACH})
+    launches = launches.join(told, on=["name", *SIDES], how="left", maintain_order="left")
+    launches = launches.with_columns(pl.coalesce(f"{name}_told", name).alias(name) for name in REACH)
+    left_out = [pl.lit(None, kind).alias(name) for name, kind in REACH.items() if name not in columns]
+    launches = launches.with_columns(left_out).with_row_index("of")
     operations = trace.operations.with_columns(text=pl.col("name").cast(pl.String)).join(
         launches.select("launch", "of", text="name"), on=["launch", "text"], how="left", maintain_order="left"
     )
@@ -174,6 +178,8 @@ def _written_later() -> Iterator[tuple[str, dict[str, Path]]]:
 THIRD_PARTY = "19 third-party programs"
 BENCHMARKS, LATER_BENCHMARKS = "29 programs of HeCBench", "15 more of HeCBench"
 HELD_BENCHMARKS = "96 more of HeCBench"
+#: What a trace may tell of the memory that kernels can reach, by the end of a row's name.
+REACH_TOLD = {", allocated": ("allocated_bytes",), ", arguments": ("argument_bytes", "allocated_bytes")}
 #: What is judged: the most percent that the median and the 90th percentile may be, where there is a goal.
 GOALS = {
     "A100 → H100, fp16 GEMM": (12, None),
@@ -214,9 +220,10 @@ GOALS |= {f"{name}, probed": goal for name, goal in GOALS.items() if not name.st
     f"{HELD_BENCHMARKS}, H200 → H100, probed, counted": (2.5, 7),
 }
 GOALS |= {
-    f"{name}, arguments": goal
+    f"{name}{by}": goal
     for name, goal in GOALS.items()
-    if "HeCBench" in name and not name.endswith("counted")
+    for by in REACH_TOLD
+    if re.match("17|21|.*HeCBench", name) and not name.endswith("counted")
 }
 
 
@@ -232,7 +239,13 @@ def cases() -> Iterator[Case]:
 def truths() -> Iterator[Truth]:
     """For the ranges: between GPUs of one generation, on which the same code runs, and between others."""
     for case in cases():
-        if case.bound not in ("memory", "compute", "counted", "reached"):  # whose ranges are not from data
+        if case.bound not in (
+            "memory",
+            "compute",
+            "counted",
+            "reached",
+            "allocated",
+        ):  # whose ranges are not from data
             continue
         what = "kernel-alike" if case.alike else "kernel"
         for predicted, actual in zip(case.predicted.tolist(), case.actual.tolist(), strict=True):

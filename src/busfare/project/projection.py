@@ -49,6 +49,7 @@ WHY = {
     "compute": "by the pipelines' peaks, and where shapes are known by tiles in waves",
     "counted": "by the bytes that counters saw, and the rest by clock and threads",
     "reached": "the memory that their arguments reach is moved once, and the rest goes by clock and threads",
+    "allocated": "all memory that the program has there is moved once, and the rest goes by clock and threads",
     "none": "they wait for other GPUs: not predicted, the recorded time is kept",
 }
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "

@@ -47,9 +47,9 @@ ELEMENTS_STREAM_SHARE = 0.6
 OTHER_STREAM_SHARE = 0.15
 #: What a kernel's arguments reach is moved once, unless the memory takes longer for it than this share of its time.
 REACHED_TAKES = 1.1
-#: Of L2, what a kernel that moves the same bytes at each launch finds there again: all of so much, and nothing of it where
-#: it moves as much as L2 holds.
-KEPT_IN_L2 = 0.5
+#: What a kernel that moves the same bytes at each launch finds in L2 again: all of the first share of L2's size, and nothing
+#: of the second (counted: `python validation/kernels.py --arguments`).
+KEPT_IN_L2 = (0.4, 0.8)
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
 #: Of the difference between two GPUs' floors a kernel shows all where it is empty, and less the longer it works: a factor of
@@ -253,7 +253,8 @@ def _reached(name: str, at: Launches, here: Limits, there: Limits) -> FloatArray
     """
     work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
     bytes_, smaller = at(name), min(here.l2_bytes, there.l2_bytes)
-    missed = np.clip((bytes_ / smaller - KEPT_IN_L2) / (1 - KEPT_IN_L2), 0, 1)
+    all_kept, none_kept = KEPT_IN_L2
+    missed = np.clip((bytes_ / smaller - all_kept) / (none_kept - all_kept), 0, 1)
     possible = (bytes_ > 0) & (bytes_ < REACHED_TAKES * work * here.memory)
     return np.where(possible, bytes_ * missed, np.nan)
 
