@@ -47,7 +47,7 @@ from published import SHARED
 from stored import machines, unpacked
 
 from busfare.cost.kernels.limits import limits_of
-from busfare.cost.kernels.price import SIDES
+from busfare.cost.kernels.price import RANGED, SIDES
 from busfare.node import load_node
 from busfare.node.arrays import FloatArray
 from busfare.project.comparison import compare_kernels
@@ -239,13 +239,7 @@ def cases() -> Iterator[Case]:
 def truths() -> Iterator[Truth]:
     """For the ranges: between GPUs of one generation, on which the same code runs, and between others."""
     for case in cases():
-        if case.bound not in (
-            "memory",
-            "compute",
-            "counted",
-            "reached",
-            "allocated",
-        ):  # whose ranges are not from data
+        if case.bound not in RANGED:
             continue
         what = "kernel-alike" if case.alike else "kernel"
         for predicted, actual in zip(case.predicted.tolist(), case.actual.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Kernels by the memory that their arguments reach: what is moved once there, and what is not."""
+"""Kernels by the memory that their arguments reach, or that is there at all: what is moved once, and what is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from busfare.cost.kernels.limits import limits_of
-from busfare.cost.kernels.move import BOUNDS, REACHED_TAKES
+from busfare.cost.kernels.move import BOUNDS, KEPT_IN_L2, REACHED_TAKES
 from busfare.cost.kernels.price import COUNTED, KernelPrices, price_kernels
 from busfare.node import load_node
 
@@ -19,12 +19,18 @@ SECONDS = 1e-3
 
 
 def reaching(
-    bytes_: float | None, name: str = "step(float*, Body*)", counters: pl.DataFrame | None = None
+    bytes_: float | None,
+    name: str = "step(float*, Body*)",
+    counters: pl.DataFrame | None = None,
+    allocated: float | None = None,
 ) -> KernelPrices:
-    """Prices from the H100 to the H200 of a kernel of a millisecond whose arguments reach so much memory."""
+    """Prices from the H100 to the H200 of a kernel of a millisecond whose arguments reach so much memory, of so much
+    that is allocated.
+    """
+    reach = {"argument_bytes": bytes_, "allocated_bytes": allocated}
     launches = pl.DataFrame({f"{of}_{axis}": [1] for of in ("grid", "block") for axis in "yz"}).with_columns(
         grid_x=132 * 8, block_x=256, registers=16, shared_bytes=0,
-        argument_bytes=pl.lit(None if bytes_ is None else round(bytes_), pl.Int64),
+        **{key: pl.lit(None if value is None else round(value), pl.Int64) for key, value in reach.items()},
     )  # fmt: skip
     operations = pl.DataFrame({"start_ns": [0], "end_ns": [round(SECONDS * 1e9)]}).with_columns(
         kind=pl.lit("kernel"), name=pl.lit(name), launch=pl.lit(0, pl.UInt32)
@@ -32,8 +38,10 @@ def reaching(
     return price_kernels(operations, launches, H100, H200, counters)
 
 
-def priced(bytes_: float | None, name: str = "step(float*, Body*)") -> tuple[float, str]:
-    prices = reaching(bytes_, name)
+def priced(
+    bytes_: float | None, name: str = "step(float*, Body*)", allocated: float | None = None
+) -> tuple[float, str]:
+    prices = reaching(bytes_, name, allocated=allocated)
     return float(prices.seconds[0]) / SECONDS, BOUNDS[prices.bounds[0]]
 
 
@@ -62,9 +70,21 @@ def test_what_the_memory_cannot_move_in_that_time_is_not_all_moved() -> None:
 
 def test_what_l2_holds_is_not_moved_again() -> None:
     l2 = limits_of(H100).l2_bytes
-    kept = [priced(share * l2)[0] for share in (0.01, 0.4, 0.5)]
+    kept = [priced(share * l2)[0] for share in (0.01, 0.3, KEPT_IN_L2[0])]
     assert kept == pytest.approx([kept[0]] * 3) and kept[0] > 0.99
-    assert priced(l2)[0] < kept[0]
+    assert priced(KEPT_IN_L2[1] * l2)[0] < kept[0]
+
+
+def test_no_more_is_moved_than_the_program_has_allocated() -> None:
+    by_arguments, by_allocations = priced(whole(0.8)), priced(None, allocated=whole(0.8))
+    assert by_allocations[0] == by_arguments[0] and by_allocations[1] == "allocated"
+    # Of a kernel without arrays, too: its data are variables of the GPU.
+    assert priced(0, allocated=whole(0.8)) == by_allocations
+    assert priced(None, allocated=whole(1.01 * REACHED_TAKES)) == priced(None)
+
+
+def test_arguments_say_more_than_allocations() -> None:
+    assert priced(whole(0.3), allocated=whole(0.9)) == priced(whole(0.3))
 
 
 def test_a_kernel_without_arrays_among_its_arguments_is_unknown() -> None:

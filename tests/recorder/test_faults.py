@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from busfare.measure.record import environment
+from busfare.trace import read
 from busfare.trace.readers.recorded.file import HEADER_BYTES, Recording, read_recording
 
 from .conftest import Built, Recorded
@@ -187,6 +188,14 @@ def test_cupti_that_the_launcher_found_is_used(built: Built, recorded: Recorded)
 def test_what_cupti_drops_is_counted(recorded: Recorded) -> None:
     losses = recorded("rounds", extra={"FAKE_CUPTI_DROPS": "17"}).only.table("losses")
     assert losses["loss"].tolist() == [1] and losses["count"].tolist() == [17]
+
+
+@pytest.mark.parametrize(("dropped", "known"), [("0", [1 << 20]), ("17", [None])])
+def test_where_records_were_dropped_nothing_tells_all_allocations(
+    recorded: Recorded, dropped: str, known: list[int | None]
+) -> None:
+    run = recorded("everything", extra={"FAKE_CUPTI_DROPS": dropped})
+    assert read(run.files[0], launches=True).launches["allocated_bytes"].to_list() == known
 
 
 def peak_resident_bytes(process: int) -> int:

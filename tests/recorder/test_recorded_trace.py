@@ -23,6 +23,7 @@ from busfare.trace.readers.recorded.file import Part, Recording, Table
 from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
 from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
+from busfare.trace.tables import REACH
 from busfare.trace.write.nsys import export_nsys
 
 from .conftest import Recorded
@@ -101,10 +102,10 @@ def test_kernels_know_how_they_were_launched(everything: Path, tmp_path: Path) -
     trace = read(everything, launches=True)
     assert trace.operations.filter(kind="kernel")["launch"].to_list() == [0, 0]
     assert trace.operations["launch"].null_count() == trace.operations.height - 2
-    assert trace.launches.rows() == [(64, 1, 1, 256, 1, 1, 24, 0, 0, None, None, None, None)]
-    export_nsys(trace, tmp_path / "trace.sqlite")  # which has no place for what arguments reach
+    assert trace.launches.rows() == [(64, 1, 1, 256, 1, 1, 24, 0, 0, 1 << 20, None, None, None, None)]
+    export_nsys(trace, tmp_path / "trace.sqlite")  # which has no place for what kernels can reach
     exported = read(tmp_path / "trace.sqlite", launches=True).launches
-    assert exported.drop("argument_bytes").equals(trace.launches.drop("argument_bytes"))
+    assert exported.drop(*REACH).equals(trace.launches.drop(*REACH))
 
 
 def test_copies_know_their_addresses_and_allocations(everything: Path) -> None:

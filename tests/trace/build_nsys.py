@@ -30,6 +30,7 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 CHAINS = "CUDA_CALLCHAINS"
+MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 
 #: An unsigned -1: no stream, or no event.
 NONE_32 = 4294967295
@@ -82,6 +83,11 @@ def columns_of(generation: str) -> dict[str, list[str]]:
             *(["eventSyncId"] if year >= 2025.6 else []),
         ],
         CHAINS: ["id", "symbol", "module", "unresolved", "originalIP", "stackDepth"],
+        MEMORY_USAGE: [
+            *["start", "globalPid", "deviceId", "contextId", "address", "pc", "bytes", "memKind"],
+            *["memoryOperationType", "name", "correlationId"],
+            *(["streamId", "localMemoryPoolAddress", "localMemoryPoolSize"] if year >= 2023.2 else []),
+        ],
         "NVTX_EVENTS": [
             *["start", "end", "eventType", "rangeId", "text", "globalTid", "textId", "domainId"],
             "jsonText",
@@ -164,6 +170,13 @@ class NsysExport(Tables):
         """A copy by nsys's numbers: `copy_kind` 1 HtoD, 2 DtoH…; `kinds` 0 pageable, 1 pinned, 2 device…"""
         what = {"bytes": size, "copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1]}
         self.add(MEMCPY, **self.place(start, end, correlation, PROCESS) | what | more)
+
+    def allocation(
+        self, start: int, size: Value, memory: int = 2, freed: bool = False, **more: Value
+    ) -> None:
+        """An allocation by nsys's numbers: `memory` 1 pinned, 2 device, 3 array, 4 managed, 5 static."""
+        what = {"bytes": size, "memKind": memory, "memoryOperationType": int(freed)}
+        self.add(MEMORY_USAGE, **{"start": start, "globalPid": global_pid(), "deviceId": 0} | what | more)
 
     def call(
         self,

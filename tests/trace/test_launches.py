@@ -17,7 +17,7 @@ import pytest
 
 from busfare.trace import Trace, read
 from busfare.trace.spans import innermost
-from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES
+from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, REACH
 from busfare.trace.write.nsys import export_nsys
 from tests.trace.build_directory import export_directory
 from tests.trace.build_kineto import call, event, kernel, small_events, write_kineto
@@ -26,7 +26,7 @@ from tests.trace.build_nvprof import NvprofFile
 from tests.trace.build_rocprof import ProcessTables, RpdFile, write_rocpd
 
 SHARED = os.environ.get("BUSFARE_SHARED", "")
-NOTHING = (None,) * (len(LAUNCHES) - 1)
+NOTHING = (None,) * (len(LAUNCHES) - len(REACH))
 SHAPE = (16, 2, 3, 128, 2, 1, 40, 3072)
 CUDA = dict(zip(LAUNCH, (16, 2, 3, 128, 2, 1, 40, 1024, 2048), strict=True))
 
@@ -36,7 +36,7 @@ def of_kernels(trace: Trace) -> list[tuple[Any, ...]]:
     kernels = trace.operations.filter(kind="kernel").select("launch")
     launches = trace.launches.with_row_index("launch")
     known = kernels.join(launches, on="launch", how="left", maintain_order="left")
-    return known.drop("launch", "argument_bytes").rows()
+    return known.drop("launch", *REACH).rows()
 
 
 def nsys(path: Path, launch: dict[str, Any]) -> Path:

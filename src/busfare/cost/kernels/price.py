@@ -28,7 +28,7 @@ from busfare.node import Node
 from busfare.node.arrays import FloatArray
 from busfare.trace.api_calls import COMMUNICATION
 
-__all__ = ["SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
+__all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
 
 #: Columns of counted bytes.
 COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
@@ -36,6 +36,8 @@ COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 SIDES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 #: What kernels of unknown bounds are off by beyond both bounds.
 BEYOND = 1.1
+#: Bounds whose ranges are those of held-out kernels.
+RANGED = ("memory", "compute", "counted", "reached", "allocated")
 _CARRIES = re.compile(COMMUNICATION)
 #: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
 _UNSTREAMED = frozenset({"other", "sort", "random", "fft", "gather"})
@@ -236,8 +238,7 @@ def ranges(
     high = np.maximum(floor + work * max(ends) * BEYOND, seconds)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
-    held = ("memory", "compute", "counted", "reached", "allocated") if here.vendor == there.vendor else ()
-    for bound in held:
+    for bound in RANGED if here.vendor == there.vendor else ():
         rows, ranged = bounds == BOUNDS.index(bound), range_of(what, bound, rung)
         if ranged is not None:
             low[rows], high[rows] = seconds[rows] * ranged.low, seconds[rows] * ranged.high
