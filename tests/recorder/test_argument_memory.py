@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 from busfare.trace import read
+from busfare.trace.readers.recorded.arguments import of_different_data
+from busfare.trace.readers.recorded.counters import SHAPE
 from tests.traces import omitted
 
 from .conftest import Built, Recorded
@@ -34,6 +36,15 @@ def test_memory_of_a_pool_says_nothing_of_an_array(recorded: Recorded) -> None:
     assert run.only.table("argument_memory")["inside"].tolist() == [500, 0]
     launches = read(run.files[0], launches=True).launches
     assert sorted(launches["argument_bytes"].to_list(), key=str) == [0, None]
+
+
+def test_what_the_first_launch_reached_says_nothing_of_launches_on_other_data() -> None:
+    """A grid of as many blocks as the GPU holds goes over data of any size."""
+    times = {"loops": [10, 100, 1000], "steady": [100, 110, 199], "once_late": [*[100] * 19, 900]}
+    rows = [(name, 8, 0, took) for name, each in times.items() for took in each]
+    kernels = pl.DataFrame(rows, schema=["name", "grid_x", "start_ns", "end_ns"], orient="row")
+    kernels = kernels.with_columns(pl.lit(1).alias(side) for side in SHAPE if side != "grid_x")
+    assert of_different_data(kernels)["name"].to_list() == ["loops"]
 
 
 @pytest.mark.parametrize("options", [{"arguments": False}, {"kinds": ["copies"]}])

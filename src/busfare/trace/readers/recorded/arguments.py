@@ -14,6 +14,9 @@ MAPPED_SEEN = (
     "memory of the host that kernels get is known where a pointer to it is among their arguments; not where it lies in "
     "other memory, in CUDA graphs, or where the memory was pinned before the recording began"
 )
+#: Launches of one kernel, grid and block of which a tenth takes so many times as long as a tenth are of different data, of
+#: which only the first one's was looked at.
+DIFFERENT_DATA = 2.0
 #: How far into an allocation an array may begin, in thousandths, and still be taken for the whole of it.
 POOLED = 63
 
@@ -34,8 +37,18 @@ def with_arguments(kernels: pl.DataFrame, process: RecordedProcess, omissions: O
     whole = pl.when(pl.col("inside").is_between(0, POOLED) & (pl.col("bytes") >= 0)).then("bytes")
     reached = process.frame(table, "bytes", "inside", *SHAPE).select(*SHAPE, argument_bytes=whole)
     reached = reached.with_columns(name=readable_names(process, table["name"]))
-    reached = reached.unique(["name", *SHAPE], keep="first")
+    reached = reached.unique(["name", *SHAPE], keep="first").join(
+        of_different_data(kernels), on=["name", *SHAPE], how="anti", nulls_equal=True
+    )
     return kernels.join(reached, on=["name", *SHAPE], how="left", maintain_order="left")
+
+
+def of_different_data(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Name and shape of kernels whose launches take such different times."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    shortest, longest = took.quantile(0.1, "nearest"), took.quantile(0.9, "nearest")
+    alike = kernels.group_by("name", *SHAPE).agg(different=longest > DIFFERENT_DATA * shortest)
+    return alike.filter("different").drop("different")
 
 
 def with_mapped(kernels: pl.DataFrame, process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
