@@ -10,7 +10,7 @@ import pytest
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import BOUNDS, KEPT_IN_L2, REACHED_TAKES
 from busfare.cost.kernels.price import COUNTED, KernelPrices, price_kernels
-from busfare.node import load_node
+from busfare.node import Node, load_node
 
 H100, H200 = load_node("h100-sxm"), load_node("h200-sxm")
 #: What a kernel of fp32 that is a stream keeps of its time.
@@ -23,9 +23,10 @@ def reaching(
     name: str = "step(float*, Body*)",
     counters: pl.DataFrame | None = None,
     allocated: float | None = None,
+    recorded_on: Node = H100,
 ) -> KernelPrices:
-    """Prices from the H100 to the H200 of a kernel of a millisecond whose arguments reach so much memory, of so much
-    that is allocated.
+    """Prices from the H100, or `recorded_on`, to the H200 of a kernel of a millisecond whose arguments reach so much memory,
+    of so much that is allocated.
     """
     reach = {"argument_bytes": bytes_, "allocated_bytes": allocated}
     launches = pl.DataFrame({f"{of}_{axis}": [1] for of in ("grid", "block") for axis in "yz"}).with_columns(
@@ -35,7 +36,7 @@ def reaching(
     operations = pl.DataFrame({"start_ns": [0], "end_ns": [round(SECONDS * 1e9)]}).with_columns(
         kind=pl.lit("kernel"), name=pl.lit(name), launch=pl.lit(0, pl.UInt32)
     )
-    return price_kernels(operations, launches, H100, H200, counters)
+    return price_kernels(operations, launches, recorded_on, H200, counters)
 
 
 def priced(
@@ -85,6 +86,13 @@ def test_no_more_is_moved_than_the_program_has_allocated() -> None:
 
 def test_arguments_say_more_than_allocations() -> None:
     assert priced(whole(0.3), allocated=whole(0.9)) == priced(whole(0.3))
+
+
+def test_where_the_gpu_reads_all_memory_of_the_host_allocations_say_nothing() -> None:
+    grace = load_node("gh200")
+    prices = reaching(whole(0.1), allocated=whole(0.2), recorded_on=grace)
+    assert BOUNDS[prices.bounds[0]] == "between"
+    assert prices.seconds[0] == reaching(None, recorded_on=grace).seconds[0]
 
 
 def test_a_kernel_without_arrays_among_its_arguments_is_unknown() -> None:

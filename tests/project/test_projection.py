@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from busfare.errors import InputError
 from busfare.node import load_node
 from busfare.project import compare, project
 from busfare.trace import read
+from tests.trace.build_nsys import LAUNCH, NsysExport
 from tests.traces import EXAMPLES, copy, kernel, trace
 
 MIB = 1 << 20
+LAUNCHED = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
 PCIE3, PCIE4 = load_node("pcie:3x16"), load_node("pcie:4x16")
 
 
@@ -61,6 +65,25 @@ def test_kernels_scale_with_the_memory_of_two_nodes() -> None:
     assert 100e-6 + 600e-6 < result.makespan.predicted_seconds < 100e-6 + 800e-6
     with pytest.raises(InputError, match="clock"):
         project(trace(copy(0, 100, MIB)), PCIE3, PCIE4, "calibrated", ("clock",))
+
+
+def test_kernels_that_nothing_tells_of_say_what_would_and_then_go_by_what_is_allocated(
+    tmp_path: Path,
+) -> None:
+    said = []
+    for name, allocated in (("without", []), ("with", [16 * MIB])):
+        made = NsysExport()
+        made.call("cuModuleGetLoadingMode", 1, 2, 1)
+        for bytes_ in allocated:
+            made.allocation(3, bytes_)
+        made.kernel("step(Body*)", 10_000, 1_010_000, 2, **LAUNCHED)
+        recorded = read(made.write(tmp_path / f"{name}.sqlite"), launches=True)
+        result = project(recorded, load_node("h100-sxm"), load_node("h200-sxm"), "calibrated")
+        (row,) = result.kernels.by_class
+        assert row.low_seconds is not None and row.high_seconds is not None
+        said.append((row.bound, "--cuda-memory-usage" in row.why, row.high_seconds / row.low_seconds))
+    assert [row[:2] for row in said] == [("between", True), ("allocated", False)]
+    assert said[1][2] < said[0][2]
 
 
 def test_a_trace_without_copies_and_kernels_has_nothing_to_project() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -52,6 +52,8 @@ WHY = {
     "allocated": "all memory that the program has there is moved once, and the rest goes by clock and threads",
     "none": "they wait for other GPUs: not predicted, the recorded time is kept",
 }
+#: The option by which a profiler would have said what is allocated, by the format of the trace.
+ALLOCATIONS_BY = dict.fromkeys(("nsys-sqlite", "nsys-directory"), "nsys --cuda-memory-usage=true")
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
 
 
@@ -162,7 +164,7 @@ def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThe
         recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
         rule=rule,
         not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),
-        by_class=[] if prices is None else _kernel_classes(prices),
+        by_class=[] if prices is None else _kernel_classes(prices, WHY | {"between": _between(trace)}),
     )
 
 
@@ -208,8 +210,16 @@ def run_between(
     return min(*ends, seconds), max(*ends, seconds)
 
 
-def _kernel_classes(prices: KernelPrices) -> list[KernelClassThere]:
-    """A row for each class and bound, the longest first."""
+def _between(trace: Trace) -> str:
+    """Why kernels are not known better, with what would have told."""
+    option = ALLOCATIONS_BY.get(trace.format, "")
+    if not option or trace.launches["allocated_bytes"].is_not_null().any():
+        return WHY["between"]
+    return f"nothing tells what bounds them; {option} would tell what they can reach"
+
+
+def _kernel_classes(prices: KernelPrices, why: Mapping[str, str]) -> list[KernelClassThere]:
+    """A row for each class and bound, the longest first. `why`: by bound."""
     known = np.isfinite(prices.seconds)
     ends = {"predicted_seconds": prices.seconds, "low_seconds": prices.low, "high_seconds": prices.high}
     frame = pl.DataFrame(
@@ -223,7 +233,7 @@ def _kernel_classes(prices: KernelPrices) -> list[KernelClassThere]:
         row |= {
             "class": CLASSES[row["kind"]],
             "bound": bound,
-            "why": WHY[bound],
+            "why": why[bound],
             "rung": prices.rung_of(row["place"]),
         }
         row["factor"] = row["predicted_seconds"] / recorded if recorded else None

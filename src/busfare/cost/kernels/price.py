@@ -27,6 +27,7 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 from busfare.trace.api_calls import COMMUNICATION
+from busfare.trace.tables import REACH
 
 __all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
 
@@ -87,6 +88,8 @@ def price_kernels(
     Raises InputError where what bounds kernels on one of the GPUs is not known.
     """
     here, there = limits_of(recorded_on), limits_of(to)
+    if recorded_on.gpu(0).coherent:  # kernels reach all memory of the host, allocated by CUDA or not
+        launches = launches.drop(REACH, strict=False)
     chosen = (operations["kind"] == "kernel").fill_null(False).to_numpy()
     rows = np.flatnonzero(chosen)
     columns = ["name", "in_graph", *(["launch"] if "launch" in operations.columns else [])]
