@@ -129,7 +129,7 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     ).astype(np.int8)[of]
     at = Launches(evidence.columns, of, typical)
     reached, allocated = (_reached(name, at, here, there) for name in ("argument_bytes", "allocated_bytes"))
-    for told, by in ((reached, "reached"), (allocated, "allocated"), (arrays, "memory")):
+    for told, by in ((reached[0], "reached"), (allocated[0], "allocated"), (arrays, "memory")):
         bound[(bound == BOUNDS.index("between")) & np.isfinite(told)] = BOUNDS.index(by)
     result = np.full(len(seconds), np.nan)
     reached = np.where(np.isnan(reached), allocated, reached)
@@ -141,7 +141,7 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         rows = np.flatnonzero(bound == BOUNDS.index(name))
         if len(rows):
             at = Launches(
-                {**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows], reached[rows]
+                {**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows], reached[:, rows]
             )
             result[rows] = price(seconds[rows], at, here, there)
     return Moved(result, bound)
@@ -149,8 +149,8 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
 
 class Launches(NamedTuple):
     """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`; `typical`: the geometric mean
-    of the seconds of that kernel's; `arrays`: bytes that each moves by the types of its arguments, `reached`: by the memory
-    that these reach, NaN where they do not tell.
+    of the seconds of that kernel's; `arrays`: bytes that each moves by the types of its arguments; `reached`: seconds here
+    and there of moving the memory that it reaches; NaN where they do not tell.
     """
 
     columns: dict[str, FloatArray]
@@ -247,16 +247,18 @@ def _by_arrays(at: Launches, here: Limits, there: Limits) -> FloatArray:
 
 
 def _reached(name: str, at: Launches, here: Limits, there: Limits) -> FloatArray:
-    """The bytes of the memory that a kernel reaches, or can reach (column `name`), less what L2 keeps of them; NaN where
-    they are not known or none, as of a kernel that knows its data by variables of the GPU, and where the memory takes
-    longer than the kernel ran.
+    """Seconds here and there in which the memory that a kernel reaches, or can reach (column `name`), is moved once, what L2
+    keeps by L2; shape (2, rows). NaN where it is not known or none, as of a kernel that knows its data by variables of the
+    GPU, and where the memory here takes longer than the kernel ran.
     """
     work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
-    bytes_, smaller = at(name), min(here.l2_bytes, there.l2_bytes)
-    all_kept, none_kept = KEPT_IN_L2
-    missed = np.clip((bytes_ / smaller - all_kept) / (none_kept - all_kept), 0, 1)
+    bytes_, (all_kept, none_kept) = at(name), KEPT_IN_L2
+    took = []
+    for limits in (here, there):
+        missed = np.clip((bytes_ / limits.l2_bytes - all_kept) / (none_kept - all_kept), 0, 1)
+        took.append(bytes_ * (missed / limits.memory + (1 - missed) / max(limits.l2, limits.memory)))
     possible = (bytes_ > 0) & (bytes_ < REACHED_TAKES * work * here.memory)
-    return np.where(possible, bytes_ * missed, np.nan)
+    return np.where(possible, took, np.nan)
 
 
 def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
@@ -350,16 +352,17 @@ def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
     work, floor = parted(seconds, at("in_graph"), here, there, at("classed") == 1)
     # Neither the memory's nor L2's: beginning and ending threads, and the waits of a short kernel.
     busy = np.maximum(at.busy(work, here), np.clip(RAMP_S / work, 0, 1)) ** OVERLAP
-    moved = np.where(np.isnan(at("dram_bytes")), at.reached, at("dram_bytes"))
-    memory = np.minimum((moved / (work * here.memory)) ** OVERLAP, 1 - busy)
+    counted, (took, there_takes) = at("dram_bytes") / here.memory, np.broadcast_to(at.reached, (2, len(work)))
+    faster = np.where(np.isnan(counted), there_takes / took, here.memory / there.memory)
+    memory = np.minimum((np.where(np.isnan(counted), took, counted) / work) ** OVERLAP, 1 - busy)
     # What only writes waits for nothing: other threads begin meanwhile.
     written = np.nan_to_num(at("written_bytes") / (work * here.memory)) ** OVERLAP
     memory = np.clip(np.maximum(memory, written), 0, 1)
     l2 = np.nan_to_num(at("l2_bytes") / (work * here.l2 * L2_REACHED)) ** OVERLAP
     l2 = np.clip(l2, 0, np.maximum(1 - busy - memory, 0))
     parts = (
-        (memory, here.memory / there.memory),
+        (memory, faster),
         (l2, here.l2 / there.l2),
         (1 - memory - l2, here.units / there.units),
     )
-    return np.asarray(floor + work * sum(part * faster**OVERLAP for part, faster in parts) ** (1 / OVERLAP))
+    return np.asarray(floor + work * sum(part * ratio**OVERLAP for part, ratio in parts) ** (1 / OVERLAP))
