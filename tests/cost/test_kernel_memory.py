@@ -24,16 +24,17 @@ def reaching(
     counters: pl.DataFrame | None = None,
     allocated: float | None = None,
     recorded_on: Node = H100,
+    seconds: float = SECONDS,
 ) -> KernelPrices:
-    """Prices from the H100, or `recorded_on`, to the H200 of a kernel of a millisecond whose arguments reach so much memory,
-    of so much that is allocated.
+    """Prices from the H100, or `recorded_on`, to the H200 of a kernel of a millisecond, or `seconds`, whose arguments reach
+    so much memory, of so much that is allocated.
     """
     reach = {"argument_bytes": bytes_, "allocated_bytes": allocated}
     launches = pl.DataFrame({f"{of}_{axis}": [1] for of in ("grid", "block") for axis in "yz"}).with_columns(
         grid_x=132 * 8, block_x=256, registers=16, shared_bytes=0,
         **{key: pl.lit(None if value is None else round(value), pl.Int64) for key, value in reach.items()},
     )  # fmt: skip
-    operations = pl.DataFrame({"start_ns": [0], "end_ns": [round(SECONDS * 1e9)]}).with_columns(
+    operations = pl.DataFrame({"start_ns": [0], "end_ns": [round(seconds * 1e9)]}).with_columns(
         kind=pl.lit("kernel"), name=pl.lit(name), launch=pl.lit(0, pl.UInt32)
     )
     return price_kernels(operations, launches, recorded_on, H200, counters)
@@ -74,6 +75,14 @@ def test_what_l2_holds_is_not_moved_again() -> None:
     kept = [priced(share * l2)[0] for share in (0.01, 0.3, KEPT_IN_L2[0])]
     assert kept == pytest.approx([kept[0]] * 3) and kept[0] > 0.99
     assert priced(KEPT_IN_L2[1] * l2)[0] < kept[0]
+
+
+def test_more_comes_from_l2_where_it_is_larger() -> None:
+    here, there = limits_of(H100), limits_of(H200)
+    bytes_ = KEPT_IN_L2[1] * here.l2_bytes
+    assert KEPT_IN_L2[0] * there.l2_bytes < bytes_ < KEPT_IN_L2[1] * there.l2_bytes
+    took = bytes_ / here.memory
+    assert reaching(bytes_, seconds=took).seconds[0] / took < MEMORY
 
 
 def test_no_more_is_moved_than_the_program_has_allocated() -> None:
