@@ -17,6 +17,8 @@ from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
 def nsys(generation: str) -> NsysExport:
     export = small_export(generation)
     export.record(4, 13, 1)
+    export.call("cuModuleGetLoadingMode", 60, 61, 9)
+    export.allocation(70, 16384)
     export.add("TARGET_INFO_GPU", vmId=0, name="GPU", busLocation="0000:01:00.0")
     export.rows["StringIds"] = [{"id": id, "value": text} for text, id in export.strings.items()]
     export.strings.clear()
@@ -58,7 +60,7 @@ def test_any_table_and_any_column_may_be_missing(format: str, tmp_path: Path) ->
         for column in [*(columns if len(columns) > 1 else []), *([] if known_by else [None])]:
             made = make()
             made.without(table, column)
-            trace = read(write(tmp_path / "file", made))
+            trace = read(write(tmp_path / "file", made), launches=True)
             untimed = sum(o.count for o in trace.omissions if o.what.startswith("GPU operations without"))
             lost = OPERATIONS.get(table, 0) if column is None else 0
             assert trace.operations.height + untimed >= operations - lost, (table, column)
