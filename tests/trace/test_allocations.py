@@ -54,7 +54,7 @@ def test_launches_of_one_kernel_can_reach_the_most_of_any() -> None:
     assert allocated(ran, held) == [1000, 1000, 1000, 100]
 
 
-def test_what_a_stream_frees_counts_on() -> None:
+def test_of_what_a_stream_frees_the_most_counts() -> None:
     """The host gives it back before the kernel has begun."""
     held = allocations((0, 100)), allocations((1, 700), (2, -700), (3, 50), in_stream=True)
     assert allocated(kernels({"end_ns": 9}), *held) == [800]
@@ -111,8 +111,10 @@ def test_pools_and_managed_memory_of_nsys(tmp_path: Path) -> None:
     made.call(BEGINS, 1, 2, 1)
     made.allocation(10, 300, localMemoryPoolAddress=4096)
     made.allocation(11, 300, freed=True, localMemoryPoolAddress=4096)
+    made.allocation(11, 5000, localMemoryPoolSize=8192)
+    made.allocation(11, 5000, freed=True, localMemoryPoolSize=8192)
     made.allocation(12, 20, memory=4, deviceId=1)
     made.allocation(13, 1, memory=9)  # of no known kind
     made.kernel("k", 100, 200, 2)
     assert PROCESS in read(path := made.write(tmp_path / "run.sqlite")).operations["process"]
-    assert read(path, launches=True).launches["allocated_bytes"].to_list() == [320]
+    assert read(path, launches=True).launches["allocated_bytes"].to_list() == [5020]

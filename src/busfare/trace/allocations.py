@@ -26,7 +26,8 @@ _GPU = ["process", "device"]
 
 def with_allocated(operations: pl.DataFrame, allocations: pl.DataFrame) -> pl.DataFrame:
     """`operations` with `allocated_bytes` of kernels: the most that their process held of their GPU's memory when one of
-    that name and launch ended. What is freed in a stream's order counts on: its host frees it before kernels have run.
+    that name and launch ended; of memory that is freed in a stream's order the most until then, for hosts free it before
+    kernels have run.
 
     Null where not every allocation was seen: where none was, more was freed than allocated, or more was copied at once.
     """

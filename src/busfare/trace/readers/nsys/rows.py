@@ -34,8 +34,11 @@ GRAPH_COLUMNS = TIMES | PLACE | ints("graphId")
 CALL_COLUMNS = TIMES | ints("globalTid correlationId nameId")
 RECORD_COLUMNS = PLACE | ints("eventId eventSyncId")
 WAIT_COLUMNS = TIMES | RECORD_COLUMNS
-#: Of allocations; only those of a pool have the pool's address.
-ALLOCATION_COLUMNS = ints("start globalPid deviceId bytes memKind memoryOperationType localMemoryPoolAddress")
+#: What only allocations of a pool have, which a stream makes and frees.
+OF_POOLS = ["localMemoryPoolAddress", "localMemoryPoolSize"]
+ALLOCATION_COLUMNS = ints("start globalPid deviceId bytes memKind memoryOperationType") | dict.fromkeys(
+    OF_POOLS, INT
+)
 #: Calls of a process that begins to use CUDA: what it allocated before them is nothing.
 BEGINS = ["cuModuleGetLoadingMode", "cuInit"]
 #: A process and a call of it.
@@ -154,7 +157,7 @@ def allocations(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
         start_ns="start",
         bytes=bytes_,
         device=pl.when(memory != "managed").then("deviceId"),
-        in_stream=pl.col("localMemoryPoolAddress").fill_null(0) != 0,
+        in_stream=pl.any_horizontal(pl.col(OF_POOLS).fill_null(0) != 0),
     )
     return conform(frame.join(begun, on="process", how="semi"), ALLOCATIONS)
 
