@@ -10,7 +10,7 @@ build() {
     kind=$1
     shift
     cmake -S "$source" -B "$folder/$kind" -DHYBRID_CUDA=OFF -DHYBRID_NATIVE=OFF -DHYBRID_SANITIZE="$kind" \
-        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
+        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1' -DCMAKE_UNITY_BUILD=ON
     cmake --build "$folder/$kind" -j "$jobs" "$@"
 }
 folder=$1
