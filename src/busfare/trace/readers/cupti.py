@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from busfare.trace.allocations import ALLOCATIONS, OF_GPU
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers.tables import ints, meant
 from busfare.trace.tables import DIRECTIONS, KINDS, MARKERS, MEMORY_KINDS, STREAM_KINDS, STREAMS, conform
@@ -112,6 +113,18 @@ def copies(
         "copies of a kind that this version does not know: counted, with no direction",
     )
     return frame
+
+
+def allocations(frame: pl.DataFrame, memory_of: Mapping[int, str] = MEMORY_OF) -> pl.DataFrame:
+    """Rows of `ALLOCATIONS`: of memory_kind, freed, bytes, those of a GPU's memory."""
+    memory = meant("memory_kind", memory_of, MEMORY_KINDS)
+    return conform(
+        frame.filter(memory.is_in(OF_GPU), pl.col("freed").is_not_null()).with_columns(
+            bytes=pl.when("freed").then(-pl.col("bytes")).otherwise("bytes"),
+            device=pl.when(memory != "managed").then("device"),
+        ),
+        ALLOCATIONS,
+    )
 
 
 def sets(frame: pl.DataFrame, memory_of: Mapping[int, str] = MEMORY_OF) -> pl.DataFrame:

@@ -9,13 +9,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import api_calls
-from busfare.trace.allocations import ALLOCATIONS, OF_GPU
+from busfare.trace.allocations import ALLOCATIONS
 from busfare.trace.columns import occurring, occurs, places, taken
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
 from busfare.trace.readers.nsys.scan import KERNELS, OF_COPIES, PROCESS_BITS, THREAD_BITS
-from busfare.trace.readers.tables import INT, TableSource, ints, meant, texts
+from busfare.trace.readers.tables import INT, TableSource, ints, texts
 from busfare.trace.tables import CALLS, EVENTS, KINDS, MARKERS, MEMORY_KINDS, conform, empty
 from busfare.trace.words import of_codes
 
@@ -150,16 +150,15 @@ def allocations(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
     if frame.is_empty():
         return empty(ALLOCATIONS)
     begun = calls.filter(pl.col("name").cast(pl.String).is_in(BEGINS)).select("process").unique()
-    memory = meant("memKind", MEMORY_OF, MEMORY_KINDS)
-    bytes_ = pl.col("bytes") * pl.col("memoryOperationType").replace_strict({0: 1, 1: -1}, default=None)
-    frame = frame.filter(memory.is_in(OF_GPU)).with_columns(
-        process_of("globalPid"),
-        start_ns="start",
-        bytes=bytes_,
-        device=pl.when(memory != "managed").then("deviceId"),
-        in_stream=pl.any_horizontal(pl.col(OF_POOLS).fill_null(0) != 0),
+    frame = (
+        placed(frame)
+        .join(begun, on="process", how="semi")
+        .with_columns(
+            freed=pl.col("memoryOperationType").replace_strict({0: False, 1: True}, default=None),
+            in_stream=pl.any_horizontal(pl.col(OF_POOLS).fill_null(0) != 0),
+        )
     )
-    return conform(frame.join(begun, on="process", how="semi"), ALLOCATIONS)
+    return cupti.allocations(frame, MEMORY_OF)
 
 
 def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:

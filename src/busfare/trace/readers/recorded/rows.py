@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import api_calls
-from busfare.trace.allocations import ALLOCATIONS, OF_GPU, with_allocated
+from busfare.trace.allocations import ALLOCATIONS, with_allocated
 from busfare.trace.columns import first_rows
 from busfare.trace.model import Omissions
 from busfare.trace.readers import cupti
@@ -22,7 +22,6 @@ from busfare.trace.tables import (
     DEVICES,
     EVENTS,
     LAUNCH_SHAPE,
-    MEMORY_KINDS,
     OPERATIONS,
     OPERATIONS_RECORDED,
     REACH,
@@ -74,17 +73,13 @@ def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -
 def allocations(process: RecordedProcess) -> pl.DataFrame:
     """Rows of `ALLOCATIONS`; none where some may be missing."""
     table, recording = process.recording.table("allocations"), process.recording
-    if len(recording.table("losses")) or recording.damaged_chunks or recording.missing_chunks:
+    lost = recording.damaged_chunks or recording.missing_chunks or recording.torn_bytes
+    if lost or len(recording.table("losses")):
         return empty(ALLOCATIONS)
     frame = process.frame(table, "operation", "memory_kind", "bytes", "device", "asynchronous")
-    freed = pl.col("operation") != ALLOCATED
-    memory = meant("memory_kind", cupti.MEMORY_OF, MEMORY_KINDS)
-    frame = frame.filter(memory.is_in(OF_GPU)).with_columns(
-        bytes=pl.when(freed).then(-pl.col("bytes")).otherwise("bytes"),
-        device=pl.when(memory != "managed").then("device"),
-        in_stream=pl.col("asynchronous") == 1,
+    return cupti.allocations(
+        frame.with_columns(freed=pl.col("operation") != ALLOCATED, in_stream=pl.col("asynchronous") == 1)
     )
-    return conform(frame, ALLOCATIONS)
 
 
 def _operations(process: RecordedProcess, table: str, *columns: str) -> pl.DataFrame:
