@@ -142,3 +142,21 @@ def reached() -> None:
         "|a quarter above:.2f|a tenth:.2f",
         rows,
     )
+    spread()
+
+
+#: By how much longer a tenth of a kernel's launches takes than a tenth: from, to.
+LONGER = (1.0, 1.3, 2.0, np.inf)
+
+
+def spread() -> None:
+    """Kernels of the last 56 of HeCBench's programs, each GPU's, by how far the times of their launches lie apart."""
+    of, took = ["name", *SIDES], pl.col("end_ns") - pl.col("start_ns")
+    apart = []
+    for path in sorted(unpacked("kernels-hecbench-unseen").glob("*/*.bf")):
+        trace = read(path, launches=True)
+        launches = trace.launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32))
+        kernels = trace.operations.filter(kind="kernel").join(launches, on="launch")
+        apart += kernels.group_by(of).agg(took.max() / took.min())["end_ns"].to_list()
+    rows = [(a, b, sum(a <= one < b for one in apart)) for a, b in pairwise(LONGER)]
+    table("launches apart by a factor of:g|to:g|kernels:d", rows)
