@@ -15,7 +15,7 @@ MAPPED_SEEN = (
     "other memory, in CUDA graphs, or where the memory was pinned before the recording began"
 )
 #: Launches of one kernel, grid and block of which a tenth takes so many times as long as a tenth are of different data, of
-#: which only the first one's was looked at.
+#: which only the first one's was looked at (how far they lie apart: `python validation/kernels.py --arguments`).
 DIFFERENT_DATA = 2.0
 #: How far into an allocation an array may begin, in thousandths, and still be taken for the whole of it.
 POOLED = 63
