@@ -1,13 +1,16 @@
-"""Traces of PyTorch's profiler with what a replay looks at, as columns: half of what they take as rows, compressed."""
+"""Traces of PyTorch's profiler as columns: less than half of what they take as rows, compressed."""
 
 from __future__ import annotations
 
 import json
-from itertools import accumulate, pairwise
 from typing import Any
+
+import numpy as np
+from packed_columns import read, write
 
 #: What a replay looks at.
 KINDS = {"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "user_annotation"}
+FIELDS = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
 #: Of their arguments.
 USED = {
     "device", "context", "stream", "correlation", "grid", "bytes", "Collective name", "In msg nelems", "Out msg nelems",
@@ -18,45 +21,56 @@ ASKING = {
     "cudaFuncGetAttributes", "cudaStreamIsCapturing", "cudaEventQuery", "cudaThreadExchangeStreamCaptureMode",
     "cudaDeviceGetAttribute", "cudaGetFuncBySymbol", "INVALID",
 }  # fmt: skip
-#: Times are kept from this many µs on, and in so many parts of one; ranks share their host's clock.
+#: Times of replays are kept from this many µs on, and in so many parts of one; ranks share their host's clock.
 EVEN_US, PARTS = 10**9, 4
+#: Whole traces, to a nanosecond.
+WHOLE_PARTS = 1000
+#: Arguments that are numbers of their own.
+NUMBERED = ("correlation", "External id")
 
 
-def pack(trace: dict[str, Any]) -> bytes:
-    """`trace` (Chrome's JSON) without what no replay needs, sorted by what its events are."""
+def pack(trace: dict[str, Any], whole: bool = False) -> bytes:
+    """`trace` (Chrome's JSON), `whole` or without what no replay needs, sorted by what its events are."""
+    parts = WHOLE_PARTS if whole else PARTS
     kinds: dict[str, int] = {}
     rows = []
-    for event in trace.pop("traceEvents"):
-        needed = event.get("cat") in KINDS and event.get("ph") == "X" and event["name"] not in ASKING
-        if needed and not event["name"].startswith("ProfilerStep"):
-            used = {key: value for key, value in event.get("args", {}).items() if key in USED}
-            number = used.pop("correlation", -1)
-            kind = json.dumps({key: event[key] for key in ("cat", "name", "pid", "tid")} | {"args": used})
-            times = (round(event["ts"] % EVEN_US * PARTS), round(event["dur"] * PARTS))
-            rows.append((kinds.setdefault(kind, len(kinds)), *times, number))
-    trace.pop("traceName", None)
-    of, starts, lengths, numbers = ([*column] for column in zip(*sorted(rows), strict=True))
-    # Calls and what they launched are numbered anew in the order of the calls: steps are small then.
-    anew = {number: place for place, number in enumerate(sorted({*numbers} - {-1}))} | {-1: -1}
-    numbers = [anew[number] for number in numbers]
-    columns = {"kind": _steps(of), "start": _steps(starts), "length": lengths, "correlation": _steps(numbers)}
-    return json.dumps({"trace": trace, "kinds": [*kinds], "columns": columns}, separators=(",", ":")).encode()
+    for event in (
+        trace["traceEvents"] if whole else map(_replayed, filter(_is_replayed, trace["traceEvents"]))
+    ):
+        known = dict(event)
+        arguments = dict(known.pop("args", {}))
+        times = [round(known.pop(name) * parts) if name in known else None for name in ("ts", "dur")]
+        numbers = [arguments.pop(name, None) for name in NUMBERED]
+        kind = json.dumps([known, arguments, [value is not None for value in (*times, *numbers)]])
+        rows.append([kinds.setdefault(kind, len(kinds)), *(value or 0 for value in (*times, *numbers))])
+    rows.sort()
+    table = np.array(rows, np.int64).reshape(len(rows), 3 + len(NUMBERED))
+    if not whole:
+        # Calls and what they launched are numbered anew in the order of the calls: steps are small then.
+        table[:, 3] = np.unique(table[:, 3], return_inverse=True)[1]
+    held = {"trace": {key: value for key, value in trace.items() if key not in ("traceEvents", "traceName")}}
+    return write(held | {"parts": parts, "kinds": [*kinds]}, list(table.T))
 
 
 def unpack(packed: bytes) -> bytes:
     """The trace that was packed, as Chrome's JSON."""
-    held = json.loads(packed)
+    held, columns = read(packed)
     kinds = [json.loads(kind) for kind in held["kinds"]]
-    columns = held["columns"]
     events = []
-    of, starts, numbers = ([*accumulate(columns[name])] for name in ("kind", "start", "correlation"))
-    for kind, start, length, number in zip(of, starts, columns["length"], numbers, strict=True):
-        known = {} if number < 0 else {"correlation": number}
-        times = {"ph": "X", "ts": start / PARTS, "dur": length / PARTS}
-        events.append(kinds[kind] | times | {"args": kinds[kind]["args"] | known})
+    for of, *values in zip(*(column.tolist() for column in columns), strict=True):
+        known, arguments, there = kinds[of]
+        named = zip(("ts", "dur", *NUMBERED), values, there, strict=True)
+        numbers = {name: value for name, value, is_there in named if is_there}
+        times = {name: numbers.pop(name) / held["parts"] for name in ("ts", "dur") if name in numbers}
+        events.append(known | times | {"args": arguments | numbers})
     return json.dumps(held["trace"] | {"traceEvents": events}).encode()
 
 
-def _steps(numbers: list[int]) -> list[int]:
-    """Each less the one before it."""
-    return [to - at for at, to in pairwise([0, *numbers])]
+def _is_replayed(event: dict[str, Any]) -> bool:
+    asks = event.get("name") in ASKING or event.get("name", "").startswith("ProfilerStep")
+    return event.get("cat") in KINDS and event.get("ph") == "X" and not asks
+
+
+def _replayed(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = {key: value for key, value in event.get("args", {}).items() if key in USED}
+    return {key: event[key] for key in FIELDS} | {"ts": event["ts"] % EVEN_US, "args": arguments}

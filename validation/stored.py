@@ -31,6 +31,8 @@ import packed_traces
 #: What the name of a trace or recording ends with that is kept as columns.
 PACKED = ".columns"
 RECORDING, TRACE = ".bf", ".json.gz"
+#: For columns: no number lies at a multiple of four bytes.
+FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "nice_len": 273, "lc": 4, "pb": 0}]
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 #: Six means of about 85 samples a case are kept; how sure they are is read off their number.
 SAMPLES = 10
@@ -64,19 +66,26 @@ def unpacked(archive: str) -> Path:
 
 
 def pack(
-    files: Mapping[str, Path | bytes], archive: Path, grain_ns: int = 1, without: Collection[str] = ()
+    files: Mapping[str, Path | bytes],
+    archive: Path,
+    grain_ns: int = 1,
+    without: Collection[str] = (),
+    whole: bool = False,
 ) -> None:
     """Writes `archive` of these files by their names in it: recordings (as `packed_recordings.pack` does) and traces of
-    PyTorch's profiler (`.json.gz`) as columns, texts as they are.
+    PyTorch's profiler (`.json.gz`; `whole`, or what a replay needs) as columns, texts as they are.
     """
-    with tarfile.open(archive, "w:xz", preset=9 | lzma.PRESET_EXTREME) as packed:
-        for name, file in sorted(files.items()):
-            content = file if isinstance(file, bytes) else file.read_bytes()
-            if isinstance(file, Path) and file.suffix == RECORDING:
-                name, content = name + PACKED, packed_recordings.pack(file, grain_ns, without)
+    with (
+        lzma.open(archive, "w", check=lzma.CHECK_CRC32, filters=FILTERS) as file,
+        tarfile.open(fileobj=file, mode="w") as packed,
+    ):
+        for name, kept in sorted(files.items()):
+            content = kept if isinstance(kept, bytes) else kept.read_bytes()
+            if isinstance(kept, Path) and kept.suffix == RECORDING:
+                name, content = name + PACKED, packed_recordings.pack(kept, grain_ns, without)
             elif name.endswith(TRACE):
                 trace = json.loads(gzip.decompress(content))
-                name, content = name.removesuffix(".gz") + PACKED, packed_traces.pack(trace)
+                name, content = name.removesuffix(".gz") + PACKED, packed_traces.pack(trace, whole)
             member = tarfile.TarInfo(name)
             member.size = len(content)
             packed.addfile(member, io.BytesIO(content))

@@ -1,14 +1,16 @@
-"""Recordings that are kept as columns of steps, and are recordings again."""
+"""Recordings and traces that are kept as columns, and are recordings and traces again."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from busfare.trace.readers.recorded.file import Recording, read_recording
-from validation import packed_recordings, stored
+from validation import packed_columns, packed_recordings, packed_traces, stored
 
 TIMED = ("kernels", "copies", "calls", "messages")
 
@@ -49,3 +51,47 @@ def test_times_are_rounded_and_what_lay_within_still_does(path: Path, tmp_path: 
         assert np.abs(before - after).max() <= 500
         assert np.array_equal(np.argsort(after[0], kind="stable"), np.argsort(before[0], kind="stable"))
         assert (after[1] >= after[0]).all()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [0], [5, 6, 7, 1 << 40], [-(1 << 63), (1 << 63) - 1, 0], [-3, 300, -70000], list(range(1000))],
+)
+def test_every_number_comes_back(values: list[int]) -> None:
+    held, columns = packed_columns.read(packed_columns.write({"a": 1}, [np.array(values, np.int64)] * 2))
+    assert held == {"a": 1}
+    assert [column.tolist() for column in columns] == [values] * 2
+
+
+def event(
+    name: str, start: float, length: float, category: str = "cuda_runtime", **arguments: Any
+) -> dict[str, Any]:
+    times = {"ts": start, "dur": length}
+    return {"ph": "X", "cat": category, "name": name, "pid": 7, "tid": 8, **times, "args": arguments}
+
+
+TRACE = {
+    "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}],
+    "traceEvents": [
+        {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "ts": 6117434321000.0, "args": {"name": "python"}},
+        event("aten::mm", 6117434321091.123, 40.5, "cpu_op", **{"External id": 1, "Input Dims": [[2, 3], [3, 4]]}),
+        event("cudaEventQuery", 6117434321092.0, 1.0, correlation=1),
+        event("cudaLaunchKernel", 6117434321095.25, 5.001, correlation=2, **{"External id": 1}),
+        event("gemm", 6117434321111.5, 9.75, "kernel", correlation=2, grid=[1, 2, 3], queued=0),
+    ],
+}  # fmt: skip
+
+
+def test_a_whole_trace_comes_back() -> None:
+    again = json.loads(packed_traces.unpack(packed_traces.pack(TRACE, whole=True)))
+    assert again["deviceProperties"] == TRACE["deviceProperties"]
+    assert sorted(again["traceEvents"], key=str) == sorted(TRACE["traceEvents"], key=str)
+
+
+def test_a_trace_for_replays_keeps_calls_and_operations_and_who_launched_what() -> None:
+    events = json.loads(packed_traces.unpack(packed_traces.pack(TRACE)))["traceEvents"]
+    (call, kernel) = sorted(events, key=lambda one: one["ts"])
+    assert (call["name"], kernel["name"]) == ("cudaLaunchKernel", "gemm")
+    assert call["args"]["correlation"] == kernel["args"]["correlation"]
+    assert kernel["args"]["grid"] == [1, 2, 3] and "queued" not in kernel["args"]
+    assert kernel["ts"] - call["ts"] == 16.25 and kernel["dur"] == 9.75

@@ -24,7 +24,7 @@ __all__ = [
 #: Rules for kernel times that compare two nodes: a rate of the GPU, and how it is called.
 RATIOS = {"bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"), "clock": ("clock_hz", "clocks")}
 #: Calls by which hosts compare: short copies, which a probe times at many moments, else what programs call most. Of what
-#: probes of 25 machines differ by, nine tenths is of the machines for those, three quarters for these.
+#: probes of 25 machines differ by, five sixths is of the machines for those, three quarters for these.
 HOST_CALLS = (("copy",), ("launch", "synchronise"))
 #: The rule where none is given.
 PREDICTED = "predicted"
