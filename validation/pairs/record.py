@@ -1,6 +1,6 @@
 """Runs the programs of this folder on a GPU, timed and then recorded: what `validation/replay_pairs.py` reads.
 
-    python validation/pairs/record.py --out results/pairs/h100 [--plan unseen.toml] [--only NAME,…]
+    python validation/pairs/record.py --out results/pairs/h100 [--plan unseen.toml] [--only NAME,…] [--unchanged]
 
 Compiles the C++ programs, probes the machine, then, a program at a time: two processes of every variant and one of `before`
 under the recorder get ready together, and their measured regions are released one at a time, variants by turns, forwards
@@ -140,10 +140,13 @@ def together(runs: list[Run]) -> Iterator[list[Run]]:
             run.stop()
 
 
-def measured(program: Program, folder: Path, regions: int, timeout_s: float) -> dict[str, Any]:
-    """Times of every variant, and what failed; recordings go to `folder`."""
-    runs = [Run(program, v, folder, timeout_s) for _ in range(PROCESSES) for v in program.variants]
-    runs += [Run(program, "before", folder, timeout_s, recording) for recording in program.recordings]
+def measured(
+    program: Program, folder: Path, regions: int, timeout_s: float, unchanged: bool
+) -> dict[str, Any]:
+    """Times of every variant, or `unchanged` of `before` alone, and what failed; recordings go to `folder`."""
+    names, recordings = (("before",),) * 2 if unchanged else (program.variants, program.recordings)
+    runs = [Run(program, v, folder, timeout_s) for _ in range(PROCESSES) for v in names]
+    runs += [Run(program, "before", folder, timeout_s, recording) for recording in recordings]
     failures: dict[str, str] = {}
     with together(runs):
         steps = [lambda run: run.ready()]
@@ -159,7 +162,7 @@ def measured(program: Program, folder: Path, regions: int, timeout_s: float) -> 
                 except (RunError, OSError, ValueError, subprocess.TimeoutExpired) as error:
                     failures[name] = str(error)
     variants = {}
-    for variant in program.variants:
+    for variant in names:
         seconds = [run.seconds for run in runs if run.variant == variant and not run.recording]
         if variant not in failures:
             every = [value for process in seconds for value in process]
@@ -181,6 +184,7 @@ def main() -> int:
     parser.add_argument("--plan", default="pairs.toml", metavar="FILE", help="of this folder: which programs")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write, without .tar.xz")
     parser.add_argument("--only", default="", metavar="NAME,…", help="these programs")
+    parser.add_argument("--unchanged", action="store_true", help="`before` alone: what node_change.py reads")
     parser.add_argument("--regions", type=int, default=6, help="measured regions of each process")
     parser.add_argument("--timeout", type=float, default=60, help="seconds that a process may stay silent")
     options = parser.parse_args()
@@ -200,7 +204,7 @@ def main() -> int:
     times: dict[str, Any] = {"gpu": name, "driver": driver, "probe": None, "programs": {}}
     times["date"] = datetime.now(UTC).isoformat(timespec="seconds")
     for each in names:
-        result = measured(plan.programs[each], out, options.regions, options.timeout)
+        result = measured(plan.programs[each], out, options.regions, options.timeout, options.unchanged)
         times["programs"][each] = result
         (out / "times.json").write_text(json.dumps(times))
         medians = ", ".join(f"{v} {1e3 * r['median_seconds']:.1f} ms" for v, r in result["variants"].items())
