@@ -4,11 +4,12 @@ Programs of `validation/pairs` as they are, from their recordings on H100s and H
 between the nodes probed right before; beside what machines of the other kind took (medians of unrecorded regions), and of
 the 17 with which the models were made the copies' mean time of each path and size (`results/machines.json.xz`). Hosts are
 shared: one machine takes as much longer minutes later as predictions are off, so means over machines are judged, and what
-the same machine took again stands beside them.
+the same machine took again stands beside them. `--launches`: hosts compared by launches and synchronisations.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from itertools import permutations
 from pathlib import Path
 from statistics import mean
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -28,6 +30,7 @@ from busfare.node import Node, load_node
 from busfare.project import project
 from busfare.project.projection import transfers_priced
 from busfare.timeline import Timeline, timeline
+from busfare.timeline.changes.elsewhere import HOST_CALLS
 from busfare.trace import Trace, read
 
 KINDS = ("h100", "h200")
@@ -256,8 +259,10 @@ def judged(here: str, there: str) -> None:
 
 
 def main() -> None:
-    for here, there in (KINDS, KINDS[::-1]):
-        judged(here, there)
+    by = HOST_CALLS[1:] if "--launches" in sys.argv else HOST_CALLS
+    with patch("busfare.timeline.changes.elsewhere.HOST_CALLS", by):
+        for here, there in (KINDS, KINDS[::-1]):
+            judged(here, there)
     twice = [one.seconds for one in occasions() if one.name.startswith("whole/")]
     made_with, later = programs()
     shared = [name for name in (*made_with, *later) if all(name in seconds for seconds in twice)]
