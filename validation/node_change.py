@@ -4,7 +4,8 @@ Programs of `validation/pairs` as they are, from their recordings on H100s and H
 between the nodes probed right before; beside what machines of the other kind took (medians of unrecorded regions), and of
 the 17 with which the models were made the copies' mean time of each path and size (`results/machines.json.xz`). Hosts are
 shared: one machine takes as much longer minutes later as predictions are off, so means over machines are judged, and what
-the same machine took again stands beside them. `--launches`: hosts compared by launches and synchronisations.
+the same machine took again stands beside them. `--calls`: with hosts compared by other calls, or not
+at all.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ MANY = 10
 MOVED_TO = 3
 #: Occasions of one machine, minutes apart, in `results/whole`.
 AGAIN = (("h100-2026-11-28-2045", "h100-2026-11-28-2049"), ("h200-2026-11-28-2056", "h200-2026-11-28-2101"))
+SECOND = {f"whole/{name}" for _, name in AGAIN}
 #: What copies are alike by.
 LIKE = ("direction", "source_memory", "destination_memory", "bytes")
-#: Calls whose times probes of one machine are compared by.
-CALLS = (("copy",), ("launch",), ("synchronise",), ("launch", "synchronise"))
-
+#: Calls by which hosts may be compared, the rule first.
+CALLS = (HOST_CALLS, ("launch", "synchronise"), ("copy",), ())
 #: Predicted and measured.
 Pair = tuple[float, float]
 
@@ -216,8 +217,7 @@ def repeatable(calls: Sequence[str]) -> float:
 
 def on_two_machines(program: str) -> bool:
     """Whether it ran on two machines of each kind, so that a mean is of machines."""
-    second = {f"whole/{name}" for _, name in AGAIN}
-    on = [one.gpu for one in occasions() if program in one.seconds and one.name not in second]
+    on = [one.gpu for one in occasions() if program in one.seconds and one.name not in SECOND]
     return min(on.count(gpu) for gpu in KINDS) > 1
 
 
@@ -258,18 +258,42 @@ def judged(here: str, there: str) -> None:
     goal(f"one machine from one other, {MANY} programs and more, % off on average", singles, form=".1f")
 
 
+def by_calls() -> None:
+    """Prints what the rules of CALLS make of whole runs."""
+    rows = []
+    for calls in CALLS:
+        with patch("busfare.timeline.changes.elsewhere.HOST_CALLS", calls):
+            for here, there in (KINDS, KINDS[::-1]):
+                found = carried(here)
+                runs, _ = means(found.values())
+                singles = [off(one.run for one in moves) for moves in found.values() if len(moves) >= MANY]
+                held = mean(one.in_range for moves in found.values() for one in moves)
+                meant = off(pair for name, pair in runs.items() if on_two_machines(name))
+                rows.append((_named(calls), f"{here} → {there}", meant, mean(singles), 100 * held))
+    table("hosts by||means over machines, % off:.1f|single machines:.1f|% in range:.0f", rows)
+
+
+def _named(calls: Sequence[str]) -> str:
+    return ", ".join(calls) or "kept"
+
+
 def main() -> None:
-    by = HOST_CALLS[1:] if "--launches" in sys.argv else HOST_CALLS
-    with patch("busfare.timeline.changes.elsewhere.HOST_CALLS", by):
-        for here, there in (KINDS, KINDS[::-1]):
-            judged(here, there)
-    twice = [one.seconds for one in occasions() if one.name.startswith("whole/")]
+    if "--calls" in sys.argv:
+        by_calls()
+        sys.exit()
+    for here, there in (KINDS, KINDS[::-1]):
+        judged(here, there)
+    twice = [
+        one.seconds
+        for one in occasions()
+        if one.name in SECOND or one.name.removeprefix("whole/") in dict(AGAIN)
+    ]
     made_with, later = programs()
     shared = [name for name in (*made_with, *later) if all(name in seconds for seconds in twice)]
     print("the same machine again within minutes, % off: " + ", ".join(f"{o:.1f}" for o in again(shared)))
     table(
         "calls of the host|of what probes differ by, the machines' share:.2f",
-        [(" and ".join(calls), repeatable(calls)) for calls in CALLS],
+        [(_named(calls), repeatable(calls)) for calls in CALLS if calls],
     )
 
 

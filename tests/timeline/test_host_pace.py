@@ -42,13 +42,14 @@ def test_the_ratio_is_the_geometric_mean_of_the_calls_measured_on_both() -> None
     assert host_ratio(node(8.0), node(None)) is None
 
 
-def test_short_copies_go_before_other_calls_where_both_nodes_timed_them() -> None:
+def test_only_calls_that_both_nodes_timed_count() -> None:
     def copying(one: Node, call_us: float) -> Node:
         return dataclasses.replace(one, costs=(*one.costs, Cost(call="copy", call_s=call_us * 1e-6)))
 
     slow, fast = node(8.0, 2.0), node(4.0, 1.0)
-    assert host_ratio(copying(slow, 4.0), copying(fast, 3.6)) == pytest.approx(0.9)
+    assert host_ratio(copying(slow, 4.0), copying(fast, 16.0)) == pytest.approx(1.0)
     assert host_ratio(copying(slow, 4.0), fast) == pytest.approx(0.5)
+    assert host_ratio(copying(node(None), 4.0), copying(fast, 3.0)) == pytest.approx(0.75)
 
 
 def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_that_it_waits_for() -> None:

@@ -23,9 +23,8 @@ __all__ = [
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU, and how it is called.
 RATIOS = {"bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"), "clock": ("clock_hz", "clocks")}
-#: Calls by which hosts compare: short copies, which a probe times at many moments, else what programs call most. Of what
-#: probes of 25 machines differ by, five sixths is of the machines for those, three quarters for these.
-HOST_CALLS = (("copy",), ("launch", "synchronise"))
+#: Calls by which hosts compare: what programs call most.
+HOST_CALLS = ("launch", "synchronise", "copy")
 #: The rule where none is given.
 PREDICTED = "predicted"
 KERNEL_WORDS = "keep, bandwidth, clock, REGEX=0.8x or "
@@ -102,13 +101,12 @@ def host_times(factor: float, why: str = "") -> Change:
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
-    """Host seconds on `new` over those on `old`, by the first of HOST_CALLS that both nodes measured; None without any."""
-    for names in HOST_CALLS:
-        costs = [(old.call_cost(name), new.call_cost(name)) for name in names]
-        ratios = [there.call_s / here.call_s for here, there in costs if here and there and here.call_s]
-        if len(ratios) == len(names) and all(ratios):
-            return float(np.exp(np.mean(np.log(ratios))))
-    return None
+    """Host seconds on `new` over those on `old`: the geometric mean of those of HOST_CALLS that both nodes measured; None
+    without any.
+    """
+    costs = [(old.call_cost(name), new.call_cost(name)) for name in HOST_CALLS]
+    ratios = [there.call_s / here.call_s for here, there in costs if here and there and here.call_s and there.call_s]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
 
 
 def host_changes(rule: str, recorded_on: Node | None, to: Node | None) -> list[Change]:
