@@ -105,7 +105,9 @@ def host_ratio(old: Node, new: Node) -> float | None:
     without any.
     """
     costs = [(old.call_cost(name), new.call_cost(name)) for name in HOST_CALLS]
-    ratios = [there.call_s / here.call_s for here, there in costs if here and there and here.call_s and there.call_s]
+    ratios = [
+        there.call_s / here.call_s for here, there in costs if here and there and here.call_s and there.call_s
+    ]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
 
 
