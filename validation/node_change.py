@@ -4,8 +4,7 @@ Programs of `validation/pairs` as they are, from their recordings on H100s and H
 between the nodes probed right before; beside what machines of the other kind took (medians of unrecorded regions), and of
 the 17 with which the models were made the copies' mean time of each path and size (`results/machines.json.xz`). Hosts are
 shared: one machine takes as much longer minutes later as predictions are off, so means over machines are judged, and what
-the same machine took again stands beside them. `--calls`: with hosts compared by other calls, or not
-at all.
+the same machine took again stands beside them. `--calls`: with hosts compared by other calls, or not at all.
 """
 
 from __future__ import annotations
@@ -90,15 +89,14 @@ def programs() -> tuple[list[str], list[str]]:
 @cache
 def occasions() -> list[Occasion]:
     """All that is stored."""
-    found = []
+    by_probe = {}
     for name, told in read_table("machines").items():
-        one = Occasion(name, name.partition("-")[0], probed_node(told["probe"]))
+        by_probe[told["probe"]] = one = Occasion(name, name.partition("-")[0], probed_node(told["probe"]))
         for program, measured in told["programs"].items():
             one.seconds[program], one.copies[program] = measured["seconds"], measured["copies"]
-        found.append(one)
-    for folder in ("pairs", "unseen", "whole"):
-        found += [_occasion(machine) for machine in machines(folder)]
-    return found
+    for machine in machines("pairs"):  # two of the same
+        by_probe[machine.times["probe"]].recordings = _occasion(machine).recordings
+    return [*by_probe.values(), *map(_occasion, (*machines("unseen"), *machines("whole")))]
 
 
 def _occasion(machine: Machine) -> Occasion:
@@ -204,15 +202,12 @@ def repeatable(calls: Sequence[str]) -> float:
     """Of what probes of machines differ by in the time of `calls` (the logarithm), the share that the next process on the
     same machine says, too.
     """
-    runs = [
-        [
-            mean(np.log(probed_node(f"{name}-run{run}").call_cost(call).call_s) for call in calls)  # type: ignore[union-attr]
-            for name in probe_names(2)
-        ]
-        for run in (1, 2)
+    nodes = [[probed_node(f"{name}-run{run}") for name in probe_names(2)] for run in (1, 2)]
+    seconds = [
+        [[cost.call_s for cost in map(node.call_cost, calls) if cost] for node in run] for run in nodes
     ]
-    first, second = np.array(runs)
-    return float(1 - np.var(first - second) / 2 / np.var(np.array(runs)))
+    logs = np.log(seconds).mean(axis=2)
+    return float(1 - np.var(logs[0] - logs[1]) / 2 / np.var(logs))
 
 
 def on_two_machines(program: str) -> bool:
