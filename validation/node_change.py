@@ -86,14 +86,20 @@ def programs() -> tuple[list[str], list[str]]:
     return made_with, [*read_plan("unseen.toml").programs]
 
 
-@cache
-def occasions() -> list[Occasion]:
-    """All that is stored."""
+def of_the_table() -> dict[str, Occasion]:
+    """The 13 of `results/machines.json.xz`, by their probes."""
     by_probe = {}
     for name, told in read_table("machines").items():
         by_probe[told["probe"]] = one = Occasion(name, name.partition("-")[0], probed_node(told["probe"]))
         for program, measured in told["programs"].items():
             one.seconds[program], one.copies[program] = measured["seconds"], measured["copies"]
+    return by_probe
+
+
+@cache
+def occasions() -> list[Occasion]:
+    """All that is stored."""
+    by_probe = of_the_table()
     for machine in machines("pairs"):  # two of the same
         by_probe[machine.times["probe"]].recordings = _occasion(machine).recordings
     return [*by_probe.values(), *map(_occasion, (*machines("unseen"), *machines("whole")))]
@@ -111,20 +117,17 @@ def _occasion(machine: Machine) -> Occasion:
     return one
 
 
-def targets(gpu: str) -> dict[str, dict[str, Any]]:
-    """Machines of a kind: their probe and, by program, `seconds` and `copies` (LIKE, count, seconds in all)."""
-    return {name: told for name, told in read_table("machines").items() if name.startswith(gpu)}
-
-
 def moved(
     program: str,
     rebuilt: Timeline,
     trace: Trace,
     seconds: float,
     nodes: tuple[Node, Node],
-    measured: dict[str, Any],
+    target: Occasion,
 ) -> Moved:
-    """`rebuilt`: the timeline of `trace`; `seconds`: what the program takes unrecorded on the first of both nodes."""
+    """`rebuilt`: the timeline of `trace`; `seconds`: what the program takes unrecorded on the first of both nodes; `target`:
+    what it took on the second.
+    """
     here, there = nodes
     run = project(trace, here, there, MODEL, rebuilt=rebuilt).makespan
     low, predicted, high = (
@@ -140,10 +143,10 @@ def moved(
     told = {row[:-1]: row[-1] for row in rows.iter_rows()}
     copies = {
         key: (told[key] * count, taken)
-        for *like, count, taken in measured.get("copies", ())
+        for *like, count, taken in target.copies.get(program, ())
         if (key := tuple(like)) in told
     }
-    taken = measured["seconds"]
+    taken = target.seconds[program]
     return Moved(program, (predicted, taken), low <= taken <= high, copies)
 
 
@@ -158,12 +161,9 @@ def carried(gpu: str) -> dict[tuple[str, str], list[Moved]]:
             trace = read(recording, launches=True)
             rebuilt, seconds = timeline(trace, origin.node), origin.seconds[program]
             for there in away:
-                if taken := there.seconds.get(program):
-                    measured = {"seconds": taken, "copies": there.copies.get(program, ())}
-                    nodes = origin.node, there.node
-                    found[origin.name, there.name].append(
-                        moved(program, rebuilt, trace, seconds, nodes, measured)
-                    )
+                if program in there.seconds:
+                    one = moved(program, rebuilt, trace, seconds, (origin.node, there.node), there)
+                    found[origin.name, there.name].append(one)
     return found
 
 
@@ -286,6 +286,12 @@ def main() -> None:
     made_with, later = programs()
     shared = [name for name in (*made_with, *later) if all(name in seconds for seconds in twice)]
     print("the same machine again within minutes, % off: " + ", ".join(f"{o:.1f}" for o in again(shared)))
+    costs = [[one.node.call_cost(name) for name in HOST_CALLS] for one in occasions()]
+    told = [
+        (one.name, *(cost and 1e6 * cost.call_s for cost in row))
+        for one, row in zip(occasions(), costs, strict=True)
+    ]
+    table("|".join(["machine", *(f"{name}, µs:.2f" for name in HOST_CALLS)]), told)
     table(
         "calls of the host|of what probes differ by, the machines' share:.2f",
         [(_named(calls), repeatable(calls)) for calls in CALLS if calls],
@@ -297,16 +303,16 @@ def truths() -> Iterator[Truth]:
     for origin in machines("pairs"):
         other = KINDS[1 - KINDS.index(origin.gpu)]
         here = known_as(origin.gpu, probed_node(origin.times["probe"]))
-        away = list(targets(other).values())[:MOVED_TO]
-        known = [known_as(other, probed_node(told["probe"])) for told in away]
+        away = [one for one in of_the_table().values() if one.gpu == other][:MOVED_TO]
+        known = [known_as(other, one.node) for one in away]
         for program in read_plan("pairs.toml").programs:
             trace = read(origin.recording(program, "before"))
             seconds = origin.seconds(program, "before")
             for figures, node in here.items():
                 rebuilt = timeline(trace, node)
-                for told, there in zip(away, known, strict=True):
-                    if measured := told["programs"].get(program):
-                        one = moved(program, rebuilt, trace, seconds, (node, there[figures]), measured)
+                for target, there in zip(away, known, strict=True):
+                    if program in target.seconds:
+                        one = moved(program, rebuilt, trace, seconds, (node, there[figures]), target)
                         yield Truth(figures, MODEL, "run", 0, program, *one.run)
                         yield from _of_paths(figures, program, one.copies)
 

@@ -198,6 +198,14 @@ def test_where_records_were_dropped_nothing_tells_all_allocations(
     assert read(run.files[0], launches=True).launches["allocated_bytes"].to_list() == known
 
 
+def test_a_torn_recording_does_not_tell_all_allocations(recorded: Recorded, tmp_path: Path) -> None:
+    whole = recorded("everything").files[0]
+    torn = tmp_path / "torn.bf"
+    torn.write_bytes(whole.read_bytes()[:-5])
+    assert read(whole, launches=True).launches["allocated_bytes"].to_list() == [1 << 20]
+    assert read(torn, launches=True).launches["allocated_bytes"].to_list() == [None]
+
+
 def peak_resident_bytes(process: int) -> int:
     try:
         status = Path(f"/proc/{process}/status").read_text()
