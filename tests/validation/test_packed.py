@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -95,3 +96,17 @@ def test_a_trace_for_replays_keeps_calls_and_operations_and_who_launched_what() 
     assert call["args"]["correlation"] == kernel["args"]["correlation"]
     assert kernel["args"]["grid"] == [1, 2, 3] and "queued" not in kernel["args"]
     assert kernel["ts"] - call["ts"] == 16.25 and kernel["dur"] == 9.75
+
+
+@pytest.mark.parametrize(("whole", "events"), [(True, 5), (False, 2)])
+def test_an_archive_is_unpacked_as_it_was_packed(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, events: int
+) -> None:
+    monkeypatch.setattr(stored, "RESULTS", tmp_path)
+    trace = gzip.compress(json.dumps(TRACE).encode())
+    files = {"run/one.bf": path, "run/step.json.gz": trace, "told.txt": b"as it is"}
+    stored.pack(files, tmp_path / f"{whole}.tar.xz", whole=whole)
+    folder = stored.unpacked(str(whole))
+    assert read_recording(folder / "run/one.bf").strings == read_recording(path).strings
+    assert len(json.loads((folder / "run/step.json").read_text())["traceEvents"]) == events
+    assert (folder / "told.txt").read_bytes() == b"as it is"
