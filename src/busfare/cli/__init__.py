@@ -14,6 +14,7 @@ from typing import TextIO
 import click
 
 from busfare import __version__
+from busfare.cli.removed import replacement
 from busfare.errors import BusfareError
 from busfare.output import keeping_inputs
 from busfare.printable import printable
@@ -134,7 +135,7 @@ def _status() -> int:
         error.show()
         return 2
     except click.ClickException as error:
-        said = error.format_message()
+        said = (isinstance(error, click.UsageError) and replacement(error)) or error.format_message()
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "busfare"
         return _failed(f"{said}{'' if said.endswith(('.', '?')) else '.'} Try `{command} --help`.", 2)
     except SystemExit as stop:

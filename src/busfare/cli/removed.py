@@ -1,0 +1,25 @@
+"""Options of earlier versions, and what to use instead."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["replacement"]
+
+#: By command path (as in `bench kv`) and option; the text completes "PATH OPTION was removed; ".
+REMOVED_OPTIONS: dict[tuple[str, str], str] = {}
+
+#: By command path; the text completes "PATH was removed; ".
+REMOVED_COMMANDS: dict[str, str] = {}
+
+
+def replacement(error: click.UsageError) -> str | None:
+    """What to say of an option or command of an earlier version, or None where `error` is about something else."""
+    path = error.ctx.command_path.removeprefix("busfare").strip() if error.ctx else ""
+    if isinstance(error, click.NoSuchOption):
+        instead = REMOVED_OPTIONS.get((path, error.option_name))
+        return f"{path} {error.option_name} was removed; {instead}" if instead else None
+    if isinstance(error, click.exceptions.NoSuchCommand):
+        name = f"{path} {error.command_name}".strip()
+        return f"{name} was removed; {REMOVED_COMMANDS[name]}" if name in REMOVED_COMMANDS else None
+    return None
