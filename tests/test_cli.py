@@ -165,7 +165,6 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         ("report /", "the root of all files"),
         (f"report {TRACE} --jobs 0", "from 1 to"),
         (f"report {TRACE} --jobs many", "'--jobs'"),
-        (f"report {TRACE} --slurm nodes", "--slurm"),
         (f"report {TRACE} --scheduler nowhere", "no Dask scheduler answers"),
         (f"report {TRACE} --resume /proc/no", "cannot be written"),
         (f"report {TRACE} --html /proc/no/page.html", "cannot be written"),

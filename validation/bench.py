@@ -1,6 +1,6 @@
 """Strategies and methods that ran on real GPUs, beside what `plan` predicts today, from probes and from data sheets.
 
-Run `python validation/bench.py [--cells]`. Reads `judged/` of `results/strategies.tar.xz`: 84 cells of W14's strategies on
+Run `python validation/bench.py`. Reads `judged/` of `results/strategies.tar.xz`: 84 cells of W14's strategies on
 seven machines, and methods on three, which the models were not made from; and `results/unseen-machines.tar.xz`, 36 cells on
 three machines, 24 of them on two that no number of the models is from (the third is one of five that say
 what chunks of many streams typically keep of a link). Nothing predicted when they ran is read. A pick is right where the
@@ -11,7 +11,6 @@ chunk and by three streams are one pick.
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ def judged(cell: dict[str, Any], node: Node) -> Cell:
     return Cell(cell["name"], picked, best, errors)
 
 
-def strategies(show: bool) -> None:
+def strategies() -> None:
     cells: dict[str, list[Cell]] = defaultdict(list)
     picks, shown = [], []
     for name, result in chain(runs("strategies"), runs("strategies", "unseen-machines")):
@@ -132,7 +131,7 @@ def strategies(show: bool) -> None:
             own = [judged(cell, node) for cell in result["cells"]]
             cells[figures] += own
             picks.append((name, figures, sum(cell.right for cell in own), len(own)))
-            for cell in own if show else [c for c in own if not c.right]:
+            for cell in (cell for cell in own if not cell.right):
                 errors = ", ".join(f"{s} {e:+.1f}" for s, e in cell.errors.items())
                 both = cell.best.strategy, cell.picked.strategy
                 shown.append((name, figures, cell.name, *both, cell.cost_percent, errors))
@@ -199,7 +198,7 @@ def _of_methods(figures: str, cell: dict[str, Any], node: Node) -> Iterator[Trut
 
 
 def main() -> None:
-    strategies("--cells" in sys.argv)
+    strategies()
     methods()
 
 

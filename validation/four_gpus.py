@@ -4,13 +4,12 @@ Predictions that were written down before anything ran on four GPUs, and those o
 took: data-parallel jobs from recordings of two ranks on other machines (`what-if --ranks 4`), collectives by NCCL's model of
 the node (NVLS off), and copies of all GPUs at once by its links. The same jobs on two and on four GPUs of one host by turns
 (`jobs/two_beside_all.py`). And copies in many patterns on a machine that `probe` had measured, which saw all GPUs at once
-alone. `--predict` prints today's predictions alone. Goals: jobs and copies within 10 %, collectives from 1 MiB on 8 % in the
+alone. Goals: jobs and copies within 10 %, collectives from 1 MiB on 8 % in the
 median. Exit status 1 where one is missed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -167,12 +166,6 @@ def collectives(measured: dict[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--predict", action="store_true", help="instead: print what is predicted today")
-    if parser.parse_args().predict:
-        predicted = {name: answer["predicted_seconds"] for name, answer in jobs().items()}
-        print(json.dumps({"jobs": predicted, "copies": copies()}, indent=1))
-        raise SystemExit
     held = read_table("four-gpus")
     before, measured = held["predicted_before"], held["measured"]
 

@@ -12,7 +12,7 @@ nanoGPT) none was, but that short streams wait was found in JAX's of the former,
 latter. The 29 of HeCBench, of every other that reads no file, ran after that; they showed that the floor of kernels of
 unknown classes is to stay as it was. 15 more of it ran after all of that (they showed that `hadamard` is not `adam`, and
 `rowwiseMoments` and `graphExecution` that a name outside any namespace is none of a library's). What arguments tell was
-found on the 29, and its shares on them, the 17 and the counted kernels of `--streams`; that counted writes wait for no
+found on the 29, and its shares on them, the 17 and counted kernels; that counted writes wait for no
 threads, and the floors of counted kernels of unknown class, on the 29. After all of that 96 more of HeCBench ran: 60 whose
 counters had been read on an H200, and as many as there was time for of the others, in an order by lot. Of what moves kernels
 by the memory that they reach nothing was chosen on times: what L2 keeps is of counted bytes. 56 more, by lot of what was
@@ -21,11 +21,8 @@ left, ran after all of this (then came that arguments do not tell where launches
 whose counters were read on the first GPU. `allocated`: by the memory that was allocated when they ran, `arguments`: by what
 their arguments reach, too; of HeCBench's first 140 a run on another H200 told both. Without either, what is known of the
 memory is left out, as in traces of other profilers.
-`--constants`: the medians with each constant that has no source halved and doubled. `--floors`: by how much longer kernels
-of the same name and launch ran on the H100 than on the H200, by how they were launched. `--streams`: what was counted of
-kernels of 66 of HeCBench's programs on an H200, by what their arguments tell, and of those whose names have words of a
-library. `--arguments`: bytes counted in DRAM over those that arguments reach. `--tiles`: how far products of a batch lie
-from the model, with all tiles and with the best one.
+`--constants`: the medians with each constant that has no source halved and doubled. `--arguments`: bytes counted in DRAM
+over those that arguments reach.
 """
 
 from __future__ import annotations
@@ -43,8 +40,8 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 from claims import Truth, goal, judge, table
-from kernel_evidence import floors, reached, streams
-from operators import VIDUR, Case, fp32_operators, llm_operators, tiles
+from kernel_evidence import reached
+from operators import VIDUR, Case, fp32_operators, llm_operators
 from pairs.table import read_plan
 from published import SHARED
 from stored import machines, unpacked
@@ -287,15 +284,11 @@ def _medians() -> str:
 
 
 def main() -> None:
-    for option, show in {"--floors": floors, "--streams": streams, "--arguments": reached}.items():
-        if option in sys.argv:
-            show()
-            sys.exit()
+    if "--arguments" in sys.argv:
+        reached()
+        sys.exit()
     if "--constants" in sys.argv:
         constants()
-        sys.exit()
-    if "--tiles" in sys.argv:
-        table("fp32 products of a batch|all tiles, median off:.3f|one tile|median off:.3f", tiles())
         sys.exit()
     found: dict[str, list[Case]] = {}
     for case in cases():

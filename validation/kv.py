@@ -17,12 +17,13 @@ import numpy as np
 from claims import goal, judge, table
 from stored import probe_names, probe_raw, probed_node
 
-from busfare.measure.bench.kv import NO_HOST
 from busfare.measure.raw import read
 from busfare.plan import machine_of
-from busfare.plan.offload.kv import Blocks, Layout, fetch, host_of
+from busfare.plan.offload.kv import Blocks, Host, Layout, fetch, host_of
 
 LAYOUTS: dict[str, Layout] = {"copies": "per-block", "batch": "batched"}
+#: Nothing on the host: what the GPU takes by itself.
+NO_HOST = Host(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 LEAST_BYTES, GPU_GOAL, CALLS_GOAL = 4096, 6.0, 12.0
 
 

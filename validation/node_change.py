@@ -4,12 +4,11 @@ Programs of `validation/pairs` as they are, from their recordings on H100s and H
 between the nodes probed right before; beside what machines of the other kind took (medians of unrecorded regions), and of
 the 17 with which the models were made the copies' mean time of each path and size (`results/machines.json.xz`). Hosts are
 shared: one machine takes as much longer minutes later as predictions are off, so means over machines are judged, and what
-the same machine took again stands beside them. `--calls`: with hosts compared by other calls, or not at all.
+the same machine took again stands beside them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +17,11 @@ from itertools import permutations
 from pathlib import Path
 from statistics import mean
 from typing import Any
-from unittest.mock import patch
 
-import numpy as np
 import polars as pl
 from claims import Truth, goal, judge, table
 from pairs.table import read_plan
-from stored import Machine, NoAnswerError, known_as, machines, probe_names, probed_node, read_table
+from stored import Machine, NoAnswerError, known_as, machines, probed_node, read_table
 
 from busfare.node import Node, load_node
 from busfare.project import project
@@ -48,8 +45,6 @@ AGAIN = (("h100-2026-11-28-2045", "h100-2026-11-28-2049"), ("h200-2026-11-28-205
 SECOND = {f"whole/{name}" for _, name in AGAIN}
 #: What copies are alike by.
 LIKE = ("direction", "source_memory", "destination_memory", "bytes")
-#: Calls by which hosts may be compared, the rule first.
-CALLS = (HOST_CALLS, ("launch", "synchronise"), ("copy",), ())
 #: Predicted and measured.
 Pair = tuple[float, float]
 
@@ -198,18 +193,6 @@ def again(names: Sequence[str]) -> list[float]:
     ]
 
 
-def repeatable(calls: Sequence[str]) -> float:
-    """Of what probes of machines differ by in the time of `calls` (the logarithm), the share that the next process on the
-    same machine says, too.
-    """
-    nodes = [[probed_node(f"{name}-run{run}") for name in probe_names(2)] for run in (1, 2)]
-    seconds = [
-        [[cost.call_s for cost in map(node.call_cost, calls) if cost] for node in run] for run in nodes
-    ]
-    logs = np.log(seconds).mean(axis=2)
-    return float(1 - np.var(logs[0] - logs[1]) / 2 / np.var(logs))
-
-
 def on_two_machines(program: str) -> bool:
     """Whether it ran on two machines of each kind, so that a mean is of machines."""
     on = [one.gpu for one in occasions() if program in one.seconds and one.name not in SECOND]
@@ -253,29 +236,7 @@ def judged(here: str, there: str) -> None:
     goal(f"one machine from one other, {MANY} programs and more, % off on average", singles, form=".1f")
 
 
-def by_calls() -> None:
-    """Prints what the rules of CALLS make of whole runs."""
-    rows = []
-    for calls in CALLS:
-        with patch("busfare.timeline.changes.elsewhere.HOST_CALLS", calls):
-            for here, there in (KINDS, KINDS[::-1]):
-                found = carried(here)
-                runs, _ = means(found.values())
-                singles = [off(one.run for one in moves) for moves in found.values() if len(moves) >= MANY]
-                held = mean(one.in_range for moves in found.values() for one in moves)
-                meant = off(pair for name, pair in runs.items() if on_two_machines(name))
-                rows.append((_named(calls), f"{here} → {there}", meant, mean(singles), 100 * held))
-    table("hosts by||means over machines, % off:.1f|single machines:.1f|% in range:.0f", rows)
-
-
-def _named(calls: Sequence[str]) -> str:
-    return ", ".join(calls) or "kept"
-
-
 def main() -> None:
-    if "--calls" in sys.argv:
-        by_calls()
-        sys.exit()
     for here, there in (KINDS, KINDS[::-1]):
         judged(here, there)
     twice = [
@@ -292,10 +253,6 @@ def main() -> None:
         for one, row in zip(occasions(), costs, strict=True)
     ]
     table("|".join(["machine", *(f"{name}, µs:.2f" for name in HOST_CALLS)]), told)
-    table(
-        "calls of the host|of what probes differ by, the machines' share:.2f",
-        [(_named(calls), repeatable(calls)) for calls in CALLS if calls],
-    )
 
 
 def truths() -> Iterator[Truth]:

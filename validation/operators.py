@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 from published import SHARED
 
-from busfare.cost.kernels.gemm import TILES, gemm_seconds
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move
 from busfare.cost.kernels.price import ranges
@@ -216,25 +215,3 @@ def fp32_operators() -> Iterator[Case]:
                         str(kind),
                         "fp32",
                     )
-
-
-def tiles() -> Iterator[tuple[str, float, str, float]]:
-    """Of each GPU the median distance of fp32 products of a batch from their own middle beside the model, as logarithms:
-    with the best of all tiles for each, and with the one tile for all that lies closest.
-    """
-    rows = (
-        pl.read_parquet(SHARED / NEUSIGHT)
-        .filter(pl.col("OPName") == "bmm")
-        .with_columns(s=pl.col("Latency") * 1e-3)
-    )
-    means = rows.group_by("B", "M", "K", "N", "Device", maintain_order=True).agg(pl.col("s").median())
-    for (gpu,), each in means.filter(pl.col("s") >= LEAST_S).group_by("Device", maintain_order=True):
-        limits, some = limits_of(load_node(GPUS[str(gpu)])), each.gather_every(max(1, each.height // 1000))
-        sides = [*some.select("B", "M", "K", "N").cast(pl.Float64).to_numpy().T, np.full(some.height, 4.0)]
-        off = {}
-        for choice in (TILES, *((tile,) for tile in TILES)):
-            modelled = limits.least_s + gemm_seconds(sides, limits.peak("fp32") or np.nan, limits, choice)
-            longer = np.log(some["s"].to_numpy() / modelled)
-            off[choice] = float(np.median(np.abs(longer - np.median(longer))))
-        one = min(off.keys() - {TILES}, key=lambda choice: off[choice])
-        yield str(gpu), off[TILES], " × ".join(map(str, one[0])), off[one]

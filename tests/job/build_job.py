@@ -127,10 +127,8 @@ class Noted(Progress):
         self.seen: list[tuple[int, int, int]] = []
         self._at = at
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         self.texts.append(text)
-
-    warn = say
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         self.seen.append((done, whole, failed))

@@ -145,7 +145,6 @@ def test_a_worker_of_another_version_is_refused(made: object, other: str) -> Non
     [
         (How(jobs=0), "from 1 to"),
         (How(jobs=100_000), "from 1 to"),
-        (How(scheduler="tcp://x:1", slurm="queue=gpu"), "one of them"),
         (How(scheduler="tcp://x:1", jobs=2), "leave --jobs out"),
     ],
 )

@@ -165,7 +165,6 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch,
     ("options", "status"),
     [
         (("--scheduler", "tcp://127.0.0.1:9"), 2),
-        (("--slurm", "queue=gpu"), 2),
         (("--jobs", "1"), 0),
         (("--jobs", "2"), 0),
     ],

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from busfare.measure.bench.offload import ADDEND, MULTIPLIER
 from busfare.measure.bench.program import Work
 from busfare.measure.cuda.driver import view
 
@@ -129,17 +128,8 @@ class StandIn:
     def cuMemsetD8(self, address: int, value: int, size: int) -> None:
         ctypes.memset(address, value, size)
 
-    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: Stream) -> None:
-        def clear() -> bool:
-            ctypes.memset(address, value, 4 * count)
-            return True
-
-        self._put(stream, clear)
-
     def cuMemcpyHtoD(self, target: int, source: int, size: int) -> None:
         ctypes.memmove(int(target), int(source), size)
-
-    cuMemcpy = cuMemcpyHtoD
 
     def cuMemcpyDtoH(self, target: Any, source: int, size: int) -> None:
         at = target if isinstance(target, int) else (ctypes.c_uint8 * size).from_buffer(target)
@@ -343,35 +333,12 @@ def _differ(got: int, want: int, count: int, relative: float, slack: float, foun
     words[2] = min(words[2], int(wrong[0]) if len(wrong) else words[2])
 
 
-def _collect(places: int, pieces: int, words: int) -> None:
-    every = view(places, 2 * pieces, ctypes.c_uint64).tolist()
-    for to, at in zip(every[:pieces], every[pieces:], strict=True):
-        ctypes.memmove(to, at, 16 * words)
-
-
-def _misplaced(places: int, pieces: int, words: int, wrong: int) -> None:
-    every = view(places, 2 * pieces, ctypes.c_uint64).tolist()
-    for at, offset in zip(every[:pieces], every[pieces:], strict=True):
-        found = int(np.count_nonzero(view(at, 4 * words) != _pattern(4 * words, offset)))
-        ctypes.c_uint64.from_address(wrong).value += found
-
-
-def _layer(weights: int, blocks: int, tokens: int, total: int) -> None:
-    values = view(weights, 16 * blocks).view(np.uint32).astype(np.uint64)
-    for _ in range(tokens):
-        values = (values * MULTIPLIER + ADDEND) % (1 << 32)
-    ctypes.c_uint32.from_address(total).value += int(values.sum()) % (1 << 32)
-
-
 PROBING: dict[str, Callable[..., None]] = {
     "fill": _fill,
     "poison": _poison,
     "check": _check,
     "copy16": _copy16,
-    "collect": _collect,
-    "misplaced": _misplaced,
     "differ": _differ,
-    "layer": _layer,
     "read16": lambda source, sink, count: None,
     "stream16": lambda mapped, count, stop, limit, reads: None,
 }

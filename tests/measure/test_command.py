@@ -45,12 +45,6 @@ def test_a_virtual_result_says_that_it_is_one() -> None:
     assert done.stdout.startswith("VIRTUAL")
 
 
-def test_a_fault_needs_a_virtual_node() -> None:
-    done = run("--fault", "busy")
-    assert done.returncode == 2
-    assert "--virtual" in done.stderr
-
-
 @pytest.mark.parametrize("broken", ["fit", "terminal"])
 def test_samples_and_node_are_on_file_before_they_are_fitted_and_shown(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

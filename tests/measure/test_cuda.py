@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from busfare.errors import InputError
 from busfare.measure.bench import program as programs
 from busfare.measure.bench.kernel import KERNELS, RELATIVE, Kernel, expected, fill, slacks, user_kernel
 from busfare.measure.bench.methods import METHODS
-from busfare.measure.bench.offload import ADDEND, MULTIPLIER, Network, expected_sums
 from busfare.measure.bench.program import Program, Work
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
@@ -27,12 +25,10 @@ from busfare.measure.cuda import board as board_module
 from busfare.measure.cuda.device import CudaDevice
 from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.cuda.methods import CudaMethods, expected_value
-from busfare.measure.cuda.offload import CudaOffload
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import UnavailableError, WrongDataError
 from busfare.node import load_node
 from busfare.plan import machine_of
-from busfare.plan.offload.schedule import MEMORIES, Memory, Schedule
 from tests.measure.stand_in_driver import StandIn
 
 ARCHITECTURES = [(7, 5), (9, 0), (12, 0)]
@@ -220,33 +216,6 @@ def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     device.close()
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_every_schedule_computes_every_layer_in_every_order(memory: Memory, stand_in: StandIn) -> None:
-    device, machine, network = CudaOffload(1), machine_of(load_node("h100-probed")), Network(5, 256)
-    device.load(network, memory)
-    assert len(device.layer_seconds(3, 2, machine)) == 2
-    for resident, depth in product((0, 2, 5), (0, 1, 3)):
-        assert len(device.passes(Schedule(resident, depth, memory), 3, 3, machine)) == 3
-    # A layer that is not brought is found out.
-    if memory in ("pinned", "pageable"):
-        stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
-        with pytest.raises(WrongDataError, match="3 of 5 layers computed something else; the first is 2"):
-            device.passes(Schedule(2, 1, memory), 3, 1, machine)
-    device.close()
-
-
-def test_without_its_events_a_schedule_is_wrong_in_some_order(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device, machine = CudaOffload(1), machine_of(load_node("h100-probed"))
-    device.load(Network(6, 256), "pinned")
-    steps = device._steps
-    monkeypatch.setattr(device, "_steps", lambda *asked: [step._replace(after=()) for step in steps(*asked)])
-    with pytest.raises(WrongDataError):
-        device.passes(Schedule(0, 1), 3, 5, machine)
-    device.close()
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("accesses", [1, 50])
 def test_every_method_gives_the_product(method: str, accesses: int, stand_in: StandIn) -> None:
@@ -342,17 +311,6 @@ def test_pageable_data_of_several_parts_are_compared_whole() -> None:
     assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 0
     other[[3, one.size // 2, -1]] ^= 1
     assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 3
-
-
-def test_the_sums_of_a_layer_are_those_of_its_tokens() -> None:
-    """Against what the kernel does, word by word, in 32 bits."""
-    words = np.arange(16, dtype=np.uint32) * np.uint32(2654435761)
-    network, tokens = Network(1, words.nbytes), 37
-    values = words.astype(np.uint64)
-    for _ in range(tokens):
-        values = (values * MULTIPLIER + ADDEND) % (1 << 32)
-    expected = int(values.sum()) % (1 << 32)
-    assert expected_sums([int(words.sum(dtype=np.uint64))], network, tokens).tolist() == [expected]
 
 
 def test_the_expected_value_is_that_of_32_bits() -> None:

@@ -1,10 +1,10 @@
-"""The probe, on virtual nodes: parameters come back, faults are named, budgets are kept."""
+"""The probe, on virtual nodes: parameters come back, disturbances are named, budgets are kept."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ import pytest
 from busfare.errors import BusfareError, InputError
 from busfare.measure import probe as probing
 from busfare.measure.cases import Case, Samples, copies, is_held_out
+from busfare.measure.device import StalledError, UnavailableError
 from busfare.measure.node_file import encode
 from busfare.measure.profile import profile
 from busfare.measure.raw import Record, read, write
 from busfare.measure.run import jumps, locate, measure
 from busfare.measure.soundness import disturbances
-from busfare.measure.virtual import FAULTS, VirtualDevice
+from busfare.measure.virtual import VirtualDevice
 from busfare.node import Contention, Curve, Node, Shares, load_node
 from busfare.node.component import AtOnce, Memory
 from busfare.node.file import decode
@@ -33,8 +34,66 @@ def record_of(device: VirtualDevice, seed: int = 0) -> Record:
     return Record(True, "2026-01-01", "test", device.facts(), seed)
 
 
-def probed_of(name: str, faults: Sequence[str] = (), **asked: Any) -> probing.Probed:
-    return probing.evaluated(*probing.measured(probing.open_device(name, faults=faults), **asked))
+def probed_of(name: str | VirtualDevice, **asked: Any) -> probing.Probed:
+    device = probing.open_device(name) if isinstance(name, str) else name
+    return probing.evaluated(*probing.measured(device, **asked))
+
+
+class SlowLink(VirtualDevice):
+    """The host link carries half."""
+
+    def truth(self, direction: str, memory: str, gpu: int = 0, peer: int | None = None) -> Curve:
+        curve = super().truth(direction, memory, gpu, peer)
+        return curve.scaled(2.0) if direction in ("h2d", "d2h") else curve
+
+
+class HalfWidth(SlowLink):
+    def state(self, gpu: int) -> dict[str, Any]:
+        return super().state(gpu) | {"link_width": 8}
+
+
+class Throttled(VirtualDevice):
+    def state(self, gpu: int) -> dict[str, Any]:
+        return super().state(gpu) | {"sm_clock_hz": 6e8, "throttle_reasons": 0x40}
+
+
+class Busy(VirtualDevice):
+    def state(self, gpu: int) -> dict[str, Any]:
+        return super().state(gpu) | {"other_processes": 1}
+
+
+class SendsAgain(VirtualDevice):
+    def state(self, gpu: int) -> dict[str, Any]:
+        return super().state(gpu) | {"link_replays": int(self.now_s * 3)}
+
+
+class Stalled(VirtualDevice):
+    def run(self, case: Case, repeats: int) -> Samples:
+        if case.mode == "streams" and case.count >= 64:
+            raise StalledError("the blocking kernel waited 3 s and gave up")
+        return super().run(case, repeats)
+
+
+class Drifting(VirtualDevice):
+    def noisy(self, seconds: float) -> float:
+        return super().noisy(seconds * (1.15 if self.now_s > 4 else 1.0))
+
+
+class Refusing(VirtualDevice):
+    """Memory for which `refused` holds cannot be had."""
+
+    def __init__(self, node: Node, refused: Callable[[Case], bool]) -> None:
+        super().__init__(node)
+        self.refused = refused
+
+    def run(self, case: Case, repeats: int) -> Samples:
+        if self.refused(case):
+            raise UnavailableError("memory was refused")
+        return super().run(case, repeats)
+
+
+def is_pinned(case: Case) -> bool:
+    return case.memory in ("pinned", "registered", "write-combined", "mapped") or case.mode == "register"
 
 
 def fitted() -> list[Case]:
@@ -133,23 +192,24 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("fault", "sentence"),
+    ("played", "sentence"),
     [
-        ("", ""),
-        ("half-width", "half width (x8 of x16)"),
-        ("slow-link", "carries half of what it should"),
-        ("throttled", "throttled by heat"),
-        ("stalled", "the blocking kernel waited"),
-        ("busy", "busy: 1 other program"),
-        ("drift", "longer for half of the run"),
-        ("replays", "packets again"),
+        (VirtualDevice, ""),
+        (HalfWidth, "half width (x8 of x16)"),
+        (SlowLink, "carries half of what it should"),
+        (Throttled, "throttled by heat"),
+        (Stalled, "the blocking kernel waited"),
+        (Busy, "busy: 1 other program"),
+        (Drifting, "longer for half of the run"),
+        (SendsAgain, "packets again"),
     ],
 )
-def test_each_fault_is_named_and_a_sound_node_has_no_complaint(fault: str, sentence: str) -> None:
-    faults = [fault] if fault else []
-    probed = probed_of("h100-sxm", faults=faults, fast=True, seed=1, gpus=[0])
+def test_each_disturbance_is_named_and_a_sound_node_has_no_complaint(
+    played: type[VirtualDevice], sentence: str
+) -> None:
+    probed = probed_of(played(load_node("h100-sxm")), fast=True, seed=1, gpus=[0])
     seen = [*probed.record.disturbances, *(h.verdict for h in probed.result.health if not h.sound)]
-    assert any(sentence in one for one in seen) if fault else not seen, seen
+    assert any(sentence in one for one in seen) if sentence else not seen, seen
 
 
 @pytest.mark.parametrize(("clock_hz", "said"), [(1.965e9, False), (1.4e9, True), (None, True)])
@@ -158,20 +218,17 @@ def test_a_power_cap_that_costs_no_clock_disturbs_nothing(clock_hz: float | None
     assert any("its power cap" in sentence for sentence in disturbances([state, state])) == said
 
 
-@pytest.mark.parametrize("fault", ["no-locked-memory", "little-memory"])
-def test_what_cannot_be_had_is_left_out_with_the_reason(fault: str) -> None:
-    probed = probed_of("h100-sxm", faults=[fault], fast=True, seed=1, gpus=[0])
+@pytest.mark.parametrize("large_alone", [False, True])
+def test_what_cannot_be_had_is_left_out_with_the_reason(large_alone: bool) -> None:
+    device = Refusing(
+        load_node("h100-sxm"), (lambda case: case.total_bytes > 1 << 24) if large_alone else is_pinned
+    )
+    probed = probed_of(device, fast=True, seed=1, gpus=[0])
     assert all("refused" in row.why for row in probed.record.left_out)
     assert probed.record.left_out
     kinds = {(m.direction, m.memory) for m in probed.node.curves}
     assert ("h2d", "pageable") in kinds
-    assert (("h2d", "pinned") in kinds) == (fault == "little-memory")
-
-
-def test_all_faults_are_described() -> None:
-    with pytest.raises(InputError, match="half-width"):
-        VirtualDevice(load_node("h100-sxm"), faults=["no such"])
-    assert all(FAULTS.values())
+    assert (("h2d", "pinned") in kinds) == large_alone
 
 
 @pytest.mark.parametrize(("fast", "limit"), [(True, probing.QUICK_S), (False, probing.FULL_S)])
@@ -226,7 +283,7 @@ def test_both_memories_are_held_out_and_no_case_is_there_twice(fast: bool) -> No
 
 
 def test_with_nothing_measured_it_says_why() -> None:
-    device = VirtualDevice(load_node("gtx-titan"), faults=["no-locked-memory"])
+    device = Refusing(load_node("gtx-titan"), is_pinned)
     record = record_of(device)
     measure(device, [Case("h2d", "pinned", "copies", 64)], record, 1)
     with pytest.raises(BusfareError, match="refused"):

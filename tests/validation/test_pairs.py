@@ -44,11 +44,30 @@ def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_sources_that_are_kept_cover_every_library_and_change(judging: ModuleType) -> None:
+    libraries, changes = set(), set()
+    for name in ("pairs", "unseen"):
+        plan = judging.read_plan(f"{name}.toml")
+        kept = {name: program for name, program in plan.programs.items() if program.source}
+        for program in kept.values():
+            assert program.variants[0] == "before" and len(program.variants) > 1
+            libraries.add(program.library)
+        changes |= {pair.change for pair in plan.pair if pair.program in kept}
+    assert libraries == {"CUDA", "CuPy", "PyTorch", "JAX"}
+    findings = (judging.read_plan(f"{name}.toml").findings for name in ("pairs", "unseen"))
+    assert changes - {""} == {change for known in findings for change in known}
+
+
 @pytest.mark.parametrize("name", ["pairs", "unseen"])
-def test_every_program_recorded_is_here_with_its_variants(judging: ModuleType, name: str) -> None:
+def test_every_program_and_variant_of_a_plan_was_recorded(judging: ModuleType, name: str) -> None:
     plan = judging.read_plan(f"{name}.toml")
-    for program in plan.programs.values():
-        assert program.variants[0] == "before" and len(program.variants) > 1
+    ran = {
+        (program, variant)
+        for machine in judging.machines(name)
+        for program, told in machine.times["programs"].items()
+        for variant in told["variants"]
+    }
+    assert {(pair.program, variant) for pair in plan.pair for variant in (pair.before, pair.after)} <= ran
     for machine in judging.machines(name):
         assert set(machine.times["programs"]) <= set(plan.programs)
         for program in machine.times["programs"]:

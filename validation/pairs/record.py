@@ -57,7 +57,8 @@ class Run:
         self.variant, self.recording, self.timeout_s = variant, recording, timeout_s
         self.seconds: list[float] = []
         self.slack_seconds: list[float] = []
-        source = HERE / program.source
+        source = program.source
+        assert source is not None
         start = [sys.executable, str(source)] if source.suffix == ".py" else [str(BUILD / source.stem)]
         variables = ONE_THREAD | dict(os.environ)
         self.file = folder / f"{source.stem}-{recording}.bf"
@@ -65,7 +66,7 @@ class Run:
             variables |= environment(
                 str(self.file),
                 # What the recording says of itself: no path of this machine.
-                [program.source, "--variant", variant],
+                [source.name, "--variant", variant],
                 capture="profiler-calls",
                 fingerprint=recording.endswith("fingerprint"),
                 threads=recording.endswith("threads"),
@@ -196,7 +197,14 @@ def main() -> int:
         return 3
     name, driver = gpu.splitlines()[0].split(", ")
     plan, out = read_plan(options.plan), options.out
-    names = options.only.split(",") if options.only else list(plan.programs)
+    kept = [name for name, program in plan.programs.items() if program.source]
+    names = options.only.split(",") if options.only else kept
+    if lost := set(names) - set(kept):
+        print(
+            f"record.py: no source of {', '.join(sorted(lost))} here; there is {', '.join(kept)}",
+            file=sys.stderr,
+        )
+        return 2
     out.mkdir(parents=True, exist_ok=True)
     for words in build(BUILD, "native", os.cpu_count() or 1):  # its program will fail by itself
         print(words, file=sys.stderr)

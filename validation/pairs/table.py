@@ -1,4 +1,7 @@
-"""Reads pairs.toml and its like: the programs, the pairs, and what each change is advised by."""
+"""Reads pairs.toml and its like: the programs, the pairs, and what each change is advised by.
+
+Of most programs only what they recorded is kept (`results/`); the others, whose source is in this folder, show the method.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,25 @@ def variants_of(text: str) -> tuple[str, ...]:
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
-    """`fingerprint`: `before` is recorded once more with hashes of what it copies; `threads`: and once with who woke whom;
-    `first_use`: and once with the host's first touches.
+    """`library`: what a user would call its kind. `fingerprint`: `before` is recorded once more with hashes of what it
+    copies; `threads`: and once with who woke whom; `first_use`: and once with the host's first touches.
     """
 
-    source: str
+    name: str
+    library: str
     fingerprint: bool
     threads: bool = False
     first_use: bool = False
 
     @cached_property
-    def text(self) -> str:
-        return (FOLDER / self.source).read_text("utf-8")
+    def source(self) -> Path | None:
+        """Where it is kept."""
+        return next(iter(sorted(FOLDER.glob(f"{self.name}.*"))), None)
 
-    @property
+    @cached_property
     def variants(self) -> tuple[str, ...]:
-        return variants_of(self.text)
+        """Of a program whose source is kept."""
+        return variants_of(self.source.read_text("utf-8")) if self.source else ()
 
     @property
     def recordings(self) -> tuple[str, ...]:
@@ -43,12 +49,6 @@ class Program(msgspec.Struct, frozen=True, dict=True):
             "before-first-use": self.first_use,
         }
         return ("before", *(name for name, wanted in more.items() if wanted))
-
-    @property
-    def library(self) -> str:
-        """What a user would call the program's kind."""
-        known = {"import torch\n": "PyTorch", "import jax\n": "JAX", "import cupy\n": "CuPy"}
-        return next((name for words, name in known.items() if words in self.text), "CUDA")
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -70,10 +70,10 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`findings`: change → ids of findings that advise it."""
+    """`libraries`: by program. `findings`: change → ids of findings that advise it."""
 
     pair: tuple[Pair, ...]
-    sources: tuple[str, ...] = msgspec.field(name="programs")
+    libraries: dict[str, str] = msgspec.field(name="programs")
     findings: dict[str, tuple[str, ...]] = {}
     fingerprinted: frozenset[str] = frozenset()
     threaded: frozenset[str] = frozenset()
@@ -81,10 +81,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def programs(self) -> dict[str, Program]:
-        names = (Path(source).stem for source in self.sources)
         return {
-            name: Program(source, name in self.fingerprinted, name in self.threaded, name in self.first_used)
-            for name, source in zip(names, self.sources, strict=True)
+            name: Program(
+                name, library, name in self.fingerprinted, name in self.threaded, name in self.first_used
+            )
+            for name, library in self.libraries.items()
         }
 
 
@@ -95,8 +96,9 @@ def read_plan(name: str) -> Plan:
         where = f"{name}: pair {pair.program} {pair.before} → {pair.after}"
         program = plan.programs.get(pair.program)
         if program is None:
-            raise ValueError(f"{where}: no such program; add its source to programs")
-        for variant in {pair.before, pair.after, pair.beyond} - set(program.variants):
+            raise ValueError(f"{where}: no such program; add it to programs")
+        variants = {pair.before, pair.after, pair.beyond} if program.source else set()
+        for variant in variants - set(program.variants):
             raise ValueError(f"{where}: {variant} is not among its variants {', '.join(program.variants)}")
         if pair.recording not in program.recordings:
             raise ValueError(

@@ -22,7 +22,7 @@ from_file = option("--from from_ FILE", "Show what an earlier --json wrote.", ty
 
 @click.group("bench")
 def bench_app() -> None:
-    """Run migration methods, overlap strategies, KV caches and NAS FT and MG for real, beside what is predicted of them."""
+    """Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them."""
 
 
 def _command(name: str, result: str, document: str, said: str, *options: Any) -> None:
@@ -65,14 +65,6 @@ _command(
     option("--function NAME", "With --kernel: which of several."),
     option("--levels N", "With --kernel: levels of its grid.", type=int, default=42),
     option("--level-elements level N", "With --kernel: doubles of one level.", type=int, default=1048576),
-)  # fmt: skip
-_command(
-    "offload", "OffloadResult", "bench_documents:offload_document",
-    "Layers whose weights live on the host: by residency, depth, tokens and memory kind.",
-)  # fmt: skip
-_command(
-    "kv", "KvBenchResult", "bench_documents:kv_document",
-    "Blocks of a KV cache fetched from the host in every layout, and with others leaving meanwhile.",
 )  # fmt: skip
 bench_app.add_command(
     nas_command(

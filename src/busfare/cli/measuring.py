@@ -23,7 +23,6 @@ __all__ = ["probe", "record"]
 )
 @option("--collectives", "Measure NCCL's operations among all GPUs, too: 30 seconds.", is_flag=True)
 @option("--virtual NODE", "Play a node in place of measuring one.")
-@option("--fault", "With --virtual: a fault to play; may be repeated.", multiple=True)
 @option("--raw FILE", "Where all raw samples go (.json, .json.gz).", type=OUTPUT)
 @option("--from from_ FILE", "Fit raw samples of an earlier run anew.", type=PATH)
 @as_json
@@ -34,7 +33,6 @@ def probe(
     only: Any,
     collectives: bool,
     virtual: str | None,
-    fault: tuple[str, ...],
     raw: Path | None,
     from_: Path | None,
     json: bool,
@@ -52,7 +50,7 @@ def probe(
     if from_:
         probed = probing.again(from_)
     else:
-        device = probing.open_device(virtual, faults=fault)
+        device = probing.open_device(virtual)
         try:
             with progress() as shown:
                 record, knees = probing.measured(device, quick, shown, only=only, collectives=collectives)

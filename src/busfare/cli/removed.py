@@ -6,11 +6,20 @@ import click
 
 __all__ = ["replacement"]
 
-#: By command path (as in `bench kv`) and option; the text completes "PATH OPTION was removed; ".
-REMOVED_OPTIONS: dict[tuple[str, str], str] = {}
+#: By command path (as in `bench methods`) and option; the text completes "PATH OPTION was removed; ".
+REMOVED_OPTIONS: dict[tuple[str, str], str] = {
+    ("probe", "--fault"): "--virtual NODE plays a node without faults",
+    (
+        "report",
+        "--slurm",
+    ): "start a Dask scheduler and workers with Slurm and use --scheduler (docs/many-traces.md)",
+}
 
 #: By command path; the text completes "PATH was removed; ".
-REMOVED_COMMANDS: dict[str, str] = {}
+REMOVED_COMMANDS: dict[str, str] = {
+    "bench kv": "use `plan kv`, which predicts the same layouts",
+    "bench offload": "use `plan offload`, which predicts the same schedules",
+}
 
 
 def replacement(error: click.UsageError) -> str | None:

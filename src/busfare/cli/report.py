@@ -55,9 +55,8 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 @option("--baseline FILE", "What an earlier --json of the same program wrote: what changed since.", type=PATH)
 @as_json
 @as_html
-@option("--jobs N", "Read so many traces at once (of many: one a core), or in so many Slurm jobs.", type=int)
+@option("--jobs N", "Read so many traces at once (of many: one a core).", type=int)
 @option("--scheduler ADDRESS", "Read them on the workers of this Dask scheduler.")
-@option("--slurm OPTIONS", "Read them in Slurm jobs: queue=gpu,cores=4,memory=8GB,walltime=00:30:00.")
 @option("--resume FOLDER", "Keep what is read here, and read nothing twice.", type=FOLDER)
 def report(
     traces: tuple[Path, ...],

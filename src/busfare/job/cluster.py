@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster: one that the user runs, or one of Slurm jobs, started for one report and ended with it."""
+"""Workers of a Dask cluster that the user runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from busfare.errors import InputError, instead_of
+from busfare.errors import InputError
 from busfare.job.workers import LOOK_SECONDS, short
 from busfare.printable import printable
 
@@ -21,16 +21,6 @@ CONNECT_SECONDS = 15
 PATIENT_SECONDS = 60.0
 #: With no worker for so long after there were some, none will come: a nanny restarts one within seconds.
 LONELY_SECONDS = 120.0
-
-#: What `--slurm` takes: words of dask-jobqueue's SLURMCluster, and how their values are written. Lists part at `;`.
-KINDS: dict[str, Any] = {
-    **dict.fromkeys(("queue", "account", "walltime", "memory", "job_mem", "job_name", "log_directory"), str),
-    **dict.fromkeys(("local_directory", "shared_temp_directory", "interface", "protocol", "python"), str),
-    **dict.fromkeys(("cores", "processes", "job_cpu", "death_timeout"), int),
-    **dict.fromkeys(("job_extra_directives", "job_directives_skip"), list),
-    **dict.fromkeys(("job_script_prologue", "worker_extra_args"), list),
-}
-DEFAULTS = {"cores": 1, "memory": "4GB", "job_name": "busfare"}
 
 
 class DaskWorkers:
@@ -79,7 +69,9 @@ def connected(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
-        raise _not_installed("--scheduler needs Dask") from None
+        raise InputError(
+            "--scheduler needs Dask, which is not installed; run `pip install 'busfare[jobs]'`"
+        ) from None
     _silence_dask()
     where = {"scheduler_file" if Path(address).is_file() else "address": address}
     try:
@@ -106,73 +98,3 @@ def _silence_dask() -> None:
     for name in ["distributed", *logging.root.manager.loggerDict]:
         if name.split(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def _not_installed(what: str) -> InputError:
-    return InputError(f"{what}, which is not installed; run `pip install 'busfare[jobs]'`")
-
-
-def slurm_options(text: str) -> dict[str, Any]:
-    """'queue=gpu,cores=4,memory=8GB' as arguments of SLURMCluster. Raises InputError for words that it does not know."""
-    options: dict[str, Any] = dict(DEFAULTS)
-    for piece in filter(None, (piece.strip() for piece in text.split(","))):
-        word, _, value = (part.strip() for part in piece.partition("="))
-        word = word.replace("-", "_")
-        if word not in KINDS:
-            raise InputError(f"--slurm: {word[:60]!r} is no option; {instead_of(word, KINDS)}")
-        if not value:
-            raise InputError(f"--slurm: {word} has no value; write {word}=VALUE")
-        if KINDS[word] is int and not (value.isdecimal() and len(value) < 10 and int(value)):
-            raise InputError(f"--slurm: {word}={value[:60]} is no whole number above 0")
-        options[word] = (
-            [item for item in value.split(";") if item] if KINDS[word] is list else KINDS[word](value)
-        )
-    # A process a core: readers are quickest with an interpreter each.
-    options.setdefault("processes", options["cores"])
-    if options["cores"] % options["processes"]:
-        raise InputError(
-            f"--slurm: {options['processes']} processes do not share {options['cores']} cores evenly; "
-            "give processes a divisor of cores"
-        )
-    return options
-
-
-@contextmanager
-def slurm_cluster(text: str, jobs: int) -> Iterator[Any]:
-    """A client of `jobs` Slurm jobs with the options `text`, which are cancelled at the end.
-
-    Raises InputError if dask-jobqueue is missing, an option is wrong, or Slurm does not take the jobs.
-    """
-    options = slurm_options(text)
-    try:
-        from dask_jobqueue import SLURMCluster
-        from distributed import Client
-    except ImportError:
-        raise _not_installed("--slurm needs dask-jobqueue") from None
-    _silence_dask()
-    try:
-        cluster = SLURMCluster(**options, scheduler_options={"dashboard_address": ":0"})
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
-        raise InputError(f"--slurm: {short(error)}; see docs/many-traces.md for what it takes") from None
-    taken = False
-
-    async def submitted() -> None:
-        # What `scale` does, but waiting until Slurm has taken the jobs: `scale` would keep its refusal to itself.
-        while len(cluster.worker_spec) < jobs:
-            cluster.worker_spec.update(cluster.new_worker_spec())
-        await cluster
-
-    try:
-        with Client(cluster, set_as_default=False) as client:
-            try:
-                cluster.sync(submitted)
-                taken = True
-            except (OSError, RuntimeError, ValueError) as error:
-                raise InputError(
-                    f"--slurm: the jobs could not be submitted ({short(error)}); "
-                    "check the options, and run busfare where sbatch works"
-                ) from None
-            yield client
-    finally:
-        with suppress(AssertionError):  # it does not foresee jobs that Slurm never took
-            cluster.close(timeout=10 if taken else 1)

@@ -30,14 +30,13 @@ RUN, KERNELS, FULLER = "results", "kernel_trace.csv", (".db", ".json")
 
 @dataclass(frozen=True)
 class How:
-    """Where parts are read: in `jobs` processes here; by the Dask `scheduler`; in `jobs` Slurm jobs with options `slurm`.
+    """Where parts are read: in `jobs` processes here; by the Dask `scheduler`.
 
     What was read is kept in the folder `resume`, and what that holds is not read again.
     """
 
     jobs: int | None = None
     scheduler: str | None = None
-    slurm: str | None = None
     resume: Path | None = None
 
     @property
@@ -49,8 +48,6 @@ class How:
         """Raises InputError where the options do not go together."""
         if self.jobs is not None and not 1 <= self.jobs <= MOST_JOBS:
             raise InputError(f"--jobs {self.jobs}: give a number from 1 to {MOST_JOBS}")
-        if self.scheduler and self.slurm:
-            raise InputError("--scheduler and --slurm: give one of them")
         if self.scheduler and self.jobs:
             raise InputError("--scheduler has its own workers; leave --jobs out")
 

@@ -20,9 +20,6 @@ from busfare.printable import printable
 class Progress:
     """How far a job is. This one shows nothing but what the user may have to set right."""
 
-    def say(self, text: str) -> None:
-        """What is waited for."""
-
     def warn(self, text: str) -> None:
         """Something that the user may have to set right while it goes on."""
         print(f"busfare: {text}", file=sys.stderr)
@@ -89,23 +86,15 @@ def _read(
     """Each part with its Outcome, by the workers that `how` names (`usual` processes where it names none), which are had
     only when a part is left to do.
     """
-    if how.slurm is not None:
-        from busfare.job.cluster import slurm_options
-
-        slurm_options(how.slurm)
     first = next(parts, None)
     if first is None:
         return
     parts = chain([first], parts)
     with ExitStack() as stack:
-        if how.scheduler or how.slurm:
-            from busfare.job.cluster import DaskWorkers, connected, slurm_cluster
+        if how.scheduler:
+            from busfare.job.cluster import DaskWorkers, connected
 
-            if how.slurm:
-                progress.say("asking Slurm for workers")
-                client = stack.enter_context(slurm_cluster(how.slurm, how.jobs or 1))
-            else:
-                client = stack.enter_context(connected(how.scheduler or ""))
+            client = stack.enter_context(connected(how.scheduler))
             yield from read_by(DaskWorkers(client, progress.warn), parts, node)
         elif (processes := how.jobs or usual) > 1:
             yield from read_by(stack.enter_context(Processes(processes)), parts, node)

@@ -96,7 +96,7 @@ def _recorder() -> Iterator[Check]:
 def _extras() -> Iterator[Check]:
     extras = (
         ("gpu", "probe, bench", ("cuda.bindings", "nvtx", "pynvml")),
-        ("jobs", "report --scheduler, --slurm", ("distributed", "dask_jobqueue")),
+        ("jobs", "report --scheduler", ("distributed",)),
         ("notebook", "pictures in a notebook, .to_pandas()", ("IPython", "pandas", "pyarrow")),
     )
     for extra, needed_for, packages in extras:
@@ -120,7 +120,6 @@ def _programs() -> Iterator[Check]:
             "traces in .nsys-rep",
             "install Nsight Systems, or run elsewhere: nsys export --type sqlite RUN.nsys-rep",
         ),
-        ("sbatch", shutil.which("sbatch"), "report --slurm", "run busfare where Slurm's commands are"),
         (
             "mpirun",
             shutil.which("mpirun"),

@@ -60,15 +60,13 @@ class Probed:
     result: ProbeResult
 
 
-def open_device(virtual: str | None, faults: Sequence[str] = ()) -> Device:
+def open_device(virtual: str | None) -> Device:
     """The machine's GPUs, or a virtual node. Raises NoGpuError where there is none."""
     if virtual is not None:
         from busfare.measure.virtual import VirtualDevice
         from busfare.node import load_node
 
-        return VirtualDevice(load_node(virtual), faults=faults)
-    if faults:
-        raise InputError("--fault needs --virtual NODE: a real machine is measured as it is")
+        return VirtualDevice(load_node(virtual))
     count = gpu_count("probe")
     from busfare.measure.cuda.device import CudaDevice
 

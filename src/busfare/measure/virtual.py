@@ -1,4 +1,4 @@
-"""A machine that is not there: it plays a node of the catalogue, with noise, contention and faults.
+"""A machine that is not there: it plays a node of the catalogue, with noise and contention.
 
 Its figures are the node's own Curves and Contention, with noise added: a virtual run checks the plumbing from a command to
 its result, and predicts nothing. Everything that shows its figures says so.
@@ -7,7 +7,6 @@ its result, and predicts nothing. Everything that shows its figures says so.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 from busfare.errors import InputError
@@ -21,22 +20,10 @@ from busfare.measure.cases import (
     Case,
     Samples,
 )
-from busfare.measure.device import StalledError, UnavailableError
+from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.node import Curve, Flow, Node, PcieLink
 
-#: Faults that can be injected, and what they are.
-FAULTS = {
-    "half-width": "the link trained with half of its lanes",
-    "slow-link": "the link carries half, but reports full width",
-    "throttled": "the GPU is hot, and its clocks are held down",
-    "stalled": "the blocking kernel is not released in time",
-    "busy": "another program uses the GPU",
-    "drift": "copies into the GPU grow slower after a while",
-    "replays": "the link sends packets again",
-    "no-locked-memory": "pinned memory is refused",
-    "little-memory": "buffers above 16 MiB are refused",
-}
 #: Where a node file has no figure of its own: seconds as an H100 shows them (results/probe).
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}
 _INTERVAL_S, _CALL_S = 2e-6, 2.2e-6
@@ -49,7 +36,6 @@ _FAULT_S, _FAULT_PER_BYTE_S = {"h2d": 5e-5, "d2h": 2e-5}, {"h2d": 4e-11, "d2h": 
 _PREFETCH_S = 4.5e-5
 #: Host memory that a processor's core copies in a second, where the node does not say.
 _COPY_BYTES_PER_S = 8.3e9
-_DRIFT, _DRIFT_AFTER_S = 1.15, 4.0
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
 #: Modes that issue all their copies in one call.
@@ -61,15 +47,11 @@ class VirtualHost:
 
     virtual = True
 
-    def __init__(self, node: Node, seed: int = 0, noise: float = 0.005, faults: Sequence[str] = ()) -> None:
-        unknown = [fault for fault in faults if fault not in FAULTS]
-        if unknown:
-            raise InputError(f"fault {unknown[0]!r}: not known; one of {', '.join(FAULTS)}")
+    def __init__(self, node: Node, seed: int = 0, noise: float = 0.005) -> None:
         self.node = node
         self.gpus = len(node.gpus())
         self._random = random.Random(seed)
         self._noise = noise
-        self._faults = set(faults)
         self.now_s = 0.0
 
     def clock(self) -> float:
@@ -87,28 +69,27 @@ class VirtualHost:
             }
             for ordinal, gpu in enumerate(self.node.gpus())
         ]
-        return {"plays": self.node.name, "driver": None, "faults": sorted(self._faults), "gpus": gpus}
+        return {"plays": self.node.name, "driver": None, "gpus": gpus}
 
     def state(self, gpu: int) -> dict[str, Any]:
         wire = next((w for w in self.node.host_path(gpu).links if isinstance(w, PcieLink)), None)
         width, generation = (wire.lanes, wire.generation) if wire else (None, None)
-        slow = "throttled" in self._faults
         return {
-            "sm_clock_hz": 6 * 10**8 if slow else 2 * 10**9,
+            "sm_clock_hz": 2 * 10**9,
             "sm_clock_most_hz": 2 * 10**9,
             "memory_clock_hz": None,
-            "throttle_reasons": 0x40 if slow else 0,
-            "temperature_c": 93 if slow else 40,
+            "throttle_reasons": 0,
+            "temperature_c": 40,
             "power_w": None,
             "link_generation": generation,
             "link_generation_most": generation,
-            "link_width": width // 2 if width and "half-width" in self._faults else width,
+            "link_width": width,
             "link_width_most": width,
-            "link_replays": int(self.now_s * 3) if "replays" in self._faults else 0,
+            "link_replays": 0,
             "memory_used_bytes": None,
             "memory_free_bytes": None,
-            "busy_percent": 100 if "busy" in self._faults else 0,
-            "other_processes": int("busy" in self._faults),
+            "busy_percent": 0,
+            "other_processes": 0,
         }
 
     def close(self) -> None:
@@ -116,16 +97,14 @@ class VirtualHost:
 
     def noisy(self, seconds: float) -> float:
         """A sample of what takes `seconds`: with noise, and now and then late. Virtual time passes."""
-        busy = self._random.random() if "busy" in self._faults else 0.0
         late = 1 + 3 * self._random.random() if self._random.randrange(_LATE_EVERY) == 0 else 1.0
-        sample = seconds * max(0.2, self._random.gauss(1.0, self._noise)) * late * (1 + busy)
+        sample = seconds * max(0.2, self._random.gauss(1.0, self._noise)) * late
         self.now_s += sample + 2.5e-5
         return sample
 
     def truth(self, direction: str, memory: str, gpu: int = 0, peer: int | None = None) -> Curve:
         """The curve that the samples follow: that of the node file, else one of its data sheet."""
         kind: Any = {"registered": "pinned", "write-combined": "pinned"}.get(memory, memory)
-        slower = 2.0 if self._faults & {"half-width", "slow-link"} and direction in ("h2d", "d2h") else 1.0
         curve = self.node.curve(direction, kind, gpu, peer)
         if curve is None:
             gap = 1 / self._bandwidth(direction, gpu, peer)
@@ -135,7 +114,7 @@ class VirtualHost:
                 gap_per_byte_s=(max(gap, 1 / _COPY_BYTES_PER_S) if kind == "pageable" else gap,),
                 issue_interval_s={1: _INTERVAL_S},
             )  # fmt: skip
-        return curve.scaled(slower)
+        return curve
 
     def migrated(self, direction: str, size: float, touched: bool, gpu: int = 0) -> float:
         """Seconds until so many bytes of managed memory have moved, because they were touched or prefetched."""
@@ -164,23 +143,11 @@ class VirtualDevice(VirtualHost):
     """Plays a node that is probed."""
 
     def run(self, case: Case, repeats: int) -> Samples:
-        self._refuse(case)
         device_s, api_s = self._seconds(case)
         device = tuple(self.noisy(device_s) for _ in range(repeats)) if device_s is not None else ()
         if case.memory == "pageable" and device:
             return Samples(device, device)
         return Samples(device, tuple(self.noisy(api_s) for _ in range(repeats)))
-
-    def _refuse(self, case: Case) -> None:
-        pinned = case.memory in ("pinned", "registered", "write-combined", "mapped")
-        if "no-locked-memory" in self._faults and (pinned or case.mode == "register"):
-            raise UnavailableError("pinned memory was refused; see ulimit -l")
-        if "little-memory" in self._faults and case.total_bytes > 1 << 24:
-            raise UnavailableError(f"{case.total_bytes} bytes were refused")
-        if "stalled" in self._faults and case.mode == "streams" and case.count >= 64:
-            raise StalledError(
-                "the blocking kernel waited 3 s and gave up: a launch queue was full or the host stalled"
-            )
 
     def _seconds(self, case: Case) -> tuple[float | None, float]:
         """Device and API seconds of a case, without noise."""
@@ -224,8 +191,6 @@ class VirtualDevice(VirtualHost):
         if case.mode == "event-kernel":
             launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
             seconds += curve.event_wait_s + (launch or 0.0)
-        if "drift" in self._faults and case.direction == "h2d" and self.now_s > _DRIFT_AFTER_S:
-            seconds *= _DRIFT
         return seconds, _CALL_S * (1 if case.mode in _ONE_CALL else case.count)
 
     def _chunks(self, case: Case) -> float:
@@ -261,14 +226,13 @@ class VirtualDevice(VirtualHost):
         seconds = played(kernels, case, units or 1) if kernels else None
         if seconds is None:
             raise UnavailableError(f"node {self.node.name} does not say what this kernel reaches on its GPU")
-        return seconds * (3.0 if "throttled" in self._faults else 1.0)
+        return seconds
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
-        slow = 3.0 if "throttled" in self._faults else 1.0
         name = f"allocate-{case.memory}" if case.mode == "allocate" else case.mode
         own = self.node.call_cost(name, case.gpu)
         if own is not None:
             call_s = own.call_s + case.bytes * (own.call_per_byte_s or 0.0)
-            return (own.device_s * slow if own.device_s else None), call_s * slow
-        seconds = (_COST_S[case.mode] + case.bytes * _ALLOCATED_PER_BYTE_S) * slow
+            return own.device_s or None, call_s
+        seconds = _COST_S[case.mode] + case.bytes * _ALLOCATED_PER_BYTE_S
         return (seconds if case.mode in ("empty", "launch") else None), seconds

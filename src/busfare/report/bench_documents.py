@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
 from busfare.advise.amounts import several, size, time
 from busfare.measure.bench.results import (
     Benched,
     Crossover,
     Fastest,
-    KvBenchResult,
-    KvCell,
-    KvMeasured,
     MethodMeasured,
     MethodsCell,
     MethodsResult,
-    OffloadCell,
-    OffloadResult,
     StrategiesResult,
     StrategyCell,
     Version,
@@ -26,9 +20,8 @@ from busfare.report.blocks import bar, machine
 from busfare.report.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
 from busfare.report.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
-__all__ = ["kv_document", "methods_document", "offload_document", "strategies_document"]
+__all__ = ["methods_document", "strategies_document"]
 
-MOST_SCHEDULES = 20
 RUN, OTHERS = COLOUR["whole run"], COLOUR["others"]
 BENCHED = (
     "Measured: by events on the GPU (strategies) or the host's clock (methods), the mean of several runs, every result "
@@ -143,7 +136,7 @@ def _measured_and_predicted(
     names: tuple[str, str],
     colour: str,
     x: Sequence[float],
-    rows: Sequence[Version | KvMeasured | OffloadCell],
+    rows: Sequence[Version],
 ) -> list[Line]:
     """What was measured at each `x`, and what was predicted of it, by their names in the legend."""
     measured, predicted = names
@@ -239,113 +232,3 @@ def _crossing(crossing: Crossover, seen: str) -> list[Block]:
     ]
     chart = Lines(lines, "accesses an element", "time of copies and kernel", whole=True)
     return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]
-
-
-def offload_document(result: OffloadResult) -> Document:
-    """Every schedule, measured beside predicted."""
-    seen = result.seen
-    schedules = table(
-        result.cells,
-        "Schedules",
-        {"memory": "memory", "layers": lambda cell: f"{cell.layers} × {size(cell.layer_bytes)}"},
-        {
-            "tokens": lambda cell: str(cell.tokens),
-            "resident": lambda cell: str(cell.resident),
-            "depth": lambda cell: str(cell.depth),
-            seen: "measured_seconds",
-            **DUE,
-            f"{seen} hidden": "measured_share_hidden",
-            "predicted hidden": "predicted_share_hidden",
-        },
-        most=MOST_SCHEDULES,
-    )
-    blocks: list[Block] = []
-    if result.median_percent is not None and result.ninetieth_percent is not None:
-        blocks.append(
-            Text(
-                f"{several(len(result.cells), 'schedule')}: predicted from the node file and a layer alone, median error "
-                f"{result.median_percent:.1f} %, 90th percentile {result.ninetieth_percent:.1f} %."
-            )
-        )
-    if result.picks:
-        right = sum(pick.cost_percent <= 3 for pick in result.picks)
-        blocks.append(
-            Text(
-                f"Residency and depth picked within 3 % of the fastest: {right} of {several(len(result.picks), 'budget')}. "
-                f"The costliest pick is {max(pick.cost_percent for pick in result.picks):.1f} % slower."
-            )
-        )
-    even = result.break_even
-    if even is not None:
-        named = [("measured", even.measured_tokens), ("predicted", even.predicted_tokens)]
-        tokens = ", ".join(f"{name} {number:.0f}" for name, number in named if number is not None)
-        words = f"Streaming is faster than this machine's processor from {tokens} tokens on."
-        blocks.append(Text(words if tokens else f"Beside this machine's processor: {even.reason}."))
-    blocks += [schedules, *_by_streamed(result.cells, seen)]
-    return _benched("Layers that live on the host", result, blocks)
-
-
-def _by_streamed(cells: list[OffloadCell], seen: str) -> list[Block]:
-    """Seconds by resident layers at depth 1 and of the fewest tokens: measured and predicted."""
-    largest = max((cell.layer_bytes for cell in cells), default=0)
-    few = min((cell.tokens for cell in cells), default=0)
-    shown = [c for c in cells if (c.layer_bytes, c.tokens, c.memory, c.depth) == (largest, few, "pinned", 1)]
-    if len(shown) < 2:
-        return []
-    streamed = [c.layers - c.resident for c in shown]
-    series = _measured_and_predicted((seen, "predicted"), RUN, streamed, shown)
-    lines = Lines(series, "layers that live on the host", "a pass", whole=True)
-    return [Figure("resident", lines, "Pinned memory, depth 1, fewest tokens")]
-
-
-def kv_document(result: KvBenchResult) -> Document:
-    """How far off, then a table a cell, and a figure for each total."""
-    e, cells = result.errors, len(result.cells)
-    inside = f"; {e.inside_percent:.0f} % in their range" if e.inside_percent is not None else ""
-    sentence = (
-        f"{e.count} times, predicted over {result.seen}: median {e.median_percent:.1f} %, 90th percentile "
-        f"{e.ninetieth_percent:.1f} %, largest {e.largest_percent:.1f} %{inside}. Ranked right: {e.ranked_right} of "
-        f"{cells} cells; fastest picked: {e.picked} of {cells}."
-    )
-    blocks: list[Block] = [Text(sentence)]
-    blocks += [_layouts(cell, result.seen) for cell in result.cells]
-    for key, group in groupby(result.cells, lambda cell: (cell.fetched_bytes, cell.evicted_bytes)):
-        same = list(group)
-        if len(same) > 1:
-            blocks.append(_by_size(*key, same, result.seen))
-    return _benched("Layouts of a KV cache", result, blocks)
-
-
-def _layouts(cell: KvCell, seen: str) -> Table:
-    wrong = "; ".join(f"{one} before {other}" for one, other in cell.ranking.wrong)
-    best = cell.best
-    picked = (
-        "picked"
-        if best.picked
-        else f"NOT picked: predicted {best.predicted}, which costs {best.cost_percent:.1f} %"
-    )
-    notes = [
-        f"fastest of a paged cache: {best.measured}, {picked}",
-        f"ranked WRONG, {seen} {wrong}" if wrong else "ranked right",
-    ]
-    out = f", {size(cell.evicted_bytes)} out" if cell.evicted_bytes else ""
-    title = f"{size(cell.fetched_bytes)} in{out}, in pieces of {size(cell.piece_bytes)}"
-    whole = {
-        seen: "measured_seconds",
-        **DUE,
-        "calls": "measured_calls_seconds",
-        "GPU alone": "measured_device_seconds",
-    }
-    alone = {"predicted": "predicted_device_seconds", "error": "device_error_percent"}
-    return table(cell.layouts, title, {"layout": "layout"}, whole, {}, alone, notes=notes)
-
-
-def _by_size(fetched: int, evicted: int, cells: list[KvCell], seen: str) -> Figure:
-    lines: list[Line] = []
-    for n, layout in enumerate(sorted({row.layout for cell in cells for row in cell.layouts})):
-        rows = {cell.piece_bytes: row for cell in cells for row in cell.layouts if row.layout == layout}
-        colour = COLOURS[n % len(COLOURS)]
-        lines += _measured_and_predicted((f"{layout}, {seen}", layout), colour, [*rows], [*rows.values()])
-    out = f", {size(evicted)} out" if evicted else ""
-    name = f"fetched{fetched}-{evicted}"
-    return Figure(name, Lines(lines, "bytes of a piece", "time", "B"), f"{size(fetched)} in{out}")

@@ -30,9 +30,6 @@ def job_progress() -> Iterator[JobProgress]:
     from busfare.job.run import Progress as Silent
 
     class Bar(Silent):
-        def say(self, text: str) -> None:
-            shown.update(task, description=text)
-
         def warn(self, text: str) -> None:
             shown.console.print(f"busfare: {text}", markup=False, highlight=False)
 

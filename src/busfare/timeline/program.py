@@ -202,11 +202,6 @@ class Program:
                     operation = operation._replace(rate=rate, links=(link,))
         return self._add(operation)
 
-    @property
-    def issued(self) -> list[tuple[str, int, tuple[int, ...]]]:
-        """Each operation's kind, its stream and the operations that it waits for, in the order of issue."""
-        return [(o.kind, o.stream, o.after) for o in self._operations]
-
     def play(self) -> Played:
         """Runs it. Raises ValueError where it would take decades."""
         if not self._operations:

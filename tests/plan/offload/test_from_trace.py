@@ -100,7 +100,7 @@ def test_refused_without_copies_calls_or_anything_that_repeats() -> None:
 
 def test_a_recorded_network() -> None:
     layers, found = layers_from_trace(read(unpacked(UNSEEN) / "offload_weights-before.bf"))
-    matrices = 2 * 1024 * 4096 + 1024 + 4096  # of validation/pairs/offload_weights.py: 6 layers, 8 rounds
+    matrices = 2 * 1024 * 4096 + 1024 + 4096  # of program offload_weights: 6 layers, 8 rounds
     assert layers.bytes == (4 * matrices,) * 6
     assert (found.passes, found.confidence) == (8, 1.0)
     assert all(100e-6 < seconds < 200e-6 for seconds in layers.seconds)

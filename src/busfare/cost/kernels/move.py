@@ -39,7 +39,7 @@ STREAM_SHARE = 0.5
 STREAM_BYTES = (8.0, 128.0)
 #: Where a kernel's arguments are known, it is a stream if an element of every array for each thread takes the memory such a
 #: share of its time. It often is one if so many of them take nearly all of it, and else seldom: shares as STREAM_SHARE is,
-#: chosen on the 17 programs, half of HeCBench's and counted kernels (`python validation/kernels.py --streams`).
+#: chosen on the 17 programs, half of HeCBench's and counted kernels.
 ARRAYS_TAKE = (0.75, 1.25)
 ELEMENTS = (2.0, 3.0, 4.0, 8.0, 16.0)
 ELEMENTS_TAKE = (0.97, 1.05)

@@ -8,19 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
 
-from busfare.measure.bench.kv import NO_HOST, PACKED
 from busfare.measure.bench.methods import GPU_RANGES, METHODS, MethodRun
-from busfare.measure.bench.offload import Network
 from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
-from busfare.measure.bench.results import HostAlone
-from busfare.measure.cases import HOST_DIRECTIONS, Samples
+from busfare.measure.cases import HOST_DIRECTIONS
 from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualHost
 from busfare.node import Gpu, Node
 from busfare.node.arrays import FloatArray
-from busfare.plan import Machine, machine_of
-from busfare.plan.offload.kv import Blocks, Layout, fetch, host_of
-from busfare.plan.offload.schedule import Schedule, program_of
 from busfare.timeline import program as timeline
 
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
@@ -39,7 +33,6 @@ class _Played(VirtualHost):
         super().__init__(node, seed, noise=0.003)
         paths = product(("h2d", "d2h"), ("pinned", "pageable", "mapped"))
         self._curves = {path: self.truth(*path) for path in paths}
-        self._machine = machine_of(node)
 
     @property
     def _gpu(self) -> Gpu:
@@ -162,46 +155,3 @@ class VirtualMethods(_Played):
                 else:
                     ranges[direction] = float(self._curves[direction, memory].seconds(bytes_))
         return ranges
-
-
-class VirtualOffload(_Played):
-    """Plays passes over a network on a node, each weight read and multiplied once a token."""
-
-    _network = Network(1, 0)
-
-    def load(self, network: Network, memory: str) -> None:
-        self._network = network
-
-    def layer_seconds(self, tokens: int, repeats: int, machine: Machine) -> list[float]:
-        return [self.noisy(self._layer_s(tokens)) for _ in range(repeats)]
-
-    def passes(self, schedule: Schedule, tokens: int, repeats: int, machine: Machine) -> list[float]:
-        layers = self._network.taking(self._layer_s(tokens))
-        played = program_of(layers, schedule, self._machine).play().seconds
-        return [self.noisy(played) for _ in range(repeats)]
-
-    def _layer_s(self, tokens: int) -> float:
-        size = self._network.layer_bytes
-        return (
-            max(self._memory_s(size), 2 * tokens * size / 4 / (self._gpu.flops_per_s or _FLOPS)) + _LAUNCH_S
-        )
-
-
-class VirtualKv(_Played):
-    """Plays the layouts of a cache on a node, as `plan kv` says, with noise."""
-
-    def start(self, fetched: int, evicted: int) -> None:
-        """Nothing is held."""
-
-    def host_alone(self) -> HostAlone:
-        host = host_of(self._machine)
-        return HostAlone(host.copy_s, 1 / host.pack_s_per_byte)
-
-    def run(self, layout: Layout, blocks: Blocks, runs: int) -> Samples:
-        machine = self._machine
-        host_s, device_s = (
-            fetch(layout, blocks, machine, host).seconds for host in (host_of(machine), NO_HOST)
-        )
-        alone = () if layout in PACKED else tuple(self.noisy(device_s) for _ in range(runs))
-        called = max(host_s - device_s, 0.0)
-        return Samples(alone, (called,) * runs, tuple(self.noisy(host_s) for _ in range(runs)))

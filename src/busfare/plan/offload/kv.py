@@ -142,12 +142,8 @@ def host_of(
     copy_s: float | None = None,
     batch_piece_s: float | None = None,
     pack_rate: float | None = None,
-    train_s: float | None = None,
-    core_rate: float | None = None,
 ) -> Host:
-    """The host's part: as given (`pack_rate` in bytes/s), else by what was measured of it alone (`train_s` a copy in a train
-    of short ones, `core_rate` bytes/s that a core copies), else as the node says, else as typical; `basis` says which.
-    """
+    """The host's part: as given (`pack_rate` in bytes/s), else as the node says, else as typical; `basis` says which."""
     basis = []
 
     def known(one: Basis) -> float:
@@ -157,12 +153,7 @@ def host_of(
     def given(of: str, value: float, unit: str = "s") -> float:
         return known(Basis(of, value, unit, "assumed", "as given"))
 
-    if train_s is None:
-        train = known(_call(machine.node, "copy", "host, each copy", CALL_S, IN_A_TRAIN))
-    else:
-        train = known(
-            Basis("host, each copy", train_s, "s", "measured", "a train of short copies, by itself")
-        )
+    train = known(_call(machine.node, "copy", "host, each copy", CALL_S, IN_A_TRAIN))
     copy = train if copy_s is None else given("host, each copy", copy_s)
     launch = known(_call(machine.node, "launch", "host, a launch", LAUNCH_S))
     wait = known(_call(machine.node, "synchronise", "host, a wait", WAIT_S))
@@ -171,7 +162,7 @@ def host_of(
         known(Basis(piece, BATCH_PIECE * train, "s", "estimated", f"{BATCH_PIECE:g} × a copy of a train"))
     else:
         given(piece, batch_piece_s)
-    core = known(_core(machine, core_rate))
+    core = known(_core(machine))
     return Host(
         copy_s=copy,
         launch_s=launch,
@@ -194,12 +185,10 @@ def _call(node: Node, name: str, of: str, typical: float, share: float = 1.0) ->
     return Basis(of, share * cost.call_s, "s", kind, f"{times}cost {name} of {node.name}")
 
 
-def _core(machine: Machine, rate: float | None) -> Basis:
+def _core(machine: Machine) -> Basis:
     """What one core takes to copy a byte."""
     node, name = machine.node, "host, memcpy"
     pageable, link = machine.h2d.pageable.long_gap_per_byte_s, machine.h2d.copy.long_gap_per_byte_s
-    if rate is not None:
-        return Basis(name, 1 / rate, "s/B", "measured", "a core that packs, by itself")
     if (said := measured_copy(node)) is not None:
         return Basis(name, 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
     if node.curve("h2d", "pageable") is not None and pageable > link:
