@@ -13,7 +13,7 @@ import polars as pl
 from busfare.trace.allocations import with_allocated
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers import cupti
-from busfare.trace.readers.nsys import callchains, rows
+from busfare.trace.readers.nsys import callchains, mpi, rows
 from busfare.trace.readers.nsys.scan import (
     CALLS_TABLE,
     COPIES,
@@ -72,12 +72,16 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
         times = pl.DataFrame({"start_ns": sums.lanes.starts, "end_ns": sums.lanes.ends})
         operations = conform(times, OPERATIONS)
     markers = rows.markers(tables, strings, omissions)
+    of_mpi, described = mpi.calls(tables, strings, omissions)
+    if of_mpi.height:
+        markers = pl.concat([markers, of_mpi], how="diagonal")
     _note_diagnostics(tables, omissions)
     return Trace(
         operations=operations,
         calls=cupti.with_waits(calls, waited),
         events=events,
         markers=markers,
+        described=described,
         omissions=omissions.list(),
         sums=sums,
         **about,
@@ -105,7 +109,7 @@ def _about(tables: TableSource) -> dict[str, Any]:
         "producer": f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
         "devices": _devices(tables),
         "streams": _streams(tables),
-        "host": _host(tables),
+        "host": _host(tables) | mpi.host(tables),
     }
 
 
