@@ -56,7 +56,9 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
     omissions = Omissions()
     waits, records = tables.read(WAITS, rows.WAIT_COLUMNS), tables.read(RECORDS, rows.RECORD_COLUMNS)
     about = _about(tables)
-    summed = None if scanning is None else sums_of(tables.path, scanning, strings, omissions)
+    summed = None
+    if scanning is not None and len(mpi.ranks(tables)) < 2:  # what several ranks do is matched row by row
+        summed = sums_of(tables.path, scanning, strings, omissions)
     if summed is None:  # or there is something in it to repair
         sums, omissions, called = None, Omissions(), tables.read(CALLS_TABLE, rows.CALL_COLUMNS)
     else:
