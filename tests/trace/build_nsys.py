@@ -6,6 +6,7 @@ GPUs.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.trace.sqlite_file import Tables, Value, write_sqlite
@@ -31,6 +32,14 @@ SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 CHAINS = "CUDA_CALLCHAINS"
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+RANKS, COMMUNICATORS = "MPI_RANKS", "MPI_COMMUNICATORS"
+#: Columns of MPI's calls beside their times, thread and name.
+MPI_CALLS = {
+    "MPI_P2P_EVENTS": ["commHandle", "tag", "remoteRank", "size", "requestHandle"],
+    "MPI_COLLECTIVES_EVENTS": ["commHandle", "rootRank", "size", "recvSize", "requestHandle"],
+    "MPI_START_WAIT_EVENTS": ["requestHandle"],
+    "MPI_OTHER_EVENTS": [],
+}
 
 #: An unsigned -1: no stream, or no event.
 NONE_32 = 4294967295
@@ -99,6 +108,15 @@ def columns_of(generation: str) -> dict[str, list[str]]:
         "META_DATA_EXPORT": ["name", "value"],
         "EXPORT_META_DATA": ["name", "value"],
     }
+    if year >= 2022.4:
+        columns |= {
+            table: ["start", "end", "globalTid", "textId", *names] for table, names in MPI_CALLS.items()
+        }
+        columns[RANKS] = ["globalTid", "rank"]
+        columns[COMMUNICATORS] = [
+            *["rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot"],
+            *["groupRootUid", "members", *(["commUid"] if year >= 2026 else [])],
+        ]
     if year < 2022:
         columns["TARGET_INFO_GPU"] = ["vmId", "deviceId", "name", "busLocation", "isDiscrete"]
         columns["TARGET_INFO_CUDA_GPU"] = [
@@ -214,6 +232,28 @@ class NsysExport(Tables):
         self.add(
             EVENT, **{name: value for name, value in place.items() if name not in ("start", "end")} | more
         )
+
+    def rank(self, number: Value, process: int = PROCESS, thread: int = 5) -> None:
+        """The rank of a thread's process."""
+        self.add(RANKS, globalTid=global_pid(process) + thread, rank=number)
+
+    def communicator(self, rank: Value, handle: Value, size: Value, **more: Value) -> None:
+        """A communicator as a rank knows it."""
+        self.add(COMMUNICATORS, rank=rank, commHandle=handle, size=size, **more)
+
+    def mpi(
+        self, name: str, start: int, end: Value, process: int = PROCESS, thread: int = 5, **more: Value
+    ) -> None:
+        """A call of MPI, in the table of its kind."""
+        tables = {
+            r"MPI_(Start|Startall|Wait.*|Test.*)$": "MPI_START_WAIT_EVENTS",
+            r"MPI_(I?[bsr]?send|I?m?recv|Sendrecv|.*_init)$": "MPI_P2P_EVENTS",
+            r"MPI_(I?(all|reduce|bcast|barrier|gather|scatter|scan)|File_)": "MPI_COLLECTIVES_EVENTS",
+            r"": "MPI_OTHER_EVENTS",
+        }
+        table = next(table for pattern, table in tables.items() if re.match(pattern, name, re.IGNORECASE))
+        thread_id = global_pid(process) + thread
+        self.add(table, start=start, end=end, globalTid=thread_id, textId=self.text(name), **more)
 
     def write(self, path: Path, after: str = "") -> Path:
         strings: list[dict[str, Value]] = [{"id": id, "value": text} for text, id in self.strings.items()]

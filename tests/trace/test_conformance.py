@@ -59,6 +59,7 @@ OMISSIONS: dict[str, set[str]] = {
     "kineto/hta-negative_queue_length_values_check/rank0.json.gz": {"cut-window", "graph-nodes"},
     "kineto/tracelens-h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": {"cut-window"},
     "kineto/tracelens-vllm/graph_execution.json.gz": {"unknown-memory", "graph-nodes"},
+    "nsys/pipit-saxpy-mpi-a100.sqlite": {"mpi-without-partners"},
     "nsys/nsys-ai-2xh100-after.sqlite": {"waits-without-records", "cut-window"},
     "nsys/nsys-ai-2xh100-before.sqlite": {"waits-without-records", "cut-window"},
     **{

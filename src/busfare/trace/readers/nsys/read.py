@@ -13,7 +13,7 @@ import polars as pl
 from busfare.trace.allocations import with_allocated
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers import cupti
-from busfare.trace.readers.nsys import callchains, rows
+from busfare.trace.readers.nsys import callchains, mpi, rows
 from busfare.trace.readers.nsys.scan import (
     CALLS_TABLE,
     COPIES,
@@ -56,7 +56,9 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
     omissions = Omissions()
     waits, records = tables.read(WAITS, rows.WAIT_COLUMNS), tables.read(RECORDS, rows.RECORD_COLUMNS)
     about = _about(tables)
-    summed = None if scanning is None else sums_of(tables.path, scanning, strings, omissions)
+    summed = None
+    if scanning is not None and len(mpi.ranks(tables)) < 2:  # what several ranks do is matched row by row
+        summed = sums_of(tables.path, scanning, strings, omissions)
     if summed is None:  # or there is something in it to repair
         sums, omissions, called = None, Omissions(), tables.read(CALLS_TABLE, rows.CALL_COLUMNS)
     else:
@@ -72,12 +74,16 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
         times = pl.DataFrame({"start_ns": sums.lanes.starts, "end_ns": sums.lanes.ends})
         operations = conform(times, OPERATIONS)
     markers = rows.markers(tables, strings, omissions)
+    of_mpi, described = mpi.calls(tables, strings, omissions)
+    if of_mpi.height:
+        markers = pl.concat([markers, of_mpi], how="diagonal")
     _note_diagnostics(tables, omissions)
     return Trace(
         operations=operations,
         calls=cupti.with_waits(calls, waited),
         events=events,
         markers=markers,
+        described=described,
         omissions=omissions.list(),
         sums=sums,
         **about,
@@ -105,7 +111,7 @@ def _about(tables: TableSource) -> dict[str, Any]:
         "producer": f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
         "devices": _devices(tables),
         "streams": _streams(tables),
-        "host": _host(tables),
+        "host": _host(tables) | mpi.host(tables),
     }
 
 

@@ -16,7 +16,16 @@ from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
 from busfare.trace.readers.nsys.scan import KERNELS, OF_COPIES, PROCESS_BITS, THREAD_BITS
 from busfare.trace.readers.tables import INT, TableSource, ints, texts
-from busfare.trace.tables import CALLS, EVENTS, KINDS, MARKERS, MEMORY_KINDS, conform, empty
+from busfare.trace.tables import (
+    CALLS,
+    EVENTS,
+    KINDS,
+    MARKERS,
+    MEMORY_KINDS,
+    RANGES_OF_COLLECTIVES,
+    conform,
+    empty,
+)
 from busfare.trace.words import of_codes
 
 SMALL_INT = pl.Int32()
@@ -44,6 +53,8 @@ BEGINS = ["cuModuleGetLoadingMode", "cuInit"]
 #: A process and a call of it.
 IDS = ["process", "correlation"]
 UNNAMED = "(unnamed call)"
+#: An event of NVTX that names a domain.
+DOMAIN_CREATED = 75
 
 
 def _bits(column: str, first: int, bits: int) -> pl.Expr:
@@ -244,12 +255,32 @@ def markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) ->
     if frame.is_empty() and newer:
         what = f"table {newer[0]} is newer than this version: its NVTX ranges are not read"
         omissions.add("unknown-nvtx", what)
-    # 34 mark, 59 push/pop range, 60 start/end range; the others define domains and categories.
-    frame = frame.filter(pl.col("eventType").is_in([34, 59, 60]))
-    unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
-    omissions.add_if(unended, "open-ranges", OPEN_RANGES)
+    # 34 mark, 59 push/pop range, 60 start/end range, 75 domain; the others define categories and the like.
+    frame = frame.filter(pl.col("eventType").is_in([34, 59, 60, DOMAIN_CREATED]))
     frame = frame.join(strings, left_on="textId", right_on="id", how="left", maintain_order="left")
     frame = frame.with_columns(
         process_of("globalTid"), thread_of("globalTid"), name=pl.coalesce("text", "value")
     )
-    return conform(frame.rename({"start": "start_ns", "end": "end_ns", "domainId": "domain"}), MARKERS)
+    frame = _without_partners(frame, omissions)
+    unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
+    omissions.add_if(unended, "open-ranges", OPEN_RANGES)
+    frame = frame.rename({"start": "start_ns", "end": "end_ns", "domainId": "domain"})
+    return conform(frame, MARKERS, RANGES_OF_COLLECTIVES)
+
+
+def _without_partners(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    """The ranges and marks of `frame`, with `messages` where MPI's calls are among them: none, for those say no partners."""
+    domain = (pl.col("eventType") == DOMAIN_CREATED) & (pl.col("name") == "MPI")
+    theirs = frame.filter(domain).select("process", "domainId").unique()
+    frame = frame.filter(pl.col("eventType") != DOMAIN_CREATED)
+    if theirs.is_empty():
+        return frame
+    theirs = theirs.with_columns(messages=pl.lit(0, pl.UInt32))
+    frame = frame.join(theirs, on=["process", "domainId"], how="left", maintain_order="left")
+    omissions.add_if(
+        int(frame["messages"].count()),
+        "mpi-without-partners",
+        "MPI calls without communicators, partners and bytes, as older versions of Nsight Systems record them: shown, "
+        "but not matched with other ranks; record with a newer one, or with `busfare record`",
+    )
+    return frame

@@ -1,0 +1,289 @@
+"""MPI's calls in Nsight Systems exports: as ranges, with what they send, receive and do with other ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from busfare.trace import Trace, read
+from tests.trace.build_nsys import (
+    COMMUNICATORS,
+    MPI_CALLS,
+    RANKS,
+    NsysExport,
+    Value,
+    global_pid,
+    small_export,
+)
+
+WORLD, ROWS = 0x7F0000001000, 0x7F0000002000
+COLUMNS = ["collective_kind", "communicator", "bytes", "peer", "tag", "sequence", "place", "group_size"]
+
+
+def export_of(rank: int = 1, generation: str = "2025.1") -> NsysExport:
+    """An export of one rank that began MPI."""
+    export = small_export(generation)
+    export.rank(rank)
+    export.mpi("MPI_Init", 1000, 2000)
+    return export
+
+
+def rows(trace: Trace) -> list[tuple[object, ...]]:
+    return trace.collectives.with_columns(pl.col("collective_kind").cast(pl.String)).select(COLUMNS).rows()
+
+
+def omitted(trace: Trace) -> dict[str, int | None]:
+    return {omission.id: omission.count for omission in trace.omissions}
+
+
+def ranges(trace: Trace) -> list[str]:
+    names = trace.markers["name"].cast(pl.String)
+    return names.filter(names.str.starts_with("MPI_")).to_list()
+
+
+@pytest.mark.parametrize("generation", ["2022.4", "2025.1", "2026.2"])
+def test_calls_say_partners_bytes_and_communicators(generation: str, tmp_path: Path) -> None:
+    export = export_of(generation=generation)
+    made = {"parentHandle": WORLD, "localRank": 0, "groupRoot": 1, "groupRootUid": 3, "members": "1,3"}
+    export.communicator(1, ROWS, 2, timestamp=2100, **made)
+    export.mpi("MPI_Send", 3000, 3100, commHandle=WORLD, tag=7, remoteRank=2, size=400)
+    export.mpi("MPI_Recv", 3200, 3300, commHandle=WORLD, tag=8, remoteRank=0, size=800)
+    export.mpi("MPI_Allreduce", 3400, 3500, commHandle=ROWS, size=16, recvSize=16)
+    export.mpi("MPI_Alltoall", 3600, 3700, commHandle=WORLD, size=32, recvSize=32)
+    export.mpi("MPI_Barrier", 3800, 3900, commHandle=WORLD, size=None, recvSize=None)
+    export.mpi("MPI_Finalize", 5000, 6000)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    world = "MPI_COMM_WORLD"
+    assert rows(trace) == [
+        ("send", world, 400, 2, 7, 0, 1, None),
+        ("receive", world, None, 0, 8, 0, 1, None),  # what there was room for is not what came
+        ("all_reduce", "MPI_COMM[2] 1.3", 16, None, None, 0, 0, 2),
+        (
+            "all_to_all",
+            world,
+            None,
+            None,
+            None,
+            0,
+            1,
+            None,
+        ),  # whether to one rank or to all is not documented
+        ("barrier", world, 0, None, None, 1, 1, None),
+    ]
+    assert ranges(trace) == [
+        "MPI_Init", "MPI_Send", "MPI_Recv", "MPI_Allreduce", "MPI_Alltoall", "MPI_Barrier", "MPI_Finalize",
+    ]  # fmt: skip
+    assert trace.host["rank"] == "1"
+    assert not omitted(trace).keys() & {"unknown-communicators", "open-ranges"}
+
+
+def test_requests_are_joined_to_what_ends_them(tmp_path: Path) -> None:
+    """A Waitall has a row a request, and handles come back; a Waitany names those that go on, too."""
+    export = export_of()
+    message: dict[str, Value] = {"commHandle": WORLD, "tag": 1, "size": 8}
+    export.mpi("MPI_Irecv", 3000, 3010, remoteRank=0, requestHandle=51, **message)
+    export.mpi("MPI_Isend", 3020, 3030, remoteRank=2, requestHandle=52, **message)
+    export.mpi("MPI_Waitany", 3040, 3050, requestHandle=51)
+    for request in (51, 52):
+        export.mpi("MPI_Waitall", 3100, 3200, requestHandle=request)
+    export.mpi("MPI_Irecv", 3300, 3310, remoteRank=2, requestHandle=51, **message)
+    export.mpi("MPI_Wait", 3400, 3500, requestHandle=51)
+    export.mpi("MPI_Send_init", 3600, 3610, remoteRank=0, requestHandle=60, **message)
+    for start in (3700, 3800):
+        export.mpi("MPI_Start", start, start + 10, requestHandle=60)
+        export.mpi("MPI_Wait", start + 20, start + 30, requestHandle=60)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    kind = pl.col("collective_kind").cast(pl.String)
+    told = trace.collectives.select(pl.col("start_ns") + 100, kind, "peer", "sequence", "ended").rows()
+    assert told == [
+        (3020, "send", 2, 0, False),
+        (3100, "receive", 0, 0, False),
+        (3100, "send", 2, 0, True),
+        (3400, "receive", 2, 0, False),
+        (3700, "send", 0, 0, False),
+        (3720, "send", 0, 0, True),
+        (3800, "send", 0, 1, False),
+        (3820, "send", 0, 1, True),
+    ]
+
+
+def test_a_handle_comes_back_for_another_communicator(tmp_path: Path) -> None:
+    export = export_of()
+    for time, root in ((2100, 0), (4000, 1)):
+        export.communicator(1, ROWS, 2, timestamp=time, localRank=1, groupRoot=root, groupRootUid=4)
+    for start in (2050, 3000, 4100):  # the first before anything was noted of it
+        export.mpi("MPI_Barrier", start, start + 10, commHandle=ROWS)
+    told = rows(read(export.write(tmp_path / "rank.sqlite")))
+    assert [row[1] for row in told] == ["MPI_COMM[2] 0.4", "MPI_COMM[2] 0.4", "MPI_COMM[2] 1.4"]
+    assert [row[5] for row in told] == [0, 1, 0]
+
+
+def test_newer_exports_number_communicators_over_all_ranks(tmp_path: Path) -> None:
+    export = export_of(generation="2026.2")
+    export.communicator(1, ROWS, 2, localRank=1, commUid=77)
+    export.mpi("MPI_Barrier", 3000, 3010, commHandle=ROWS)
+    assert [row[1] for row in rows(read(export.write(tmp_path / "rank.sqlite")))] == ["MPI_COMM[2] 77"]
+
+
+def test_unknown_handles_are_of_no_communicator(tmp_path: Path) -> None:
+    export = export_of()
+    export.communicator(1, ROWS, 2, parentHandle=WORLD, localRank=1, groupRoot=0, groupRootUid=1)
+    export.communicator(1, 9, 2, parentHandle=ROWS, localRank=1)  # that nothing identifies
+    for number, handle in enumerate((WORLD, ROWS, 99, 9, None)):
+        export.mpi("MPI_Barrier", 3000 + 20 * number, 3010 + 20 * number, commHandle=handle)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    told = [row[:2] for row in rows(trace)]
+    assert told == [("barrier", "MPI_COMM_WORLD"), ("barrier", "MPI_COMM[2] 0.1"), *[("barrier", None)] * 3]
+    assert trace.collectives["communicator"].null_count() == 3
+    assert omitted(trace)["unknown-communicators"] == 3
+
+
+@pytest.mark.parametrize(
+    ("missing", "communicators"),
+    [(COMMUNICATORS, [None, None]), (RANKS, [None, None]), (f"{COMMUNICATORS} {RANKS}", [None, None])],
+)
+def test_without_tables_of_ranks_or_communicators(
+    missing: str, communicators: list[str | None], tmp_path: Path
+) -> None:
+    """Two handles that nothing describes could be anything."""
+    export = export_of()
+    export.communicator(1, ROWS, 2, localRank=1, groupRoot=0, groupRootUid=1)
+    export.mpi("MPI_Barrier", 3000, 3010, commHandle=WORLD)
+    export.mpi("MPI_Barrier", 3020, 3030, commHandle=ROWS)
+    for table in missing.split():
+        export.without(table, None)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    assert [row[1] for row in rows(trace)] == communicators
+    assert ("rank" in trace.host) == (RANKS not in missing)
+
+
+@pytest.mark.parametrize("table", MPI_CALLS)
+def test_any_table_and_any_column_may_be_missing(table: str, tmp_path: Path) -> None:
+    for column in (None, *NsysExport().columns[table]):
+        export = export_of()
+        export.mpi("MPI_Isend", 3000, 3010, commHandle=WORLD, tag=1, remoteRank=0, size=8, requestHandle=5)
+        export.mpi("MPI_Wait", 3020, 3030, requestHandle=5)
+        export.mpi("MPI_Bcast", 3040, 3050, commHandle=WORLD, size=8)
+        export.without(table, column)
+        trace = read(export.write(tmp_path / "rank.sqlite"))
+        assert trace.operations.height == 4
+        if column == "globalTid":  # nothing is known to be of this process
+            continue
+        if column is None:
+            assert len(ranges(trace)) == 3
+
+
+def test_values_that_cannot_be(tmp_path: Path) -> None:
+    export = export_of()
+    export.rank(-1, process=72)
+    export.rank(None, process=73)
+    export.mpi("MPI_Bcast", 3000, 3010, commHandle=WORLD, size=None)
+    export.mpi("MPI_Bcast", 3020, 3030, commHandle=WORLD, size=-5)
+    export.mpi("MPI_Bcast", 3040, 3050, commHandle=WORLD, size="eight")
+    export.mpi("MPI_Bcast", 3060, None, commHandle=WORLD, size=8)  # goes on when the recording ends
+    export.mpi("MPI_Send", 3070, 3075, commHandle=WORLD, tag=1 << 40, remoteRank=1 << 40, size=8)
+    export.communicator("one", "two", None)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    assert [row[:3] for row in rows(trace)] == [
+        *[("broadcast", "MPI_COMM_WORLD", None)] * 3,
+        ("send", "MPI_COMM_WORLD", 8),
+    ]
+    assert rows(trace)[-1][3:5] == (None, None)
+    assert omitted(trace)["open-ranges"] == 1
+    assert trace.host["rank"] == "1"
+
+
+def test_messages_to_nobody_and_from_anybody(tmp_path: Path) -> None:
+    """At an edge a rank sends to MPI_PROC_NULL, which is negative, as is MPI_ANY_SOURCE, in each MPI another way."""
+    export = export_of()
+    export.mpi("MPI_Send", 3000, 3010, commHandle=WORLD, tag=1, remoteRank=-2, size=8)
+    export.mpi("MPI_Recv", 3020, 3030, commHandle=WORLD, tag=1, remoteRank=-2, size=8)
+    export.mpi("MPI_Recv", 3040, 3050, commHandle=WORLD, tag=1, remoteRank=-1, size=8)
+    export.mpi("MPI_Recv", 3060, 3070, commHandle=WORLD, tag=1, remoteRank=0, size=8)
+    export.mpi("MPI_Bcast", 3080, 3090, commHandle=WORLD, size=8)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    # Which of two receives has the first message of rank 0 is not known: they have no number.
+    assert [(row[0], row[3], row[5]) for row in rows(trace)] == [
+        ("receive", None, None),
+        ("receive", 0, None),
+        ("broadcast", None, 0),
+    ]
+    assert len(ranges(trace)) == 6
+
+
+def test_sendrecv_has_two_rows(tmp_path: Path) -> None:
+    export = export_of()
+    for peer in (2, 0):
+        export.mpi("MPI_Sendrecv", 3000, 3010, commHandle=WORLD, tag=1, remoteRank=peer, size=8)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    assert [(row[0], row[3], row[5]) for row in rows(trace)] == [("send", 2, 0), ("receive", 0, 0)]
+    assert ranges(trace) == ["MPI_Init", "MPI_Sendrecv"]
+
+
+def test_a_recording_that_begins_later_does_not_number(tmp_path: Path) -> None:
+    export = small_export()
+    export.rank(0)
+    export.mpi("MPI_Bcast", 3000, 3010, commHandle=WORLD, size=8)
+    assert [row[5] for row in rows(read(export.write(tmp_path / "rank.sqlite")))] == [None]
+
+
+def test_threads_of_a_rank_and_ranks_of_a_file(tmp_path: Path) -> None:
+    """Request handles are a process's own."""
+    export = export_of(0)
+    export.rank(0, thread=6)
+    export.rank(1, process=72)
+    export.mpi("MPI_Init_thread", 1000, 2000, process=72)
+    export.mpi(
+        "MPI_Isend", 3000, 3010, thread=6, commHandle=WORLD, tag=1, remoteRank=1, size=8, requestHandle=5
+    )
+    export.mpi(
+        "MPI_Irecv", 3000, 3010, process=72, commHandle=WORLD, tag=1, remoteRank=0, size=8, requestHandle=5
+    )
+    export.mpi("MPI_Wait", 3020, 3100, process=72, requestHandle=5)
+    export.mpi("MPI_Wait", 3200, 3300, requestHandle=5)
+    trace = read(export.write(tmp_path / "job.sqlite"), sums_above=1)
+    assert trace.sums is None
+    assert trace.host["ranks"] == "71=0 72=1"
+    told = trace.collectives.select(
+        "process", pl.col("collective_kind").cast(pl.String), "peer", "place", "ended"
+    )
+    assert sorted(told.rows()) == [
+        (71, "send", 1, 0, False),
+        (71, "send", 1, 0, True),
+        (72, "receive", 0, 1, False),
+    ]
+
+
+def test_files_and_local_reductions_are_ranges_alone(tmp_path: Path) -> None:
+    export = export_of()
+    export.mpi("MPI_File_write_all", 3000, 3010, commHandle=WORLD, size=8)
+    export.mpi("MPI_Reduce_local", 3020, 3030, commHandle=WORLD, size=8)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    assert trace.collectives.is_empty()
+    assert ranges(trace) == ["MPI_Init", "MPI_File_write_all", "MPI_Reduce_local"]
+
+
+def older_export(domain: str = "MPI") -> NsysExport:
+    """An export in which MPI's calls are ranges of NVTX."""
+    export = small_export("2022")
+    thread: dict[str, Value] = {"globalTid": global_pid() + 5, "domainId": 1}
+    export.add("NVTX_EVENTS", start=50, eventType=75, text=domain, **thread)
+    for number, name in enumerate(("MPI_Init", "MPI_Send", "MPI_Allreduce")):
+        times: dict[str, Value] = {"start": 100 + 20 * number, "end": 110 + 20 * number}
+        export.add("NVTX_EVENTS", **times, eventType=59, textId=export.text(name), **thread)
+    return export
+
+
+def test_older_exports_show_calls_that_match_nothing(tmp_path: Path) -> None:
+    trace = read(older_export().write(tmp_path / "rank.sqlite"))
+    assert ranges(trace) == ["MPI_Init", "MPI_Send", "MPI_Allreduce"]
+    assert trace.collectives.is_empty()
+    assert omitted(trace)["mpi-without-partners"] == 3
+
+
+def test_ranges_of_other_domains_count_as_before(tmp_path: Path) -> None:
+    trace = read(older_export("wrappers").write(tmp_path / "rank.sqlite"))
+    assert trace.collectives["collective_kind"].to_list() == ["send", "all_reduce"]
+    assert "mpi-without-partners" not in omitted(trace)
