@@ -175,8 +175,8 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 @trace_path
 @option(
     "--to",
-    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), nsys-sqlite, otf2, or chakra (also "
-    "of a job's directory).",
+    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), or chakra (also of a job's "
+    "directory).",
     required=True,
 )
 @option("--output -o PATH", "Where to write.", type=FOLDER, required=True)
