@@ -16,7 +16,7 @@ trace_path = click.argument(
     "trace",
     metavar="TRACE",
     type=PATH,
-    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof, AMD or Intel trace.",
+    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace.",
 )
 from_node = option("--from from_ NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
 counted = option(
