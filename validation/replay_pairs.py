@@ -83,8 +83,8 @@ class Judged:
 
 
 def judged(pair: Pair, machine: Machine, others: Sequence[Machine]) -> Judged | None:
-    """None where one of both programs was not measured, or the run not recorded in that way there."""
-    if not machine.has(pair.program, pair.recording):
+    """None where one of both programs was not measured, or the run not recorded in that way there; without options."""
+    if not pair.options or not machine.has(pair.program, pair.recording):
         return None
     target = next((m for m in others if m.gpu == pair.target), None) if pair.target else machine
     if target is None:

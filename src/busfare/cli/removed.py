@@ -7,7 +7,10 @@ import click
 __all__ = ["replacement"]
 
 #: By command path (as in `bench kv`) and option; the text completes "PATH OPTION was removed; ".
-REMOVED_OPTIONS: dict[tuple[str, str], str] = {}
+REMOVED_OPTIONS: dict[tuple[str, str], str] = {
+    ("what-if", "--as-arguments"): "`busfare report` names copies to symbols and small copies",
+    ("what-if", "--with-loop"): "use --batch-below SIZE, which keeps the loop that makes the copies",
+}
 
 #: By command path; the text completes "PATH was removed; ".
 REMOVED_COMMANDS: dict[str, str] = {}

@@ -17,7 +17,7 @@ from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.prefetch import prefetch
 from busfare.timeline.changes.read_ahead import read_ahead
-from busfare.timeline.changes.removal import as_arguments, dedupe, keep_on_gpu, remove
+from busfare.timeline.changes.removal import dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.streams import streams
 from busfare.timeline.edit import Applied, Change, Setting
 from busfare.timeline.model import Timeline
@@ -73,16 +73,11 @@ OPTIONS = (
         "--remove", "Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.", remove, "WHAT",
         multiple=True,
     ),
-    Option("--as-arguments", "Small values for the next kernel, and for symbols, travel with its launch.", as_arguments),
     Option("--prefetch", "Send managed memory before kernels need it.", prefetch),
     Option("--pin", "Pageable host buffers become pinned; all, or those of matching copies.", pin, "[REGEX]"),
     Option(
         "--batch-below", "Pack copies smaller than this that follow each other.", batch, "SIZE",
-        partial(parse_bytes, option="--batch-below"), beside="with_loop",
-    ),
-    Option(
-        "--with-loop",
-        "With --batch-below: the loop that makes those copies goes with them; the program builds one array.",
+        partial(parse_bytes, option="--batch-below"),
     ),
     Option(
         "--collect-below", "Results smaller than this stay on the GPU and come back once, at the end.", collect, "SIZE",
@@ -138,8 +133,6 @@ def changes_of(
 
     With `check_only` rules that compare two nodes are passed over: nothing needs to be read to check the rest.
     """
-    if values.get("with_loop") and values.get("batch_below") is None:
-        raise InputError("--with-loop: goes with --batch-below SIZE, whose copies the loop makes")
     if values.get("kernel") and values.get("streams") is None:
         raise InputError("--kernel: says which chunks --streams N spreads; add that")
     changes = [change for option in OPTIONS for change in option.changes(values)]
