@@ -9,6 +9,7 @@ __all__ = ["replacement"]
 #: By command path (as in `bench kv`) and option; the text completes "PATH OPTION was removed; ".
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("what-if", "--as-arguments"): "`busfare report` names copies to symbols and small copies",
+    ("what-if", "--offload-schedule"): "use plan offload --from-trace TRACE",
     ("what-if", "--with-loop"): "use --batch-below SIZE, which keeps the loop that makes the copies",
 }
 

@@ -13,7 +13,6 @@ from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
 from busfare.timeline.changes.first_use import wait_at_first_use
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
-from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.prefetch import prefetch
 from busfare.timeline.changes.read_ahead import read_ahead
@@ -102,11 +101,6 @@ OPTIONS = (
     ),
     Option("--kernel", "With --streams: only chunks with such a kernel.", None, "REGEX", default=""),
     Option(
-        "--offload-schedule",
-        "Layers streamed from the host: copies in a stream of their own, pinned, sent DEPTH layers ahead.",
-        offload_schedule, "DEPTH", int,
-    ),
-    Option(
         "--link", "Another link: pcie:5 (x16), nvlink:2x3, c2c:1.", on_node, "LINK", load_node,
     ),
     Option("--node", "Run on another node.", on_node, "NODE", load_node, aliases=("--to",)),
@@ -166,5 +160,5 @@ def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -
         conditions = list(dict.fromkeys([*done.rests_on, *applied.rests_on]))
         sums = done.count + applied.count, done.bytes + applied.bytes
         touched = either(done.touched, applied.touched if applied.count else NOTHING)
-        done = Applied(applied.timeline, *sums, conditions, [*done.steps, *applied.steps], touched)
+        done = Applied(applied.timeline, *sums, conditions, touched)
     return done
