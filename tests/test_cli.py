@@ -188,7 +188,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         ("report no/such/file --html /proc/page.html", "/proc/page.html: cannot be written"),
         (f"report no/such/file --html {EXAMPLES}", "a folder; name a file in it"),
         (f"export no/such/file --to perfetto -o {EXAMPLES}", "a folder; name a file in it"),
-        (f"export no/such/file --to nsys-sqlite -o {TRACE}", "exists; choose another name"),
+        ("export no/such/file --to nsys-sqlite -o traces", "was removed; use --to parquet"),
         (f"export no/such/file --to csv -o {TRACE}", "a file, and csv is a folder"),
         ("export no/such/file --to xml -o traces", "--to xml: not a format"),
         (f"demo --output {TRACE}/pages", "cannot be written (Not a directory)"),

@@ -40,7 +40,6 @@ WRITES = [
     ("what-if", "{}", "--pin", "--html"),
     ("project", "{}", "--to", "gh200", "--html"),
     ("export", "{}", "--to", "perfetto", "-o"),
-    ("export", "{}", "--to", "nsys-sqlite", "-o"),
     ("export", "{}", "--to", "parquet", "-o"),
     ("plan", "--from-trace", "{}", "--kernel-name", "smooth", "--html"),
     ("probe", "--from", "{}", "-o"),
@@ -135,7 +134,7 @@ def test_an_export_that_fails_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for function in ("perfetto.perfetto", "nsys.export_nsys", "otf2.write_otf2", "_write_tables"):
+    for function in ("perfetto.perfetto", "_write_tables"):
         monkeypatch.setattr(f"busfare.trace.write.{function}", full)
     with pytest.raises(InputError, match="No space left"):
         export(read(TRACE), to, tmp_path / "made")

@@ -3,9 +3,8 @@
 For each pair of `validation/pairs/*.toml` and each machine: the speed-up measured (medians of unrecorded runs), the one
 predicted from the recording of the program as it was, and whether they agree within 10 %; for each program, whether the
 advice that `busfare report` ranks first is the change that saved most. `pairs`: programs that the models were developed on;
-`unseen`: programs written after the models; `offload`: programs that stream layers, whose advice is not judged. `--only SET`
-judges one of them. Where processes of one program differ by more than 10 % no prediction can be held to their median; such
-pairs count like all others, and are marked.
+`unseen`: programs written after the models. `--only SET` judges one of them. Where processes of one program differ by more
+than 10 % no prediction can be held to their median; such pairs count like all others, and are marked.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from busfare.cost.ranges import HELPED, UNCHANGED
 
 WITHIN_PERCENT = 10.0
 #: Shares of pairs within WITHIN_PERCENT, and of first advice that is right.
-GOALS = {"pairs": (76 / 89, 0.9), "unseen": (46 / 60, 0.9), "offload": (0.8, 0.0)}
+GOALS = {"pairs": (76 / 89, 0.9), "unseen": (46 / 60, 0.9)}
 #: The goal for unseen programs is one of their first 60 pairs, those of these machines; later machines are printed beside.
 FIRST_UNSEEN = ("2049", "2118", "2137")
 #: Programs in whose recordings something was found that the models lacked: unseen no longer, and missed for the goal.
@@ -83,8 +82,8 @@ class Judged:
 
 
 def judged(pair: Pair, machine: Machine, others: Sequence[Machine]) -> Judged | None:
-    """None where one of both programs was not measured, or the run not recorded in that way there."""
-    if not machine.has(pair.program, pair.recording):
+    """None where one of both programs was not measured, or the run not recorded in that way there; without options."""
+    if not pair.options or not machine.has(pair.program, pair.recording):
         return None
     target = next((m for m in others if m.gpu == pair.target), None) if pair.target else machine
     if target is None:

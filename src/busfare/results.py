@@ -88,7 +88,6 @@ class RangedFinding(Ranged, kw_only=True):
     bound_seconds: float | None
     rests_on: list[str]
     what_if: list[str]
-    gain_with_loop_seconds: float | None
     overlaps_with: list[str]
     call_sites: list[CallSite]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from busfare.trace.write import export
 from tests.conftest import Run
 from tests.docs.examples import ROOT, Example, examples, matches
 from tests.job.kineto_job import write_ranks
 from tests.streamed_programs import one_stream
+from tests.trace.build_nsys import NsysExport, global_pid
 
 EXAMPLES = examples()
 WHY_NOT = {
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (made / "runs").mkdir()
     (made / "runs" / "first").symlink_to(made / "run-folder")
-    export(one_stream(names=("layer.",), memory="pageable"), "nsys-sqlite", made / "streamed.sqlite")
+    write_streamed(made / "streamed.sqlite")
     nodes = [
         one.text for one in EXAMPLES if one.language == "toml" and one.text.startswith('name = "my-box"')
     ]
@@ -64,6 +64,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plans = [one.text for one in EXAMPLES if one.language == "toml" and "[[kernel.step]]" in one.text]
     (made / "kernels.toml").write_text(plans[0], "utf-8")
     return made
+
+
+def write_streamed(path: Path) -> None:
+    """A run that streams layers from the host, as an export of Nsight Systems."""
+    run, export = one_stream(names=("layer.",)), NsysExport()
+    for row in run.calls.iter_rows(named=True):
+        times = row["start_ns"], row["end_ns"], row["correlation"]
+        export.call(row["name"], *times)
+        if row["waits_for"] == "stream":
+            export.wait(3, *times, streamId=row["stream"])
+    for row in run.operations.iter_rows(named=True):
+        times = row["start_ns"], row["end_ns"], row["correlation"]
+        if row["kind"] == "kernel":
+            export.kernel(row["name"], *times)
+        else:
+            into = row["direction"] == "h2d"
+            export.copy(1 if into else 2, (1, 2) if into else (2, 1), row["bytes"], *times)
+    for row in run.markers.iter_rows(named=True):
+        about = {"eventType": 59, "text": row["name"], "globalTid": global_pid() + 5, "domainId": 0}
+        export.add("NVTX_EVENTS", start=row["start_ns"], end=row["end_ns"], **about)
+    export.write(path)
 
 
 def is_run(example: Example) -> bool:

@@ -50,7 +50,7 @@ def test_the_reference_has_every_command_and_option() -> None:
     spec.loader.exec_module(pages)
     reference = pages.commands()
     assert [name for name in COMMANDS if f"## busfare {name}\n" not in reference] == []
-    for option in ("--fail-if LIMIT", "--offload-schedule", "--virtual NODE", "--json"):
+    for option in ("--fail-if LIMIT", "--from-trace TRACE", "--virtual NODE", "--json"):
         assert f"`{option}" in reference
     assert "| `h100-sxm` |" in pages.nodes()
 

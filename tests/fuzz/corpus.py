@@ -11,16 +11,11 @@ from tests.trace import (
     build_kineto,
     build_nsys,
     build_nvprof,
-    build_perfetto,
     build_rocprof,
     build_rocprof_files,
     build_xla,
-    test_nccl_inspector,
-    test_nvprof_text,
-    test_unitrace,
 )
 from tests.trace.build_directory import export_directory
-from tests.trace.test_nvprof_text import GPU
 
 __all__ = ["CORPUS"]
 
@@ -130,14 +125,6 @@ def nvprof(folder: Path) -> list[Path]:
     return [file.write(folder / "run.nvvp")]
 
 
-def nvprof_text(folder: Path) -> list[Path]:
-    file = folder / "trace.csv"
-    many = [f'{at},1.5,8,2,1,128,1,1,32,1,1,,,,,{GPU},"kernel {at}",{at}' for at in range(100)]
-    rows = [*test_nvprof_text.ROWS, *test_nvprof_text.CALLS, *many]
-    file.write_text(test_nvprof_text.printed(*rows), encoding="utf-8")
-    return [file]
-
-
 def rocpd(folder: Path) -> list[Path]:
     files = []
     for schema in (3, 4):
@@ -184,16 +171,6 @@ def xla_time_line(folder: Path) -> list[Path]:
     file = folder / "host.trace.json"
     file.write_text(build_xla.time_line(*build_xla.small_planes()), encoding="utf-8")
     return [file]
-
-
-def unitrace(folder: Path) -> list[Path]:
-    file = folder / "app.json"
-    file.write_text(json.dumps({"traceEvents": test_unitrace.EVENTS}), encoding="utf-8")
-    return [file]
-
-
-def nccl_inspector(folder: Path) -> list[Path]:
-    return [test_nccl_inspector.write(folder / "n1.log", test_nccl_inspector.of_rank(1) * 20)]
 
 
 def rocprof_json(folder: Path) -> list[Path]:
@@ -251,15 +228,6 @@ def rocprof(folder: Path) -> list[Path]:
     ]
 
 
-def rocprof_perfetto(folder: Path) -> list[Path]:
-    file = build_perfetto.small_perfetto()
-    file.packet().stats.buffers.add(overwritten=1)
-    for i in range(60):
-        file.kernel(f"kernel_{i}", 2000 + 10 * i, 2009 + 10 * i, 20 + i, agent=f"GPU-{i}" if i % 2 else i)
-        file.call("hipGraphLaunch", 1999 + 10 * i, 2005 + 10 * i, 20 + i)
-    return [file.write(folder / "run.pftrace")]
-
-
 def node(folder: Path) -> list[Path]:
     files = []
     for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky"):
@@ -274,16 +242,12 @@ CORPUS: dict[str, Callable[[Path], list[Path]]] = {
     "nsys-directory": nsys_directory,
     "kineto": kineto,
     "nvprof": nvprof,
-    "nvprof-text": nvprof_text,
     "rocpd": rocpd,
     "rpd": rpd,
     "xla": xla,
     "xla-time-line": xla_time_line,
-    "unitrace": unitrace,
-    "nccl-inspector": nccl_inspector,
     "rocprof-json": rocprof_json,
     "rocprof-csv": rocprof_csv,
     "rocprof": rocprof,
-    "rocprof-perfetto": rocprof_perfetto,
     "node": node,
 }

@@ -54,8 +54,6 @@ def mutated(seed: Path, target: Path, dice: Random) -> Path:
         if dice.random() < 0.5:
             content = gzip.compress(_text(gzip.decompress(content), dice, JSON_WORDS), 1, mtime=0)
         target.write_bytes(_bytes(content, dice) if dice.random() < 0.7 else content)
-    elif seed.suffix == ".pftrace":
-        target.write_bytes(_bytes(content, dice))
     else:
         words = {".toml": TOML_WORDS, ".csv": CSV_WORDS}.get(seed.suffix, JSON_WORDS)
         target.write_bytes(_text(content, dice, words) if dice.random() < 0.7 else _bytes(content, dice))

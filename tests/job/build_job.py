@@ -73,7 +73,6 @@ def random_partial(chance: random.Random) -> Partial:
             bound_seconds=None,
             rests_on=[],
             what_if=pick([[], ["--pin"]]),
-            gain_with_loop_seconds=None,
             overlaps_with=[],
             call_sites=[CallSite("train.py:42 load", None, ["step"], 6, 4096, 1e-3)],
         )

@@ -1,9 +1,8 @@
-"""Recordings as traces, and as the SQLite files of another profiler."""
+"""Recordings as traces."""
 
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,20 +10,14 @@ from typing import cast
 import numpy as np
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 from busfare.errors import InputError
 from busfare.trace import read
 from busfare.trace.model import Trace
-from busfare.trace.readers.nsys import read as nsys
 from busfare.trace.readers.recorded import holds_recording
 from busfare.trace.readers.recorded import read as reader
 from busfare.trace.readers.recorded.file import Part, Recording, Table
 from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
-from busfare.trace.readers.tables import SqliteTables
-from busfare.trace.sound import make_sound
-from busfare.trace.tables import REACH
-from busfare.trace.write.nsys import export_nsys
 
 from .conftest import Recorded
 
@@ -97,15 +90,12 @@ def test_operations(everything: Path) -> None:
     assert trace.format == "recorded" and trace.producer.startswith("busfare record")
 
 
-def test_kernels_know_how_they_were_launched(everything: Path, tmp_path: Path) -> None:
+def test_kernels_know_how_they_were_launched(everything: Path) -> None:
     """The stand-in for CUPTI says 64 blocks of 256 threads, 24 registers each and no shared memory."""
     trace = read(everything, launches=True)
     assert trace.operations.filter(kind="kernel")["launch"].to_list() == [0, 0]
     assert trace.operations["launch"].null_count() == trace.operations.height - 2
     assert trace.launches.rows() == [(64, 1, 1, 256, 1, 1, 24, 0, 0, 1 << 20, None, None, None, None)]
-    export_nsys(trace, tmp_path / "trace.sqlite")  # which has no place for what kernels can reach
-    exported = read(tmp_path / "trace.sqlite", launches=True).launches
-    assert exported.drop(*REACH).equals(trace.launches.drop(*REACH))
 
 
 def test_copies_know_their_addresses_and_allocations(everything: Path) -> None:
@@ -212,95 +202,6 @@ def test_the_latest_allocation_at_an_address_counts() -> None:
     times = np.array([15, 15, 35, 35, 35, 45, 45, 45], np.int64)
     assert allocation_sizes(allocations, addresses, times).tolist() == [100, 100, 500, 500, 0, 50, 0, 0]
     assert allocation_sizes(table_of([]), addresses, times).tolist() == [0] * 8
-
-
-def read_sqlite(path: Path) -> Trace:
-    tables = SqliteTables(path)
-    assert nsys.matches(tables)
-    trace = nsys.read(tables)
-    tables.close()
-    return trace
-
-
-def test_the_export_reads_back_the_same(everything: Path, tmp_path: Path) -> None:
-    trace = reader.read(everything)
-    path = tmp_path / "x.sqlite"
-    export_nsys(trace, path)
-    back = read_sqlite(path)
-    for one in (
-        trace,
-        back,
-    ):  # each reader counts from near its first record; from the very first is what users see
-        make_sound(one)
-    for name in ("operations", "calls", "events", "markers"):
-        theirs = getattr(back, name).sort("start_ns")
-        ours = getattr(trace, name).sort("start_ns").select(theirs.columns)
-        if name == "operations":  # the other format counts copies only
-            theirs = theirs.with_columns(pl.col("copy_count").fill_null(1))
-        if name != "events":
-            ours, theirs = (frame.with_columns(pl.col("name").cast(pl.String)) for frame in (ours, theirs))
-        assert_frame_equal(ours, theirs)
-    assert back.devices["name"].to_list() == ["Fake GPU"]
-    assert back.devices["copy_engines"].to_list() == [3]
-    assert back.streams.select("kind", "priority", "stream").rows() == [("non-blocking", -5, 13)]
-    assert back.host["hostname"] == trace.host["hostname"]
-
-
-def test_the_export_has_the_encodings_of_the_schema(everything: Path, tmp_path: Path) -> None:
-    path = tmp_path / "x.sqlite"
-    export_nsys(reader.read(everything), path)
-    with sqlite3.connect(path) as database:
-
-        def ask(sql: str) -> list[tuple[object, ...]]:
-            return database.execute(sql).fetchall()
-
-        assert ask("SELECT value FROM META_DATA_EXPORT WHERE name='EXPORT_SCHEMA_VERSION'") == [("3.25.0",)]
-        copies = ask(
-            "SELECT copyKind, srcKind, dstKind, copyCount FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start"
-        )
-        assert copies == [(1, 1, 2, 1), (2, 2, 0, 1), (10, 2, 2, 1), (11, 7, 7, 1)]
-        waits = ask(
-            "SELECT syncType, streamId, eventId FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION ORDER BY start"
-        )
-        assert waits == [(2, 13, 1), (3, 13, 4294967295), (4, 4294967295, 4294967295)]
-        assert ask("SELECT priority, flag FROM TARGET_INFO_CUDA_STREAM") == [(4294967291, 2)]
-        joined = ask(
-            "SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName "
-            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId "
-            "AND r.globalTid / 0x1000000 = k.globalPid / 0x1000000 GROUP BY 1"
-        )
-        assert joined == [("scale", 2)]
-        assert ask("SELECT text, eventType FROM NVTX_EVENTS") == [("step", 59)]
-        tables = {name for (name,) in ask("SELECT name FROM sqlite_master")}
-        assert "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" not in tables and "DIAGNOSTIC_EVENT" not in tables
-    database.close()
-
-
-def test_processes_and_threads_that_do_not_fit_24_bits_stay_apart(recorded: Recorded, tmp_path: Path) -> None:
-    trace = reader.read(recorded("rounds", "3").files[0])
-    twin = trace.operations.with_columns(process=pl.col("process") + (1 << 32))
-    twin_calls = trace.calls.with_columns(
-        process=pl.col("process") + (1 << 32), thread=pl.col("thread") + (1 << 24)
-    )
-    far_thread = trace.calls.with_columns(thread=pl.col("thread") + (1 << 24))
-    trace.operations = pl.concat([trace.operations, twin])
-    trace.calls = pl.concat([trace.calls, twin_calls, far_thread])
-    path = tmp_path / "x.sqlite"
-    export_nsys(trace, path)
-    back = read_sqlite(path)
-    assert back.operations["process"].n_unique() == 2
-    assert back.calls.group_by("process", "thread").len().height == 3
-
-
-def test_an_export_is_never_written_over_anything(everything: Path, tmp_path: Path) -> None:
-    trace = reader.read(everything)
-    path = tmp_path / "x.sqlite"
-    path.write_text("mine")
-    with pytest.raises(InputError, match="exists"):
-        export_nsys(trace, path)
-    assert path.read_text() == "mine"
-    with pytest.raises(InputError, match="cannot be written"):
-        export_nsys(trace, tmp_path / "no" / "such" / "folder.sqlite")
 
 
 def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None:

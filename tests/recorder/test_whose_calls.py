@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -110,20 +108,6 @@ def test_a_replay_finds_the_same_run(recorded: Recorded) -> None:
     assert driver_work.equals(made_work)
     assert driver_names != made_names
     assert any(by_driver["call_wait"]) and any(by_driver["call_act"]) and any(by_driver["operation_launched"])
-
-
-def test_the_export_tells_the_driver_from_the_runtime(recorded: Recorded, tmp_path: Path) -> None:
-    import sqlite3
-
-    from busfare.trace.write.nsys import export_nsys
-
-    for calls, event_class in (("driver", 1), ("both", 0)):
-        path = tmp_path / f"{calls}.sqlite"
-        export_nsys(reader.read(recorded("rounds", "2", calls=calls).files[0]), path)
-        with sqlite3.connect(path) as database:
-            assert database.execute(
-                "SELECT DISTINCT eventClass FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-            ).fetchall() == [(event_class,)]
 
 
 @pytest.mark.parametrize("calls", ["driver", "both", "none"])

@@ -154,7 +154,6 @@ EVERYTHING: dict[str, Any] = {
     "drop_synchronisations": "",
     "batch_below": "64KiB",
     "collect_below": "64KiB",
-    "as_arguments": True,
     "streams": 3,
     "prefetch": True,
     "remove": ("d2d",),
@@ -192,7 +191,7 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     assert plain["baseline"]["replayed_seconds"] == pytest.approx(
         plain["baseline"]["recorded_seconds"], rel=0.01
     )
-    assert len(plain["changes"]) == 12
+    assert len(plain["changes"]) == 11
     after = predicted_trace(played)
     drawn = time_line(recorded, timeline(recorded, home), predicted=(after, played.timeline))
     document = what_if_document(result, drawn)

@@ -32,7 +32,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "batch": {"batch_below": "64KiB"},
     "batch all": {"batch_below": "1GiB"},
     "collect": {"collect_below": "1MiB"},
-    "as arguments": {"as_arguments": True},
     "streams": {"streams": 3},
     "dedupe": {"dedupe": True},
     "prefetch": {"prefetch": True},

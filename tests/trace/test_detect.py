@@ -26,7 +26,6 @@ from busfare.trace.readers import kineto
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
-from tests.trace.build_perfetto import small_perfetto
 from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
 from tests.trace.build_rocprof_files import (
     small_csv,
@@ -66,7 +65,6 @@ def test_the_content_tells_the_format_and_the_name_does_not(name: str, tmp_path:
     assert read(write_json(path, small_json())).format == "rocprofv3-json"
     (write_csv(tmp_path / "of a process", small_csv()) / "3131_kernel_trace.csv").rename(path)
     assert read(path).format == "rocprof-csv"
-    assert read(small_perfetto().write(path)).format == "rocprofv3-perfetto"
     path.write_text(document(small_events()))
     assert read(path).format == "kineto"
     path.write_bytes(gzipped(document(small_events()).encode()))
@@ -102,6 +100,20 @@ def zipped() -> bytes:
         (gzipped(b"NVR\0...."), "Nsight Compute report"),
         (gzipped(b"\x89PNG not a trace"), "not a trace that busfare knows"),
         (b"QDSTRM\0\0", "unfinished Nsight Systems capture"),
+        (
+            b"\n\x0b\x50\x02....",
+            "a Perfetto trace, as rocprofv3 and ROCm Systems Profiler write; record with `rocprofv3",
+        ),
+        (
+            b"the program's\n==77== NVPROF is profiling process 77\n",
+            "record with `nvprof -o run.nvprof ./app`",
+        ),
+        (b'"Start","Duration","Grid X"\nus,us,\n', "text that nvprof printed"),
+        (b"======== Profiling result:\n   Start  Duration\n", "text that nvprof printed"),
+        (b"Start (ns),Duration (ns),CorrId\n1,2,3\n", "give the .nsys-rep or .sqlite"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "gpu_op"}]}', "unitrace; record with `torch.profiler`"),
+        (b'{"metadata": {"inspector_output_format_version": "v4.0"}}\n', "NCCL Inspector; record each rank"),
+        (b'[{"pid": "CUDA functions", "ph": "X"}]', "PyTorch's older profiler"),
         (b"SQLite format 3\0" + bytes(84), "damaged or unreadable SQLite file"),
         (b"SQLite format 3", "not a trace that busfare knows"),
         (b"   \n", "not a trace that busfare knows"),
@@ -110,6 +122,20 @@ def zipped() -> bytes:
 def test_other_files_are_refused_with_the_mend(content: bytes, help: str, tmp_path: Path) -> None:
     (tmp_path / "trace").write_bytes(content)
     assert help in refused(tmp_path / "trace")
+
+
+@pytest.mark.parametrize(
+    ("name", "help"),
+    [
+        ("run.otf2", "OTF2 of rocprofv3; record with `--output-format rocpd`"),
+        ("run.ncu-rep", "Nsight Compute"),
+    ],
+)
+def test_reports_without_a_mark_are_refused_by_name(name: str, help: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\0\1\2 anything")
+    assert help in refused(tmp_path / name)
+    (tmp_path / name).write_text(document(small_events()))
+    assert read(tmp_path / name).format == "kineto"
 
 
 def test_paths_and_databases_that_are_no_trace(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 from busfare.trace import Trace, read
 from busfare.trace.spans import innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, REACH
-from busfare.trace.write.nsys import export_nsys
 from tests.trace.build_directory import export_directory
 from tests.trace.build_kineto import call, event, kernel, small_events, write_kineto
 from tests.trace.build_nsys import LAUNCH, NsysExport, global_pid, small_export
@@ -143,12 +142,6 @@ def test_a_launch_stands_once_and_other_operations_have_none(tmp_path: Path) -> 
     expected = {"copy": [None, None], "set": [None], "kernel": [None, 0, 1, 0, 1, 0, 1]}
     for kind, launches in expected.items():
         assert trace.operations.filter(kind=kind)["launch"].to_list() == launches
-
-
-def test_launches_of_an_exported_trace_are_those_of_the_first(tmp_path: Path) -> None:
-    trace = read(nsys(tmp_path / "trace", CUDA), launches=True)
-    export_nsys(trace, tmp_path / "again.sqlite")
-    assert of_kernels(read(tmp_path / "again.sqlite", launches=True)) == of_kernels(trace)
 
 
 @pytest.mark.parametrize(

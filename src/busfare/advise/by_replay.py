@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -17,7 +17,10 @@ from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, as_options, changes_of
 from busfare.timeline.changes.packing import loop_nanoseconds
 from busfare.timeline.changes.streams import are_pipelines
+from busfare.timeline.edit import taken_out
+from busfare.timeline.model import Mask
 from busfare.timeline.touched import NOTHING, either
+from busfare.trace.api_calls import SYMBOL_COPY
 from busfare.trace.large import several
 
 __all__ = ["priced_by_replay"]
@@ -32,11 +35,10 @@ PACKED: Asked = {"batch_below": "64KiB"}
 #: By finding, what follows its advice; of several the one that gains most is taken.
 CANDIDATES: dict[str, tuple[Asked, ...]] = {
     "pageable-copies": (PINNED, PINNED | {"async": ""}),
-    "small-copies": (PACKED, {"as_arguments": True}),
+    "small-copies": (PACKED,),
     "small-results": ({"collect_below": "64KiB"},),
     "ping-pong": ({"keep_on_gpu": True},),
     "one-memory": ({"remove": ("h2d", "d2h")},),
-    "symbol-copies": ({"as_arguments": True},),
     "synchronous-copies": ({"async": ""},),
     "exposed-copies": tuple(before | {"streams": n} for before in ({}, PINNED) for n in (2, 3, 4)),
     "managed-migrations": ({"prefetch": True},),
@@ -45,6 +47,8 @@ CANDIDATES: dict[str, tuple[Asked, ...]] = {
     "exposed-reads": ({"read_ahead": True},),
     "synchronisations": ({"drop_synchronisations": ""},),
 }
+#: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).
+ARGUMENT_BYTES = 4096
 #: What must hold besides what the changes themselves rest on.
 RESTS_ON = {"one-memory": ("kernels are as fast on the host's buffers as on copies of them",)}
 #: What a gain exceeds the operations' own time by, as a part of it, to be worth a word.
@@ -134,6 +138,11 @@ class Trials:
         known = None if touched is None else touched.length() * NS
         return Trial(asked, done.timeline, tuple(rests_on), gain, known)
 
+    def without(self, copies: Mask) -> Trial:
+        """The run without `copies` and their calls: an upper bound, for nothing takes their place."""
+        done = taken_out(self.run, copies).timeline
+        return Trial({}, done, (), self.seconds - play(done).makespan_seconds, None)
+
     def best(self, candidates: Sequence[Asked]) -> Trial | None:
         """The first of those that gain most; None where each needs the node, or what the trace lacks."""
         best = None
@@ -148,32 +157,53 @@ class Trials:
 
 
 def _priced(finding: Finding, trials: Trials) -> Finding:
-    if finding.id not in CANDIDATES:
+    if finding.id not in CANDIDATES and finding.id not in REMOVED:
         return finding
     finding = replace(finding, bound_seconds=finding.predicted_gain_seconds)
     if finding.id == "exposed-copies" and not are_pipelines(trials.run):
         return replace(finding, predicted_gain_seconds=0.0, by_replay=True)
-    best = trials.best(CANDIDATES[finding.id])
+    best = trials.best(CANDIDATES.get(finding.id, ()))
+    if finding.id in REMOVED and (best is None or best.gain < WORTH_MORE * trials.seconds):
+        best = trials.without(REMOVED[finding.id](trials.run))
     if best is None:
         return finding
-    evidence, with_loop = finding.evidence, None
+    evidence = finding.evidence
     own = None if finding.touches is None else finding.touches.of_run
     if own is not None and best.gain > (1 + SURPLUS) * own:
         evidence += _what_else(trials.parts, _parts(best.timeline), own)
     if best.asked == PACKED:
         host = amounts.time(loop_nanoseconds(trials.run, PACKED_BELOW) * NS)
         evidence += f" Between their calls the host spends {host} in the loop that makes them."
-        with_loop = trials.of(PACKED | {"with_loop": True}).gain
     return replace(
         finding,
         evidence=evidence,
-        gain_with_loop_seconds=with_loop,
         predicted_gain_seconds=max(0.0, best.gain),
-        by_replay=True,
+        by_replay=bool(best.asked),
         touched_seconds=best.touched_seconds,
         rests_on=(*best.rests_on, *RESTS_ON.get(finding.id, ())),
         what_if=as_options(best.asked),
     )
+
+
+def _fit_arguments(run: Timeline) -> Mask:
+    """Copies to the GPU in streams of kernels that fit into a kernel's arguments; shape (operations,)."""
+    sizes = run.operations["bytes"].fill_null(ARGUMENT_BYTES + 1).to_numpy()
+    streams = run.columns["operation_stream"]
+    fit: Mask = run.copies("h2d") & run.launched & (sizes <= ARGUMENT_BYTES)
+    return fit & np.isin(streams, np.unique(streams[run.kernels]))
+
+
+def _to_symbols(run: Timeline) -> Mask:
+    """Copies to symbols; shape (operations,)."""
+    called = run.of_calls(run.calls_named(SYMBOL_COPY))
+    return run.among("kind", "copy") & (called | run.among("destination_memory", "static"))
+
+
+#: By finding, copies that pass as arguments of kernels. Where no candidate gains, removing them is the bound.
+REMOVED: dict[str, Callable[[Timeline], Mask]] = {
+    "small-copies": _fit_arguments,
+    "symbol-copies": _to_symbols,
+}
 
 
 def _what_else(before: dict[str, float], after: dict[str, float], own: float) -> str:

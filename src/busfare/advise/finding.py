@@ -170,12 +170,11 @@ class Finding(msgspec.Struct, frozen=True):
     `predicted_gain_seconds` is the time saved of the run as a whole, whatever ran side by side in it: where `by_replay`,
     that of the run replayed with the change, otherwise an upper bound. `bound_seconds` is what counting alone bounds, the
     GPU's time in most rules: a replay may find more, for the host's time in a call is saved, too. `rests_on` are the
-    conditions of the replay, `what_if` the options with which `busfare what-if` shows it. `gain_with_loop_seconds`: where
-    the host's loop around the calls goes as well. `overlaps_with`: ids of the other findings that touch some of the
-    same operations; but where the gain is counted on top of another finding's, that is `on_top_of`, for these two do add
-    up. Not in JSON: `touches` and `calls` are the operations that the change is about, and rows of the calls;
-    `touched_seconds`: for how long of the run something that the replayed change touches was under way (None: maybe all of
-    it).
+    conditions of the replay, `what_if` the options with which `busfare what-if` shows it. `overlaps_with`: ids of the other
+    findings that touch some of the same operations; but where the gain is counted on top of another finding's, that is
+    `on_top_of`, for these two do add up. Not in JSON: `touches` and `calls` are the operations that the change is about, and
+    rows of the calls; `touched_seconds`: for how long of the run something that the replayed change touches was under way
+    (None: maybe all of it).
     """
 
     id: str
@@ -187,7 +186,6 @@ class Finding(msgspec.Struct, frozen=True):
     bound_seconds: float | None = None
     rests_on: tuple[str, ...] = ()
     what_if: tuple[str, ...] = ()
-    gain_with_loop_seconds: float | None = None
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
     calls: NDArray[np.uint32] | None = None

@@ -13,6 +13,9 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
         "report",
         "--slurm",
     ): "start a Dask scheduler and workers with Slurm and use --scheduler (docs/many-traces.md)",
+    ("what-if", "--as-arguments"): "`busfare report` names copies to symbols and small copies",
+    ("what-if", "--offload-schedule"): "use plan offload --from-trace TRACE",
+    ("what-if", "--with-loop"): "use --batch-below SIZE, which keeps the loop that makes the copies",
 }
 
 #: By command path; the text completes "PATH was removed; ".

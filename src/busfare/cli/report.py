@@ -34,7 +34,7 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
     type=PATH,
     nargs=-1,
     required=True,
-    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof, AMD or Intel trace; or the traces of a job: several, "
+    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace; or the traces of a job: several, "
     "a folder, a quoted glob.",
 )
 @option("--from --node node NODE", "Where it was recorded; guessed from the GPU's name otherwise.")

@@ -16,7 +16,7 @@ trace_path = click.argument(
     "trace",
     metavar="TRACE",
     type=PATH,
-    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof, AMD or Intel trace.",
+    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace.",
 )
 from_node = option("--from from_ NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
 counted = option(
@@ -175,8 +175,8 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 @trace_path
 @option(
     "--to",
-    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), nsys-sqlite, otf2, or chakra (also "
-    "of a job's directory).",
+    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), or chakra (also of a job's "
+    "directory).",
     required=True,
 )
 @option("--output -o PATH", "Where to write.", type=FOLDER, required=True)

@@ -201,7 +201,6 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     blocks: list[Block] = [
         Table(columns, cells, "Whole run, predicted by replay", notes),
         runs_figure("gains", runs),
-        *(_steps(row) for row in result.changes if row.steps),
     ]
     if result.rests_on:
         blocks.append(Items(result.rests_on, "Holds if"))
@@ -217,16 +216,6 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         blocks.append(table(result.ranks, "Ranks", rank, seconds, most=MOST_RANKS))
     blocks += omitted(result.omissions)
     return Document(f"busfare what-if: {result.trace}", result.trace, where, blocks)
-
-
-def _steps(outcome: Outcome) -> Items:
-    """What a change is made of, each step with what it gains on top of those above it."""
-    rows = [
-        f"{step.title}: {step.evidence}"
-        + (f" (predicted gain {time(step.gain_seconds)})" if step.gain_seconds is not None else "")
-        for step in outcome.steps or ()
-    ]
-    return Items(rows, f"Steps of {outcome.title}, each on top of those above")
 
 
 def _parts(recorded: Sequence[PathPart], predicted: Sequence[PathPart]) -> Table:

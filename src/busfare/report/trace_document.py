@@ -271,8 +271,6 @@ def _gain(finding: RangedFinding, result: Report) -> str:
     if run:
         sentence += f" of {time(run)} ({gain / run:.0%})"
     sentence += ", by replay" if finding.by_replay else ""
-    if finding.gain_with_loop_seconds is not None:
-        sentence += f"; {time(finding.gain_with_loop_seconds)} if the loop that makes them goes, too"
     return sentence
 
 

@@ -26,7 +26,6 @@ from busfare.report.summary import RecordingCost
 from busfare.results import Predicted
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
-from busfare.timeline.edit import Step
 from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
@@ -56,7 +55,6 @@ class Outcome(Predicted, kw_only=True):
     gain_percent: float
     speedup: float | None
     rests_on: list[str]
-    steps: list[Step] | UnsetType = UNSET  # of a change that is made of several
 
 
 class Baseline(Struct):
@@ -225,9 +223,7 @@ def _outcome(
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
     if not applied.count:
         ends = [after]  # nothing is changed, so nothing is predicted
-    outcome = _ranged(title, applied, run, after, ends)
-    outcome.steps = applied.steps or UNSET
-    return outcome, played
+    return _ranged(title, applied, run, after, ends), played
 
 
 def _job_outcome(

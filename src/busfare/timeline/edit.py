@@ -42,19 +42,8 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A part of a change, what in the trace calls for it, and what the run gains by it on top of the steps before it, in
-    seconds; None: nothing that a change gains, but what stands in its way.
-    """
-
-    title: str
-    evidence: str
-    gain_seconds: float | None = None
-
-
-@dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, how many operations or calls it touched, their bytes, what it rests on, and its steps.
+    """A timeline after a change, how many operations or calls it touched, their bytes, and what it rests on.
 
     `touched`: when, as recorded, something that it touched was under way; None: maybe all the time.
     """
@@ -63,7 +52,6 @@ class Applied:
     count: int
     bytes: int = 0
     rests_on: list[str] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
     touched: Union | None = None
 
 

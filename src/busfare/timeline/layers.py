@@ -16,7 +16,7 @@ from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
 from busfare.trace.spans import innermost
 
-__all__ = ["StreamedLayers", "awaiting", "streamed_layers"]
+__all__ = ["StreamedLayers", "streamed_layers"]
 
 Rows = NDArray[np.int64]
 NONE = np.iinfo(np.int64).max
@@ -59,19 +59,6 @@ class StreamedLayers:
         sums = np.bincount(self.unit[chosen], weights=values[chosen], minlength=len(self.number))
         return sums.astype(np.int64)
 
-    def first(self, mask: Mask) -> Rows:
-        """The first row of each unit among those of `mask`, in the order of issue, 0 where there is none; shape (units,)."""
-        return self._written_last(np.flatnonzero(mask)[::-1])
-
-    def last(self, mask: Mask) -> Rows:
-        """The last row."""
-        return self._written_last(np.flatnonzero(mask))
-
-    def _written_last(self, rows: Rows) -> Rows:
-        found = np.zeros(len(self.number), np.int64)
-        found[self.unit[rows]] = rows
-        return found
-
     @cached_property
     def copies(self) -> Mask:
         """Copies to the GPU that some layer waits for; shape (operations,)."""
@@ -104,11 +91,6 @@ class StreamedLayers:
         reached = pl.max_horizontal("start", pl.col("end").cum_max().shift().over("unit"))
         own = spans.select((pl.col("end") - reached).clip(lower_bound=0)).to_series()
         return np.bincount(spans["unit"], weights=own, minlength=len(self.number)).astype(np.int64)
-
-    @property
-    def streamed(self) -> Mask:
-        """The units whose layers come from the host; the others' are on the GPU already. Shape (units,)."""
-        return np.asarray(self.bytes > A_PART * self.bytes.max())
 
     def left_out(self) -> tuple[float, int]:
         """Seconds in which kernels of no unit run, and bytes copied to the GPU for none."""
@@ -200,7 +182,7 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
         ]
         users = np.minimum(kernels[np.searchsorted(kernels, mine)], _earliest(behind, call[mine]))
         if (users == NONE).any():
-            holding = awaiting(timeline, own, mine)
+            holding = _awaiting(timeline, own, mine)
             holding |= timeline.waiting("device") & (
                 columns["call_wait_key"] == columns["stream_device"][own]
             )
@@ -230,7 +212,7 @@ def _earliest(behind: list[tuple[Rows, Rows]], issued: Rows) -> Rows:
     return least[np.searchsorted(calls[order], issued, side="right")]
 
 
-def awaiting(timeline: Timeline, streams: NDArray[np.int32], copies: Rows) -> Mask:
+def _awaiting(timeline: Timeline, streams: NDArray[np.int32], copies: Rows) -> Mask:
     """Calls that wait for one of `streams`, for an event recorded in one, or for one of `copies` given; shape (calls,)."""
     columns = timeline.columns
     key = columns["call_wait_key"]

@@ -16,6 +16,7 @@ from busfare.trace.readers.compressed import COMPRESSIONS, head_of, whole
 from busfare.trace.readers.nsys.report_file import MAGIC as REPORT_MAGIC
 from busfare.trace.readers.nsys.report_file import SUFFIXES as REPORTS
 from busfare.trace.readers.recorded import MAGIC, holds_recording
+from busfare.trace.readers.refused import refusal
 
 if TYPE_CHECKING:
     from busfare.trace.model import Trace
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 KNOWN = (
     "Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow), PyTorch profiler (.json, .json.gz), "
-    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file, or CSV), rocprofv3 (rocpd, JSON, CSV, Perfetto), "
-    "rocprof, RPD, Intel unitrace (.json), NCCL Inspector (verbose .log), and busfare's own recordings"
+    "JAX and TensorFlow (.xplane.pb, .trace.json.gz), nvprof (its file), rocprofv3 (rocpd, JSON, CSV), rocprof, RPD, "
+    "and busfare's own recordings"
 )
 TRACE_SUFFIXES = (
     ".json",
@@ -41,36 +42,8 @@ TRACE_SUFFIXES = (
     ".db",
     ".rpd",
     ".pb",
-    ".pftrace",
     *REPORTS,
 )
-COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
-OTF2 = "OTF2 of rocprofv3; record with `--output-format rocpd`, and give its .db"
-#: Files that people try, by their first bytes, and what to do with them.
-FAMILIAR: tuple[tuple[bytes, str], ...] = (
-    (
-        b"QDSTRM",
-        "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it",
-    ),
-    (b"<?xml", "XML: a .nvvp that holds only a session; give the file that nvprof wrote"),
-    (b"PK\x03\x04", "a zip archive; unpack it and give the trace inside"),
-    (b"NVR\0", COMPUTE),
-    (b"ARROW1", "a single Arrow file; give the directory that holds all tables of the export"),
-    (b"PAR1", "a single Parquet file; give the directory that holds all tables of the export"),
-)
-#: What stands in the first bytes of text that other programs wrote, and what to do with it.
-TEXTS: tuple[tuple[re.Pattern[bytes], str], ...] = (
-    (
-        re.compile(rb'"writer":\s*"busfare export"'),
-        "a time line that `busfare export` made for ui.perfetto.dev; give the trace that it was made of",
-    ),
-)
-
-#: Lines that nvprof prints: about itself, or of a table as CSV.
-NVPROF = re.compile(
-    rb'^(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)', re.MULTILINE
-)
-NSYS_STATS = "a table of `nsys stats`; give the .nsys-rep or .sqlite that it was made of"
 #: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
 XSPACE = re.compile(
     rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
@@ -86,12 +59,7 @@ JSON_READERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'), "rocprof.v1"),
     # What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
     (re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)'), "xla.chrome"),
-    (re.compile(rb'"inspector_output_format_version"'), "nccl_inspector"),
-    # Categories of events that Intel's unitrace writes.
-    (re.compile(rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)'), "unitrace"),
 )
-#: How Perfetto's files begin: a packet, its length, and one of the fields that the first has.
-PERFETTO = re.compile(rb"\n[\x80-\xff]{0,3}[\0-\x7f][\x18\x32\x40\x50\x6a]")
 #: First lines of the CSV files that profilers write; by the second, of kernels, which stand for all files of a process.
 CSV = re.compile(
     rb"(?i)(?=[^\n]*,)[^\n]*\b(?:start_timestamp|beginns|kernelname|counter_name|totaldurationns|agent_type)\b"
@@ -159,14 +127,14 @@ def may_be_trace(path: Path) -> bool:
         return path.suffix in TRACE_SUFFIXES
     if EXECUTION_TRACE.match(head_of(path)[0]):
         return False
-    magics = (magic for magic, _ in (*FAMILIAR, *COMPRESSIONS.values()))
+    magics = (magic for magic, _ in COMPRESSIONS.values())
     return (
         head.startswith((SQLITE_MAGIC, MAGIC, REPORT_MAGIC, *magics))
         or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
         or XSPACE.match(head) is not None
-        or NVPROF.search(head) is not None
         or path.suffix in REPORTS
-        or any(begins.match(head) for begins in (CSV_KERNELS, PERFETTO))
+        or CSV_KERNELS.match(head) is not None
+        or refusal(head, path) is not None
     )
 
 
@@ -202,40 +170,20 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
 
         with whole(path, packed is not None) as place:
             return xspace.read(path, place)
-    for magic, what in FAMILIAR:
-        if head.startswith(magic):
-            raise InputError(f"{path}: this is {what}")
-    if head[257:262] == b"ustar":
-        raise InputError(f"{path}: this is a tar archive; unpack it and give the trace inside")
+    if what := refusal(head, path):
+        raise InputError(f"{path}: this is {what}")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
         if CSV.match(head):
             from busfare.trace.readers.rocprof.csv_files import CsvFiles
 
             return _read_tables(CsvFiles(path), launches)
-        if PERFETTO.match(head):
-            from busfare.trace.readers.rocprof import perfetto
-
-            return perfetto.read(path, launches)
-        if ".otf2" in path.suffixes:
-            raise InputError(f"{path}: this is {OTF2}")
-        if ".ncu-rep" in path.suffixes:
-            raise InputError(f"{path}: this is {COMPUTE}")
         if head.startswith(REPORT_MAGIC) or {*path.suffixes} & {*REPORTS}:
             from busfare.trace.readers.nsys.report_file import exported
 
             with whole(path, packed is not None) as place:
                 export = exported(path, place)
             return _read_sqlite(path, export, sums_above, launches)
-        if NVPROF.search(head):
-            from busfare.trace.readers import nvprof_text
-
-            return nvprof_text.read(path)
-        if head.startswith(b"Start (ns),"):
-            raise InputError(f"{path}: this is {NSYS_STATS}")
         raise InputError(f"{path}: not a trace that busfare knows; it reads {KNOWN}")
-    for mark, what in TEXTS:
-        if mark.search(head):
-            raise InputError(f"{path}: this is {what}")
     name = next((module for mark, module in JSON_READERS if mark.search(head)), "kineto")
     of_json: Trace = import_module(f"busfare.trace.readers.{name}").read(path, launches)
     return of_json

@@ -44,11 +44,10 @@ RECORD_AGAIN = {
     "kineto": "`ProfilerActivity.CUDA`",
     "nvprof": "`nvprof -o FILE PROGRAM`",
     **dict.fromkeys(
-        ("rocpd", "rocprofv3-json", "rocprofv3-perfetto", "rocprof-csv", "rocprof"),
+        ("rocpd", "rocprofv3-json", "rocprof-csv", "rocprof"),
         "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
     ),
     "rpd": "`runTracer.sh`",
-    "unitrace": "`unitrace --chrome-kernel-logging`",
     "xla": "`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI",
 }
 

@@ -13,11 +13,10 @@ from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
 from busfare.timeline.changes.first_use import wait_at_first_use
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
-from busfare.timeline.changes.offload_schedule import offload_schedule
 from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.prefetch import prefetch
 from busfare.timeline.changes.read_ahead import read_ahead
-from busfare.timeline.changes.removal import as_arguments, dedupe, keep_on_gpu, remove
+from busfare.timeline.changes.removal import dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.streams import streams
 from busfare.timeline.edit import Applied, Change, Setting
 from busfare.timeline.model import Timeline
@@ -73,16 +72,11 @@ OPTIONS = (
         "--remove", "Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.", remove, "WHAT",
         multiple=True,
     ),
-    Option("--as-arguments", "Small values for the next kernel, and for symbols, travel with its launch.", as_arguments),
     Option("--prefetch", "Send managed memory before kernels need it.", prefetch),
     Option("--pin", "Pageable host buffers become pinned; all, or those of matching copies.", pin, "[REGEX]"),
     Option(
         "--batch-below", "Pack copies smaller than this that follow each other.", batch, "SIZE",
-        partial(parse_bytes, option="--batch-below"), beside="with_loop",
-    ),
-    Option(
-        "--with-loop",
-        "With --batch-below: the loop that makes those copies goes with them; the program builds one array.",
+        partial(parse_bytes, option="--batch-below"),
     ),
     Option(
         "--collect-below", "Results smaller than this stay on the GPU and come back once, at the end.", collect, "SIZE",
@@ -106,11 +100,6 @@ OPTIONS = (
         "--streams", "Spread chunks of one stream over N streams and buffers.", streams, "N", int, beside="kernel",
     ),
     Option("--kernel", "With --streams: only chunks with such a kernel.", None, "REGEX", default=""),
-    Option(
-        "--offload-schedule",
-        "Layers streamed from the host: copies in a stream of their own, pinned, sent DEPTH layers ahead.",
-        offload_schedule, "DEPTH", int,
-    ),
     Option(
         "--link", "Another link: pcie:5 (x16), nvlink:2x3, c2c:1.", on_node, "LINK", load_node,
     ),
@@ -138,8 +127,6 @@ def changes_of(
 
     With `check_only` rules that compare two nodes are passed over: nothing needs to be read to check the rest.
     """
-    if values.get("with_loop") and values.get("batch_below") is None:
-        raise InputError("--with-loop: goes with --batch-below SIZE, whose copies the loop makes")
     if values.get("kernel") and values.get("streams") is None:
         raise InputError("--kernel: says which chunks --streams N spreads; add that")
     changes = [change for option in OPTIONS for change in option.changes(values)]
@@ -173,5 +160,5 @@ def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -
         conditions = list(dict.fromkeys([*done.rests_on, *applied.rests_on]))
         sums = done.count + applied.count, done.bytes + applied.bytes
         touched = either(done.touched, applied.touched if applied.count else NOTHING)
-        done = Applied(applied.timeline, *sums, conditions, [*done.steps, *applied.steps], touched)
+        done = Applied(applied.timeline, *sums, conditions, touched)
     return done

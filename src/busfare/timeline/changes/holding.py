@@ -27,11 +27,8 @@ from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_from, pageab
 from busfare.timeline.touched import under_way
 
 __all__ = [
-    "FIT",
     "REUSED",
-    "not_holding",
     "pin",
-    "with_pinned",
     "without_synchronisations",
     "without_waiting",
 ]
@@ -59,14 +56,14 @@ def pin(pattern: str = "") -> Change:
         chosen = matching(timeline, pattern, chosen, "--pin")
         if not chosen.any():
             return Applied(timeline, 0)
-        return applied(timeline, with_pinned(timeline, chosen, setting), chosen, FIT)
+        return applied(timeline, _with_pinned(timeline, chosen, setting), chosen, FIT)
 
     return Change(
         "--pin", "pin the host buffers" + (f" of copies that match {pattern}" if pattern else ""), apply
     )
 
 
-def with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
+def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
     """The run with the host buffers of the `chosen` copies pinned; shape (operations,)."""
     columns = timeline.columns
     into, sizes = chosen & timeline.among("direction", "h2d"), timeline.sizes
@@ -130,7 +127,7 @@ def without_waiting(pattern: str = "") -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
         chosen = matching(timeline, pattern, chosen, "--async")
-        changed, freed = not_holding(timeline, chosen)
+        changed, freed = _not_holding(timeline, chosen)
         rests_on = [REUSED, *[READ] * bool((chosen & timeline.among("direction", "d2h")).any())]
         if not freed.any():
             return Applied(changed, 0, 0, rests_on)
@@ -142,7 +139,7 @@ def without_waiting(pattern: str = "") -> Change:
     return Change("--async", title, apply)
 
 
-def not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, Mask]:
+def _not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, Mask]:
     """The run in which the host does not wait for the `chosen` copies, shape (operations,); and the calls that waited."""
     calls = timeline.calls_of(chosen)
     # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.

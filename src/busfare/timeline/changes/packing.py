@@ -29,19 +29,17 @@ __all__ = ["batch", "collect", "loop_nanoseconds"]
 UNREAD = "the host decides nothing by these results while the program runs"
 
 
-def batch(below_bytes: int, with_loop: bool = False) -> Change:
+def batch(below_bytes: int) -> Change:
     """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them,
     become one copy where the last of them is.
 
-    The host packs them, and what it does between their calls stays; `with_loop`: the loop that makes them goes with them,
-    for the program builds what is copied as one array.
+    The host packs them, and what it does between their calls stays.
     """
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        return _packed(timeline, below_bytes, with_loop, setting)
+        return _packed(timeline, below_bytes, setting)
 
-    title = f"pack copies below {exact_bytes(below_bytes)}{', with their loop' if with_loop else ''}"
-    return Change("--batch-below", title, apply)
+    return Change("--batch-below", f"pack copies below {exact_bytes(below_bytes)}", apply)
 
 
 def collect(below_bytes: int) -> Change:
@@ -67,7 +65,7 @@ def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
     return int(gap[_in_loops(timeline, _groups(timeline, below_bytes))].sum())
 
 
-def _packed(timeline: Timeline, below_bytes: int, with_loop: bool, setting: Setting) -> Applied:
+def _packed(timeline: Timeline, below_bytes: int, setting: Setting) -> Applied:
     group = _groups(timeline, below_bytes)
     packed = group >= 0
     if not packed.any():
@@ -100,17 +98,10 @@ def _packed(timeline: Timeline, below_bytes: int, with_loop: bool, setting: Sett
     removed = packed & ~last
     changed = without_operations(without_waits_behind(changed, removed), removed, bytes_stay=True)
     gap, pieces = changed.columns["call_gap"].copy(), int(count.max())
-    if with_loop:
-        loops = _in_loops(timeline, group)
-        gap[loops] = np.minimum(gap[loops], 0)
-        rests_on = f"the program builds up to {pieces} pieces as one array, in no time of its own"
-    else:
-        packing = np.rint(packing_nanoseconds(size.astype(np.float64), setting.recorded_on)).astype(np.int64)
-        gap[columns["operation_call"][rows]] += packing
-        rate = 1 / float(packing_nanoseconds(np.ones(1), setting.recorded_on)[0])
-        rests_on = (
-            f"up to {pieces} pieces are ready when the last one is, and packing runs at {rate:.2g} GB/s"
-        )
+    packing = np.rint(packing_nanoseconds(size.astype(np.float64), setting.recorded_on)).astype(np.int64)
+    gap[columns["operation_call"][rows]] += packing
+    rate = 1 / float(packing_nanoseconds(np.ones(1), setting.recorded_on)[0])
+    rests_on = f"up to {pieces} pieces are ready when the last one is, and packing runs at {rate:.2g} GB/s"
     # What the host does between their calls may go, too.
     touched = under_way(timeline, packed, after_gaps=_in_loops(timeline, group))
     after = changed.with_columns(call_gap=gap)

@@ -1,6 +1,4 @@
-"""Copies that go: all of a direction or kind, small values that travel with a kernel's launch, and bytes that are on the
-GPU already, sent before or brought back from there.
-"""
+"""Copies that go: of a direction or kind, and of bytes that the GPU has, sent before or brought back from there."""
 
 from __future__ import annotations
 
@@ -21,20 +19,13 @@ from busfare.timeline.edit import (
 )
 from busfare.timeline.model import Mask, Timeline
 from busfare.timeline.prices import packing_nanoseconds
-from busfare.trace.api_calls import SYMBOL_COPY
 from busfare.trace.totals import union_of
 
 __all__ = [
-    "ARGUMENT_BYTES", "KNOWN_BY", "SMALLEST_BYTES", "as_arguments", "dedupe", "keep_on_gpu", "remove", "repeated_copies",
-    "returned_copies",
+    "KNOWN_BY", "SMALLEST_BYTES", "dedupe", "keep_on_gpu", "remove", "repeated_copies", "returned_copies",
 ]  # fmt: skip
 
 REMOVABLE = ("h2d", "d2h", "d2d", "p2p", "copy", "set", "migration")
-#: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).
-ARGUMENT_BYTES = 4096
-FITS = (
-    "the values fit into kernel arguments (4 KiB, 32 KiB on newer GPUs), and only the next kernel needs them"
-)
 #: Smaller ones are flags and counters, which the host looks at and sets.
 SMALLEST_BYTES = 64 * 1024
 #: What shows that two copies carry the same bytes, the surest first, and how that is put.
@@ -59,38 +50,6 @@ def remove(what: str) -> Change:
         return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
     return Change("--remove", f"no {what}", apply)
-
-
-def as_arguments() -> Change:
-    """Small copies to the GPU between two kernels of a stream travel as the second one's arguments, and so do copies to
-    symbols: they and their calls are gone.
-    """
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        called = timeline.of_calls(timeline.calls_named(SYMBOL_COPY))
-        symbols = timeline.among("kind", "copy") & (called | timeline.among("destination_memory", "static"))
-        return taken_out(timeline, symbols | _before_kernels(timeline), FITS)
-
-    return Change("--as-arguments", "small values as kernel arguments", apply)
-
-
-def _before_kernels(timeline: Timeline) -> Mask:
-    """Launched copies to the GPU whose stream's next kernel takes them and all like them since the one before, of
-    ARGUMENT_BYTES at most together; shape (operations,).
-    """
-    sizes = timeline.operations["bytes"].fill_null(ARGUMENT_BYTES + 1).to_numpy()
-    small = timeline.copies("h2d") & (sizes <= ARGUMENT_BYTES) & timeline.launched
-    kernels = timeline.among("kind", "kernel")
-    found = np.zeros(len(small), bool)
-    streams = timeline.columns["operation_stream"]
-    for stream in np.unique(streams[small]):
-        rows = np.flatnonzero(streams == stream)
-        behind = np.cumsum(kernels[rows])  # the copies before a stream's kernel number n have n - 1 here
-        chosen = small[rows]
-        together = np.bincount(behind[chosen], weights=sizes[rows][chosen], minlength=int(behind[-1]) + 1)
-        fits = (together <= ARGUMENT_BYTES) & (np.arange(len(together)) < behind[-1])
-        found[rows[chosen & fits[behind]]] = True
-    return found
 
 
 def dedupe() -> Change:

@@ -61,8 +61,6 @@ KEYS = {
     b"baseTimeNanoseconds",
 }
 CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
-#: Places of events of `torch.autograd.profiler` before 1.8, and later without Kineto.
-OLDER = re.compile(rb'"pid":\s*"(?:CPU|CUDA) functions"')
 
 
 def read(path: Path, launches: bool = False) -> Trace:
@@ -82,10 +80,6 @@ def read(path: Path, launches: bool = False) -> Trace:
         if scanner.error:
             break
     scanner.finish()
-    if OLDER.search(head):
-        raise InputError(
-            f"{path}: of PyTorch's older profiler, which tells neither copies nor calls; record with `torch.profiler`"
-        )
     if reason := _no_trace(scanner, head):
         raise InputError(
             f"{path}: not a PyTorch profiler trace ({reason}); "

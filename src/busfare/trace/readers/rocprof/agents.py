@@ -1,4 +1,4 @@
-"""Agents, CPUs and GPUs, by the names that the CSV and Perfetto files of rocprofv3 give them.
+"""Agents, CPUs and GPUs, by the names that the CSV files of rocprofv3 give them.
 
 A name is what `--agent-index` asked for: the place among all agents ("Agent 4") or among those of its type ("GPU 0"); before
 ROCm 6.4 a bare number, the node.
