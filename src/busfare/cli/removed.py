@@ -6,8 +6,19 @@ import click
 
 __all__ = ["replacement"]
 
+NCU = "count with ncu, and give what it prints to project --counters (docs/kernels.md)"
+
 #: By command path (as in `bench kv`) and option; the text completes "PATH OPTION was removed; ".
-REMOVED_OPTIONS: dict[tuple[str, str], str] = {}
+REMOVED_OPTIONS: dict[tuple[str, str], str] = {
+    ("record", "--counters"): NCU,
+    ("record", "--no-counters"): "leave it out",
+    ("record", "--counted-kernels"): NCU,
+    ("record", "--counter-passes"): NCU,
+    ("record", "--mapped"): "leave it out; busfare plan says what reading host memory in place costs",
+    ("record", "--no-mapped"): "leave it out",
+    ("record", "--arguments"): "leave it out; --kinds memory records what is allocated",
+    ("record", "--no-arguments"): "leave it out",
+}
 
 #: By command path; the text completes "PATH was removed; ".
 REMOVED_COMMANDS: dict[str, str] = {}
