@@ -11,25 +11,22 @@ half of a set of programs that is not stored. On the 21 programs and the 19 thir
 nanoGPT) none was, but that short streams wait was found in JAX's of the former, and that graphs hide floors in JAX's of the
 latter. The 29 of HeCBench, of every other that reads no file, ran after that; they showed that the floor of kernels of
 unknown classes is to stay as it was. 15 more of it ran after all of that (they showed that `hadamard` is not `adam`, and
-`rowwiseMoments` and `graphExecution` that a name outside any namespace is none of a library's). What arguments tell was
-found on the 29, and its shares on them, the 17 and counted kernels; that counted writes wait for no
-threads, and the floors of counted kernels of unknown class, on the 29. After all of that 96 more of HeCBench ran: 60 whose
-counters had been read on an H200, and as many as there was time for of the others, in an order by lot. Of what moves kernels
-by the memory that they reach nothing was chosen on times: what L2 keeps is of counted bytes. 56 more, by lot of what was
-left, ran after all of this (then came that arguments do not tell where launches take twice as long as others).
+`rowwiseMoments` and `graphExecution` that a name outside any namespace is none of a library's). That counted writes wait for
+no threads, and the floors of counted kernels of unknown class, were found on the 29. After all of that 96 more of HeCBench
+ran: 60 whose counters had been read on an H200, and as many as there was time for of the others, in an order by lot. Of what
+moves kernels by the memory that is allocated nothing was chosen on times: what L2 keeps is of counted bytes. 56 more, by lot
+of what was left, ran after all of this.
 `probed`: by a probe of each GPU, of HeCBench and third-party ones within minutes of their runs. `counted`: those kernels
-whose counters were read on the first GPU. `allocated`: by the memory that was allocated when they ran, `arguments`: by what
-their arguments reach, too; of HeCBench's first 140 a run on another H200 told both. Without either, what is known of the
-memory is left out, as in traces of other profilers.
-`--constants`: the medians with each constant that has no source halved and doubled. `--arguments`: bytes counted in DRAM
-over those that arguments reach.
+whose counters were read on the first GPU. `allocated`: by the memory that was allocated when they ran; of HeCBench's first
+140 in a run on another H200. Without it, what is known of the memory is left out, as in traces of other profilers.
+`--constants`: the medians with each constant that has no source halved and doubled.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -40,7 +37,6 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 from claims import Truth, goal, judge, table
-from kernel_evidence import reached
 from operators import VIDUR, Case, fp32_operators, llm_operators
 from pairs.table import read_plan
 from published import SHARED
@@ -52,7 +48,7 @@ from busfare.node import load_node
 from busfare.node.arrays import FloatArray
 from busfare.project.comparison import compare_kernels
 from busfare.trace import Trace, read
-from busfare.trace.tables import COUNTERS, REACH
+from busfare.trace.tables import COUNTERS
 
 
 def recorded_programs() -> Iterator[Case]:
@@ -79,10 +75,10 @@ def recorded_programs() -> Iterator[Case]:
         )
         for gpu in ("h100", "h200")
     }
-    reached = pl.concat(
+    allocated = pl.concat(
         pl.read_csv(path).cast(dict.fromkeys(SIDES, pl.Int32))
         for folder in (stored, *by_others.values())
-        if (path := folder / "arguments.csv").is_file()
+        if (path := folder / "allocated.csv").is_file()
     )
     files = {
         "17 programs": {
@@ -110,19 +106,19 @@ def recorded_programs() -> Iterator[Case]:
         (kind, *item) for kind, programs in files.items() for item in programs.items()
     ):
         traces = {gpu: read(path, launches=True) for gpu, path in paths.items()}
-        known = reached.filter(program=program)
+        known = allocated.filter(program=program)
         for (rung, nodes), (here, there), by in product(
-            rungs.items(), (("h100", "h200"), ("h200", "h100")), ("", ", counted", *REACH_TOLD)
+            rungs.items(), (("h100", "h200"), ("h200", "h100")), ("", ", counted", ALLOCATED)
         ):
             if rung and kind.startswith("21"):  # their machines were probed before probes knew kernels
                 continue
             nodes = probed_themselves.get(kind, nodes) if rung else nodes
-            trace = _reaching(traces[here], known, REACH_TOLD.get(by, ()))
+            trace = _with_allocated(traces[here], known if by == ALLOCATED else None)
             if by == ", counted":
                 trace = replace(trace, counters=counters[here].filter(program=program).drop("program"))
                 if trace.counters.is_empty():
                     continue
-            if by in REACH_TOLD and trace.launches[REACH_TOLD[by][0]].null_count() == trace.launches.height:
+            if by == ALLOCATED and trace.launches["allocated_bytes"].is_null().all():
                 continue
             found = compare_kernels(trace, traces[there], nodes[here], nodes[there])
             ratio = limits_of(nodes[here]).memory / limits_of(nodes[there]).memory
@@ -141,19 +137,20 @@ def recorded_programs() -> Iterator[Case]:
                 )
 
 
-def _reaching(trace: Trace, known: pl.DataFrame, columns: Collection[str]) -> Trace:
-    """`trace` with what memory its kernels can reach, of the rows of `known` or else its own; only `columns` of that."""
-    launch = pl.col("launch").cast(pl.UInt32)
-    launches = trace.launches.with_row_index("launch").with_columns(launch)
+def _with_allocated(trace: Trace, known: pl.DataFrame | None) -> Trace:
+    """`trace` with what was allocated when its kernels ran, of the rows of `known` or else its own; without it for None."""
+    launches = trace.launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32))
     kernels = trace.operations.select("launch", name=pl.col("name").cast(pl.String)).drop_nulls("launch")
     launches = kernels.unique(maintain_order=True).join(
         launches, on="launch", how="left", maintain_order="left"
     )
-    told = known.select("name", *SIDES, **{f"{name}_told": name for name in REACH})
-    launches = launches.join(told, on=["name", *SIDES], how="left", maintain_order="left")
-    launches = launches.with_columns(pl.coalesce(f"{name}_told", name).alias(name) for name in REACH)
-    left_out = [pl.lit(None, kind).alias(name) for name, kind in REACH.items() if name not in columns]
-    launches = launches.with_columns(left_out).with_row_index("of")
+    if known is None:
+        launches = launches.with_columns(allocated_bytes=pl.lit(None, pl.Int64))
+    else:
+        told = known.select("name", *SIDES, told="allocated_bytes")
+        launches = launches.join(told, on=["name", *SIDES], how="left", maintain_order="left")
+        launches = launches.with_columns(allocated_bytes=pl.coalesce("told", "allocated_bytes"))
+    launches = launches.with_row_index("of")
     operations = trace.operations.with_columns(text=pl.col("name").cast(pl.String)).join(
         launches.select("launch", "of", text="name"), on=["launch", "text"], how="left", maintain_order="left"
     )
@@ -179,8 +176,8 @@ def _written_later() -> Iterator[tuple[str, dict[str, Path]]]:
 THIRD_PARTY = "19 third-party programs"
 BENCHMARKS, LATER_BENCHMARKS = "29 programs of HeCBench", "15 more of HeCBench"
 HELD_BENCHMARKS, UNSEEN_BENCHMARKS = "96 more of HeCBench", "56 more of HeCBench"
-#: What a trace may tell of the memory that kernels can reach, by the end of a row's name.
-REACH_TOLD = {", allocated": ("allocated_bytes",), ", arguments": ("argument_bytes", "allocated_bytes")}
+#: The end of the name of a row by what is allocated.
+ALLOCATED = ", allocated"
 #: What is judged: the most percent that the median and the 90th percentile may be, where there is a goal.
 GOALS = {
     "A100 → H100, fp16 GEMM": (12, None),
@@ -223,9 +220,8 @@ GOALS |= {f"{name}, probed": goal for name, goal in GOALS.items() if not name.st
     f"{HELD_BENCHMARKS}, H200 → H100, probed, counted": (2.5, 7),
 }
 GOALS |= {
-    f"{name}{by}": goal
+    f"{name}{ALLOCATED}": goal
     for name, goal in GOALS.items()
-    for by in REACH_TOLD
     if re.match("17|21|.*HeCBench", name) and not name.endswith("counted")
 }
 
@@ -253,9 +249,8 @@ def truths() -> Iterator[Truth]:
 CONSTANTS = {
     "gemm": ("HALF_RATE_SIDE", "NORM", "EDGE_CYCLES", "ONE_TILE_SCATTER", "ALIKE_SIDES", "APART"),
     "move": (
-        "LATENCY_S", "CARRIED_ELSEWHERE", "MOST_RESIDUAL", "DENSE_SHARE", "STREAM_SHARE", "ELEMENTS_STREAM_SHARE",
-        "OTHER_STREAM_SHARE", "REACHED_TAKES", "LEAST_WORK", "RAMP_S",
-        "FLOOR_HIDDEN_S", "FLOOR_SHOWN", "FLOOR_SHOWN_IN_GRAPH", "L2_TIMES", "L2_REACHED", "THREADS_NEEDED",
+        "LATENCY_S", "CARRIED_ELSEWHERE", "MOST_RESIDUAL", "DENSE_SHARE", "STREAM_SHARE", "ALLOCATED_TAKES", "LEAST_WORK",
+        "RAMP_S", "FLOOR_HIDDEN_S", "FLOOR_SHOWN", "FLOOR_SHOWN_IN_GRAPH", "L2_TIMES", "L2_REACHED", "THREADS_NEEDED",
         "THREADS_A_CYCLE", "OVERLAP", "STREAM_OVERLAP",
     ),
 }  # fmt: skip
@@ -284,9 +279,6 @@ def _medians() -> str:
 
 
 def main() -> None:
-    if "--arguments" in sys.argv:
-        reached()
-        sys.exit()
     if "--constants" in sys.argv:
         constants()
         sys.exit()

@@ -1,6 +1,7 @@
 """Recordings of `busfare record` as columns: less than half of what they take, compressed.
 
-A recording that is unpacked holds the same rows, those of a table in one chunk (docs/recording-format.md).
+A recording that is unpacked holds the same rows, those of a table in one chunk (docs/recording-format.md), without tables of
+earlier versions.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from busfare.trace.readers.recorded.file import (
     CHUNK_MAGIC,
     ENTRY,
     HEADER_BYTES,
+    RETIRED,
     TABLES,
     Recording,
     read_recording,
@@ -79,8 +81,10 @@ def unpack(packed: bytes) -> bytes:
     chunks = [_chunk(1, 0, strings, b"".join(text for _, text in texts))]
     rest = iter(columns)
     for key, count in held["tables"].items():
-        names = TABLES[int(key)][1]
         values = [next(rest) for _ in range(count)]
+        if int(key) in RETIRED:
+            continue
+        names = TABLES[int(key)][1]
         if {"start", "duration"} <= {*names}:
             for name in ("start", "duration"):
                 values[names.index(name)] *= held["grain_ns"]

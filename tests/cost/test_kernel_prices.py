@@ -82,7 +82,6 @@ def everything() -> Evidence:
     columns = {
         "bytes": known,
         "dram_bytes": np.where(np.arange(len(kinds)) % 5 == 0, 2e7, np.nan),
-        "argument_bytes": np.where(np.arange(len(kinds)) % 3 == 0, 1e3, np.nan),
         "allocated_bytes": np.where(np.arange(len(kinds)) % 3 == 1, 1e3, np.nan),
         "blocks": known / 1e4,
     }

@@ -39,7 +39,17 @@ def cases() -> dict[str, list[str]]:
     pinned = str(EXAMPLES / "train-images-pinned-h100.json.gz")
     made["shipped/compare"] = ["compare", h100, h200]
     made["shipped/diff"] = ["diff", h100, pinned]
-    made["plan/streams"] = ["plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm"]
+    made["plan/streams"] = [
+        "plan",
+        "--h2d",
+        "336MB",
+        "--d2h",
+        "504MB",
+        "--kernel",
+        "12ms",
+        "--node",
+        "h100-sxm",
+    ]
     made["plan/titan"] = ["plan", "--h2d", "100MB", "--d2h", "300MB", "--kernel", "20ms", "--node", "titan"]
     made["plan/sweep"] = [*made["plan/streams"], "--sweep", "streams"]
     made["plan/from-trace"] = ["plan", "--from-trace", str(EXAMPLES / "smooth-out-of-core-h100.json.gz")]
@@ -72,7 +82,9 @@ def cases() -> dict[str, list[str]]:
         made["job/report"] = ["report", job]
         made["job/what-if"] = ["what-if", job, "--no-stragglers"]
         made["job/what-if-collectives"] = ["what-if", job, "--overlap-collectives"]
-        for case in sorted(path for path in (SHARED / "cases").iterdir() if path.suffix not in (".md", ".csv")):
+        for case in sorted(
+            path for path in (SHARED / "cases").iterdir() if path.suffix not in (".md", ".csv")
+        ):
             made[f"case/{case.name}"] = ["report", str(case)]
     return made
 

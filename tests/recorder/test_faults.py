@@ -32,9 +32,8 @@ def times(rounds: int) -> dict[str, int]:
 def operations_in(file: Path) -> dict[str, int]:
     """Rows of each table that the recording at `file` holds so far, none missing before the last one.
 
-    A round of the program is a copy, a kernel and a copy, numbered on from 1; the first kernel is looked at by two calls,
-    which take numbers, too. A flush writes one table after
-    the other, so a file that is read (or cut) in the middle of one may end later in one table than in another.
+    A round of the program is a copy, a kernel and a copy, numbered on from 1. A flush writes one table after the other, so a
+    file that is read (or cut) in the middle of one may end later in one table than in another.
     """
     if file.stat().st_size < HEADER_BYTES:  # nothing was written yet
         return {"kernels": 0, "copies": 0}
@@ -43,9 +42,8 @@ def operations_in(file: Path) -> dict[str, int]:
     assert recording.damaged_chunks == recording.missing_chunks == 0
     numbers = {name: np.sort(recording.table(name)["correlation"]) for name in ("kernels", "copies")}
     kernels, copies = numbers["kernels"], numbers["copies"]
-    for found, first, others in ((kernels, [2], 2), (copies[::2], [1], 1), (copies[1::2], [], 3)):
-        rounds = np.arange(len(first), len(found))
-        assert np.array_equal(found, [*first[: len(found)], *(3 * rounds + others + 2)])
+    for numbered, first in ((kernels, 2), (copies[::2], 1), (copies[1::2], 3)):
+        assert np.array_equal(numbered, 3 * np.arange(len(numbered)) + first)
     return {name: len(column) for name, column in numbers.items()}
 
 

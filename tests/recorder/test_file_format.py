@@ -16,8 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
+from busfare.trace import read
 from busfare.trace.readers.recorded import is_recording
-from busfare.trace.readers.recorded.file import CHUNK, HEADER_BYTES, TABLES, Recording, read_recording
+from busfare.trace.readers.recorded.file import (
+    CHUNK,
+    HEADER_BYTES,
+    RETIRED,
+    TABLES,
+    Recording,
+    read_recording,
+)
 
 from .conftest import Built, Recorded
 
@@ -88,14 +96,24 @@ def test_an_unknown_table_and_an_unknown_column_are_passed_over(tmp_path: Path) 
     assert rows(recording) == {"losses": 4}
 
 
+def test_tables_of_earlier_versions_are_passed_over_and_counted(everything: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.bf"
+    retired = [chunk(number, [(0, 0, 1, b"")], 5, 1) for number in RETIRED]
+    path.write_bytes(everything + b"".join(retired))
+    assert not {*RETIRED} & {*TABLES}
+    (omission,) = (one for one in read(path).omissions if one.id == "retired-tables")
+    assert omission.count == 5 * len(RETIRED)
+    assert all(name in omission.what for name in RETIRED.values())
+
+
 def test_everything_recorded_is_read_back(recorded: Recorded) -> None:
     recording = recorded("everything").only
     assert recording.complete
     assert rows(recording) == {
-        "strings": len(recording.strings), "facts": 9, "kernels": 2, "copies": 3, "sets": 1, "calls": 8, "waits": 3,
+        "strings": len(recording.strings), "facts": 8, "kernels": 2, "copies": 3, "sets": 1, "calls": 8, "waits": 3,
         "events": 1, "streams": 1, "contexts": 1, "devices": 1, "pcie_links": 1, "nvlinks": 1, "managed": 2,
         "markers": 2, "overheads": 1, "allocations": 3, "copy_addresses": 2, "demangled": 1, "end": 1,
-        "windows": 2, "argument_memory": 1,
+        "windows": 2,
     }  # fmt: skip
     copies = recording.table("copies")
     assert copies["bytes"].tolist() == [1024, 1024, 4096]
@@ -218,4 +236,4 @@ def test_the_reader_in_the_documentation_reads(everything: bytes) -> None:
     exec(code, scope)
     tables = dict(scope["chunks"](everything))
     assert tables[4][2].tolist() == [1024, 1024, 4096]
-    assert len(tables) == 22
+    assert len(tables) == 21

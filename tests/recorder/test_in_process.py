@@ -26,7 +26,7 @@ def work(rounds):
 with busfare.record() as first:
     work(3)
 work(5)  # recorded by nobody
-with busfare.record(sys.argv[1], counters=False) as second:
+with busfare.record(sys.argv[1], stacks=False) as second:
     work(2)
 recorded = [one.trace.kernels["name"].to_list() for one in (first, second)]
 refused = []

@@ -32,13 +32,10 @@ bool ends_with(std::string_view text, std::string_view end) {
 }  // namespace
 
 CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const TraceClock& clock,
-                     FirstUse* first_use, MappedArguments* mapped, ArgumentMemory* memory,
-                     std::function<void()> wake_writer)
+                     FirstUse* first_use, std::function<void()> wake_writer)
     : cupti_(cupti),
       clock_(clock),
       first_use_(first_use),
-      mapped_(mapped),
-      memory_(memory),
       fingerprint_(options.fingerprint),
       kinds_(options.watched_kinds()),
       notes_(std::move(wake_writer)),
@@ -55,10 +52,7 @@ CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const Tr
         plan.act = copy_call(number) && kinds_ & kAddresses ? Act::kCopy : act_of(name);
         const std::string_view text(name);
         plan.frees = first_use_ && (text == "cuMemFreeHost" || text == "cuMemHostUnregister");
-        if (mapped_) plan.mapped = MappedArguments::act_of(name);
-        if (mapped_ || memory_) plan.launch = launch_call(without_suffix(name));
-        const bool looked_at = plan.mapped != MappedArguments::Act::kNone || plan.launch != LaunchCall::kNone;
-        if (plan.act == Act::kNone && (plan.call || plan.frees || looked_at)) plan.act = Act::kCall;
+        if (plan.act == Act::kNone && (plan.call || plan.frees)) plan.act = Act::kCall;
         plan.stack = options.stacks && (text.starts_with("cuMem") || text.starts_with("cuGraphLaunch") ||
                                         text.find("Synchronize") != text.npos);
     }
@@ -129,7 +123,6 @@ void CallWatch::enter(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             break;
         case Act::kCall:
             if (plan.frees) first_use_->enter(nullptr, {}, data.correlationId);
-            if (plan.mapped == MappedArguments::Act::kFrees) mapped_->freed(data.functionParams);
             break;
         default:
             break;
@@ -140,10 +133,9 @@ void CallWatch::enter(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
 void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data) {
     Note note{};
     note.start = *data.correlationData;
-    note.end = note.start ? clock_.now() : 0;
-    if (data.functionReturnValue) std::memcpy(&note.result, data.functionReturnValue, sizeof note.result);
-    if (note.result == 0) note_arguments(plan, data);
     if (note.start == 0) return;
+    note.end = clock_.now();
+    if (data.functionReturnValue) std::memcpy(&note.result, data.functionReturnValue, sizeof note.result);
     note.correlation = data.correlationId;
     note.number = static_cast<uint16_t>(number);
     note.call = plan.call;
@@ -211,19 +203,6 @@ void CallWatch::push(Note& note, const Plan& plan, const Note* fingerprint) {
     stack.correlation = note.correlation;
     stack.one = stacks_.take();
     if (stack.one != 0) notes_.push(stack);
-}
-
-/// Memory is pinned outside of windows, too; launches are looked at inside.
-void CallWatch::note_arguments(const Plan& plan, const CUpti_CallbackData& data) {
-    using Act = MappedArguments::Act;
-    if (plan.mapped == Act::kPins || plan.mapped == Act::kRegisters)
-        return mapped_->pinned(plan.mapped, data.functionParams);
-    if (plan.launch == LaunchCall::kNone || *data.correlationData == 0) return;
-    Note reach{};
-    reach.what = Note::What::kMapped;
-    reach.correlation = data.correlationId;
-    if (mapped_ && mapped_->reach(plan.launch, data.functionParams, reach)) notes_.push(reach);
-    if (memory_) memory_->note(plan.launch, data);
 }
 
 void CallWatch::take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const {

@@ -5,12 +5,10 @@
 #include <cstdint>
 #include <functional>
 
-#include "argument_memory.h"
 #include "copy_calls.h"
 #include "cupti_library.h"
 #include "first_use.h"
 #include "handles.h"
-#include "mapped.h"
 #include "note.h"
 #include "options.h"
 #include "stacks.h"
@@ -26,9 +24,9 @@ namespace busfare::recorder {
 /// while a callback or a record of any runtime call would slow them all, queries too.
 class CallWatch {
   public:
-    /// `first_use`, `mapped` and `memory` may be null.
+    /// `first_use` may be null.
     CallWatch(const CuptiLibrary& cupti, const Options& options, const TraceClock& clock, FirstUse* first_use,
-              MappedArguments* mapped, ArgumentMemory* memory, std::function<void()> wake_writer);
+              std::function<void()> wake_writer);
 
     /// Turns the callbacks of the calls that the wanted kinds need on or off.
     void subscribe(CUpti_SubscriberHandle subscriber, bool on) const;
@@ -62,15 +60,12 @@ class CallWatch {
         bool call = false;
         bool per_thread = false;  ///< takes the null stream for the thread's own
         bool frees = false;       ///< pinned memory
-        MappedArguments::Act mapped = MappedArguments::Act::kNone;
-        LaunchCall launch = LaunchCall::kNone;
-        bool stack = false;  ///< where it is made is wanted: it copies, waits, allocates or frees
+        bool stack = false;       ///< where it is made is wanted: it copies, waits, allocates or frees
     };
 
     void enter(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void leave(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void push(Note& note, const Plan& plan, const Note* fingerprint = nullptr);
-    void note_arguments(const Plan& plan, const CUpti_CallbackData& data);
     void take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const;
     void take_fingerprint_later(const Note& copy, CUstream stream, bool per_thread, Note& print);
     Act act_of(const char* name) const;
@@ -80,8 +75,6 @@ class CallWatch {
     const CuptiLibrary& cupti_;
     const TraceClock& clock_;
     FirstUse* const first_use_;
-    MappedArguments* const mapped_;
-    ArgumentMemory* const memory_;
     const bool fingerprint_;
     const uint32_t kinds_;
     Notes notes_;

@@ -110,7 +110,6 @@ const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_ver
             "the toolkit's extras/CUPTI/lib64 to LD_LIBRARY_PATH";
         return nullptr;
     }
-    cupti->handle = library;
     if (const char* missing = resolve(library, *cupti)) {
         *why = cupti->path + " lacks " + missing + ", so nothing is recorded; CUDA 12 or 13 is needed";
         return nullptr;

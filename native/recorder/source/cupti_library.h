@@ -11,8 +11,7 @@ namespace busfare::recorder {
 /// run unrecorded, on a machine without CUPTI.
 struct CuptiLibrary {
     std::string path;
-    void* handle = nullptr;  ///< for functions that few recordings need
-    uint32_t version = 0;    ///< as `cuptiGetVersion` says: 18 to 29 for CUDA 12, 130000 and up for CUDA 13
+    uint32_t version = 0;  ///< as `cuptiGetVersion` says: 18 to 29 for CUDA 12, 130000 and up for CUDA 13
 
     decltype(&::cuptiGetVersion) get_version = nullptr;
     decltype(&::cuptiGetResultString) result_string = nullptr;

@@ -215,8 +215,6 @@ void Decoder::note(const Note& note, const Note* fingerprint) {
                                                       note.two, note.three});
         case Note::What::kStack:
             return journal_.append(TableId::kCallStacks, {note.correlation, note.one});
-        case Note::What::kMapped:
-            return journal_.append(TableId::kMappedArguments, {note.correlation, note.one, note.two});
         case Note::What::kStreamHash:
             return journal_.append(TableId::kStreamFingerprints,
                                    {note.correlation, note.one, note.two, note.three});

@@ -90,7 +90,6 @@ void state_facts(Journal& journal, const Options& options, const CuptiLibrary* c
     if (!options.run.empty()) journal.fact("run", options.run);
     const bool calls = options.kinds & (kCalls | kAllCalls);
     journal.fact("calls", !calls ? "none" : options.calls == Calls::kDriver ? "driver" : "both");
-    if (options.counted_kernels > 0) journal.fact("counters", "read");
     if (!rank.empty()) journal.fact("rank", rank);
     if (options.capture == Capture::kNvtxRange) journal.fact("capture", "nvtx:" + options.nvtx_range);
     if (options.capture == Capture::kProfilerCalls) journal.fact("capture", "profiler-calls");

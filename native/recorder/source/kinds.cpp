@@ -52,11 +52,8 @@ bool is_call_of_interest(const char* name) {
     return false;
 }
 
-bool Kinds::enable_setting(bool counters, std::string* why) const {
+bool Kinds::enable_setting(std::string* why) const {
     for (const CUpti_ActivityKind activity : kSetting) {
-        // For its records CUPTI asks its legacy event API for attributes of the device, and refuses the
-        // profiler from then on (CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED).
-        if (counters && activity == CUPTI_ACTIVITY_KIND_PCIE) continue;
         const CUptiResult result = cupti_.enable(activity);
         // Machines without NVLink or PCIe facts (virtual ones) may refuse those; without devices nothing
         // works.

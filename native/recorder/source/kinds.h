@@ -14,9 +14,8 @@ class Kinds {
     Kinds(const CuptiLibrary& cupti, uint32_t wanted) : cupti_(cupti), wanted_(wanted) {}
 
     /// What must be known from the start, also when recording begins later: devices, contexts, streams,
-    /// links, allocations. False, with a reason, when CUPTI refuses the first of them. With `counters`
-    /// without PCIe links.
-    bool enable_setting(bool counters, std::string* why) const;
+    /// links, allocations. False, with a reason, when CUPTI refuses the first of them.
+    bool enable_setting(std::string* why) const;
 
     /// Calls: from the start to the end, whatever the window (see Windows).
     void enable_calls(bool on) const;

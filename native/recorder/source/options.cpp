@@ -59,12 +59,7 @@ Options options_from_environment() {
     options.fingerprint = number("BUSFARE_RECORD_FINGERPRINT", 0.0) > 0;
     options.stacks = number("BUSFARE_RECORD_STACKS", 0.0) > 0;
     options.first_use = number("BUSFARE_RECORD_FIRST_USE", 0.0) > 0;
-    options.mapped = number("BUSFARE_RECORD_MAPPED", 0.0) > 0;
-    options.arguments = number("BUSFARE_RECORD_ARGUMENTS", 1.0) > 0;
     options.trust_cupti = number("BUSFARE_RECORD_TRUST_CUPTI", 0.0) > 0;
-    options.counted_kernels = static_cast<size_t>(number("BUSFARE_RECORD_COUNTERS", 0.0));
-    options.counter_passes = static_cast<size_t>(number("BUSFARE_RECORD_COUNTER_PASSES", 1.0));
-    options.talk_of_counters = number("BUSFARE_RECORD_COUNTERS_TALK", 0.0) > 0;
     options.cupti = text("BUSFARE_RECORD_CUPTI");
     options.command = text("BUSFARE_RECORD_COMMAND");
     options.run = text("BUSFARE_RECORD_RUN");
@@ -84,7 +79,6 @@ Options options_from_environment() {
     } else if (!calls.empty() && calls != "driver") {
         sayf("unknown choice of calls '%.*s' skipped", static_cast<int>(calls.size()), calls.data());
     }
-    options.arguments = options.arguments && options.kinds & kKernels;  // there is nothing to look at else
     const std::string_view capture = text("BUSFARE_RECORD_CAPTURE");
     if (capture == "profiler-calls") options.capture = Capture::kProfilerCalls;
     if (constexpr std::string_view prefix = "nvtx:"; capture.substr(0, prefix.size()) == prefix) {

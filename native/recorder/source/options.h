@@ -47,17 +47,12 @@ struct Options {
     bool fingerprint = false;
     bool stacks = false;
     bool first_use = false;
-    bool mapped = false;    ///< which pinned memory kernels get
-    bool arguments = true;  ///< how much memory of the GPU they get
-    std::string cupti;      ///< colon-separated libraries to try after those that the process can find itself
-    std::string command;    ///< the command line, for the recording's facts
-    std::string run;        ///< by which the launcher knows its recordings again
+    std::string cupti;    ///< colon-separated libraries to try after those that the process can find itself
+    std::string command;  ///< the command line, for the recording's facts
+    std::string run;      ///< by which the launcher knows its recordings again
     size_t buffer_bytes = size_t{2} << 20;
-    size_t buffer_limit = 128;   ///< buffers; the memory bound is `buffer_bytes * buffer_limit`
-    size_t counted_kernels = 0;  ///< distinct kernels whose hardware counters are read
-    size_t counter_passes = 1;   ///< times that a counted kernel may run
-    bool talk_of_counters = false;
-    bool trust_cupti = false;  ///< accept a CUPTI newer than the layouts that were checked
+    size_t buffer_limit = 128;  ///< buffers; the memory bound is `buffer_bytes * buffer_limit`
+    bool trust_cupti = false;   ///< accept a CUPTI newer than the layouts that were checked
 
     /// The kinds that callbacks are to find, and those that are left to CUPTI.
     uint32_t watched_kinds() const {

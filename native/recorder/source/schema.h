@@ -30,8 +30,7 @@ enum class TableId : uint16_t {
     kLosses = 21,
     kEnd = 22,
     kWindows = 23,
-    kCountedLaunches = 24,
-    kCounters = 25,
+    // 24, 25, 33 and 35 are of earlier versions.
     kMessages = 26,
     kCommunicators = 27,
     kStacks = 28,
@@ -39,20 +38,18 @@ enum class TableId : uint16_t {
     // 30 is `lines`, which the launcher writes.
     kFirstUses = 31,
     kStorage = 32,
-    kMappedArguments = 33,
     kStreamFingerprints = 34,
-    kArgumentMemory = 35,
 };
 
 /// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented
 /// order.
 constexpr size_t columns_of(TableId table) {
-    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7,  8, 6,  4, 4, 12, 7, 9, 8, 7, 5, 10,
-                                  7, 7, 2, 3,  4,  2,  16, 3, 10, 5, 5, 2,  6, 9, 7, 3, 4, 10};
+    constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6,  4, 4, 12, 7, 9, 8, 7, 5, 10,
+                                  7, 7, 2, 3,  4,  2,  0, 0, 10, 5, 5, 2,  6, 9, 7, 0, 4};
     return columns[static_cast<size_t>(table)];
 }
 
-inline constexpr size_t kTableCount = 36;  ///< including the unused number 0
+inline constexpr size_t kTableCount = 35;  ///< including the unused number 0
 
 /// What a row of `kLosses` counts.
 enum class Loss : uint64_t {

@@ -36,10 +36,7 @@ Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Jou
       decoder_(cupti, journal_, windows_, options_),
       kinds_(cupti, options_.cupti_kinds()),
       first_use_(clock_),
-      calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr,
-             options_.mapped ? &mapped_ : nullptr, options_.arguments ? &memory_ : nullptr,
-             [this] { pool_.wake(); }),
-      counters_(cupti, options_, clock_),
+      calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr, [this] { pool_.wake(); }),
       gate_(options_.nvtx_range) {}
 
 void Session::start(bool late) {
@@ -81,16 +78,6 @@ bool Session::open(bool late) {
         return false;
     }
     state_facts(journal_, options_, &cupti_);
-    if (options_.mapped) {
-        const bool told = mapped_.start();
-        journal_.fact("mapped", told ? "arguments" : "not by this driver");
-        if (!told) {
-            say("this driver does not say what arguments kernels have (CUDA 12.4 and newer do), so mapped "
-                "memory is not noted");
-        }
-    }
-    if (options_.arguments)
-        journal_.fact("arguments", memory_.start() ? "first launches" : "not by this driver");
     if (late) state_devices(journal_);
     flush_asked_ = true;
     return true;
@@ -114,14 +101,13 @@ bool Session::subscribe() {
     if (cupti_.set_thread_id_type) cupti_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
     std::string why = "CUPTI gives no buffers here, so nothing is recorded";
     if (cupti_.register_callbacks(&Session::on_request, &Session::on_complete) != CUPTI_SUCCESS ||
-        !kinds_.enable_setting(options_.counted_kernels > 0, &why)) {
+        !kinds_.enable_setting(&why)) {
         say(why.c_str());
         return false;
     }
     watch(CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged);
     kinds_.enable_calls(true);
     calls_.subscribe(subscriber_, true);
-    counters_.subscribe(subscriber_, true);
     if (options_.capture == Capture::kNvtxRange) gate_.subscribe(cupti_, subscriber_);
     if (options_.capture == Capture::kProfilerCalls) {
         watch(CUPTI_DRIVER_TRACE_CBID_cuProfilerStart);
@@ -154,7 +140,6 @@ void Session::operations(bool on) {
     recording_ = on;
     windows_.turn(on, clock_.now());
     calls_.turn(on);
-    counters_.turn(on);
     kinds_.enable_operations(on);
 }
 
@@ -163,9 +148,7 @@ void Session::stop() {
     operations(false);
     first_use_.stop();
     kinds_.enable_calls(false);
-    if (!subscriber_) return;
-    calls_.subscribe(subscriber_, false);
-    counters_.subscribe(subscriber_, false);
+    if (subscriber_) calls_.subscribe(subscriber_, false);
 }
 
 void Session::flush_cupti(bool forced) {
@@ -232,8 +215,6 @@ void Session::write_once(bool everything) {
     lose(Loss::kNoBuffer, pool_.refused());
     windows_.drain(
         [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
-    counters_.write(journal_);
-    memory_.write(journal_);
     first_use_.write(journal_);
     lose(Loss::kStacksFull, calls_.stacks().write(journal_));
     write_communicators(journal_);
@@ -330,10 +311,7 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
 
 void Session::on_call(CUpti_CallbackId call, const CUpti_CallbackData& data) {
     if (OwnCalls::under_way()) return;
-    const bool begins = data.callbackSite == CUPTI_API_ENTER;
-    if (begins) counters_.note(call, data);
     calls_.note(call, data);
-    if (!begins) counters_.note(call, data);
     if (data.callbackSite != CUPTI_API_EXIT) return;
     switch (call) {
         case CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged: {

@@ -5,10 +5,8 @@
 #include <memory>
 #include <mutex>
 
-#include "argument_memory.h"
 #include "buffer_pool.h"
 #include "call_watch.h"
-#include "counters.h"
 #include "cupti_library.h"
 #include "decoder.h"
 #include "first_use.h"
@@ -82,10 +80,7 @@ class Session {
     Decoder decoder_;
     Kinds kinds_;
     FirstUse first_use_;
-    MappedArguments mapped_;
-    ArgumentMemory memory_;
     CallWatch calls_;
-    Counters counters_;
     NvtxGate gate_;
     CUpti_SubscriberHandle subscriber_ = nullptr;
 

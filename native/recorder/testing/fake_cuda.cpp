@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 
 extern "C" int cuInit(unsigned) {
@@ -79,34 +78,3 @@ extern "C" int cuThreadExchangeStreamCaptureMode(int* mode) {
 extern "C" int cuPointerGetAttribute(void* value, int which, void* pointer) {
     return of_gpu("fake_pointer_attribute", value, which, pointer);
 }
-
-// Two allocations of the GPU.
-extern "C" int cuMemGetAddressRange_v2(unsigned long long* begin, size_t* bytes, unsigned long long pointer) {
-    constexpr struct {
-        unsigned long long begin;
-        size_t bytes;
-    } kAllocations[] = {{0x7f0000000000, 1 << 20}, {0x7f0000200000, 4096}};
-    for (const auto& one : kAllocations) {
-        if (pointer < one.begin || pointer >= one.begin + one.bytes) continue;
-        *begin = one.begin;
-        *bytes = one.bytes;
-        return 0;
-    }
-    return 1;
-}
-
-#ifndef FAKE_CUDA_WITHOUT_ARGUMENTS
-// What arguments a kernel has: `void fake_given(uint32_t, char*, struct {uint32_t, char*, char*}, char*)`;
-// any other none.
-extern "C" int cuFuncGetParamInfo(const char* function, size_t index, size_t* offset, size_t* size) {
-    static constexpr size_t kOffsets[] = {0, 8, 16, 40}, kSizes[] = {4, 8, 24, 8};
-    if (std::strcmp(function, "fake_given") != 0 || index >= 4) return 1;
-    *offset = kOffsets[index];
-    *size = kSizes[index];
-    return 0;
-}
-
-extern "C" int cuKernelGetParamInfo(const char*, size_t, size_t*, size_t*) {
-    return 1;
-}
-#endif

@@ -26,7 +26,6 @@ void* g_userdata;
 // Never destroyed: streams go on while the program ends.
 std::set<uint64_t>&g_callbacks = *new std::set<uint64_t>, &g_calls = *new std::set<uint64_t>;
 std::set<int>& g_kinds = *new std::set<int>;
-bool g_legacy = false;  ///< as with CUPTI 13.0, whose records of PCIe links come by its legacy event API
 std::atomic<uint64_t> g_clock{1'000'000'000};
 std::atomic<uint32_t> g_correlation{0};
 const bool kSystemClock = std::getenv("FAKE_CUPTI_SYSTEM_CLOCK") != nullptr;  ///< as CUPTI's is
@@ -110,10 +109,6 @@ bool recorded(const fake::Call& call) {
 /// What the clock shows to callbacks; 0: what it shows to all.
 thread_local uint64_t t_now = 0;
 
-/// The kernel that is being launched.
-thread_local const char* t_kernel = nullptr;
-std::atomic<uint64_t> g_kernels{0};
-
 /// One call of one domain begins or ends. `shared` is what the two callbacks hand each other.
 void one_call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation,
                    CUpti_ApiCallbackSite site, const void* parameters, uint64_t* shared, uint64_t now) {
@@ -126,7 +121,6 @@ void one_call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correl
     data.correlationId = correlation;
     data.correlationData = shared;
     data.contextUid = 1;
-    data.symbolName = t_kernel;
     const uint64_t outside = std::exchange(t_now, now);
     g_callback(g_userdata, domain, number, &data);
     t_now = outside;
@@ -188,27 +182,6 @@ void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t 
     one_call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters,
                   &outer, end);
     t_in_runtime -= call.runtime != 0;
-}
-
-void call_back_launch(const Call& call, uint32_t correlation, uint64_t start, const char* kernel,
-                      const void* parameters) {
-    t_kernel = kernel;
-    uint64_t shared = 0;
-    one_call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_ENTER, parameters, &shared,
-                  start + 2);
-    ++g_kernels;
-    one_call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_EXIT, parameters, &shared,
-                  start + 298);
-    t_kernel = nullptr;
-}
-
-bool legacy() {
-    const std::lock_guard lock(g_mutex);
-    return g_legacy;
-}
-
-uint64_t kernels() {
-    return g_kernels;
 }
 
 uint64_t tick(uint64_t by) {
@@ -301,17 +274,11 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2, "cuMemcpyDtoH_v2"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, "cuMemcpy2DAsync_v2"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost, "cuMemFreeHost"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc, "cuMemHostAlloc"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2, "cuMemHostRegister_v2"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemHostUnregister, "cuMemHostUnregister"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, "cuStreamSynchronize"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent, "cuStreamWaitEvent"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuEventRecord, "cuEventRecord"},
         {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice, "cuCtxGetDevice"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2,
-         "cuStreamBeginCapture_v2"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture, "cuStreamEndCapture"},
     };
     for (const Named& named : kNamed) {
         if (named.domain == domain && named.call == call) {
@@ -329,7 +296,6 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
 }
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
     const std::lock_guard lock(g_mutex);
-    if (kind == CUPTI_ACTIVITY_KIND_PCIE) g_legacy = true;
     g_kinds.insert(kind);
     return CUPTI_SUCCESS;
 }

@@ -47,15 +47,6 @@ void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t 
                const void* runtime_parameters, const void* driver_parameters,
                const std::function<void()>& work = {});
 
-/// The callbacks of a launch, to which CUPTI tells the kernel's name; and how many kernels were launched so
-/// far.
-void call_back_launch(const Call& call, uint32_t correlation, uint64_t start, const char* kernel,
-                      const void* parameters);
-uint64_t kernels();
-
-/// Whether the legacy event API was used, which shuts the profiler out.
-bool legacy();
-
 /// The callback of an NVTX call, where one is subscribed to.
 void call_back_nvtx(uint32_t call, const CUpti_NvtxData& data);
 

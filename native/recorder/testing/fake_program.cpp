@@ -146,63 +146,6 @@ void everything() {
     fake("fake_allocation", device, uint64_t{1 << 20}, 3, 1);
 }
 
-/// Kernels that get pinned memory: by a pointer, in a structure, twice, none of it, and once it is freed.
-void mapped() {
-    alignas(8) static char host[1 << 16];
-    struct Pair {
-        uint32_t number;
-        char *first, *second;
-    };
-    char* const one = host + 4096;
-    char* const two = host + 16384;
-    const auto pin = [](char* at, uint64_t bytes, int how) {
-        fake("fake_pin", static_cast<void*>(at), bytes, how);
-    };
-    const auto given = [](char* alone, Pair pair) {
-        uint32_t number = 5;
-        char* device = reinterpret_cast<char*>(0x7f0000000000);
-        void* arguments[] = {&number, &alone, &pair, &device};
-        fake("fake_given", static_cast<void**>(arguments), static_cast<void**>(nullptr));
-    };
-    given(one, {1, two, one});  // nothing is pinned yet
-    pin(one, 4096, 0);
-    pin(two, 8192, 1);
-    given(one + 1024, {1, two, one});
-    struct {
-        uint32_t number = 5;
-        char* alone;
-        Pair pair;
-        char* device = nullptr;
-    } packed = {.alone = two + 8000, .pair = {1, nullptr, nullptr}};
-    size_t bytes = sizeof packed;
-    // As CU_LAUNCH_PARAM_BUFFER_SIZE, _POINTER and _END.
-    void* extra[] = {reinterpret_cast<void*>(2), &bytes, reinterpret_cast<void*>(1), &packed, nullptr};
-    fake("fake_given", static_cast<void**>(nullptr), static_cast<void**>(extra));
-    given(host, {1, one + 4096, two - 1});  // in front of the one, behind it, in front of the other
-    fake("fake_kernel", kKernel, uint64_t{0});
-    pin(one, 0, 2);
-    given(one, {1, one, two + 8191});
-    pin(two, 0, 3);
-    given(one, {1, one, two});
-}
-
-/// Kernels that get memory of the GPU: by two pointers into one allocation and one into another, beside what
-/// is no pointer; again, with another; one without arguments, in a graph.
-void arguments(uint64_t second) {
-    struct {
-        uint32_t number;
-        uint64_t first, second;
-    } pair = {7, 0x7f0000000400, 0x12345};
-    const auto given = [&pair](uint64_t alone, uint64_t other) {
-        uint32_t number = 5;
-        void* each[] = {&number, &alone, &pair, &other};
-        fake("fake_given", static_cast<void**>(each), static_cast<void**>(nullptr));
-    };
-    given(0x7f0000000100, second);
-    given(0x7f0000000000, 0x7f0000000000);
-    fake("fake_kernel", "_Z7withoutv", uint64_t{21});
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -220,20 +163,6 @@ int main(int argc, char** argv) {
     load_cuda();
     if (scenario == "everything") {
         everything();
-    } else if (scenario == "counted") {
-        fake("fake_capture", 1);
-        fake("fake_kernel", "_Z8capturedv", uint64_t{0});
-        fake("fake_capture", 0);
-        fake("fake_kernel", "_Z4oncev", uint64_t{0});
-        for (int number = 0; number < count; ++number) round(number);
-        fake("fake_kernel", "ncclDevKernel_AllReduce", uint64_t{0});
-        fake("fake_kernel", "_Z4lastv", uint64_t{0});
-    } else if (scenario == "mapped") {
-        mapped();
-    } else if (scenario == "arguments") {
-        arguments(0x7f0000200080);
-    } else if (scenario == "pooled") {
-        arguments(0x7f0000200800);
     } else if (scenario == "rows") {
         static char host[1 << 12];
         auto* device = reinterpret_cast<void*>(0x7f0000000000);

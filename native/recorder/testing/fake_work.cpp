@@ -29,34 +29,6 @@ constexpr Call kProfilerStart = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v400
 constexpr Call kProfilerStop = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000,
                                 CUPTI_DRIVER_TRACE_CBID_cuProfilerStop};
 
-uint32_t launch(const char* name, uint64_t graph_node, void** arguments, void** extra = nullptr) {
-    const uint32_t correlation = next_correlation();
-    const uint64_t start = tick(1000);
-    cuLaunchKernel_params parameters{};
-    parameters.f = reinterpret_cast<CUfunction>(const_cast<char*>(name));
-    parameters.gridDimX = 64;
-    parameters.blockDimX = 256;
-    parameters.gridDimY = parameters.gridDimZ = parameters.blockDimY = parameters.blockDimZ = 1;
-    parameters.kernelParams = arguments;
-    parameters.extra = extra;
-    call_back_launch(kLaunch, correlation, start, name, &parameters);
-    emit_call(kLaunch, correlation, start, start + 300);
-    CUpti_ActivityKernel13 kernel{};
-    kernel.name = name;
-    kernel.start = start + 400;
-    kernel.end = start + 900;
-    kernel.correlationId = correlation;
-    kernel.contextId = 1;
-    kernel.streamId = 13;
-    kernel.gridX = 64;
-    kernel.gridY = kernel.gridZ = kernel.blockY = kernel.blockZ = 1;
-    kernel.blockX = 256;
-    kernel.registersPerThread = 24;
-    kernel.graphNodeId = graph_node;
-    emit(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, kernel);
-    return correlation;
-}
-
 }  // namespace
 
 extern "C" {
@@ -93,26 +65,25 @@ uint32_t fake_setting() {
     return 0;
 }
 
-/// Memory of the host becomes pinned, or is no more: allocated, registered, freed, unregistered.
-uint32_t fake_pin(void* at, uint64_t bytes, int how) {
-    static constexpr uint32_t kHow[] = {
-        CUPTI_DRIVER_TRACE_CBID_cuMemHostAlloc, CUPTI_DRIVER_TRACE_CBID_cuMemHostRegister_v2,
-        CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost, CUPTI_DRIVER_TRACE_CBID_cuMemHostUnregister};
-    const cuMemHostAlloc_params allocated = {&at, bytes, 0};
-    const cuMemHostRegister_v2_params others = {at, bytes, 0};
-    const uint64_t now = tick(100);
-    call_back({0, kHow[how]}, next_correlation(), now, now + 90, nullptr,
-              how == 0 ? static_cast<const void*>(&allocated) : static_cast<const void*>(&others));
-    return 0;
-}
-
 uint32_t fake_kernel(const char* name, uint64_t graph_node) {
-    return launch(name, graph_node, nullptr);
-}
-
-/// A kernel with arguments, which fake_cuda.cpp describes.
-uint32_t fake_given(void** arguments, void** extra) {
-    return launch("fake_given", 0, arguments, extra);
+    const uint32_t correlation = next_correlation();
+    const uint64_t start = tick(1000);
+    call_back(kLaunch, correlation, start, start + 300, nullptr, nullptr);
+    emit_call(kLaunch, correlation, start, start + 300);
+    CUpti_ActivityKernel13 kernel{};
+    kernel.name = name;
+    kernel.start = start + 400;
+    kernel.end = start + 900;
+    kernel.correlationId = correlation;
+    kernel.contextId = 1;
+    kernel.streamId = 13;
+    kernel.gridX = 64;
+    kernel.gridY = kernel.gridZ = kernel.blockY = kernel.blockZ = 1;
+    kernel.blockX = 256;
+    kernel.registersPerThread = 24;
+    kernel.graphNodeId = graph_node;
+    emit(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, kernel);
+    return correlation;
 }
 
 uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destination, const void* source,
@@ -349,14 +320,6 @@ uint32_t fake_nvlink() {
     link.portDev0 = static_cast<uint32_t*>(std::malloc(18 * 4));
     link.portDev1 = static_cast<uint32_t*>(std::malloc(18 * 4));
     emit(CUPTI_ACTIVITY_KIND_NVLINK, link);
-    return 0;
-}
-
-uint32_t fake_capture(int begin) {
-    const Call call = {0, static_cast<uint32_t>(begin ? CUPTI_DRIVER_TRACE_CBID_cuStreamBeginCapture_v2
-                                                      : CUPTI_DRIVER_TRACE_CBID_cuStreamEndCapture)};
-    const uint64_t now = tick(100);
-    call_back(call, next_correlation(), now, now + 90, nullptr, nullptr);
     return 0;
 }
 

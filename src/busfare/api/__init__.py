@@ -42,6 +42,7 @@ from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
 from busfare.trace.fingerprints import with_fingerprints_of
+from busfare.trace.readers.ncu import counted_kernels
 
 __all__ = [
     "BusfareError", "Node", "Recorder", "Run", "compare", "diff", "node", "plan", "plan_kv", "plan_offload", "project",
@@ -284,7 +285,7 @@ def project(
 ) -> answers.Projection:
     """What the copies, the kernels and the whole run would take on other nodes, the first of which stands at the top.
 
-    `kernels` and `host` are rules for their times, `counters` a recording of the same program with hardware counters.
+    `kernels` and `host` are rules for their times, `counters` what Nsight Compute counted of the same program.
     """
     targets = [node(one) for one in (to if isinstance(to, (list, tuple)) else [to])]
     targets = [one for n, one in enumerate(targets) if one not in targets[:n]]
@@ -301,13 +302,8 @@ def project(
 
 
 def with_counters(run: Run, path: str | Path | None) -> Run:
-    """`run` with the counters of the recording at `path`, where one is given. Raises InputError if it has none."""
-    if path is None:
-        return run
-    counters = _run(path).counters
-    if counters.is_empty():
-        raise InputError(f"{path}: holds no counters; make it with `busfare record --counters`")
-    return replace(run, counters=counters)
+    """`run` with the bytes of its kernels by what `ncu` printed (`path`), where that is given."""
+    return run if path is None else replace(run, counters=counted_kernels(Path(path), run))
 
 
 def compare(
@@ -363,7 +359,7 @@ def record(output: str | Path | None = None, **options: Any) -> Iterator[Recorde
     """Records what this process does on the GPU while the context lasts: `with busfare.record() as recorded: …`, and then
     `recorded.trace`. `output` is a new directory for it; otherwise it is kept until Python ends.
 
-    `options` are those of `busfare.measure.record.environment`, as `counters=True`. Needs an NVIDIA GPU, and that no other
+    `options` are those of `busfare.measure.record.environment`, as `stacks=True`. Needs an NVIDIA GPU, and that no other
     profiler records meanwhile.
     """
     from busfare.measure.record import recording

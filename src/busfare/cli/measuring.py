@@ -98,22 +98,6 @@ def probe(
     "--storage/--no-storage",
     "Note reads and writes of files of 64 KiB or more, to see what feeds the copies.",
 )
-@option(
-    "--mapped/--no-mapped",
-    "Note the pinned memory of the host that kernels get, to see who reads it in place.",
-)
-@option(
-    "--arguments/--no-arguments",
-    "Note how much memory of the GPU each distinct kernel gets, to tell which of them wait for it.",
-    default=True,
-)
-@option("--counters/--no-counters", "Read hardware counters of each distinct kernel.")
-@option("--counted-kernels N", "Read counters of at most so many kernels.", default=200)
-@option(
-    "--counter-passes N",
-    "Run a counted kernel up to so many times; more passes read more counters.",
-    default=1,
-)
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status.
 

@@ -6,6 +6,8 @@ import click
 
 __all__ = ["replacement"]
 
+NCU = "count with ncu, and give what it prints to project --counters (docs/kernels.md)"
+
 #: By command path (as in `bench methods`) and option; the text completes "PATH OPTION was removed; ".
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("probe", "--fault"): "--virtual NODE plays a node without faults",
@@ -16,6 +18,14 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("what-if", "--as-arguments"): "`busfare report` names copies to symbols and small copies",
     ("what-if", "--offload-schedule"): "use plan offload --from-trace TRACE",
     ("what-if", "--with-loop"): "use --batch-below SIZE, which keeps the loop that makes the copies",
+    ("record", "--counters"): NCU,
+    ("record", "--no-counters"): "leave it out",
+    ("record", "--counted-kernels"): NCU,
+    ("record", "--counter-passes"): NCU,
+    ("record", "--mapped"): "leave it out; busfare plan says what reading host memory in place costs",
+    ("record", "--no-mapped"): "leave it out",
+    ("record", "--arguments"): "leave it out; --kinds memory records what is allocated",
+    ("record", "--no-arguments"): "leave it out",
 }
 
 #: By command path; the text completes "PATH was removed; ".

@@ -20,8 +20,8 @@ trace_path = click.argument(
 )
 from_node = option("--from from_ NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
 counted = option(
-    "--counters RECORDING",
-    "A recording of the same program by `busfare record --counters`: what bounds its kernels.",
+    "--counters FILE",
+    "What `ncu --csv --page raw --print-units base` printed of the same program; see docs/kernels.md.",
     type=PATH,
 )
 

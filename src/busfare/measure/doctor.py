@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 from busfare import __version__
 from busfare.errors import InputError
@@ -19,9 +18,6 @@ from busfare.measure.results import Check, Doctor
 from busfare.trace.readers.nsys.report_file import installed as installed_nsys
 
 NATIVE = ("trace._columns", "trace._sqlite_columns", "trace._kineto_events", "timeline._core")
-#: Where NVIDIA's kernel module says who may read hardware counters.
-DRIVER_SETTINGS = Path("/proc/driver/nvidia/params")
-ASK_ADMINISTRATOR = "ask the administrator for NVreg_RestrictProfilingToAdminUsers=0, or run as root"
 
 
 def examined() -> Doctor:
@@ -62,23 +58,12 @@ def _driver() -> Iterator[Check]:
         "install NVIDIA's driver, or run on a machine with an NVIDIA GPU; all else works without, and "
         "`busfare probe --virtual NODE` plays one",
     )
-    if cuda is not None:
-        restricted = "RmProfilingAdminOnly: 1" in _text(DRIVER_SETTINGS)
-        is_there = "for the administrator alone" if restricted else "open to all"
-        yield Check("record --counters", "hardware counters", not restricted, is_there, ASK_ADMINISTRATOR)
 
 
 def _gpu_name(cuda: ctypes.CDLL, place: int) -> str:
     name = ctypes.create_string_buffer(128)
     cuda.cuDeviceGetName(name, len(name), place)
     return name.value.decode("utf-8", "replace")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _recorder() -> Iterator[Check]:

@@ -138,11 +138,6 @@ def environment(
     first_use: bool = False,
     threads: bool = False,
     storage: bool = False,
-    mapped: bool = False,
-    arguments: bool = True,
-    counters: bool = False,
-    counted_kernels: int = 200,
-    counter_passes: int = 1,
     library: Path | None = None,
 ) -> dict[str, str]:
     """The environment variables that make a program record itself, for launchers that cannot be wrapped.
@@ -151,9 +146,7 @@ def environment(
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
     `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
     of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `storage` notes
-    reads and writes of files of 64 KiB or more, `mapped` the pinned memory that kernels get, `arguments`
-    how much memory of the GPU. `counters` reads the hardware counters of `counted_kernels` distinct kernels, each run
-    `counter_passes` times (1 to 8), of which all but one are taken back. `library` is the recorder to use.
+    reads and writes of files of 64 KiB or more. `library` is the recorder to use.
     Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
@@ -170,12 +163,6 @@ def environment(
     ):
         if not least <= seconds < float("inf"):
             raise InputError(f"{name} {seconds}: give seconds, {least:g} or more")
-    for name, number, most in (
-        ("--counted-kernels", counted_kernels, 100_000),
-        ("--counter-passes", counter_passes, 8),
-    ):
-        if not 1 <= number <= most:
-            raise InputError(f"{name} {number}: give a number from 1 to {most}")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
     taken = set(kinds or ("default",))
@@ -196,10 +183,6 @@ def environment(
         "FINGERPRINT": "1" if fingerprint else None,
         "STACKS": "1" if stacks else None,
         "FIRST_USE": "1" if first_use else None,
-        "MAPPED": "1" if mapped else None,
-        "ARGUMENTS": None if arguments else "0",
-        "COUNTERS": str(counted_kernels) if counters else None,
-        "COUNTER_PASSES": str(counter_passes) if counters else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
     if threads and not messages:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 import polars as pl
-from msgspec import convert
+from msgspec import UNSET, convert
 from msgspec.structs import asdict
 
 from busfare import cost
@@ -48,7 +48,6 @@ WHY = {
     "memory": "each byte is moved once: by memory and L2, and what is left by clock and threads",
     "compute": "by the pipelines' peaks, and where shapes are known by tiles in waves",
     "counted": "by the bytes that counters saw, and the rest by clock and threads",
-    "reached": "the memory that their arguments reach is moved once, and the rest goes by clock and threads",
     "allocated": "all memory that the program has there is moved once, and the rest goes by clock and threads",
     "none": "they wait for other GPUs: not predicted, the recorded time is kept",
 }
@@ -161,6 +160,7 @@ def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThe
     kernels = trace.operations.filter(kind="kernel")
     return KernelsThere(
         count=kernels.height,
+        counted=UNSET if prices is None or trace.counters.is_empty() else prices.counted,
         recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
         rule=rule,
         not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.results import Predicted
 
@@ -42,9 +42,12 @@ class KernelClassThere(Predicted, kw_only=True):
 
 
 class KernelsThere(Struct, kw_only=True):
-    """`rule`: how their times were had. `by_class` is empty where a rule of the user's was followed."""
+    """`rule`: how their times were had. `by_class` is empty where a rule of the user's was followed. `counted`: of `count`,
+    those whose bytes were counted; left out where no counters were given.
+    """
 
     count: int
+    counted: int | UnsetType = UNSET
     recorded_seconds: float
     rule: str
     not_predicted: int = 0
@@ -92,9 +95,12 @@ class KernelCompared(Struct, kw_only=True):
 
 
 class KernelsCompared(Struct, kw_only=True):
-    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have."""
+    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`: of all launches
+    of the first, those whose bytes were counted; left out where no counters were given.
+    """
 
     count: int = 0
+    counted: int | UnsetType = UNSET
     wmape_percent: float | None = None
     median_percent: float | None = None
     inside_percent: float | None = None

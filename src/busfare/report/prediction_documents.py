@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET, UnsetType
+
 from busfare.advise.amounts import several, time
 from busfare.project.results import (
     Compared,
@@ -102,7 +104,16 @@ def _kernels(projection: Projection) -> Block:
         "change": _changed,
     }
     title, behind = f"{projection.to}, kernels by class", {"rung": "rung", "why": "why"}
-    return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind)
+    notes = _counted(kernels.counted)
+    return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind, notes=notes)
+
+
+def _counted(counted: int | UnsetType) -> list[str]:
+    """How many kernels the file of --counters is of, where one was given."""
+    if counted is UNSET:
+        return []
+    priced = several(counted, "kernel")
+    return [f"Priced by counters: {priced}. The others match no row of --counters, or rows that differ."]
 
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
@@ -155,6 +166,7 @@ def _kernels_compared(kernels: KernelsCompared) -> Table:
         f"Of {kernels.count:,} launches that both have, the sum is {kernels.wmape_percent:.1f} % off, and the median "
         f"kernel {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % are in range."
     ]
+    notes += _counted(kernels.counted)
     if kernels.unmatched:
         notes.append(
             f"Not compared, for in one of the two traces only: {several(kernels.unmatched, 'kernel')}."

@@ -17,7 +17,6 @@ from busfare.errors import InputError
 from busfare.job.results import Clock, Collective, Communication, RankTimes
 from busfare.node import Node
 from busfare.report.diff import Diff
-from busfare.report.mapped import MappedKernel, mapped_kernels
 from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
@@ -133,9 +132,6 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     findings: list[RangedFinding]
     baseline: Diff | UnsetType = UNSET  # against an earlier report, where one was given
     storage: Storage | UnsetType = UNSET  # where reads and writes of files were recorded
-    mapped_kernels: list[MappedKernel] | UnsetType = (
-        UNSET  # where the memory that kernels are given was recorded
-    )
     # Of several ranks in one trace.
     collectives: list[Collective] | UnsetType = UNSET
     ranks: list[RankTimes] | UnsetType = UNSET
@@ -209,7 +205,6 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         recording_cost=cost,
         critical_path=path,
         storage=storage_of(trace) or UNSET,
-        mapped_kernels=UNSET if (given := mapped_kernels(trace, node)) is None else given,
         findings=[],  # which are looked for beside all this
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],

@@ -29,7 +29,6 @@ from busfare.report.document import (
     table,
     words,
 )
-from busfare.report.mapped import MappedKernel
 from busfare.report.shares import LEAST_DRAWN, PATH_NOTE, Shares
 from busfare.report.summary import Report, path_name
 from busfare.results import RangedFinding
@@ -75,7 +74,7 @@ def report_document(
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
     if result.by_path:
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
-    blocks += [*_longest(result), *_storage(result), *_mapped(result), *_gaps(result, run)]
+    blocks += [*_longest(result), *_storage(result), *_gaps(result, run)]
     if result.critical_path:
         shown = [part for part in result.critical_path if part.share >= LEAST_DRAWN]
         blocks.append(table(shown, "", {"critical path": "part"}, {"time": "seconds", "of the run": "share"}))
@@ -220,28 +219,6 @@ def _storage(result: Report) -> list[Table]:
         ),
     ]
     return [one for one in tables if one.rows]
-
-
-def _mapped(result: Report) -> list[Table]:
-    rows = result.mapped_kernels or []
-    names: Cells[MappedKernel] = {"kernel": lambda row: row.name}
-    figures = {
-        "launches": "count",
-        "takes": "seconds",
-        "reaches": "reached_bytes",
-        "once over the link": "once_seconds",
-    }
-    meaning: Cells[MappedKernel] = {"so it takes": "meaning"}
-    notes = [
-        "Reaches: from each pointer among its arguments to the end of that buffer. Once over the link is predicted, and the "
-        "least that this takes. A kernel that takes many times as long computes, or fetches bytes several times: then one "
-        "copy to the GPU before it is cheaper (busfare plan ranks both)."
-    ]
-    return (
-        [table(rows, "Kernels that were given memory of the host", names, figures, meaning, notes=notes)]
-        if rows
-        else []
-    )
 
 
 def _findings(result: Report) -> Entries | Text:

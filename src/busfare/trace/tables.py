@@ -50,7 +50,6 @@ OPERATIONS_RECORDED: Schema = {
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
     "hash_start_ns": pl.Int64(),  # of a copy whose bytes were hashed in its stream: that held the stream up from here …
     "hash_end_ns": pl.Int64(),  # … to here
-    "mapped_bytes": pl.Int64(),  # of a kernel: pinned memory of the host that its arguments reach (`record --mapped`)
 }
 
 #: What only kernels have; absent from traces that were not read with their launches.
@@ -58,21 +57,24 @@ OPERATIONS_OF_KERNELS: Schema = {
     "launch": pl.UInt32(),  # row of `launches`
 }
 
-#: How a kernel is launched. Readers give it as columns of the operations, for `launches.py` to number.
-LAUNCH_SHAPE: Schema = {
+SHAPE: Schema = {
     "grid_x": pl.Int32(),  # blocks
     "grid_y": pl.Int32(),
     "grid_z": pl.Int32(),
     "block_x": pl.Int32(),  # threads
     "block_y": pl.Int32(),
     "block_z": pl.Int32(),
+}
+
+#: How a kernel is launched. Readers give it as columns of the operations, for `launches.py` to number.
+LAUNCH_SHAPE: Schema = {
+    **SHAPE,
     "registers": pl.Int32(),  # a thread
     "shared_bytes": pl.Int64(),  # a block, static and dynamic
 }
 
 #: What a trace tells of the memory that a launch can reach, as columns of the operations like its shape.
 REACH: Schema = {
-    "argument_bytes": pl.Int64(),  # of the GPU's memory, of the allocations that are its arguments, each once
     "allocated_bytes": pl.Int64(),  # the most that its process had of the GPU's memory until it last ended
 }
 
@@ -149,7 +151,7 @@ CALLS: Schema = {
 
 #: Only of calls that busfare's own recorder held up by more than a moment; absent from other traces.
 CALLS_RECORDED: Schema = {
-    # Between the thread's call before and this one, for fingerprints, counters and first uses.
+    # Between the thread's call before and this one, for fingerprints and first uses.
     "recorder_ns": pl.Int64(),
 }
 
@@ -221,30 +223,13 @@ STREAMS: Schema = {
     "priority": pl.Int32(),
 }
 
-#: Hardware counters, a row a distinct kernel (name, grid, block, shared memory) of a process and device: of its second
-#: launch, or of its only one. A null is a counter that the GPU lacks or that needs more passes than were allowed.
+#: Bytes that hardware counters saw, a row a distinct kernel (name, grid, block): of a file that was given with the trace.
 COUNTERS: Schema = {
-    "process": pl.Int64(),
-    "device": pl.Int32(),
     "name": pl.String(),  # as in `operations`
-    **LAUNCH_SHAPE,
-    "launch_number": pl.Int32(),  # 1: the first of its kernel, with cold caches; 2: the second
-    "correlation": pl.Int64(),
-    "seconds": pl.Float64(),
+    **SHAPE,
     "dram_read_bytes": pl.Float64(),
     "dram_write_bytes": pl.Float64(),
     "l2_bytes": pl.Float64(),  # looked up in L2, by whomever
-    "l1_bytes": pl.Float64(),
-    "cycles": pl.Float64(),  # of a multiprocessor's clock, from the kernel's start to its end
-    "active_cycles": pl.Float64(),  # the sum over multiprocessors of those in which a warp was there
-    "occupancy": pl.Float64(),  # warps that were there over those that have room, in active cycles
-    # A warp's instruction of the pipeline counts as 32 FMAs of two operations (128 of fp16, which are pairs): too many
-    # where threads are masked, and where it adds, multiplies or does integer work there.
-    "fp16_flops": pl.Float64(),
-    "fp32_flops": pl.Float64(),
-    "fp64_flops": pl.Float64(),
-    "fp64_cycles": pl.Float64(),  # the sum over multiprocessors of cycles in which the pipeline was busy
-    "tensor_cycles": pl.Float64(),  # likewise
 }
 
 #: How the watch over a copy's destination ended: another copy went to it, or took its bytes; the memory was freed; nothing

@@ -34,7 +34,6 @@ VARIANTS: dict[str, dict[str, Any] | None] = {
     "profiler": None,
     "operations": {"kinds": ["kernels", "copies", "sets"]},
     "default": {},
-    "no-arguments": {"arguments": False},
     "both": {"calls": "both"},
     "older": {},  # the default, by another library
 }

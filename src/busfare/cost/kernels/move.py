@@ -21,7 +21,7 @@ __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "parted"]
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
 #: `none`: not predicted.
-BOUNDS = ("between", "memory", "compute", "counted", "reached", "allocated", "none")
+BOUNDS = ("between", "memory", "compute", "counted", "allocated", "none")
 # What half and twice of a constant that has no source would do to the errors: `python validation/kernels.py --constants`.
 
 #: What a kernel takes beyond its known work, up to this, is latency: it goes with the clock, s.
@@ -37,18 +37,10 @@ MOST_RESIDUAL = 3.0
 DENSE_SHARE = 0.1
 STREAM_SHARE = 0.5
 STREAM_BYTES = (8.0, 128.0)
-#: Where a kernel's arguments are known, it is a stream if an element of every array for each thread takes the memory such a
-#: share of its time. It often is one if so many of them take nearly all of it, and else seldom: shares as STREAM_SHARE is,
-#: chosen on the 17 programs, half of HeCBench's and counted kernels.
-ARRAYS_TAKE = (0.75, 1.25)
-ELEMENTS = (2.0, 3.0, 4.0, 8.0, 16.0)
-ELEMENTS_TAKE = (0.97, 1.05)
-ELEMENTS_STREAM_SHARE = 0.6
-OTHER_STREAM_SHARE = 0.15
-#: What a kernel's arguments reach is moved once, unless the memory takes longer for it than this share of its time.
-REACHED_TAKES = 1.1
+#: What is allocated is moved once, unless the memory takes longer for it than this share of the kernel's time.
+ALLOCATED_TAKES = 1.1
 #: What a kernel that moves the same bytes at each launch finds in L2 again: all of the first share of L2's size, and nothing
-#: of the second (counted: `python validation/kernels.py --arguments`).
+#: of the second.
 KEPT_IN_L2 = (0.4, 0.8)
 #: Of a kernel's time, work at least: the floor is what an empty kernel takes, and some take less.
 LEAST_WORK = 0.1
@@ -77,10 +69,9 @@ class Evidence:
     """What is known of distinct kernels, a row each; columns that are not there, and NaN, are not known.
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
-    `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `array_bytes`: of an element
-    of every array among the arguments, `argument_bytes`: of the memory that they reach, `allocated_bytes`: of all that is
-    there to be reached; `own_code`: 1 where words of the name are all that tells its class; `blocks`, `threads` of a
-    block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
+    `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `allocated_bytes`: of the
+    memory that the program has there; `own_code`: 1 where words of the name are all that tells its class; `blocks`,
+    `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
     `element_bytes` of a product of matrices.
     """
 
@@ -116,7 +107,6 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     # Launches of one kernel are of one kind, however their times scatter.
     logs = np.bincount(of, np.log(np.maximum(seconds, 1e-12))) / np.maximum(np.bincount(of), 1)
     typical = np.exp(logs)[of]
-    arrays = _by_arrays(Launches(evidence.columns, of, typical), here, there)
     bound = np.select(
         [
             kinds == "communication",
@@ -127,37 +117,29 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
         BOUNDS.index("between"),
     ).astype(np.int8)[of]
-    at = Launches(evidence.columns, of, typical)
-    reached, allocated = (_reached(name, at, here, there) for name in ("argument_bytes", "allocated_bytes"))
-    for told, by in ((reached[0], "reached"), (allocated[0], "allocated"), (arrays, "memory")):
-        bound[(bound == BOUNDS.index("between")) & np.isfinite(told)] = BOUNDS.index(by)
+    allocated = _allocated(Launches(evidence.columns, of, typical), here, there)
+    bound[(bound == BOUNDS.index("between")) & np.isfinite(allocated[0])] = BOUNDS.index("allocated")
     result = np.full(len(seconds), np.nan)
-    reached = np.where(np.isnan(reached), allocated, reached)
     prices = {
-        "between": _unknown, "memory": _streamed, "compute": _computed,
-        **dict.fromkeys(("counted", "reached", "allocated"), _counted),
+        "between": _unknown, "memory": _streamed, "compute": _computed, "counted": _counted, "allocated": _counted,
     }  # fmt: skip
     for name, price in prices.items():
         rows = np.flatnonzero(bound == BOUNDS.index(name))
         if len(rows):
-            at = Launches(
-                {**evidence.columns, **derived}, of[rows], typical[rows], arrays[rows], reached[:, rows]
-            )
+            at = Launches({**evidence.columns, **derived}, of[rows], typical[rows], allocated[:, rows])
             result[rows] = price(seconds[rows], at, here, there)
     return Moved(result, bound)
 
 
 class Launches(NamedTuple):
     """Some launches of kernels: `columns` as of their evidence, whose row each is in `of`; `typical`: the geometric mean
-    of the seconds of that kernel's; `arrays`: bytes that each moves by the types of its arguments; `reached`: seconds here
-    and there of moving the memory that it reaches; NaN where they do not tell.
+    of the seconds of that kernel's; `allocated`: seconds here and there of moving what is allocated, NaN where not known.
     """
 
     columns: dict[str, FloatArray]
     of: Rows
     typical: FloatArray
-    arrays: FloatArray | float = np.nan
-    reached: FloatArray | float = np.nan
+    allocated: FloatArray | float = np.nan
 
     def __call__(self, name: str) -> FloatArray:
         """A column; NaN where it is not known."""
@@ -213,8 +195,7 @@ def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     work, floor = parted(seconds, at("in_graph"), here, there)
     # What a small L2 does not hold, a larger one need not: nothing says that it is used twice.
     smaller = min(here.l2_bytes, there.l2_bytes)
-    by_arrays = np.isfinite(at.arrays)
-    bytes_ = np.where(by_arrays, at.arrays, at("bytes"))
+    bytes_ = at("bytes")
     # All of the work, where bytes are not known.
     known = np.fmin(memory_seconds(bytes_, here), work)
     moved = _moved_in(known, here, smaller)
@@ -225,8 +206,7 @@ def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     share = known / np.maximum(took, 1e-15) * (1 - waited**STREAM_OVERLAP) ** (1 / STREAM_OVERLAP)
     # What few threads, or threads that do little, cannot ask for is no time of the memory.
     share, busy = np.minimum(share, at.filled(here)), at.busy(work, here)
-    beside = np.minimum(share, (1 - busy**OVERLAP) ** (1 / OVERLAP))
-    share = np.clip(np.where(by_arrays, beside, share * (1 - busy**2)), 0, 1)
+    share = np.clip(share * (1 - busy**2), 0, 1)
     # Of the rest as much is left as `units` say, and both overlap.
     rest = (1 - share**STREAM_OVERLAP) ** (1 / STREAM_OVERLAP) * (here.units / there.units)
     left = ((share * faster) ** STREAM_OVERLAP + rest**STREAM_OVERLAP) ** (1 / STREAM_OVERLAP)
@@ -235,29 +215,17 @@ def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     return np.where(np.isnan(as_passes), as_streams, as_passes)
 
 
-def _by_arrays(at: Launches, here: Limits, there: Limits) -> FloatArray:
-    """The bytes of an element of every array for each thread; NaN where the arrays, or bytes by shapes, are not known, and
-    where the memory takes another time for them.
+def _allocated(at: Launches, here: Limits, there: Limits) -> FloatArray:
+    """Seconds here and there in which what is allocated is moved once, what L2 keeps by L2; shape (2, rows). NaN where it is
+    not known or none, and where the memory here takes longer than the kernel ran.
     """
     work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
-    moved = at("array_bytes") * at("blocks") * at("threads")
-    share = moved / (work * here.memory)
-    fits = (share > ARRAYS_TAKE[0]) & (share < ARRAYS_TAKE[1])
-    return np.where(np.isnan(at("bytes")) & fits, moved, np.nan)
-
-
-def _reached(name: str, at: Launches, here: Limits, there: Limits) -> FloatArray:
-    """Seconds here and there in which the memory that a kernel reaches, or can reach (column `name`), is moved once, what L2
-    keeps by L2; shape (2, rows). NaN where it is not known or none, as of a kernel that knows its data by variables of the
-    GPU, and where the memory here takes longer than the kernel ran.
-    """
-    work, _ = parted(at.typical, at("in_graph"), here, there, known=False)
-    bytes_, (all_kept, none_kept) = at(name), KEPT_IN_L2
+    bytes_, (all_kept, none_kept) = at("allocated_bytes"), KEPT_IN_L2
     took = []
     for limits in (here, there):
         missed = np.clip((bytes_ / limits.l2_bytes - all_kept) / (none_kept - all_kept), 0, 1)
         took.append(bytes_ * (missed / limits.memory + (1 - missed) / max(limits.l2, limits.memory)))
-    possible = (bytes_ > 0) & (bytes_ < REACHED_TAKES * work * here.memory)
+    possible = (bytes_ > 0) & (bytes_ < ALLOCATED_TAKES * work * here.memory)
     return np.where(possible, took, np.nan)
 
 
@@ -287,11 +255,7 @@ def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
     each = typical * here.memory / (at("blocks") * at("threads"))
     streams = (each > STREAM_BYTES[0]) & (each < STREAM_BYTES[1])
     missed = np.clip(typical * here.memory / (L2_TIMES * here.l2_bytes), 0, 1)
-    handled = np.array(ELEMENTS)[:, None] * at("array_bytes") / each
-    several = ((handled > ELEMENTS_TAKE[0]) & (handled < ELEMENTS_TAKE[1])).any(axis=0)
-    likely = np.where(several, ELEMENTS_STREAM_SHARE, OTHER_STREAM_SHARE)
-    likely = np.where(np.isnan(at("array_bytes")), STREAM_SHARE, likely)
-    as_stream = likely * at.filled(here) * (1 - at.busy(typical, here) ** 2) * missed
+    as_stream = STREAM_SHARE * at.filled(here) * (1 - at.busy(typical, here) ** 2) * missed
     share = np.where(streams, as_stream, 0.0)
     memory, units = np.log(here.memory / there.memory), np.log(here.units / there.units)
     return np.asarray(floor + work * np.exp(share * memory + (1 - share) * units))
@@ -346,13 +310,14 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
 
 
 def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
-    """A roofline by the shares of the memory's and of L2's rate that were counted, or of the bytes that arguments reach
-    (docs/kernels.md).
-    """
+    """A roofline by the counted shares of the memory's and of L2's rate, or by what is allocated (docs/kernels.md)."""
     work, floor = parted(seconds, at("in_graph"), here, there, at("classed") == 1)
     # Neither the memory's nor L2's: beginning and ending threads, and the waits of a short kernel.
     busy = np.maximum(at.busy(work, here), np.clip(RAMP_S / work, 0, 1)) ** OVERLAP
-    counted, (took, there_takes) = at("dram_bytes") / here.memory, np.broadcast_to(at.reached, (2, len(work)))
+    counted, (took, there_takes) = (
+        at("dram_bytes") / here.memory,
+        np.broadcast_to(at.allocated, (2, len(work))),
+    )
     faster = np.where(np.isnan(counted), there_takes / took, here.memory / there.memory)
     memory = np.minimum((np.where(np.isnan(counted), took, counted) / work) ** OVERLAP, 1 - busy)
     # What only writes waits for nothing: other threads begin meanwhile.

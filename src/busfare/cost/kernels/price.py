@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.cost.kernels.arguments import array_bytes
 from busfare.cost.kernels.classes import (
     CLASSES,
     Work,
@@ -27,18 +26,18 @@ from busfare.errors import InputError
 from busfare.node import Node
 from busfare.node.arrays import FloatArray
 from busfare.trace.api_calls import COMMUNICATION
-from busfare.trace.tables import REACH
+from busfare.trace.tables import REACH, SHAPE
 
 __all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
 
 #: Columns of counted bytes.
 COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 #: Of a launch, what tells kernels of one name apart.
-SIDES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+SIDES = tuple(SHAPE)
 #: What kernels of unknown bounds are off by beyond both bounds.
 BEYOND = 1.1
 #: Bounds whose ranges are those of held-out kernels.
-RANGED = ("memory", "compute", "counted", "reached", "allocated")
+RANGED = ("memory", "compute", "counted", "allocated")
 _CARRIES = re.compile(COMMUNICATION)
 #: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
 _UNSTREAMED = frozenset({"other", "sort", "random", "fft", "gather"})
@@ -60,6 +59,11 @@ class KernelPrices:
     kinds: NDArray[np.int8]
     bounds: NDArray[np.int8]
     rung: str
+
+    @property
+    def counted(self) -> int:
+        """How many are priced by counted bytes."""
+        return int((self.bounds == BOUNDS.index("counted")).sum())
 
     def rung_of(self, bound: int) -> str | None:
         """The rung of prices by that bound; None where there is none."""
@@ -207,14 +211,13 @@ def _evidence(known: pl.DataFrame) -> Evidence:
         works.append(work)
     fields = ("flops", "bytes", "batch", "m", "n", "k", "element_bytes")
     columns = {field: np.array([getattr(work, field) for work in works], np.float64) for field in fields}
-    columns["array_bytes"] = np.array([array_bytes(name or "") for name in texts[0]])
     columns["own_code"] = np.array([is_own_code(name or "") for name in texts[0]], np.float64)
     for side, name in (("grid", "blocks"), ("block", "threads")):
         sides = [f"{side}_{axis}" for axis in "xyz"]
         if all(column in known.columns for column in sides):
             product = known.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
             columns[name] = product.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    for name in ("in_graph", "registers", "shared_bytes", "argument_bytes", "allocated_bytes"):
+    for name in ("in_graph", "registers", "shared_bytes", "allocated_bytes"):
         if name in known.columns:
             columns[name] = known[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     if all(name in known.columns for name in COUNTED):

@@ -95,15 +95,6 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     21: ("losses", ("loss", "time", "count")),
     22: ("end", ("reason", "time", "rows", "chunks")),
     23: ("windows", ("time", "on")),
-    24: (
-        "counted_launches",
-        (
-            "correlation", "context", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
-            "dynamic_shared_bytes", "launch", "passes", "before_start", "before_duration", "after_start",
-            "after_duration",
-        ),
-    ),
-    25: ("counters", ("correlation", "metric", "value")),
     26: (
         "messages",
         (
@@ -122,12 +113,11 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     32: ("storage", ("start", "duration", "thread", "kind", "bytes", "address", "path")),
-    33: ("mapped_arguments", ("correlation", "bytes", "buffers")),
     34: ("stream_fingerprints", ("correlation", "fingerprint", "start", "duration")),
-    35: (
-        "argument_memory",
-        ("name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "bytes", "buffers", "inside"),
-    ),
+}  # fmt: skip
+#: Tables of earlier versions, by number: nothing is read of them. Their numbers are never used again.
+RETIRED: dict[int, str] = {
+    24: "counted_launches", 25: "counters", 33: "mapped_arguments", 35: "argument_memory",
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]
@@ -190,6 +180,7 @@ class Recording:
     torn_bytes: int = 0  # bytes at the end that are no whole chunk
     damaged_chunks: int = 0
     unknown_chunks: int = 0  # of tables that only a later version knows
+    retired_rows: dict[str, int] = field(default_factory=dict)  # by name of the table
     missing_chunks: int = 0
     header_damaged: bool = False  # process and clock may be wrong
 
@@ -307,6 +298,8 @@ def read_recording(path: Path) -> Recording:
         decoded = _parts(chunk)
         if decoded is None:
             recording.damaged_chunks += 1
+        elif name := RETIRED.get(chunk.table):
+            recording.retired_rows[name] = recording.retired_rows.get(name, 0) + chunk.rows
         elif chunk.table not in TABLES:
             recording.unknown_chunks += 1
         else:

@@ -10,7 +10,6 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.recorded import is_recording
-from busfare.trace.readers.recorded.counters import counters
 from busfare.trace.readers.recorded.file import Recording, read_recording
 from busfare.trace.readers.recorded.first_use import first_uses
 from busfare.trace.readers.recorded.messages import messages
@@ -81,7 +80,6 @@ def read(path: Path, launches: bool = False) -> Trace:
         described=pl.concat(described),
         devices=_together([devices(part) for part in parts]),
         streams=_together([streams(part) for part in parts]),
-        counters=_together([counters(part, omissions) for part in parts]),
         first_uses=_together(
             [first_uses(part, done, omissions) for part, done in zip(parts, worked, strict=True)]
         ),
@@ -137,6 +135,12 @@ def _note(recording: Recording, omissions: Omissions) -> None:
         (recording.unknown_chunks, "unknown-tables", "holds tables that only a later version knows"),
     ):
         omissions.add_if(int(count), id, f"{name}: {what}")
+    tables = ", ".join(sorted(recording.retired_rows))
+    omissions.add_if(
+        sum(recording.retired_rows.values()),
+        "retired-tables",
+        f"{name}: rows of an earlier version's tables that are no longer read ({tables})",
+    )
     losses = recording.table("losses")
     for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
         id, what = LOSS_OF.get(loss, ("unknown-loss", "losses of a kind that this version does not know"))

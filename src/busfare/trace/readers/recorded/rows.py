@@ -12,7 +12,6 @@ from busfare.trace.columns import first_rows
 from busfare.trace.model import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID
-from busfare.trace.readers.recorded.arguments import with_arguments, with_mapped
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.readers.recorded.process import RecordedProcess, at, readable_names
 from busfare.trace.readers.tables import meant
@@ -52,7 +51,7 @@ def _identified(*names: str) -> pl.Expr:
 def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
     """Rows of `OPERATIONS`, with what only recordings have, and how kernels are launched, if `launches`."""
     parts = [
-        _kernels(process, omissions, launches),
+        _kernels(process, launches),
         _copies(process, omissions),
         cupti.sets(_operations(process, "sets", "bytes", "memory_kind")),
         _migrations(process),
@@ -89,14 +88,11 @@ def _operations(process: RecordedProcess, table: str, *columns: str) -> pl.DataF
     return frame.with_columns(_nonzero("correlation", "graph_node"))
 
 
-def _kernels(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
+def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
     names = readable_names(process, process.recording.table("kernels")["name"])
     frame = _operations(process, "kernels", *(LAUNCH if launches else ()))
-    frame = with_mapped(frame.with_columns(kind=pl.lit("kernel"), name=names), process, omissions)
-    if not launches:
-        return frame
-    frame = frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:]))
-    return with_arguments(frame, process, omissions)
+    frame = frame.with_columns(kind=pl.lit("kernel"), name=names)
+    return frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:])) if launches else frame
 
 
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
@@ -221,7 +217,7 @@ def held_up(recording: Recording) -> NDArray[np.int64]:
     """Before each call of the recording: ns that the recorder held its thread up since its call before.
 
     A buffer on its way to the GPU is hashed before its call begins, one from the GPU, or its stream asked to, after its
-    call has ended; counters of a launch are made ready before and read after it; watchpoints are set before a copy begins.
+    call has ended; watchpoints are set before a copy begins.
     """
     calls = recording.table("calls")
     ns = np.zeros(len(calls), np.int64)
@@ -229,8 +225,6 @@ def held_up(recording: Recording) -> NDArray[np.int64]:
         np.stack([table["correlation"], table[f"{when}_start"], table[f"{when}_duration"]])
         for name, when in (
             ("copy_addresses", "fingerprint"),
-            ("counted_launches", "before"),
-            ("counted_launches", "after"),
             ("first_uses", "held"),
         )
         if len(table := recording.table(name))

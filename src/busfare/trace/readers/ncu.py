@@ -1,0 +1,161 @@
+"""Bytes of kernels that Nsight Compute counted: what `ncu --csv --page raw --print-units base` prints."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.trace.model import Trace
+from busfare.trace.tables import COUNTERS, SHAPE, conform
+
+__all__ = ["COUNT", "counted_kernels", "printed_counters"]
+
+#: The column of `COUNTERS` for each metric.
+METRICS = {
+    "dram__bytes_read.sum": "dram_read_bytes",
+    "dram__bytes_write.sum": "dram_write_bytes",
+    "lts__t_bytes.sum": "l2_bytes",
+}
+#: How such a file is made.
+COUNT = f"ncu --csv --page raw --print-units base --metrics {','.join(METRICS)} ./app > counters.csv"
+NAME, SIDES = "Kernel Name", {"Grid Size": "grid", "Block Size": "block"}
+#: Rows of one kernel whose bytes lie no further apart, as a share of the most that one of its metrics has, are alike.
+ALIKE = 0.1
+
+
+def counted_kernels(path: Path, trace: Trace) -> pl.DataFrame:
+    """Rows of `COUNTERS` for the kernels of `trace` that the file has by name, grid and block: medians over its rows.
+
+    A name is looked for without its parameters; where that is not there, without template arguments and namespaces, too.
+    Left out are kernels whose rows differ, and those that share a bare name. Raises InputError where the file holds no
+    table of these metrics, or none of the kernels.
+    """
+    rows = printed_counters(path)
+    launches = trace.launches.with_row_index("launch").select(pl.col("launch").cast(pl.UInt32), *SHAPE)
+    kernels = trace.operations.filter(kind="kernel")
+    if "launch" in kernels.columns:
+        kernels = kernels.join(launches, on="launch", how="left")
+    kernels = conform(kernels, {"name": pl.String(), **SHAPE}).drop_nulls().unique(maintain_order=True)
+    kernels, rows = _with_keys(kernels), _with_keys(rows.drop_nulls())
+    named = kernels.join(rows, on=["plain", *SHAPE], suffix="_printed")
+    others = kernels.join(named, on=["name", *SHAPE], how="anti")
+    # One row may be of any of the kernels that share a bare name.
+    alone = kernels.filter(pl.col("plain").n_unique().over("bare", *SHAPE) == 1)
+    bare = others.join(alone, on=["name", *SHAPE], how="semi").join(
+        rows, on=["bare", *SHAPE], suffix="_printed"
+    )
+    matched = pl.concat([named, bare], how="diagonal")
+    if matched.is_empty():
+        raise InputError(
+            f"{path}: none of its kernels is in {trace.path} by name, grid and block; count the same program: {COUNT}"
+        )
+    bytes_ = pl.col(*METRICS.values())
+    spread = pl.max_horizontal(
+        *(pl.col(name).max() - pl.col(name).min() for name in METRICS.values())
+    ) <= ALIKE * pl.max_horizontal(*(pl.col(name).max() for name in METRICS.values()))
+    counted = matched.group_by("name", *SHAPE, maintain_order=True).agg(bytes_.median(), alike=spread)
+    return conform(counted.filter("alike"), COUNTERS)
+
+
+def printed_counters(path: Path) -> pl.DataFrame:
+    """The rows of the file, one a launch, as columns of `COUNTERS`; null where a cell holds no number.
+
+    Raises InputError where there is no table of these metrics in bytes.
+    """
+    try:
+        text = path.read_text("utf-8-sig", "replace")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    lines = [line for line in text.splitlines() if not line.startswith("==")]  # ==PROF==, ==WARNING==
+    # The program's own output may stand before the table.
+    first = next((n for n, line in enumerate(lines) if NAME in line and NAME in _cells(line)), None)
+    if first is None:
+        raise InputError(f"{path}: no table of kernels by Nsight Compute; make it with: {COUNT}")
+    columns = _cells(lines[first])
+    if missing := [column for column in (*SIDES, *METRICS) if column not in columns]:
+        raise InputError(f"{path}: its table lacks {', '.join(missing)}; make it with: {COUNT}")
+    rows = list(_rows(path, columns, lines[first + 1 :]))
+    if not rows:
+        raise InputError(f"{path}: its table holds no kernel; make it with: {COUNT}")
+    schema = {name: COUNTERS[name] if name in METRICS.values() else pl.String() for name in COUNTERS}
+    sides = dict.fromkeys(SHAPE, pl.Int32)
+    return pl.DataFrame(rows, schema, orient="row").cast(sides, strict=False)  # type: ignore[arg-type]
+
+
+def _rows(path: Path, columns: list[str], lines: list[str]) -> Iterator[list[str | float | None]]:
+    """Name, sides and numbers of each kernel."""
+    for cells in map(_cells, lines):
+        if len(cells) != len(columns) or cells == columns:  # the program's output; the table of another run
+            continue
+        row = dict(zip(columns, cells, strict=True))
+        if not row[NAME]:
+            units = {row[metric] for metric in METRICS} - {"byte", ""}
+            if units:
+                raise InputError(
+                    f"{path}: its metrics are in {', '.join(sorted(units))}, not in byte; add --print-units base"
+                )
+            continue
+        sides = [re.findall(r"\d+", row[column]) for column in SIDES]
+        yield [
+            row[NAME],
+            *(side for each in sides for side in (each if len(each) == 3 else [None] * 3)),
+            *(_number(row[metric]) for metric in METRICS),
+        ]
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line; none where it is no row of a table."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
+
+
+def _number(cell: str) -> float | None:
+    """A number with separators of thousands; None for `n/a`."""
+    plain = cell.replace(",", "")
+    return float(plain) if re.fullmatch(r"\d+(\.\d*)?", plain) else None
+
+
+def _with_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with the columns `plain` and `bare`, by which their names are looked for."""
+    names = rows["name"].unique(maintain_order=True)
+    plain = [_plain(name) for name in names]
+    keys = pl.DataFrame(
+        {"name": names, "plain": plain, "bare": [_bare(name) for name in plain]},
+        {"name": pl.String, "plain": pl.String, "bare": pl.String},
+    )
+    return rows.join(keys, on="name", how="left", maintain_order="left")
+
+
+def _plain(name: str) -> str:
+    """A function's name without parameters, what it returns, and spaces."""
+    name, depth = name.strip(), 0
+    if name.endswith(")"):
+        for place in range(len(name) - 1, 0, -1):
+            depth += (name[place] == ")") - (name[place] == "(")
+            if depth == 0:
+                name = name[:place].rstrip()
+                break
+    for place in range(len(name) - 1, -1, -1):
+        depth += (name[place] in ">)]}") - (name[place] in "<([{")
+        if depth == 0 and name[place] == " ":
+            name = name[place:]
+            break
+    return re.sub(r"\s", "", name)
+
+
+def _bare(plain: str) -> str:
+    """The same without template arguments and namespaces."""
+    kept, depth = [], 0
+    for letter in plain:
+        depth += letter == "<"
+        if depth == 0:
+            kept.append(letter)
+        depth -= letter == ">" and depth > 0
+    return "".join(kept).rpartition("::")[2]

@@ -1,0 +1,190 @@
+"""Bytes of kernels as Nsight Compute prints them, and how they find the kernels of a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busfare.errors import InputError
+from busfare.trace import read
+from busfare.trace.readers.ncu import METRICS, _bare, _plain, counted_kernels, printed_counters
+from busfare.trace.tables import COUNTERS
+from tests.conftest import Ask
+from tests.trace.build_nsys import LAUNCH, NsysExport
+
+COLUMNS = (
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device",
+    "CC",
+)  # fmt: skip
+SCALE = "void scale<float>(T1 *, int)"
+ADD = "(anonymous namespace)::add(float const*, float*)"
+
+
+def printed(
+    *rows: tuple[Any, ...], metrics: tuple[str, ...] = tuple(METRICS), unit: str = "byte", grid: int = 1056
+) -> str:
+    """What ncu prints of kernels: their name and the numbers of `metrics`, grid (`grid`, 1, 1), block (256, 1, 1)."""
+    lines = [[*COLUMNS, *metrics], [*[""] * len(COLUMNS), *[unit] * len(metrics)]]
+    for number, (name, *values) in enumerate(rows):
+        place = [
+            str(number),
+            "77",
+            "app",
+            "host",
+            name,
+            "1",
+            "7",
+            "(256, 1, 1)",
+            f"({grid}, 1, 1)",
+            "0",
+            "9.0",
+        ]
+        lines.append([*place, *(value if isinstance(value, str) else f"{value:,}" for value in values)])
+    return "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines) + "\n"
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A trace of two kernels that scale, one of double, and one that adds."""
+    export = NsysExport()
+    launch = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
+    names = ["void scale<float>(float*, int)", "void scale<double>(double*, int)", ADD]
+    for number, name in enumerate([names[0], *names]):
+        export.kernel(name, 1_000_000 * number, 1_000_000 * number + 900_000, number + 1, **launch)
+        export.call(
+            "cudaLaunchKernel_v7000", 1_000_000 * number - 5000, 1_000_000 * number - 1000, number + 1
+        )
+    return export.write(tmp_path / "run.sqlite")
+
+
+@pytest.fixture
+def counters(tmp_path: Path) -> Path:
+    return tmp_path / "counters.csv"
+
+
+def counted(file: Path, recording: Path, text: str) -> dict[str, tuple[float, ...]]:
+    file.write_text(text)
+    rows = counted_kernels(file, read(recording, launches=True))
+    assert rows.schema == COUNTERS
+    return {row["name"]: tuple(row[name] for name in METRICS.values()) for row in rows.iter_rows(named=True)}
+
+
+def test_units_separators_and_lines_around_the_table_are_read(counters: Path) -> None:
+    before = '==PROF== Connected to process 77\nKernel Name "of the program\'s\n==PROF== Profiling "scale" - 0: 100%\n'
+    counters.write_text(
+        before + printed((SCALE, 1234567, 0, "2,048.50"), (ADD, "n/a", 1, 2)) + "done\n==PROF== Disconnected"
+    )
+    rows = printed_counters(counters)
+    assert rows.rows() == [
+        (SCALE, 1056, 1, 1, 256, 1, 1, 1234567.0, 0.0, 2048.5),
+        (ADD, 1056, 1, 1, 256, 1, 1, None, 1.0, 2.0),
+    ]
+
+
+def test_other_metrics_may_stand_beside_them_in_any_order(counters: Path) -> None:
+    metrics = ("gpu__time_duration.sum", *reversed(METRICS), "sm__throughput.avg")
+    counters.write_text(printed((SCALE, 5, 3, 2, 1, "n/a"), metrics=metrics))
+    assert printed_counters(counters).rows() == [(SCALE, 1056, 1, 1, 256, 1, 1, 1.0, 2.0, 3.0)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["void scale<float>(T1 *, int)", "scale<float>", "void scale<float>(float*,int)", "ns::scale<(float)1>(T1)", "scale"],
+)  # fmt: skip
+def test_a_kernel_is_found_without_parameters_and_what_it_returns(
+    name: str, counters: Path, tmp_path: Path
+) -> None:
+    export = NsysExport()
+    launch = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
+    export.kernel("void scale<float>(float*, int)", 0, 900, 1, **launch)
+    matched = counted(counters, export.write(tmp_path / "one.sqlite"), printed((name, 8, 4, 16)))
+    assert matched == {"void scale<float>(float*, int)": (8, 4, 16)}
+
+
+def test_template_arguments_tell_kernels_apart_where_they_are_printed(
+    counters: Path, recording: Path
+) -> None:
+    text = printed((SCALE, 100, 50, 300), ("void scale<double>(T1 *, int)", 200, 100, 600), ("add", 7, 7, 7))
+    assert counted(counters, recording, text) == {
+        "void scale<float>(float*, int)": (100, 50, 300),
+        "void scale<double>(double*, int)": (200, 100, 600),
+        ADD: (7, 7, 7),
+    }
+
+
+def test_a_bare_name_of_several_kernels_counts_for_none(counters: Path, recording: Path) -> None:
+    assert counted(counters, recording, printed(("scale", 100, 50, 300), ("<unnamed>::add", 7, 7, 7))) == {
+        ADD: (7, 7, 7)
+    }
+    # Nor does it stand for the one of them that was not counted.
+    assert list(counted(counters, recording, printed((SCALE, 100, 50, 300)))) == [
+        "void scale<float>(float*, int)"
+    ]
+
+
+def test_rows_of_one_kernel_that_differ_count_for_none(counters: Path, recording: Path) -> None:
+    alike = [(SCALE, 1000, 0, 2000), (SCALE, 1100, 64, 2000), (SCALE, 1020, 32, 2010)]
+    differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
+    assert counted(counters, recording, printed(*alike, *differ)) == {
+        "void scale<float>(float*, int)": (1020, 32, 2000)
+    }
+
+
+def test_a_row_without_a_number_counts_for_none(counters: Path, recording: Path) -> None:
+    text = printed((SCALE, 8, 4, 16), (ADD, "n/a", 4, 16))
+    assert list(counted(counters, recording, text)) == ["void scale<float>(float*, int)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "cannot be read .*check the path"),
+        ("", "no table of kernels by Nsight Compute; make it with: ncu --csv --page raw"),
+        (
+            printed((SCALE, 1, 2), metrics=tuple(METRICS)[:2]),
+            "lacks lts__t_bytes.sum; make it with: ncu --csv",
+        ),
+        (printed((SCALE, 1, 2, 3), unit="Mbyte"), "in Mbyte, not in byte; add --print-units base"),
+        (printed(), "holds no kernel"),
+        (printed((SCALE, 1, 2, 3), grid=7), "none of its kernels is in .*run.sqlite by name, grid and block"),
+        (printed(("another", 1, 2, 3)), "none of its kernels is in"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(
+    text: str | None, says: str, counters: Path, recording: Path
+) -> None:
+    if text is not None:
+        counters.write_text(text)
+    with pytest.raises(InputError, match=says) as error:
+        counted_kernels(counters, read(recording, launches=True))
+    assert str(error.value).startswith(f"{counters}: ") and "\n" not in str(error.value)
+
+
+@given(st.text(alphabet="ab*,<>()[]{} :_", max_size=60))
+def test_no_name_is_too_odd(text: str) -> None:
+    assert "::" not in _bare(_plain(text))
+
+
+def test_project_and_compare_say_how_many_kernels_were_counted(
+    ask: Ask, counters: Path, recording: Path
+) -> None:
+    counters.write_text(printed((SCALE, 0, 0, 4096), ("add", 1 << 31, 1 << 20, 1 << 31)))
+    option = ("--from", "h100-sxm", "--to", "h200-sxm")
+    plain = ask("project", recording, *option)["kernels"]
+    assert "counted" not in plain
+    kernels = ask("project", recording, *option, "--counters", counters)["kernels"]
+    assert (kernels["count"], kernels["counted"]) == (4, 3)
+    bounds = {row["bound"]: row for row in kernels["by_class"]}
+    assert bounds["counted"]["count"] == 3 and bounds["counted"]["rung"] == "counters"
+    compared = ask("compare", recording, recording, *option, "--counters", counters)["kernels"]
+    assert compared["counted"] == 3
+    assert "counted" not in ask("compare", recording, recording, *option)["kernels"]
+
+
+def test_a_recording_is_no_file_of_counters(ask: Ask, recording: Path) -> None:
+    refused = ask("project", recording, "--to", "h200-sxm", "--from", "h100-sxm", "--counters", recording)
+    assert "no table of kernels by Nsight Compute" in refused
