@@ -1,8 +1,8 @@
 """Ids and figures of every command's JSON, kept so that a change of structure changes no answer.
 
-`python -m tests.house.goldens write` stores them, `… compare` prints what differs from the stored ones and exits 1. Both
-take the start of a case's name. Cases on the published traces need BUSFARE_SHARED. Sentences are not kept: a text
-with a space in it is one.
+`python -m tests.house.goldens compare` prints what differs from the stored ones and exits 1 where anything does; `… write`
+prints the same and stores the new ones. Both take starts of cases' names. Cases on the published traces need
+BUSFARE_SHARED. Sentences are not kept: a text with a space in it is one.
 """
 
 from __future__ import annotations
@@ -147,24 +147,22 @@ def stored_goldens() -> dict[str, Figures]:
 
 
 def main() -> int:
-    """Writes or compares; 1 where anything differs."""
+    """Compares, or writes; 1 where a comparison finds a difference."""
     verb, *starts = sys.argv[1:]
     chosen = {n: a for n, a in cases().items() if not starts or n.startswith(tuple(starts))}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         now = dict(zip(chosen, pool.map(answer, chosen.values()), strict=True))
-    if verb == "write":
-        kept = (stored_goldens() if STORED.is_file() else {}) | now
-        text = json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
-        STORED.write_bytes(gzip.compress(text, 9, mtime=0))
-        print(f"{len(now)} cases, {sum(map(len, now.values()))} figures written")
-        return 0
-    stored = stored_goldens()
+    stored = stored_goldens() if STORED.is_file() else {}
     changed = {name: differences(stored.get(name, {}), figures) for name, figures in now.items()}
     for name, lines in changed.items():
         for line in lines:
             print(f"{name}: {line}")
     count = sum(map(bool, changed.values()))
     print(f"{count} of {len(now)} cases differ", file=sys.stderr)
+    if verb == "write":
+        text = json.dumps(stored | now, sort_keys=True, separators=(",", ":")).encode()
+        STORED.write_bytes(gzip.compress(text, 9, mtime=0))
+        return 0
     return 1 if count else 0
 
 
