@@ -23,7 +23,7 @@ RIVAL = "HolisticTraceAnalysis==0.5.0"
 
 OURS = """
 import sys, time
-from busfare.report.summary import summarise
+from busfare.answers.report import summarise
 from busfare.trace import read
 for _ in range(int(sys.argv[2]) + 1):
     begun = time.perf_counter()

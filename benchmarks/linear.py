@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.runs import options_of, write
 from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
-from busfare.report.svg import Line, Lines
+from busfare.show.svg import Line, Lines
 from busfare.trace.large import REPLAYED_ROWS
 
 ARGUED = 100_000_000
@@ -97,7 +97,7 @@ def _drawn(found: dict[int, Times]) -> str:
             ends = np.geomspace(min(part), ARGUED if min(part) > REPLAYED_ROWS else REPLAYED_ROWS, 20)
             lines.append(Line(f"fitted, {group}", colour, [*ends], [*(start + slope * ends)], predicted=True))
     picture = Lines(lines, "rows of the trace", "", y_unit="", marks=[REPLAYED_ROWS]).markup()
-    style = files("busfare.report").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("busfare.show").joinpath("page.css").read_text(encoding="utf-8")
     return picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
         ">", f"><style>{style}</style>", 1
     )

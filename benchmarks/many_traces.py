@@ -35,11 +35,11 @@ import msgspec
 
 from benchmarks.generated_job import write_job
 from benchmarks.runs import options_of, write
-from busfare.job import How
-from busfare.job.parts import find_parts, shown
-from busfare.job.reduce import Job
-from busfare.job.run import Progress, run_job
-from busfare.job.work import keeping
+from busfare.jobs import How
+from busfare.jobs.parts import find_parts, shown
+from busfare.jobs.reduce import Job
+from busfare.jobs.run import Progress, run_job
+from busfare.jobs.work import keeping
 
 GOAL = 1.8
 WARM_UP = 24
@@ -194,8 +194,8 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
 PEAK = """
 import resource, sys
 from pathlib import Path
-from busfare.job import How
-from busfare.job.run import run_job
+from busfare.jobs import How
+from busfare.jobs.run import run_job
 from benchmarks.many_traces import _Quiet
 paths = sorted(Path(sys.argv[1]).rglob("rank*.json.gz"))[: int(sys.argv[2])]
 run_job(paths, None, How(jobs=1), _Quiet())

@@ -26,9 +26,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.runs import options_of, write
-from busfare.report.document import Document, Figure
-from busfare.report.html import page
-from busfare.report.time_line_rows import time_line
+from busfare.show.document import Document, Figure
+from busfare.show.page import page
+from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.trace import Trace, tables
 from busfare.trace.tables import conform

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.runs import options_of, timed, write
-from busfare.report.plans import answer_plan
+from busfare.answers.plan import answer_plan
 
 ONE = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
 QUESTIONS = {

@@ -55,7 +55,7 @@ assert not tables.file.left_to_sqlite
 """
 REPORT = """
 import sys, time
-from busfare.report.summary import summarise
+from busfare.answers.report import summarise
 from busfare.trace import read
 from busfare.trace.large import REPLAYED_ROWS
 begun, processor = time.perf_counter(), time.process_time()

@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 from busfare.advise.amounts import rate
 from busfare.cli import app
 from busfare.cli.man_page import every_command, usage
-from busfare.report.nodes import catalogue
+from busfare.show.nodes import catalogue
 
 ROOT = Path(__file__).parents[1]
 #: Texts beside the code, and the page that each becomes.

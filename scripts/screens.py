@@ -17,17 +17,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from busfare.node import load_node
-from busfare.report.document import Document
-from busfare.report.html import page
-from busfare.report.plan_documents import plan_document
-from busfare.report.plans import answer_plan
-from busfare.report.prediction_documents import what_if_document
-from busfare.report.summary import examine
-from busfare.report.terminal import render
-from busfare.report.time_line_rows import time_line
-from busfare.report.trace_document import report_document
-from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.answers.plan import answer_plan
+from busfare.answers.report import examine
+from busfare.answers.what_if import answer_what_if, predicted_trace
+from busfare.nodes import load_node
+from busfare.show.document import Document
+from busfare.show.page import page
+from busfare.show.plans import plan_document
+from busfare.show.predictions import what_if_document
+from busfare.show.report import report_document
+from busfare.show.terminal import render
+from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read

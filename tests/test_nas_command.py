@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from busfare.cli.nas import VARIABLE, rates
-from busfare.node import load_node
+from busfare.nodes import load_node
 from tests.conftest import run
 
 RUNNER = "import json, sys\nprint(json.dumps(sys.argv[1:]))\nsys.exit(5)\n"

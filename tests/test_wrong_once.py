@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from busfare.answers.limits import parse_limit
 from busfare.errors import InputError
-from busfare.report.limits import parse_limit
 from tests.conftest import BUSFARE, Ask, Run
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport

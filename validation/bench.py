@@ -27,8 +27,8 @@ from busfare.measure.bench.methods import Case, predicted_of
 from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
 from busfare.measure.bench.program import Work
 from busfare.measure.probe import again
-from busfare.node import Node
-from busfare.plan import machine_of
+from busfare.nodes import Node
+from busfare.planning import machine_of
 
 #: Following a pick may cost so many percent more than the fastest; in how many of the 84 cells it may cost more.
 COSTLY_PERCENT = 2.0

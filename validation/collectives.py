@@ -23,9 +23,9 @@ from stored import read_table
 
 from busfare.cost.collectives import Fabric, bus_factor, fit_collectives, price_collectives
 from busfare.cost.collectives.price import held_with
-from busfare.node import load_node
-from busfare.node.arrays import FloatArray
-from busfare.node.file import decode
+from busfare.nodes import load_node
+from busfare.nodes.arrays import FloatArray
+from busfare.nodes.file import decode
 
 MIB, GIB = 2**20, 2**30
 #: Percent: medians of NCCL's model and of fitted lines from 1 MiB to 1 GiB, and H100s at 1 GiB.

@@ -28,10 +28,10 @@ from published import (
 )
 
 from busfare.advise import guess_node
+from busfare.answers.project import transfers_priced
 from busfare.cost import model
 from busfare.cost.price import one_copy
-from busfare.node import Node, load_node
-from busfare.project.projection import transfers_priced
+from busfare.nodes import Node, load_node
 
 MODELS = ("datasheet", "ahead", "peak", "envelope")
 COPIED = ("pinned", "pageable", "managed")

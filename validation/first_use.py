@@ -19,7 +19,7 @@ from claims import goal, judge, table
 from pairs.table import read_plan
 from stored import busfare, unpacked
 
-from busfare.node.arrays import FloatArray
+from busfare.nodes.arrays import FloatArray
 from busfare.trace import read
 
 WITHIN_PERCENT = 10.0

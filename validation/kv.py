@@ -18,8 +18,8 @@ from claims import goal, judge, table
 from stored import probe_names, probe_raw, probed_node
 
 from busfare.measure.raw import read
-from busfare.plan import machine_of
-from busfare.plan.offload.kv import Blocks, Host, Layout, fetch, host_of
+from busfare.planning import machine_of
+from busfare.planning.offload.kv import Blocks, Host, Layout, fetch, host_of
 
 LAYOUTS: dict[str, Layout] = {"copies": "per-block", "batch": "batched"}
 #: Nothing on the host: what the GPU takes by itself.

@@ -17,9 +17,9 @@ from claims import Truth, table
 from operators import GPUS, JUDGED, VIDUR
 from published import SHARED
 
-from busfare.node import load_node
-from busfare.plan.offload.compute import operator_seconds
-from busfare.plan.offload.shapes import model_of
+from busfare.nodes import load_node
+from busfare.planning.offload.compute import operator_seconds
+from busfare.planning.offload.shapes import model_of
 
 #: Operators of a layer; a residual is added twice.
 OPERATORS = (

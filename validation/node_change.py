@@ -23,9 +23,8 @@ from claims import Truth, goal, judge, table
 from pairs.table import read_plan
 from stored import Machine, NoAnswerError, known_as, machines, probed_node, read_table
 
-from busfare.node import Node, load_node
-from busfare.project import project
-from busfare.project.projection import transfers_priced
+from busfare.answers.project import project, transfers_priced
+from busfare.nodes import Node, load_node
 from busfare.timeline import Timeline, timeline
 from busfare.timeline.changes.elsewhere import HOST_CALLS
 from busfare.trace import Trace, read

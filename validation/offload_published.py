@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from claims import table
 
-from busfare.node import load_node
-from busfare.plan.machine import machine_of
-from busfare.plan.offload.compute import gpu_seconds
-from busfare.plan.offload.network import streamed_bytes
-from busfare.plan.offload.schedule import Layers, Memory, Schedule, pass_seconds
-from busfare.plan.offload.shapes import read_model, weight_bytes
+from busfare.nodes import load_node
+from busfare.planning.machine import machine_of
+from busfare.planning.offload.compute import gpu_seconds
+from busfare.planning.offload.network import streamed_bytes
+from busfare.planning.offload.schedule import Layers, Memory, Schedule, pass_seconds
+from busfare.planning.offload.shapes import read_model, weight_bytes
 
 
 class Published(NamedTuple):

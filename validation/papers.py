@@ -14,8 +14,8 @@ from claims import goal, judge, table
 from busfare.cost import model
 from busfare.cost.copies import effective_bytes
 from busfare.cost.price import one_copy
-from busfare.node import Flow, Node, load_node
-from busfare.node.link import PCIE
+from busfare.nodes import Flow, Node, load_node
+from busfare.nodes.link import PCIE
 
 MB = 1 << 20
 FLOWS: dict[str, Flow] = {"h2d": "read", "d2h": "write"}

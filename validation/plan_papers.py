@@ -16,8 +16,8 @@ from itertools import groupby, product
 import numpy as np
 from claims import goal, judge, table
 
-from busfare.node import load_node
-from busfare.plan import Machine, Problem, machine_of, plans
+from busfare.nodes import load_node
+from busfare.planning import Machine, Problem, machine_of, plans
 
 LEVELS = 42
 ELEMENTS = 1024 * 1024 * LEVELS

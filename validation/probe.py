@@ -18,7 +18,7 @@ from stored import probe_names, probe_raw
 from busfare.measure.cases import Case
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.raw import Record, read
-from busfare.node import Curve
+from busfare.nodes import Curve
 
 #: Percent: the median and the largest error of a machine.
 GOALS = {"pinned": (0.5, 3.5), "pageable": (3.0, 15.0)}

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from busfare.errors import BusfareError, InputError
-from busfare.node import (
+from busfare.nodes import (
     C2cLink,
     Cpu,
     Link,

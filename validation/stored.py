@@ -22,7 +22,7 @@ from unittest.mock import patch
 from busfare.cli import main
 from busfare.measure.node_file import encode
 from busfare.measure.probe import again
-from busfare.node import Node, load_node
+from busfare.nodes import Node, load_node
 
 sys.path.append(str(Path(__file__).parent))  # for who imports this from elsewhere
 import packed_recordings

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from busfare.advise import CallSite, Finding, amounts
 from busfare.cost.ranges import finding_between, seconds_between
-from busfare.node import Node
+from busfare.nodes import Node
 
 Row = TypeVar("Row")
 

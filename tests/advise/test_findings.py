@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from busfare.advise import Finding, findings, guess_node, rebuilt
-from busfare.node import Node, load_node
+from busfare.nodes import Node, load_node
 from busfare.results import ranged
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from busfare.advise.jobs import job_findings, of_whole_job
 from busfare.cli import app
-from busfare.job import How
-from busfare.job.matching import MEMBERS
-from busfare.job.run import run_job
-from busfare.job.timeline import _relieved, job_timeline
-from busfare.node import load_node
-from busfare.report.time_line_rows import job_time_line
+from busfare.jobs import How
+from busfare.jobs.matching import MEMBERS
+from busfare.jobs.run import run_job
+from busfare.jobs.timeline import _relieved, job_timeline
+from busfare.nodes import load_node
+from busfare.show.time_line_rows import job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
 from tests.job.build_job import Noted

@@ -16,8 +16,8 @@ from busfare.cost import model
 from busfare.cost.calibrated import how_staged
 from busfare.cost.pageable import SERIAL_BYTES, copy_ratio, copying_seconds_per_byte, staged_seconds
 from busfare.errors import InputError
-from busfare.node import Curve, Node, load_node
-from busfare.node.curve import Direction, MemoryKind
+from busfare.nodes import Curve, Node, load_node
+from busfare.nodes.curve import Direction, MemoryKind
 
 MIB = 1 << 20
 OLD, NEW = load_node("v100-pcie"), load_node("h100-pcie")

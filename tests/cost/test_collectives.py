@@ -7,8 +7,8 @@ import pytest
 
 from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_collectives
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.node.file import decode
+from busfare.nodes import load_node
+from busfare.nodes.file import decode
 
 GIB = 2.0**30
 

@@ -11,7 +11,7 @@ import pytest
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import ALLOCATED_TAKES, BOUNDS, KEPT_IN_L2
 from busfare.cost.kernels.price import COUNTED, KernelPrices, price_kernels
-from busfare.node import Node, load_node
+from busfare.nodes import Node, load_node
 
 H100, H200 = load_node("h100-sxm"), load_node("h200-sxm")
 #: What a kernel of fp32 that is a stream keeps of its time.

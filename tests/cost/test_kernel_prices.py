@@ -17,9 +17,9 @@ from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
 from busfare.cost.kernels.price import price_kernel, price_kernels
 from busfare.errors import InputError
-from busfare.node import Kernels, Node, load_node
-from busfare.node.component import Pass, PassKind
-from busfare.report.nodes import answer_price
+from busfare.nodes import Kernels, Node, load_node
+from busfare.nodes.component import Pass, PassKind
+from busfare.show.nodes import answer_price
 from busfare.trace import read
 from tests.traces import EXAMPLES
 
@@ -120,7 +120,7 @@ def test_a_gpu_that_is_faster_in_all_is_never_predicted_slower(seconds: float) -
 )
 def test_recorded_kernels_of_an_h100_are_near_those_of_an_h200(example: str, most: float) -> None:
     """Real recordings of both GPUs that come with the project."""
-    from busfare.project.comparison import compare_kernels
+    from busfare.answers.compare import compare_kernels
 
     here, there = (read(EXAMPLES / f"{example}-{gpu}.json.gz", launches=True) for gpu in ("h100", "h200"))
     compared = compare_kernels(here, there, load_node(H100), load_node(H200))

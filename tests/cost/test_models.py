@@ -14,7 +14,7 @@ from busfare.cost import model, model_names, price, trusted
 from busfare.cost.copies import effective_bytes
 from busfare.cost.price import one_copy
 from busfare.errors import InputError
-from busfare.node import Gpu, load_node
+from busfare.nodes import Gpu, load_node
 
 MIB = 1 << 20
 TITAN = load_node("gtx-titan")

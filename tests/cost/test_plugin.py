@@ -10,7 +10,7 @@ import pytest
 
 from busfare.cost import model, model_names, price
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.nodes import load_node
 
 SOURCE = """
 import numpy as np

@@ -23,7 +23,7 @@ from busfare.cost.ranges import (
     ranged,
     rung_of,
 )
-from busfare.node import catalogue_names, load_node
+from busfare.nodes import catalogue_names, load_node
 from validation.stored import probed_node
 
 ROWS = tomllib.loads(FILE.read_text("utf-8"))["range"]

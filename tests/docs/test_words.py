@@ -13,8 +13,8 @@ from busfare import advise
 from busfare.advise.jobs import TOGETHER
 from busfare.cost.ranges import RUNGS
 from busfare.quantities import BYTE_UNITS, TIME_UNITS
-from busfare.report import terminal
-from busfare.report.document import Document, Table
+from busfare.show import terminal
+from busfare.show.document import Document, Table
 from busfare.timeline.play import PARTS
 from tests.conftest import Run
 from tests.docs.examples import ROOT
@@ -110,7 +110,7 @@ def advised() -> list[str]:
 
 
 def test_kinds_rungs_and_units_are_defined() -> None:
-    from busfare.plan.strategies import STRATEGIES
+    from busfare.planning.strategies import STRATEGIES
     from busfare.trace import tables
 
     kinds = [*tables.DIRECTIONS, *tables.MEMORY_KINDS, *RUNGS, *STRATEGIES]

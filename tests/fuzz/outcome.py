@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from busfare.advise.call_sites import call_sites
 from busfare.advise.finding import finding, rows_of
 from busfare.errors import InputError
-from busfare.node import Node
-from busfare.node.file import decode
+from busfare.nodes import Node
+from busfare.nodes.file import decode
 from busfare.trace import Trace, read, tables
 
 __all__ = ["OutOfTime", "failure_of", "limit_memory"]

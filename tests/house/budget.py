@@ -63,7 +63,7 @@ def json_keys() -> int:
         for struct in waiting.pop().__mro__:
             if struct in known or not struct.__module__.startswith("busfare."):
                 continue
-            if struct.__module__.startswith(("busfare.node", "busfare.measure")):
+            if struct.__module__.startswith(("busfare.nodes", "busfare.measure")):
                 continue
             known.add(struct)
             if issubclass(struct, msgspec.Struct):

@@ -11,11 +11,11 @@ import msgspec
 import polars as pl
 
 from busfare.advise import CallSite
-from busfare.job.links import LinkRate, LinkTraffic
-from busfare.job.partial import SUMS, Moved, Partial
-from busfare.job.ranks import MOMENTS, ROWS, TraceRank, packed
-from busfare.job.reduce import Job
-from busfare.job.run import Progress
+from busfare.jobs.links import LinkRate, LinkTraffic
+from busfare.jobs.partial import SUMS, Moved, Partial
+from busfare.jobs.ranks import MOMENTS, ROWS, TraceRank, packed
+from busfare.jobs.reduce import Job
+from busfare.jobs.run import Progress
 from busfare.results import RangedFinding
 from busfare.trace import Omission
 from tests.trace.build_kineto import copy, kernel, write_kineto

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.job import blocks, communication
-from busfare.job.ranks import MOMENTS, ROWS, Rank, TraceRank
+from busfare.jobs import blocks, communication
+from busfare.jobs.ranks import MOMENTS, ROWS, Rank, TraceRank
 from busfare.trace.tables import conform
 
 RANKS = 4

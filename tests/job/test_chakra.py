@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import proto
 
 from busfare.errors import InputError
-from busfare.job.chakra import chakra_classes, export_chakra
+from busfare.jobs.chakra import chakra_classes, export_chakra
 from busfare.trace import read
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES

@@ -9,8 +9,8 @@ import pytest
 
 import busfare
 from busfare.advise import jobs
-from busfare.job import deciding, run
-from busfare.job.results import JobFinding
+from busfare.jobs import deciding, run
+from busfare.jobs.results import JobFinding
 from tests.job.kineto_job import write_ranks
 
 RANKS, STRAGGLER = 15, 4

@@ -19,9 +19,9 @@ from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
-from busfare.job.launches import without_launches
-from busfare.job.model import Part, places
-from busfare.node import load_node
+from busfare.jobs.launches import without_launches
+from busfare.jobs.model import Part, places
+from busfare.nodes import load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.edit import with_calls
 from tests.job.kineto_job import write_ranks

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from busfare.job.ranks import Rank, TraceRank
-from busfare.job.shared_links import places_of
-from busfare.node import Node, load_node
+from busfare.jobs.ranks import Rank, TraceRank
+from busfare.jobs.shared_links import places_of
+from busfare.nodes import Node, load_node
 from busfare.timeline import Timeline, timeline
 from tests.job.kineto_job import write_ranks
 from tests.job.test_job_what_if import changed

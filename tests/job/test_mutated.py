@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busfare.job.parts import Part
-from busfare.job.reduce import Job
-from busfare.job.work import decoded, do_part
-from busfare.report.job_document import job_document
-from busfare.report.terminal import show
+from busfare.jobs.parts import Part
+from busfare.jobs.reduce import Job
+from busfare.jobs.work import decoded, do_part
+from busfare.show.job import job_document
+from busfare.show.terminal import show
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.run import input_number
 

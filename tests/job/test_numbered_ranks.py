@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busfare.job.ranks import TraceRank, numbered
+from busfare.jobs.ranks import TraceRank, numbered
 
 
 def held(rank: int | None, process: int) -> TraceRank:

@@ -8,10 +8,10 @@ import msgspec
 import polars as pl
 import pytest
 
-from busfare.job.links import best_rates, link_traffic
-from busfare.job.partial import Partial, partial, place_of
-from busfare.node import load_node
-from busfare.report.summary import summarise
+from busfare.answers.report import summarise
+from busfare.jobs.links import best_rates, link_traffic
+from busfare.jobs.partial import Partial, partial, place_of
+from busfare.nodes import load_node
 from busfare.trace import read, tables
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 

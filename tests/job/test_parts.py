@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError
-from busfare.job import one_trace
-from busfare.job.parts import find_parts, trace_paths
+from busfare.jobs import one_trace
+from busfare.jobs.parts import find_parts, trace_paths
 from busfare.trace.readers.recorded import MAGIC
 from tests.job.build_job import write_rank
 from tests.trace.build_directory import export_directory

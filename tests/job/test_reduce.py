@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.job.links import LinkRate
-from busfare.job.partial import Partial
-from busfare.job.reduce import WORK, Job
-from busfare.job.results import Ranked
-from busfare.job.spread import MOST_CELLS, spread, strip
+from busfare.jobs.links import LinkRate
+from busfare.jobs.partial import Partial
+from busfare.jobs.reduce import WORK, Job
+from busfare.jobs.results import Ranked
+from busfare.jobs.spread import MOST_CELLS, spread, strip
 from tests.job.build_job import GPU, encoded, random_partial
 from tests.traces import as_json
 

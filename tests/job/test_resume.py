@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError
-from busfare.job import How
-from busfare.job import run as run_module
-from busfare.job.reduce import Job
-from busfare.job.run import run_job
-from busfare.job.work import FILE, keeping
-from busfare.node import Node, load_node
+from busfare.jobs import How
+from busfare.jobs import run as run_module
+from busfare.jobs.reduce import Job
+from busfare.jobs.run import run_job
+from busfare.jobs.work import FILE, keeping
+from busfare.nodes import Node, load_node
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.job.test_parts import export
 
@@ -58,7 +58,7 @@ def test_another_node_or_version_is_another_question(
     run(folder, kept)
     run(folder, kept, load_node("h100-sxm"))
     assert len(read_paths) == 8
-    monkeypatch.setattr("busfare.job.work.__version__", "99")
+    monkeypatch.setattr("busfare.jobs.work.__version__", "99")
     run(folder, kept)
     assert len(read_paths) == 12
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from busfare.errors import InputError
-from busfare.job import How
-from busfare.job.partial import Partial, partial
-from busfare.job.reduce import Job
-from busfare.job.run import run_job
-from busfare.job.work import Outcome, decoded
+from busfare.jobs import How
+from busfare.jobs.partial import Partial, partial
+from busfare.jobs.reduce import Job
+from busfare.jobs.run import run_job
+from busfare.jobs.work import Outcome, decoded
 from busfare.trace import Trace
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import as_json, copy, kernel, trace

@@ -19,13 +19,13 @@ import pytest
 from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
-from busfare.job import How
-from busfare.job.cluster import DaskWorkers, connected
-from busfare.job.parts import Part
-from busfare.job.run import run_job
-from busfare.job.work import decoded, do_part
-from busfare.job.workers import TOGETHER_BYTES, Processes, Workers, read_by, small_ones_together
-from busfare.node import Node
+from busfare.jobs import How
+from busfare.jobs.cluster import DaskWorkers, connected
+from busfare.jobs.parts import Part
+from busfare.jobs.run import run_job
+from busfare.jobs.work import decoded, do_part
+from busfare.jobs.workers import TOGETHER_BYTES, Processes, Workers, read_by, small_ones_together
+from busfare.nodes import Node
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import EXAMPLES
 
@@ -151,7 +151,7 @@ def test_workers_that_lack_busfare_are_named(place: Place) -> None:
 
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("busfare.job.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("busfare.jobs.cluster.CONNECT_SECONDS", 0.5)
     write_rank(tmp_path / "a.json")
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
         with pytest.raises(InputError, match="no Dask scheduler answers there"):

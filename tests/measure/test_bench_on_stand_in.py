@@ -14,8 +14,8 @@ from busfare.measure.bench.kernel import KERNELS
 from busfare.measure.bench.program import Work
 from busfare.measure.bench.results import MethodsResult, StrategiesResult
 from busfare.measure.bench.run import bench
-from busfare.report.bench_documents import methods_document, strategies_document
-from busfare.report.terminal import show
+from busfare.show.bench import methods_document, strategies_document
+from busfare.show.terminal import show
 from tests.measure.stand_in_driver import StandIn
 
 

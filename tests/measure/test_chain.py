@@ -16,8 +16,8 @@ from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
 from busfare.measure.bench.virtual import VirtualMethods, VirtualStrategies
 from busfare.measure.node_file import encode
-from busfare.node import load_node
-from busfare.plan import Machine, machine_of
+from busfare.nodes import load_node
+from busfare.planning import Machine, machine_of
 
 WORKS = (Work(KERNELS["state"], 42, 1 << 16), Work(KERNELS["buoydiff"], 42, 1 << 14))
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from busfare.cli import app
 from busfare.measure import probe as probing
 from busfare.measure.raw import read
-from busfare.node import load_node
-from busfare.report import probe_document
+from busfare.nodes import load_node
+from busfare.show import probe_document
 from validation.stored import probe_raw
 
 
@@ -65,7 +65,7 @@ def test_samples_and_node_are_on_file_before_they_are_fitted_and_shown(
 def test_what_cannot_be_shown_fails_before_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(probing, "open_device", lambda *_, **__: opened.append("device"))
-    monkeypatch.setitem(sys.modules, "busfare.report.probe_document", None)
+    monkeypatch.setitem(sys.modules, "busfare.show.probe", None)
     done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick"])
     assert isinstance(done.exception, ImportError)
     assert not opened
@@ -73,7 +73,7 @@ def test_what_cannot_be_shown_fails_before_it_is_measured(monkeypatch: pytest.Mo
 
 def test_measuring_needs_no_table_or_plot_library() -> None:
     code = (
-        "import sys, busfare.cli, busfare.measure.probe, busfare.measure.virtual, busfare.report.progress; "
+        "import sys, busfare.cli, busfare.measure.probe, busfare.measure.virtual, busfare.show.progress; "
         "print([m for m in ('polars', 'plotly', 'pyarrow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -27,8 +27,8 @@ from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.node import load_node
-from busfare.plan import machine_of
+from busfare.nodes import load_node
+from busfare.planning import machine_of
 from tests.measure.stand_in_driver import StandIn
 
 ARCHITECTURES = [(7, 5), (9, 0), (12, 0)]

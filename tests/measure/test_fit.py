@@ -8,7 +8,7 @@ import pytest
 from busfare.measure.profile import profile, residuals
 from busfare.measure.raw import read
 from busfare.measure.summary import interquartile_mean, interval, spread
-from busfare.node.curve import fit
+from busfare.nodes.curve import fit
 from validation.stored import probe_raw
 
 SIZES = np.array(sorted({1 << n for n in range(31)} | {3 << n for n in range(11, 24)}), np.float64)

@@ -31,11 +31,11 @@ from busfare.measure.kernels import (
 from busfare.measure.node_file import encode
 from busfare.measure.raw import Measurement, Moment, read, write
 from busfare.measure.virtual import VirtualDevice
-from busfare.node import Gemm, Kernels, Node, load_node
-from busfare.node.component import Pass
-from busfare.node.file import decode
-from busfare.report.document import Table
-from busfare.report.probe_document import probe_document
+from busfare.nodes import Gemm, Kernels, Node, load_node
+from busfare.nodes.component import Pass
+from busfare.nodes.file import decode
+from busfare.show.document import Table
+from busfare.show.probe import probe_document
 
 TRUE = Kernels(
     launch_s=1.2e-6,

@@ -19,8 +19,8 @@ from busfare.measure.cuda.nccl import Communicators
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import collective_cases
 from busfare.measure.node_file import encode
-from busfare.node import load_node
-from busfare.node.file import decode
+from busfare.nodes import load_node
+from busfare.nodes.file import decode
 from tests.measure.stand_in_driver import StandIn, Stream
 
 SOURCE = r"""

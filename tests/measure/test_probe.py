@@ -22,9 +22,9 @@ from busfare.measure.raw import Record, read, write
 from busfare.measure.run import jumps, locate, measure
 from busfare.measure.soundness import disturbances
 from busfare.measure.virtual import VirtualDevice
-from busfare.node import Contention, Curve, Node, Shares, load_node
-from busfare.node.component import AtOnce, Memory
-from busfare.node.file import decode
+from busfare.nodes import Contention, Curve, Node, Shares, load_node
+from busfare.nodes.component import AtOnce, Memory
+from busfare.nodes.file import decode
 from tests.measure.conftest import STATE
 
 NODES = 40

@@ -8,7 +8,7 @@ import pytest
 
 from busfare.measure.node_file import bare_node
 from busfare.measure.raw import Record
-from busfare.node.link import NvlinkLink
+from busfare.nodes.link import NvlinkLink
 
 #: As NVML numbers the far ends of links: another GPU, a switch, not told.
 GPU, SWITCH, UNKNOWN = 0, 2, 255

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from busfare.node import Node, NvlinkLink, catalogue_names, load_node
-from busfare.node.drawing import WIDTH, draw
-from busfare.node.gpus import gpu_names, gpus
+from busfare.nodes import Node, NvlinkLink, catalogue_names, load_node
+from busfare.nodes.drawing import WIDTH, draw
+from busfare.nodes.gpus import gpu_names, gpus
 
 #: What a user is promised by name.
 PROMISED = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from busfare.node import Curve, Together, catalogue_names, load_node
+from busfare.nodes import Curve, Together, catalogue_names, load_node
 
 SIZES = np.array([1.0, 1e6])
 LINE = Curve(direction="h2d", memory="pinned", latency_overhead_s=(4e-6,), gap_per_byte_s=(2e-11,))

@@ -9,10 +9,10 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.measure.node_file import encode
-from busfare.node import catalogue_names, load_node
-from busfare.node.component import Pass
-from busfare.node.file import MOST_BYTES, decode
-from busfare.node.load import ALIASES
+from busfare.nodes import catalogue_names, load_node
+from busfare.nodes.component import Pass
+from busfare.nodes.file import MOST_BYTES, decode
+from busfare.nodes.load import ALIASES
 
 GOOD = """name = "mine"
 

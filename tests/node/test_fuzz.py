@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.node import Node, catalogue_names
-from busfare.node.file import catalogue_text, decode
+from busfare.nodes import Node, catalogue_names
+from busfare.nodes.file import catalogue_text, decode
 
 SEEDS = [catalogue_text(name) for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky")]
 WORDS = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from busfare.errors import InputError
-from busfare.node import PcieLink, load_node
-from busfare.node.gpus import Gpu, Recorded, _file, gpu_names, gpu_of_device_name, gpus, node_of_gpu
+from busfare.nodes import PcieLink, load_node
+from busfare.nodes.gpus import Gpu, Recorded, _file, gpu_names, gpu_of_device_name, gpus, node_of_gpu
 
 #: A name that a driver gives, the GPU, and the machine of the catalogue where that is described.
 NAMED = [

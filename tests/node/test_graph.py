@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.nodes import load_node
 
 
 def test_a_trace_ordinal_wraps() -> None:

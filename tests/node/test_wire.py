@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from busfare.node import FabricLink, Link, NvlinkLink, PcieLink, load_node
-from busfare.node.link import Flow
+from busfare.nodes import FabricLink, Link, NvlinkLink, PcieLink, load_node
+from busfare.nodes.link import Flow
 
 ENDS = ("cpu0", "gpu0")
 #: 4 bytes in 1538 keep the clocks together.

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from busfare.answers.plan import answer_plan
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.plan import Problem, machine_of, plan
-from busfare.plan.equations import roofline_of
-from busfare.plan.recorded import recorded_problem
-from busfare.plan.streams import WITHIN
-from busfare.plan.sweep import faster_link, sweep
-from busfare.report.html import page
-from busfare.report.plan_documents import plan_document
-from busfare.report.plans import answer_plan
-from busfare.report.terminal import show
+from busfare.nodes import load_node
+from busfare.planning import Problem, machine_of, plan
+from busfare.planning.equations import roofline_of
+from busfare.planning.recorded import recorded_problem
+from busfare.planning.streams import WITHIN
+from busfare.planning.sweep import faster_link, sweep
+from busfare.show.page import page
+from busfare.show.plans import plan_document
+from busfare.show.terminal import show
 from busfare.trace import read
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 

@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.node import catalogue_names, load_node
-from busfare.plan import Plan, Prediction, Problem, Step, machine_of, plan, plans
-from busfare.plan.machine import Machine
-from busfare.plan.problem import ACCESSES
-from busfare.plan.rank import break_even, ranked
-from busfare.plan.strategies import STRATEGIES
-from busfare.plan.streams import closed, cut_of, played
-from busfare.plan.sweep import faster_link
+from busfare.nodes import catalogue_names, load_node
+from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, plans
+from busfare.planning.machine import Machine
+from busfare.planning.problem import ACCESSES
+from busfare.planning.rank import break_even, ranked
+from busfare.planning.strategies import STRATEGIES
+from busfare.planning.streams import closed, cut_of, played
+from busfare.planning.sweep import faster_link
 
 NODES = (*catalogue_names(), "pcie:4x16", "pcie:5", "nvlink:2x3", "c2c:1")
 MACHINES = {name: machine_of(load_node(name)) for name in NODES}

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.plan import Step, machine_of, plan
-from busfare.plan.ask import KEYS, problem_of, read_plan_file
+from busfare.nodes import load_node
+from busfare.planning import Step, machine_of, plan
+from busfare.planning.ask import KEYS, problem_of, read_plan_file
 
 GOOD = """node = "h100-sxm"
 

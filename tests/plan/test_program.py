@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from busfare.node import Contention, Curve, Shares
+from busfare.nodes import Contention, Curve, Shares
 from busfare.timeline.program import GpuRules, Mapped, Program
 
 #: 10 GB/s; L+o 10 µs, g 2 µs in one stream and 4 in four.

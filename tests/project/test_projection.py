@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from busfare.answers.compare import compare
+from busfare.answers.project import project
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.project import compare, project
+from busfare.nodes import load_node
 from busfare.trace import read
 from tests.trace.build_nsys import LAUNCH, NsysExport
 from tests.traces import EXAMPLES, copy, kernel, trace

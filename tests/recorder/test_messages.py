@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from busfare.job.matching import MEMBERS, match
+from busfare.jobs.matching import MEMBERS, match
 from busfare.measure.record import environment
 from busfare.trace import Trace, read
 

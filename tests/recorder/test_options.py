@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from busfare.errors import InputError, NoGpuError
-from busfare.job import one_trace
-from busfare.job.parts import find_parts
+from busfare.jobs import one_trace
+from busfare.jobs.parts import find_parts
 from busfare.measure.record import KINDS, environment, record
 from busfare.trace import read
 from busfare.trace.readers.recorded.file import read_recording

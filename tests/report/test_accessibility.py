@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from busfare.job import How
-from busfare.job.run import run_job
-from busfare.job.timeline import job_timeline
-from busfare.report.document import Document
-from busfare.report.html import page
-from busfare.report.job_document import job_document
+from busfare.jobs import How
+from busfare.jobs.run import run_job
+from busfare.jobs.timeline import job_timeline
+from busfare.show.document import Document
+from busfare.show.job import job_document
+from busfare.show.page import page
 from busfare.trace import read
 from tests.chromium import answered
 from tests.job.build_job import Noted

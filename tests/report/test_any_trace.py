@@ -10,16 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busfare import cost
+from busfare.answers.project import project, projected
+from busfare.answers.report import examine
+from busfare.answers.what_if import answer_what_if, predicted_trace
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.project import project, projected
-from busfare.report.html import page
-from busfare.report.prediction_documents import projection_document, what_if_document
-from busfare.report.summary import examine
-from busfare.report.terminal import show
-from busfare.report.time_line_rows import time_line
-from busfare.report.trace_document import report_document
-from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.nodes import load_node
+from busfare.show.page import page
+from busfare.show.predictions import projection_document, what_if_document
+from busfare.show.report import report_document
+from busfare.show.terminal import show
+from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import tables

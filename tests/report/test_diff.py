@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import busfare
+from busfare.answers.diff import diff, read_report
+from busfare.answers.limits import check, parse_limit
 from busfare.errors import InputError, LimitPassed
-from busfare.report.diff import diff, read_report
-from busfare.report.limits import check, parse_limit
 from tests.traces import EXAMPLES
 
 IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"

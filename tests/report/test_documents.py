@@ -11,27 +11,28 @@ import msgspec
 import pytest
 
 from busfare.advise import amounts
+from busfare.answers.compare import compared
+from busfare.answers.diff import Diff
+from busfare.answers.plan import PlanResult
+from busfare.answers.project import project, projected
+from busfare.answers.projected import Compared, Projected
+from busfare.answers.report import Report, examine, summarise
+from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError
-from busfare.job import How
-from busfare.job.results import JobReport
-from busfare.job.run import run_job
+from busfare.jobs import How
+from busfare.jobs.results import JobReport
+from busfare.jobs.run import run_job
 from busfare.measure.bench.results import MethodsResult, StrategiesResult
 from busfare.measure.results import Doctor, ProbeResult
-from busfare.node import load_node
-from busfare.project import compared, project, projected
-from busfare.project.results import Compared, Projected
-from busfare.report.diff import Diff
-from busfare.report.document import Document
-from busfare.report.html import page
-from busfare.report.job_document import job_document
-from busfare.report.nodes import Nodes, Prices
-from busfare.report.plans import PlanResult
-from busfare.report.prediction_documents import comparison_document, projection_document
-from busfare.report.summary import Report, examine, summarise
-from busfare.report.terminal import render
-from busfare.report.time_line_rows import time_line
-from busfare.report.trace_document import report_document
-from busfare.report.what_ifs import WhatIf
+from busfare.nodes import load_node
+from busfare.show.document import Document
+from busfare.show.job import job_document
+from busfare.show.nodes import Nodes, Prices
+from busfare.show.page import page
+from busfare.show.predictions import comparison_document, projection_document
+from busfare.show.report import report_document
+from busfare.show.terminal import render
+from busfare.show.time_line_rows import time_line
 from busfare.trace import Omission, Trace, read
 from tests.advise.test_call_sites import steps
 from tests.job.build_job import Noted, write_job, write_rank
@@ -247,7 +248,7 @@ def keys_of(kind: msgspec.inspect.Type) -> set[str]:
     match kind:
         case msgspec.inspect.StructType() | msgspec.inspect.DataclassType():
             if (
-                kind.cls.__module__.startswith("busfare.node.") and kind.cls.__name__ != "Gpu"
+                kind.cls.__module__.startswith("busfare.nodes.") and kind.cls.__name__ != "Gpu"
             ):  # of a node file
                 return set()
             return {f.encode_name for f in kind.fields} | {

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from busfare.job import How
-from busfare.job.run import run_job
+from busfare.answers.plan import answer_plan
+from busfare.answers.project import project, projected
+from busfare.answers.report import examine
+from busfare.answers.what_if import answer_what_if, predicted_trace
+from busfare.jobs import How
+from busfare.jobs.run import run_job
 from busfare.measure.bench.results import MethodsResult, StrategiesResult, read_result
 from busfare.measure.probe import again as fitted
-from busfare.node import load_node
-from busfare.project import project, projected
-from busfare.report.bench_documents import methods_document, strategies_document
-from busfare.report.document import Document, Table, words
-from busfare.report.html import page
-from busfare.report.job_document import job_document
-from busfare.report.plan_documents import plan_document
-from busfare.report.plans import answer_plan
-from busfare.report.prediction_documents import projection_document, what_if_document
-from busfare.report.probe_document import probe_document
-from busfare.report.summary import examine
-from busfare.report.svg import Bar, Bars, BarSeries, Line, Lines, Scale
-from busfare.report.terminal import render
-from busfare.report.time_line_rows import time_line
-from busfare.report.trace_document import report_document
-from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.nodes import load_node
+from busfare.show.bench import methods_document, strategies_document
+from busfare.show.document import Document, Table, words
+from busfare.show.job import job_document
+from busfare.show.page import page
+from busfare.show.plans import plan_document
+from busfare.show.predictions import projection_document, what_if_document
+from busfare.show.probe import probe_document
+from busfare.show.report import report_document
+from busfare.show.svg import Bar, Bars, BarSeries, Line, Lines, Scale
+from busfare.show.terminal import render
+from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import kernel_times

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from busfare.answers.plan import answer_plan
+from busfare.answers.project import project, projected
+from busfare.answers.report import examine
+from busfare.answers.what_if import answer_what_if
 from busfare.cost.ranges import UNCHANGED, figures_of, range_of
-from busfare.node import load_node
-from busfare.project import project, projected
-from busfare.report.html import page
-from busfare.report.plan_documents import plan_document
-from busfare.report.plans import answer_plan
-from busfare.report.prediction_documents import projection_document
-from busfare.report.summary import examine
-from busfare.report.terminal import show
-from busfare.report.what_ifs import answer_what_if
+from busfare.nodes import load_node
+from busfare.show.page import page
+from busfare.show.plans import plan_document
+from busfare.show.predictions import projection_document
+from busfare.show.terminal import show
 from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.elsewhere import on_node
 from busfare.timeline.changes.holding import pin, without_waiting

@@ -20,9 +20,9 @@ from rich.cells import cell_len
 
 from busfare.advise import amounts
 from busfare.cli import app
-from busfare.report import terminal
-from busfare.report.document import Column, Document, Table, numbers, words
-from busfare.report.terminal import render
+from busfare.show import terminal
+from busfare.show.document import Column, Document, Table, numbers, words
+from busfare.show.terminal import render
 from tests.conftest import BUSFARE, run
 from tests.traces import EXAMPLES
 from validation.stored import probe_raw, unpacked

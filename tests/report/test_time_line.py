@@ -12,14 +12,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.node import load_node
-from busfare.report import time_line as packing
-from busfare.report.html import page
-from busfare.report.summary import examine
-from busfare.report.time_line import TimeLine
-from busfare.report.time_line_rows import time_line
-from busfare.report.trace_document import report_document
-from busfare.report.what_ifs import answer_what_if, predicted_trace
+from busfare.answers.report import examine
+from busfare.answers.what_if import answer_what_if, predicted_trace
+from busfare.nodes import load_node
+from busfare.show import time_line as packing
+from busfare.show.page import page
+from busfare.show.report import report_document
+from busfare.show.time_line import TimeLine
+from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.holding import pin

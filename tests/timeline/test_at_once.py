@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from busfare.node import Node, load_node
-from busfare.node.contention import typical_memory
+from busfare.nodes import Node, load_node
+from busfare.nodes.contention import typical_memory
 from busfare.timeline.at_once import copy_seconds_at_once
 from tests.timeline.test_shared_links import node
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.nodes import load_node
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.elsewhere import copy_speed, host_times, kernel_times, on_node

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from busfare.advise import guess_node
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.nodes import load_node
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read

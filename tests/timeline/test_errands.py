@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.node import load_node
+from busfare.nodes import load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.build.wakes import WOKEN
 from busfare.timeline.changes import Setting, apply_all

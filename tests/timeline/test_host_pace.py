@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
+from busfare.answers.project import project
 from busfare.errors import InputError
-from busfare.node import Cost, Node, load_node
-from busfare.project import project
+from busfare.nodes import Cost, Node, load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.elsewhere import host_changes, host_ratio, host_times

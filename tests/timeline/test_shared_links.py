@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from busfare.node import Node, load_node
+from busfare.nodes import Node, load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.elsewhere import on_node

@@ -8,7 +8,7 @@ import pytest
 
 from busfare.advise import findings, rebuilt
 from busfare.errors import InputError
-from busfare.node import load_node
+from busfare.nodes import load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Applied, Setting, apply_all
 from busfare.timeline.changes.first_use import FIRST_SEEN, wait_at_first_use

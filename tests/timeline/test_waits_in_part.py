@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from busfare.node import load_node
-from busfare.report.summary import summarise
-from busfare.report.trace_document import unexplained
+from busfare.answers.report import summarise
+from busfare.nodes import load_node
+from busfare.show.report import unexplained
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import copy_speed

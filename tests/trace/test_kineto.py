@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from busfare.answers.report import summarise
 from busfare.errors import InputError
-from busfare.report.summary import summarise
 from busfare.trace import Trace, read
 from busfare.trace.readers import compressed
 from busfare.trace.write.perfetto import perfetto

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from busfare.answers.report import summarise
 from busfare.errors import InputError
-from busfare.report.blocks import what_to_do
-from busfare.report.document import Text
-from busfare.report.summary import summarise
+from busfare.show.blocks import what_to_do
+from busfare.show.document import Text
 from busfare.trace import Trace, read
 from tests.trace.build_kineto import Event, call, copy, event, kernel, write_kineto
 from tests.traces import omitted

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from benchmarks import nsys_export
 from benchmarks.nsys_export import CALLS, COPIES, KERNELS
+from busfare.answers.report import summarise
 from busfare.errors import InputError
-from busfare.report.summary import summarise
 from busfare.trace import _columns, large, read
 from busfare.trace._sqlite_columns import Scan, Stop, UnreadableError
 from busfare.trace.readers.nsys import scan as nsys_scan
@@ -259,7 +259,7 @@ def test_nothing_heavy_is_imported_before_a_scan_begins(export: Path) -> None:
     code = (
         "import sys, busfare.cli, busfare.cli.report\n"
         "from pathlib import Path\n"
-        "from busfare.job import How, one_trace\n"
+        "from busfare.jobs import How, one_trace\n"
         "from busfare.trace.readers.nsys.scan import begin\n"
         "from busfare.trace.readers.sqlite_file import SqliteFile\n"
         "scanning = begin(SqliteFile(one_trace([Path(sys.argv[1])])), 0)\n"

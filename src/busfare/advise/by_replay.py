@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from busfare.advise import amounts
 from busfare.advise.finding import Finding
 from busfare.errors import InputError
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, as_options, changes_of
 from busfare.timeline.changes.packing import loop_nanoseconds

@@ -17,7 +17,7 @@ from busfare import cost
 from busfare.advise.amounts import several
 from busfare.advise.call_sites import CallSite
 from busfare.cost.model import Seconds, as_copies_of
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.trace import Trace, _columns
 from busfare.trace.columns import numbered, plain, taken
 from busfare.trace.lanes import Times, Union, is_work

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from busfare.advise.call_sites import call_sites
 from busfare.advise.finding import Finding, change_in, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.trace import Trace, large
 from busfare.trace.lanes import is_transfer, is_work
 from busfare.trace.large import several

@@ -16,16 +16,16 @@ from busfare.advise.findings import findings, rebuilt
 from busfare.advise.recorded_on import guess_node
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
-from busfare.job.changes import bucket, on_ranks, overlap
-from busfare.job.deciding import deciding
-from busfare.job.model import JobTimeline
-from busfare.job.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
-from busfare.job.reduce import over_traces
-from busfare.job.results import JobFinding, JobReport, LargestFinding, Left, Ranked
-from busfare.job.state import JobChange, JobState
-from busfare.job.stragglers import no_stragglers
-from busfare.job.timeline import job_timeline
-from busfare.node import Node
+from busfare.jobs.changes import bucket, on_ranks, overlap
+from busfare.jobs.deciding import deciding
+from busfare.jobs.model import JobTimeline
+from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
+from busfare.jobs.reduce import over_traces
+from busfare.jobs.results import JobFinding, JobReport, LargestFinding, Left, Ranked
+from busfare.jobs.state import JobChange, JobState
+from busfare.jobs.stragglers import no_stragglers
+from busfare.jobs.timeline import job_timeline
+from busfare.nodes import Node
 from busfare.results import ranged
 from busfare.timeline.changes import OPTIONS, Change, Setting
 from busfare.trace import Trace, read

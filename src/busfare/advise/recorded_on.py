@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from busfare.errors import InputError
-from busfare.node import Gpu, Node, load_node
-from busfare.node.gpus import Recorded, gpu_of_device_name, node_of_gpu
+from busfare.nodes import Gpu, Node, load_node
+from busfare.nodes.gpus import Recorded, gpu_of_device_name, node_of_gpu
 from busfare.trace import Trace
 
 __all__ = ["guess_node", "one_memory", "where_recorded"]

@@ -17,7 +17,7 @@ from busfare.advise.amounts import count, rate, several, size, time
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls, words_of
 from busfare.advise.recorded_on import one_memory
 from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.lanes import is_communication, is_transfer, is_work

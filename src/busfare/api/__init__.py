@@ -19,24 +19,26 @@ from typing import Any, overload
 import polars as pl
 
 from busfare.advise import guess_node, where_recorded
+from busfare.answers.compare import compared
+from busfare.answers.project import project as project_trace
+from busfare.answers.project import projected
+from busfare.answers.what_if import answer_job_what_if, answer_what_if
 from busfare.api import answers
 from busfare.api.answers import answer
 from busfare.api.asked import changes_asked
 from busfare.api.plans import plan, plan_kv, plan_offload
 from busfare.errors import BusfareError, InputError
-from busfare.job import How, one_trace
-from busfare.job import changes as job_changes
-from busfare.job.deciding import Deciding, deciding, largest, ranks_that_fit, rows_of_all
-from busfare.job.parts import LEAST_RANKS, trace_paths
-from busfare.job.timeline import job_timeline
-from busfare.node import Node, load_node
-from busfare.project import compared, projected
-from busfare.project import project as project_trace
+from busfare.jobs import How, one_trace
+from busfare.jobs import changes as job_changes
+from busfare.jobs.deciding import Deciding, deciding, largest, ranks_that_fit, rows_of_all
+from busfare.jobs.parts import LEAST_RANKS, trace_paths
+from busfare.jobs.timeline import job_timeline
+from busfare.nodes import Node, load_node
 from busfare.quantities import parse_seconds
-from busfare.report import prediction_documents, what_ifs
-from busfare.report.document import Document
-from busfare.report.progress import job_progress, reading
-from busfare.report.time_line_rows import time_line
+from busfare.show import predictions
+from busfare.show.document import Document
+from busfare.show.progress import job_progress, reading
+from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
@@ -160,8 +162,8 @@ def report(
     `unrecorded`: how long the run takes when it is not recorded (seconds); gains are then of that run. `fingerprints`: a
     recording of one run again, with fingerprints, that tells which copies carry the same bytes.
     """
-    from busfare.report.summary import examine
-    from busfare.report.trace_document import report_document
+    from busfare.answers.report import examine
+    from busfare.show.report import report_document
 
     if isinstance(trace, Trace):
         run = _run(trace)
@@ -186,8 +188,8 @@ def report(
 def report_job(paths: list[Path], recorded_on: Node | None, how: How) -> answers.JobReport:
     """Of all traces in `paths`, read as `how` says."""
     from busfare.advise.jobs import of_whole_job
-    from busfare.job.run import run_job
-    from busfare.report.job_document import job_document
+    from busfare.jobs.run import run_job
+    from busfare.show.job import job_document
 
     with job_progress() as shown:
         job = run_job(paths, recorded_on, how, shown).result()
@@ -235,18 +237,18 @@ def what_if(
     if of_job:
         job = job_timeline(runs, here, [run.path for run in runs], some)
         wanted = job_changes.job_changes_of(asked, job, setting)
-        of_all = what_ifs.answer_job_what_if(
+        of_all = answer_job_what_if(
             job, str(where), wanted, setting, guessed, bare, [some.left_out] if some else []
         )
-        return answer(answers.WhatIf, of_all, lambda _: prediction_documents.what_if_document(of_all))
-    result, played = what_ifs.answer_what_if(runs[0], changes_of(asked, here), setting, guessed, bare)
+        return answer(answers.WhatIf, of_all, lambda _: predictions.what_if_document(of_all))
+    result, played = answer_what_if(runs[0], changes_of(asked, here), setting, guessed, bare)
 
     def document(page: bool) -> Document:
         if not page or made.runs is None:
-            return prediction_documents.what_if_document(result)
+            return predictions.what_if_document(result)
         recorded, predicted = made.runs
         drawn = time_line(recorded, timeline(recorded, here), predicted=(predicted, played.timeline))
-        return prediction_documents.what_if_document(result, drawn)
+        return predictions.what_if_document(result, drawn)
 
     made = answer(answers.WhatIf, result, document)
     made.played = runs[0], played
@@ -264,7 +266,7 @@ def _runs_that_fit(
     count = ranks_that_fit(len(paths), rows_of_all(first, paths))
     some = None
     if count is not None:
-        from busfare.job.run import run_job
+        from busfare.jobs.run import run_job
 
         with job_progress() as shown:
             whole = run_job(paths, node, How(), shown).result()
@@ -297,7 +299,7 @@ def project(
     each = [project_trace(run, here, one, model, tuple(kernels), host, rebuilt) for one in targets]
     result = projected(each, guessed=recorded_on is None)
     return answer(
-        answers.Projection, result, lambda _: prediction_documents.projection_document(result, str(run.path))
+        answers.Projection, result, lambda _: predictions.projection_document(result, str(run.path))
     )
 
 
@@ -322,14 +324,14 @@ def compare(
         where_recorded(second, _node(to), "--to"),
     )
     result = compared(first, second, here, there, model)
-    return answer(answers.Comparison, result, lambda _: prediction_documents.comparison_document(result))
+    return answer(answers.Comparison, result, lambda _: predictions.comparison_document(result))
 
 
 def diff(before: Source, after: Source) -> answers.Diff:
     """What changed between two recorded runs of one program, and which part of it made the run longer or shorter."""
-    from busfare.report.diff import diff_traces
-    from busfare.report.diff_document import diff_document
-    from busfare.report.summary import summarise
+    from busfare.answers.diff import diff_traces
+    from busfare.answers.report import summarise
+    from busfare.show.diff import diff_document
 
     runs = _run(before), _run(after)
     result = diff_traces(*runs, (summarise(runs[0]), summarise(runs[1])))

@@ -11,21 +11,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from busfare.answers.diff import Diff as _Diff
+from busfare.answers.kv import PlanKvResult as _KvPlan
+from busfare.answers.offload import PlanOffloadResult as _OffloadPlan
+from busfare.answers.plan import PlanResult as _Plan
+from busfare.answers.projected import Compared as _Comparison
+from busfare.answers.projected import Projected as _Projection
+from busfare.answers.report import Report as _Report
+from busfare.answers.what_if import WhatIf as _WhatIf
+from busfare.answers.what_if import predicted_trace
 from busfare.errors import InputError
-from busfare.job.results import JobReport as _JobReport
+from busfare.jobs.results import JobReport as _JobReport
 from busfare.output import write_file
-from busfare.project.results import Compared as _Comparison
-from busfare.project.results import Projected as _Projection
-from busfare.report.diff import Diff as _Diff
-from busfare.report.document import Document, Figure
-from busfare.report.html import page
-from busfare.report.kv import PlanKvResult as _KvPlan
-from busfare.report.offload import PlanOffloadResult as _OffloadPlan
-from busfare.report.plans import PlanResult as _Plan
-from busfare.report.summary import Report as _Report
-from busfare.report.terminal import render
-from busfare.report.what_ifs import WhatIf as _WhatIf
-from busfare.report.what_ifs import predicted_trace
+from busfare.show.document import Document, Figure
+from busfare.show.page import page
+from busfare.show.terminal import render
 from busfare.timeline import Played
 from busfare.trace import Trace
 

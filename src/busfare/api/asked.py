@@ -7,8 +7,8 @@ from numbers import Integral
 from typing import Any
 
 from busfare.errors import InputError, instead_of
-from busfare.job.changes import JOB_OPTIONS
-from busfare.node import Node
+from busfare.jobs.changes import JOB_OPTIONS
+from busfare.nodes import Node
 from busfare.timeline.changes import OPTIONS, Option
 
 __all__ = ["changes_asked"]

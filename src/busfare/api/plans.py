@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from busfare.answers.kv import answer_kv
+from busfare.answers.offload import answer_offload
+from busfare.answers.plan import answer_plan
 from busfare.api import answers
 from busfare.api.answers import answer
 from busfare.errors import InputError, instead_of
-from busfare.node import Node
-from busfare.plan.ask import KEYS
-from busfare.report import plan_documents
-from busfare.report.kv import answer_kv
-from busfare.report.offload import answer_offload
-from busfare.report.plans import answer_plan
+from busfare.nodes import Node
+from busfare.planning.ask import KEYS
+from busfare.show import plans as shown
 
 __all__ = ["plan", "plan_kv", "plan_offload"]
 
@@ -49,19 +49,19 @@ def plan(**asked: Any) -> answers.Plan:
     The options are those of `busfare plan`; numbers are bytes, seconds and counts.
     """
     result = answer_plan(_options(asked, STRATEGIES))
-    return answer(answers.Plan, result, lambda _: plan_documents.plan_document(result))
+    return answer(answers.Plan, result, lambda _: shown.plan_document(result))
 
 
 def plan_offload(**asked: Any) -> answers.OffloadPlan:
     """Layers that live on the host: how many should stay, how deep to prefetch. Options of `busfare plan offload`."""
     result = answer_offload(_options(asked, OFFLOAD))
-    return answer(answers.OffloadPlan, result, lambda _: plan_documents.offload_document(result))
+    return answer(answers.OffloadPlan, result, lambda _: shown.offload_document(result))
 
 
 def plan_kv(**asked: Any) -> answers.KvPlan:
     """KV caches on the host: fetch or compute again, in which blocks and layout. Options of `busfare plan kv`."""
     result = answer_kv(KV_DEFAULTS | _options(asked, KV))
-    return answer(answers.KvPlan, result, lambda _: plan_documents.kv_document(result))
+    return answer(answers.KvPlan, result, lambda _: shown.kv_document(result))
 
 
 def _options(given: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 from busfare.output import note, print_json, write_file
 
 if TYPE_CHECKING:
-    from busfare.report.document import Document
+    from busfare.show.document import Document
     from busfare.trace import Trace
 
 
@@ -29,13 +29,13 @@ def answer(result: object, document: Callable[[], Document], json: bool, html: P
     """Writes the page that was asked for, and shows the result on standard output."""
     shown = document() if html or not json else None
     if html and shown:
-        from busfare.report.html import page
+        from busfare.show.page import page
 
         write_file(html, page(shown))
     if json:
         print_json(result)
     elif shown:
-        from busfare.report.terminal import show
+        from busfare.show.terminal import show
 
         show(shown)
     if html:
@@ -44,7 +44,7 @@ def answer(result: object, document: Callable[[], Document], json: bool, html: P
 
 def read_trace(path: Path, sums_above: int | None = None, launches: bool = False) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
-    from busfare.report.progress import reading
+    from busfare.show.progress import reading
     from busfare.trace import read
 
     with reading(path):

@@ -32,11 +32,11 @@ def _command(name: str, result: str, document: str, said: str, *options: Any) ->
 
     def run(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
         from busfare.measure.bench import results
-        from busfare.report.progress import progress
+        from busfare.show.progress import progress
 
         # Whatever shows it is imported first, or would fail after minutes.
         module, _, function = document.partition(":")
-        show = getattr(import_module(f"busfare.report.{module}"), function)
+        show = getattr(import_module(f"busfare.show.{module}"), function)
         if from_:
             found: Any = results.read_result(from_, getattr(results, result))
         else:
@@ -52,12 +52,12 @@ def _command(name: str, result: str, document: str, said: str, *options: Any) ->
 
 
 _command(
-    "methods", "MethodsResult", "bench_documents:methods_document",
+    "methods", "MethodsResult", "bench:methods_document",
     "Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
     option("--largest N", "Ints of the longest vector, 1048576 to 268435456.", default="268435456"),
 )  # fmt: skip
 _command(
-    "strategies", "StrategiesResult", "bench_documents:strategies_document",
+    "strategies", "StrategiesResult", "bench:strategies_document",
     "Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
     option("--kernel FILE.cu", "A kernel of your own; see docs/bench.md.", type=PATH),
     option("--in inputs N", "With --kernel: its input arrays.", type=int, default=1),

@@ -22,7 +22,7 @@ SHELLS = {
 def doctor(json: bool) -> None:
     """What works on this machine, and what to do where something is missing."""
     from busfare.measure.doctor import examined
-    from busfare.report.doctor_document import doctor_document
+    from busfare.show.doctor import doctor_document
 
     result = examined()
     answer(result, lambda: doctor_document(result), json)

@@ -44,8 +44,8 @@ def probe(
     from busfare.measure.raw import write
 
     # What will show the result is loaded first: a broken installation says so before half a minute of measuring.
-    from busfare.report.probe_document import probe_document
-    from busfare.report.progress import progress
+    from busfare.show.probe import probe_document
+    from busfare.show.progress import progress
 
     if from_:
         probed = probing.again(from_)

@@ -15,7 +15,7 @@ from busfare.errors import InputError
 from busfare.output import PATH, as_html, as_json
 
 if TYPE_CHECKING:
-    from busfare.node import Node
+    from busfare.nodes import Node
 
 __all__ = ["nas_command"]
 
@@ -46,7 +46,7 @@ def nas_command(benchmark: str, what: str) -> click.Command:
     def run(node: str | None, runner: Path | None, json: bool, **given: Any) -> None:
         arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]
         if node:
-            from busfare.node import load_node
+            from busfare.nodes import load_node
 
             arguments += [f"--rates={rates(load_node(node))}", f"--rates-source=the parameters of {node}"]
         arguments += ["--json"] if json else []

@@ -40,7 +40,7 @@ from busfare.output import PATH, as_json, print_json
 @as_json
 def price(json: bool, **asked: Any) -> None:
     """What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node."""
-    from busfare.report.nodes import answer_price, price_document
+    from busfare.show.nodes import answer_price, price_document
 
     result = answer_price(asked)
     answer(result, lambda: price_document(result), json)
@@ -63,7 +63,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
     of your own.
     """
     if context.invoked_subcommand is None:
-        from busfare.report.nodes import catalogue, nodes_document
+        from busfare.show.nodes import catalogue, nodes_document
 
         result = catalogue()
         answer(result, lambda: nodes_document(result), json)
@@ -75,7 +75,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
 @click.pass_context
 def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
     """The nodes and GPUs that have every word in their name."""
-    from busfare.report.nodes import nodes_document, nodes_with
+    from busfare.show.nodes import nodes_document, nodes_with
 
     result = nodes_with(" ".join(words))
     asked = json or (context.parent is not None and context.parent.params["json"])
@@ -87,9 +87,9 @@ def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> No
 @as_json
 def nodes_show(node: str, json: bool) -> None:
     """One node, with a drawing of its graph."""
-    from busfare.node import load_node
-    from busfare.node.drawing import WIDTH, draw
-    from busfare.report.nodes import node_shown
+    from busfare.nodes import load_node
+    from busfare.nodes.drawing import WIDTH, draw
+    from busfare.show.nodes import node_shown
 
     shown = load_node(node)
     if json:
@@ -104,7 +104,7 @@ def nodes_show(node: str, json: bool) -> None:
 @click.argument("file", metavar="FILE", type=PATH, help="A node file (TOML).")
 def nodes_check(file: Path) -> None:
     """Whether a node file is right; if not, the key, the line and how to mend it."""
-    from busfare.node import load_node
+    from busfare.nodes import load_node
 
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file"

@@ -78,8 +78,8 @@ def plan_app() -> None:
 @as_html
 def strategies(json: bool, html: Path | None, **asked: Any) -> None:
     """Which overlap strategy is fastest for a kernel, and with how many streams."""
-    from busfare.report.plan_documents import plan_document
-    from busfare.report.plans import answer_plan
+    from busfare.answers.plan import answer_plan
+    from busfare.show.plans import plan_document
 
     result = answer_plan(asked)
     answer(result, lambda: plan_document(result), json, html)
@@ -117,8 +117,8 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
 @as_html
 def offload(json: bool, html: Path | None, **asked: Any) -> None:
     """Layers whose weights live on the host: how many should stay, how deep to prefetch, from which memory."""
-    from busfare.report.offload import answer_offload
-    from busfare.report.plan_documents import offload_document
+    from busfare.answers.offload import answer_offload
+    from busfare.show.plans import offload_document
 
     result = answer_offload(asked)
     answer(result, lambda: offload_document(result), json, html)
@@ -142,8 +142,8 @@ def offload(json: bool, html: Path | None, **asked: Any) -> None:
 @as_html
 def kv(json: bool, html: Path | None, **asked: Any) -> None:
     """KV caches on the host: fetch or compute again, and in which blocks and layout."""
-    from busfare.report.kv import answer_kv
-    from busfare.report.plan_documents import kv_document
+    from busfare.answers.kv import answer_kv
+    from busfare.show.plans import kv_document
 
     result = answer_kv(asked)
     answer(result, lambda: kv_document(result), json, html)

@@ -19,10 +19,10 @@ from busfare.cli.answer import answer, option, read_trace
 from busfare.output import FOLDER, PATH, as_html, as_json
 
 if TYPE_CHECKING:
-    from busfare.job.results import JobReport
-    from busfare.node import Node
-    from busfare.report.document import Document
-    from busfare.report.summary import Report
+    from busfare.answers.report import Report
+    from busfare.jobs.results import JobReport
+    from busfare.nodes import Node
+    from busfare.show.document import Document
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -71,13 +71,13 @@ def report(
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
     from busfare.errors import InputError
-    from busfare.job import How, one_trace
+    from busfare.jobs import How, one_trace
     from busfare.quantities import parse_seconds
 
     bare = parse_seconds(unrecorded, "--unrecorded") if unrecorded else None
     limits = []
     if fail_if:
-        from busfare.report.limits import check, parse_limit
+        from busfare.answers.limits import check, parse_limit
 
         limits = [parse_limit(text) for text in fail_if]
         if baseline is None and any(limit.grows for limit in limits):
@@ -95,12 +95,12 @@ def report(
         raise InputError("--baseline is of one run: give it with one trace")
     before = None
     if baseline:
-        from busfare.report.diff import diff, read_report
+        from busfare.answers.diff import diff, read_report
 
         before = read_report(baseline)
     recorded_on = None
     if node:
-        from busfare.node import load_node
+        from busfare.nodes import load_node
 
         recorded_on = load_node(node)
     result: Report | JobReport
@@ -127,23 +127,23 @@ def _of_trace(
 
     _import_numpy()
     # Polars looks at numpy.ma when it first meets an array.
-    ahead = ["numpy.ma", "busfare.trace.sound", "busfare.report.summary"]
-    import_ahead(*ahead, *([] if json else ["busfare.report.trace_document", "busfare.report.terminal"]))
+    ahead = ["numpy.ma", "busfare.trace.sound", "busfare.answers.report"]
+    import_ahead(*ahead, *([] if json else ["busfare.show.report", "busfare.show.terminal"]))
     read = read_trace(path, sums_above=None if page else REPLAYED_ROWS)
     if fingerprints:
         from busfare.trace.fingerprints import with_fingerprints_of
 
         read = with_fingerprints_of(read, read_trace(fingerprints))
-    from busfare.report.summary import examine
+    from busfare.answers.report import examine
 
     result, run, findings = examine(read, node, bare)
 
     def document() -> Document:
-        from busfare.report.trace_document import report_document
+        from busfare.show.report import report_document
 
         if not page:
             return report_document(result)
-        from busfare.report.time_line_rows import time_line
+        from busfare.show.time_line_rows import time_line
 
         return report_document(result, time_line(read, run, findings))
 

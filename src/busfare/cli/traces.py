@@ -30,7 +30,7 @@ class WithChanges(click.Command):
     """A command that also takes the option of every change that a run or a job knows; those are read when it is called."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        from busfare.job.changes import JOB_OPTIONS
+        from busfare.jobs.changes import JOB_OPTIONS
         from busfare.timeline.changes import OPTIONS
 
         made: list[click.Parameter] = [
@@ -183,7 +183,7 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 def export(trace: Path, to: str, output: Path) -> None:
     """Write a trace as tables or as a time line for others' tools."""
     if to == "chakra":
-        from busfare.job.chakra import export_chakra
+        from busfare.jobs.chakra import export_chakra
 
         for left_out in export_chakra(trace, output):
             print(f"busfare: {left_out}", file=sys.stderr)
@@ -200,7 +200,7 @@ def export(trace: Path, to: str, output: Path) -> None:
 @option("--output -o FOLDER", "Where the pages go.", type=FOLDER, default="busfare-demo")
 def demo(output: Path) -> None:
     """Report a real trace that comes with busfare, and project it onto three other nodes."""
-    from busfare.report.demo import run_demo
+    from busfare.show.demo import run_demo
 
     page = run_demo(output)
     print(f"\nThe page to open: {page.resolve()}")

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.node import Flow, Node, Path
-from busfare.node.arrays import FloatArray
+from busfare.nodes import Flow, Node, Path
+from busfare.nodes.arrays import FloatArray
 
 __all__ = [
     "Batch",

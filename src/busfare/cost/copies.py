@@ -1,7 +1,7 @@
 """Copies by what is known of a node, a formula a model, each over one batch.
 
 `datasheet`: what the wires must carry, from published figures alone [A19 eq 2, 9, 10] with corrected packet costs
-(`busfare.node.link`), a path as fast as its slowest part, host memory as a limit of its own, staging as drivers do it, and
+(`busfare.nodes.link`), a path as fast as its slowest part, host memory as a limit of its own, staging as drivers do it, and
 device memory that is read *and* written. `loggp`: what somebody measured on the node itself [W14 §V], piecewise in the size.
 To stand beside them: `ahead`, the formulas of A19 exactly as published, and its baselines `peak` and `envelope`.
 """
@@ -16,8 +16,8 @@ import polars as pl
 from busfare.cost.batch import Batch, Seconds, batches, moving_seconds, path_of, priced, stays_on_device
 from busfare.cost.latency import Latency, latency_for
 from busfare.cost.pageable import copy_seconds_per_byte, staged_seconds
-from busfare.node import Link, Node, NvlinkLink, PcieLink
-from busfare.node.arrays import FloatArray
+from busfare.nodes import Link, Node, NvlinkLink, PcieLink
+from busfare.nodes.arrays import FloatArray
 
 __all__ = ["FORMULAS", "ByFormula", "effective_bytes"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, recorded_seconds
-from busfare.node import Node
-from busfare.node.arrays import FloatArray
+from busfare.nodes import Node
+from busfare.nodes.arrays import FloatArray
 
 __all__ = ["DEFAULT_LATENCY_S", "Latency", "latency_for", "of_node", "of_trace"]
 

@@ -14,7 +14,7 @@ from busfare.cost.batch import Seconds
 from busfare.cost.calibrated import Calibrated
 from busfare.cost.copies import FORMULAS, ByFormula
 from busfare.errors import InputError
-from busfare.node import Node
+from busfare.nodes import Node
 
 __all__ = ["GROUP", "CostModel", "Seconds", "as_copies_of", "model", "model_names"]
 

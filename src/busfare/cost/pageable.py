@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from busfare.node import Cpu, Node
-from busfare.node.arrays import FloatArray
+from busfare.nodes import Cpu, Node
+from busfare.nodes.arrays import FloatArray
 
 __all__ = [
     "COPY_BYTES_PER_S",

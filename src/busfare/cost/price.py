@@ -12,8 +12,8 @@ from busfare.cost.model import model, model_names
 from busfare.cost.pageable import measured_copy
 from busfare.cost.ranges import ranged, rung_of, seconds_between
 from busfare.errors import InputError
-from busfare.node import Cpu, Node
-from busfare.node.curve import Direction, MemoryKind
+from busfare.nodes import Cpu, Node
+from busfare.nodes.curve import Direction, MemoryKind
 
 __all__ = ["one_copy", "price", "trusted"]
 

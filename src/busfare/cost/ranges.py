@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, batches, priced
-from busfare.node import Node, catalogue_names
-from busfare.node.arrays import FloatArray
+from busfare.nodes import Node, catalogue_names
+from busfare.nodes.arrays import FloatArray
 
 __all__ = [
     "FILE",

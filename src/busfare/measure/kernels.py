@@ -17,9 +17,9 @@ from busfare.errors import NoGpuError
 from busfare.measure.cases import GIB, KIB, MIB, Case, powers
 from busfare.measure.node_file import SOURCE
 from busfare.measure.raw import Measurement
-from busfare.node import CollectiveCurve, Gemm, Kernels
-from busfare.node.component import Pass, PassKind, Pipeline, Stream
-from busfare.node.curve import Collective, fit
+from busfare.nodes import CollectiveCurve, Gemm, Kernels
+from busfare.nodes.component import Pass, PassKind, Pipeline, Stream
+from busfare.nodes.curve import Collective, fit
 
 #: Seconds a GPU, and with `--quick`.
 KERNELS_S, QUICK_KERNELS_S = 9.0, 3.5

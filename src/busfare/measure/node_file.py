@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from busfare.measure.raw import Record
-from busfare.node import Node, Source, load_node
-from busfare.node.component import Component, Cpu, Gpu, Memory, Switch
-from busfare.node.link import Link, MemoryLink, NvlinkLink, PcieLink
+from busfare.nodes import Node, Source, load_node
+from busfare.nodes.component import Component, Cpu, Gpu, Memory, Switch
+from busfare.nodes.link import Link, MemoryLink, NvlinkLink, PcieLink
 
 #: The tag under which a node file says that its figures are from this probe.
 SOURCE = "probe"

@@ -39,7 +39,7 @@ from busfare.measure.results import (
 from busfare.measure.run import Progress, locate, measure
 from busfare.measure.soundness import disturbances, health
 from busfare.measure.summary import interquartile_mean, interval
-from busfare.node import Node
+from busfare.nodes import Node
 
 #: What may be measured by itself.
 Part = Literal["copies", "kernels", "collectives"]
@@ -64,7 +64,7 @@ def open_device(virtual: str | None) -> Device:
     """The machine's GPUs, or a virtual node. Raises NoGpuError where there is none."""
     if virtual is not None:
         from busfare.measure.virtual import VirtualDevice
-        from busfare.node import load_node
+        from busfare.nodes import load_node
 
         return VirtualDevice(load_node(virtual))
     count = gpu_count("probe")

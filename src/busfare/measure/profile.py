@@ -24,11 +24,11 @@ from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.summary import interquartile_mean
-from busfare.node import Contention, Cost, Curve, Node, Shares, Together
-from busfare.node.arrays import FloatArray
-from busfare.node.component import AtOnce, Memory
-from busfare.node.contention import START_BYTES
-from busfare.node.curve import LEAST_GAP, Direction, MemoryKind, fit
+from busfare.nodes import Contention, Cost, Curve, Node, Shares, Together
+from busfare.nodes.arrays import FloatArray
+from busfare.nodes.component import AtOnce, Memory
+from busfare.nodes.contention import START_BYTES
+from busfare.nodes.curve import LEAST_GAP, Direction, MemoryKind, fit
 
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from busfare.node import CollectiveCurve, Contention, Cost, Curve, Kernels
+from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels
 
 
 class LeftOut(Struct):

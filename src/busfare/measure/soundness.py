@@ -11,8 +11,8 @@ import numpy as np
 from busfare.measure.node_file import link_of
 from busfare.measure.raw import Measurement, Record
 from busfare.measure.results import LinkState
-from busfare.node import Curve, Node, PcieLink
-from busfare.node.link import Flow
+from busfare.nodes import Curve, Node, PcieLink
+from busfare.nodes.link import Flow
 
 #: Nine in ten published measurements lie within 8 % of the data-sheet model (validation/datasheet.py).
 SOUND = 0.8

@@ -22,7 +22,7 @@ from busfare.measure.cases import (
 )
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
-from busfare.node import Curve, Flow, Node, PcieLink
+from busfare.nodes import Curve, Flow, Node, PcieLink
 
 #: Where a node file has no figure of its own: seconds as an H100 shows them (results/probe).
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}

@@ -9,8 +9,8 @@ import polars as pl
 
 from busfare.cost import model
 from busfare.cost.price import one_copy
-from busfare.node import Node
-from busfare.node.arrays import FloatArray
+from busfare.nodes import Node
+from busfare.nodes.arrays import FloatArray
 from busfare.timeline import _core
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.model import at_rest

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.model import LONGEST_NS, WAIT, Columns, Mask, Timeline, Times

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.expressions import found_in
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.trace import Omission, Trace
 from busfare.trace.words import Words
 

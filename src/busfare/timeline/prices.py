@@ -10,7 +10,7 @@ from busfare import cost
 from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.cost.model import as_copies_of
 from busfare.errors import InputError
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.timeline.model import Timeline
 from busfare.trace.words import Words
 

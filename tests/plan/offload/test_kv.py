@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.plan import machine_of
-from busfare.plan.offload.kv import (
+from busfare.nodes import load_node
+from busfare.planning import machine_of
+from busfare.planning.offload.kv import (
     LAYOUTS,
     MOST_PLAYED,
     Blocks,

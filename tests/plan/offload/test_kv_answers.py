@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from busfare.answers.kv import PlanKvResult, answer_kv
 from busfare.errors import InputError
-from busfare.plan.offload.kv import HANDED_OVER_S
-from busfare.report.html import page
-from busfare.report.kv import PlanKvResult, answer_kv
-from busfare.report.plan_documents import kv_document
+from busfare.planning.offload.kv import HANDED_OVER_S
+from busfare.show.page import page
+from busfare.show.plans import kv_document
 from tests.traces import as_json
 
 ASKED = {

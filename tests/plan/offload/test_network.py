@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from busfare.answers.offload import answer_offload
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.plan.machine import machine_of
-from busfare.plan.offload.network import Network, network_of
-from busfare.plan.offload.rank import break_even
-from busfare.plan.offload.schedule import Schedule, seconds_of
-from busfare.report.offload import answer_offload
+from busfare.nodes import load_node
+from busfare.planning.machine import machine_of
+from busfare.planning.offload.network import Network, network_of
+from busfare.planning.offload.rank import break_even
+from busfare.planning.offload.schedule import Schedule, seconds_of
 
 NODE = load_node("rtx-4090")
 

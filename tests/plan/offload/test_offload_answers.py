@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from busfare.answers.offload import answer_offload
 from busfare.cli import app
 from busfare.errors import InputError
-from busfare.report.html import page
-from busfare.report.offload import answer_offload
-from busfare.report.plan_documents import offload_document
+from busfare.show.page import page
+from busfare.show.plans import offload_document
 
 ASKED = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
 

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from busfare.errors import InputError
-from busfare.node import load_node
-from busfare.plan import machine_of
-from busfare.plan.offload.rank import (
+from busfare.nodes import load_node
+from busfare.planning import machine_of
+from busfare.planning.offload.rank import (
     best_first,
     break_even,
     link_share,
@@ -18,7 +18,7 @@ from busfare.plan.offload.rank import (
     schedules,
     share_hidden,
 )
-from busfare.plan.offload.schedule import (
+from busfare.planning.offload.schedule import (
     MEMORIES,
     Layers,
     Memory,

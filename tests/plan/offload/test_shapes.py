@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError
-from busfare.plan.offload.shapes import (
+from busfare.planning.offload.shapes import (
     _table,
     kv_bytes_per_token,
     model_of,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from busfare.errors import InputError
-from busfare.node import CollectiveCurve, Cpu, Gpu, Memory, Nic, Node, NvlinkLink, PcieLink, Switch
-from busfare.node.link import PCIE, FabricLink, Link
+from busfare.nodes import CollectiveCurve, Cpu, Gpu, Memory, Nic, Node, NvlinkLink, PcieLink, Switch
+from busfare.nodes.link import PCIE, FabricLink, Link
 
 __all__ = ["Fabric", "nccl"]
 

@@ -14,8 +14,8 @@ from busfare.cost.collectives.fabric import Fabric
 from busfare.cost.collectives.model import KINDS, Option, bus_factor, options
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
-from busfare.node.arrays import FloatArray
-from busfare.node.curve import NEAR, Pieces, fit
+from busfare.nodes.arrays import FloatArray
+from busfare.nodes.curve import NEAR, Pieces, fit
 
 __all__ = ["KINDS", "CollectivePrices", "bus_factor", "fit_collectives", "held_with", "price_collectives"]
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.node import Gemm, Node
-from busfare.node.arrays import FloatArray
-from busfare.node.component import Pass
-from busfare.node.gpus import (
+from busfare.nodes import Gemm, Node
+from busfare.nodes.arrays import FloatArray
+from busfare.nodes.component import Pass
+from busfare.nodes.gpus import (
     Recorded,
     clock_by_peak,
     gpu_of_device_name,

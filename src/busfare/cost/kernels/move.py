@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from busfare.cost.kernels.classes import MEMORY
 from busfare.cost.kernels.gemm import product_seconds
 from busfare.cost.kernels.limits import Limits
-from busfare.node.arrays import FloatArray
+from busfare.nodes.arrays import FloatArray
 
 __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "parted"]
 

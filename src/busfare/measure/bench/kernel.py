@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.node.arrays import FloatArray
+from busfare.nodes.arrays import FloatArray
 
 if TYPE_CHECKING:
     from busfare.measure.bench.program import Work

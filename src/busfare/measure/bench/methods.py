@@ -21,8 +21,8 @@ from busfare.measure.bench.results import (
 )
 from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.device import GpuHost
-from busfare.node import Node
-from busfare.plan import Machine, Prediction, Problem, plan
+from busfare.nodes import Node
+from busfare.planning import Machine, Prediction, Problem, plan
 from busfare.quantities import parse_count
 
 

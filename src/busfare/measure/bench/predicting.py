@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from busfare.measure.bench.program import ELEMENT_BYTES, MOST_IN_ORDER, Program, Work
-from busfare.plan import Machine, Prediction, Problem, plan, ranked
-from busfare.plan.streams import ByStreams, by_streams, played
+from busfare.planning import Machine, Prediction, Problem, plan, ranked
+from busfare.planning.streams import ByStreams, by_streams, played
 
 #: Both ways to submit W14's streams: a stream a chunk, or a stream an engine.
 STREAMED = ("streams", "three-streams")

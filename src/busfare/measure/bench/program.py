@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from busfare.measure.bench.kernel import Kernel
 from busfare.measure.device import GpuHost
-from busfare.node.arrays import FloatArray
+from busfare.nodes.arrays import FloatArray
 
 ELEMENT_BYTES = 8
 #: Chunks within a level start at multiples of so many elements: 256 bytes, as allocators give.

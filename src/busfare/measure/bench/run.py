@@ -17,8 +17,8 @@ from busfare.measure.results import LeftOut
 from busfare.measure.run import Progress, StateLog
 from busfare.measure.soundness import disturbances
 from busfare.measure.summary import overlapping
-from busfare.node import load_node
-from busfare.plan import Machine, machine_of
+from busfare.nodes import load_node
+from busfare.planning import Machine, machine_of
 
 Host = TypeVar("Host", bound=GpuHost)
 Say = Callable[[str], None]

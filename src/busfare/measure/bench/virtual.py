@@ -13,8 +13,8 @@ from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Pr
 from busfare.measure.cases import HOST_DIRECTIONS
 from busfare.measure.device import UnavailableError
 from busfare.measure.virtual import VirtualHost
-from busfare.node import Gpu, Node
-from busfare.node.arrays import FloatArray
+from busfare.nodes import Gpu, Node
+from busfare.nodes.arrays import FloatArray
 from busfare.timeline import program as timeline
 
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.

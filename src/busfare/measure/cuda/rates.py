@@ -13,7 +13,7 @@ from busfare.measure.cuda.driver import LONG, POINTER, WORD, Module, source_of, 
 from busfare.measure.cuda.timing import captured, sampled
 from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import LOOPS, ROW_BYTES, SOFTMAX_ROW_BYTES, TILE_BYTES, gemm_of
-from busfare.node.component import PassKind
+from busfare.nodes.component import PassKind
 
 #: The first compute capability with each pipeline that not every GPU has. Double-precision tensor cores are in data centres'
 #: GPUs alone.

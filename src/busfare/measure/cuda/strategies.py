@@ -32,7 +32,7 @@ from busfare.measure.cuda.driver import (
 )
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Step, Timed, captured, in_order, once
 from busfare.measure.device import StalledError
-from busfare.node.arrays import FloatArray
+from busfare.nodes.arrays import FloatArray
 
 #: Programs of so few streams tell when each of them ended.
 _FEW_STREAMS = 3

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.timeline import _core
 from busfare.timeline.build.device_work import class_of, engines, issued, observed_before, unit_of
 from busfare.timeline.build.hashes import without_hashes

@@ -11,9 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.node import Link, MemoryLink, Node
-from busfare.node.arrays import FloatArray
-from busfare.node.component import AtOnce, Memory
+from busfare.nodes import Link, MemoryLink, Node
+from busfare.nodes.arrays import FloatArray
+from busfare.nodes.component import AtOnce, Memory
 from busfare.timeline import _core
 from busfare.timeline.build.host_calls import alike
 from busfare.timeline.model import Columns, Times

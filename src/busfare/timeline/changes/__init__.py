@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from busfare.errors import InputError
-from busfare.node import Node, load_node
+from busfare.nodes import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
 from busfare.timeline.changes.first_use import wait_at_first_use

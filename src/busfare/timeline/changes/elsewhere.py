@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.node import Gpu, Node
+from busfare.nodes import Gpu, Node
 from busfare.quantities import parse_factor
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.changes.prefetch import kernels_held

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.node.arrays import FloatArray
+from busfare.nodes.arrays import FloatArray
 from busfare.timeline.build.device_work import FAULT_NS
 from busfare.timeline.edit import Applied, Change, Setting, applied, with_durations, without_operations
 from busfare.timeline.model import Mask, Timeline, Times

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.node import Node
+from busfare.nodes import Node
 from busfare.timeline.changes.prefetch import kernels_held
 from busfare.timeline.edit import (
     Applied,

@@ -1,0 +1,232 @@
+"""The result of `diff`: two recorded runs of one program beside each other, and which part made it longer or shorter.
+
+Everything in it is recorded; nothing is predicted. Seconds and bytes; None is 'not known', or 'not among the longest'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from busfare.advise.amounts import several, size, time
+from busfare.errors import InputError
+from busfare.trace import Trace
+from busfare.trace import totals as account
+
+if TYPE_CHECKING:
+    from busfare.answers.report import Report
+
+#: A part is worth a word from this share of the change on, and from that of the run.
+OF_CHANGE, OF_RUN = 0.05, 0.01
+#: A smaller share of the run does not show in three digits.
+SAME = 0.0005
+MOST_NAMES = 200
+#: Omissions without which the work of a run is not what its trace holds.
+UNRECORDED = ("no-gpu-records", "copies-not-recorded")
+NS = 1e-9
+Run = TypeVar("Run")
+#: Seconds, count and bytes, as far as they are known, by what has them.
+ByName = Mapping[str, Mapping[str, Any]]
+
+
+class Changed(Struct, kw_only=True):
+    """Something in both runs, or in one of them; the change is in seconds of the second run over the first."""
+
+    what: str
+    before_seconds: float | None
+    after_seconds: float | None
+    before_count: int | None = None
+    after_count: int | None = None
+    before_bytes: int | None = None
+    after_bytes: int | None = None
+
+    @property
+    def change_seconds(self) -> float:
+        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
+
+
+class FindingChanged(Struct):
+    """A finding's predicted gain in each run, None in the one that does not have it."""
+
+    id: str
+    title: str
+    before_gain_seconds: float | None
+    after_gain_seconds: float | None
+
+
+class Diff(Struct, tag_field="schema", tag="busfare.diff/1", kw_only=True):
+    """`why`: sentences; parts of the critical path add up to the run, the tables below it do not."""
+
+    before: str
+    after: str
+    makespan: Changed
+    why: list[str]
+    critical_path: list[Changed]
+    work: list[Changed]
+    by_path: list[Changed]
+    by_kernel: list[Changed]
+    by_call: list[Changed]
+    findings: list[FindingChanged]
+
+
+def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> Diff:
+    """What changed from one run to the other, whose `reports` these are."""
+    made = diff(*reports)
+    made.by_kernel = _beside(lambda one: _named(account.top_kernels(one, MOST_NAMES)), before, after)
+    made.by_call = _beside(_calls, before, after)
+    return made
+
+
+def _calls(trace: Trace) -> ByName:
+    took = (pl.col("end_ns") - pl.col("start_ns")).sum() * NS
+    return _named(trace.calls.group_by(pl.col("name").cast(pl.String)).agg(count=pl.len(), seconds=took))
+
+
+def read_report(path: Path) -> Report:
+    """What `busfare report --json` wrote. Raises InputError where the file holds no such report of one run."""
+    from busfare.answers.report import Report
+
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"{path}: no report of one run ({error}); make it with `busfare report TRACE --json > old.json`"
+        ) from None
+
+
+def diff(before: Report, after: Report) -> Diff:
+    """What changed from one report to the other. Kernels are those among the longest of both."""
+    run = Changed(
+        what="whole run", before_seconds=before.makespan_seconds, after_seconds=after.makespan_seconds
+    )
+    parts = _beside(
+        lambda one: {part.part: {"seconds": part.seconds} for part in one.critical_path or ()}, before, after
+    )
+    paths = _beside(_paths, before, after)
+    both = [{finding.id: finding for finding in one.findings} for one in (before, after)]
+    findings = [
+        FindingChanged(id, (both[1].get(id) or both[0][id]).title, *(_gain(one.get(id)) for one in both))
+        for id in dict.fromkeys([*both[0], *both[1]])
+    ]
+    kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
+    for kernel in kernels:  # of one of them alone: it may be in the other, further down
+        if None in (kernel.before_seconds, kernel.after_seconds):
+            kernel.what += " (not among the longest of both)"
+    return Diff(
+        before=before.trace.path,
+        after=after.trace.path,
+        makespan=run,
+        why=_doubts(before, after)
+        + _why(run, parts if before.critical_path and after.critical_path else [], paths),
+        critical_path=parts,
+        work=_beside(_work, before, after),
+        by_path=paths,
+        by_kernel=kernels,
+        by_call=[],
+        findings=findings,
+    )
+
+
+def _gain(finding: Any) -> float | None:
+    return None if finding is None else finding.predicted_gain_seconds
+
+
+def _named(rows: pl.DataFrame) -> ByName:
+    return {row["name"] or "?": row for row in rows.iter_rows(named=True)}
+
+
+def _work(report: Report) -> ByName:
+    moved = report.transfers
+    rows = {
+        "transfers": moved,
+        "kernels": report.kernels,
+        "communication": report.communication,
+        "memory sets": report.sets,
+    }
+    work = {name: one for name, own in rows.items() if (one := asdict(own))["count"]}
+    exposed = {"seconds": moved.exposed_seconds}
+    return {"transfers": work.pop("transfers", {"seconds": 0.0}), "of them exposed": exposed, **work}
+
+
+def _paths(report: Report) -> ByName:
+    from busfare.answers.report import path_name
+
+    return {path_name(path): asdict(path) for path in report.by_path}
+
+
+def _beside(of: Callable[[Run], ByName], before: Run, after: Run) -> list[Changed]:
+    """What either run has, by name, the largest change first."""
+    old, new = of(before), of(after)
+    rows = [
+        Changed(
+            what=what,
+            **{
+                f"{when}_{key}": own.get(what, {}).get(key)
+                for when, own in (("before", old), ("after", new))
+                for key in ("seconds", "count", "bytes")
+            },
+        )
+        for what in dict.fromkeys([*old, *new])
+    ]
+    return sorted(rows, key=lambda row: -abs(row.change_seconds))
+
+
+def longer(seconds: float) -> str:
+    """'12 ms longer'."""
+    return f"{time(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}"
+
+
+def _doubts(*reports: Report) -> list[str]:
+    """What of a run is not in its trace, and may be all that differs."""
+    said = []
+    for report in reports:
+        lacks = [report.trace.incomplete] if report.trace.incomplete else []
+        lacks += [one.what for one in report.omissions if one.id in UNRECORDED]
+        said += [f"{report.trace.path}: {what}. What differs may be what is missing." for what in lacks]
+    return said
+
+
+def _why(run: Changed, parts: list[Changed], paths: list[Changed]) -> list[str]:
+    """How much the run changed, which parts of its critical path did, and which copies are not what they were."""
+    old, change = run.before_seconds or 0.0, run.change_seconds
+    said = f"The run took {time(old)} and takes "
+    if change == 0 or abs(change) < SAME * old:
+        said += "as long now."
+    else:
+        percent = f" ({change / old:+.1%})" if old else ""
+        said += f"{time(run.after_seconds or 0.0)}: {longer(change)}{percent}."
+    why = [said]
+    least = max(OF_CHANGE * abs(change), OF_RUN * old)
+    if large := [part for part in parts if abs(part.change_seconds) >= least]:
+        listed = ", ".join(f"{part.what} {longer(part.change_seconds)}" for part in large[:4])
+        why.append(f"On its critical path: {listed}.")
+    gone, new = _only(paths, "before"), _only(paths, "after")
+    for path in gone:
+        same = next((other for other in new if other.after_bytes == path.before_bytes), None)
+        moved = f"{_copies(path.before_count)} of {size(path.before_bytes or 0)}"
+        now = f"now {_spaced(same)}" if same else "gone now"
+        why.append(f"{moved}: {_spaced(path)}, {now}.")
+        new = [other for other in new if other is not same]
+    return why + [f"{_copies(p.after_count)} of {size(p.after_bytes or 0)}: {_spaced(p)}, new." for p in new]
+
+
+def _copies(number: int | None) -> str:
+    return several(number or 0, "copy")
+
+
+def _spaced(path: Changed) -> str:
+    return " ".join(path.what.split())
+
+
+def _only(paths: list[Changed], when: str) -> list[Changed]:
+    """Those with bytes in one of the runs alone."""
+    other = "after" if when == "before" else "before"
+    return [p for p in paths if getattr(p, f"{when}_bytes") and not getattr(p, f"{other}_count")]

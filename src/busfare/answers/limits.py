@@ -1,0 +1,115 @@
+"""Limits on a report, for use where a program is tested again and again."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from busfare.answers.report import Report
+from busfare.errors import InputError, LimitPassed
+from busfare.jobs.results import JobReport
+from busfare.quantities import parse_bytes, parse_seconds
+
+Result = Report | JobReport
+
+
+class Limited(NamedTuple):
+    """Of a run or job: its `amount`, in seconds unless `counted`, and its `share` of the time of all traces, or of the
+    slowest one's.
+    """
+
+    amount: Callable[[Result], float] | None
+    share: Callable[[Result], float] | None = None
+    counted: bool = False
+
+
+def _gain(result: Result) -> float:
+    return max((finding.predicted_gain_seconds for finding in result.findings), default=0.0)
+
+
+def _part(seconds: float, whole: float) -> float:
+    return seconds / whole if whole else 0.0
+
+
+def _run(result: Result) -> tuple[float, float]:
+    """The run's seconds, twice; of a job, those of all its traces together and those of its slowest."""
+    run = result.makespan_seconds
+    return (run, run) if isinstance(run, (int, float)) else (run.sum, run.most)
+
+
+LIMITED = {
+    "exposed": Limited(
+        lambda r: r.transfers.exposed_seconds, lambda r: _part(r.transfers.exposed_seconds, _run(r)[0])
+    ),
+    "transfers": Limited(lambda r: r.transfers.seconds, lambda r: _part(r.transfers.seconds, _run(r)[0])),
+    "share-of-gpu-time": Limited(None, lambda r: r.transfers.share_of_gpu_time),
+    "gain": Limited(_gain, lambda r: _part(_gain(r), _run(r)[1])),
+    "kernels": Limited(lambda r: r.kernels.seconds),
+    "communication": Limited(lambda r: r.communication.seconds),
+    "makespan": Limited(lambda r: _run(r)[1]),
+    "bytes": Limited(lambda r: r.transfers.bytes, counted=True),
+    "count": Limited(lambda r: r.transfers.count, counted=True),
+    "findings": Limited(lambda r: len(r.findings), counted=True),
+}
+COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+PERCENT = re.compile(r"([+-]?\d{1,9}(?:\.\d+)?)\s*%")
+FORM = re.compile(r"\s*([a-z-]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
+
+
+class Limit(NamedTuple):
+    """`text` as the user wrote it; passed where `of(report)` compares so with `value`, or, where it `grows`, with that of
+    the baseline and so much more.
+    """
+
+    text: str
+    of: Callable[[Result], float]
+    compare: Callable[[float, float], bool]
+    value: float
+    unit: str
+    grows: bool = False
+
+
+def parse_limit(text: str) -> Limit:
+    """'exposed > 20%', 'makespan > 3s', 'bytes > 1GB', 'count > 100', 'makespan > +5%' (than the baseline's). Raises
+    InputError for anything else.
+    """
+    match = FORM.fullmatch(text)
+    if match is None:
+        raise InputError(f"--fail-if {text[:60]!r}: write NAME > VALUE, as in 'exposed > 20%'")
+    name, sign, value = match.groups()
+    grows, known = value.startswith("+"), LIMITED.get(name, Limited(None))
+    if value.endswith("%") and (of := known.amount if grows else known.share):
+        percent = PERCENT.fullmatch(value[grows:])
+        if percent is None:
+            raise InputError(f"--fail-if {text[:60]!r}: {value[:20]!r} is no percentage; write one as 20%")
+        return Limit(text, of, COMPARISONS[sign], float(percent[1]) / 100, "%", grows)
+    if known.amount:
+        number = parse_bytes(value, "--fail-if") if known.counted else parse_seconds(value, "--fail-if")
+        return Limit(text, known.amount, COMPARISONS[sign], number, "" if known.counted else " s")
+    hint = "; it needs a percentage" if known.share else f"; one of {', '.join(LIMITED)}"
+    raise InputError(f"--fail-if {text[:60]!r}: {name!r} cannot be limited so{hint}")
+
+
+def check(result: Result, limits: Sequence[Limit], baseline: Report | None = None) -> None:
+    """Raises LimitPassed, naming every limit that the report passes, and InputError where nothing was recorded."""
+    what = "the job" if isinstance(result, JobReport) else result.trace.path
+    traces = result.traces.read if isinstance(result, JobReport) else 1
+    without = [getattr(o, "traces", 1) for o in result.omissions if o.id == "no-gpu-records"]
+    if limits and without and without[0] >= traces:
+        raise InputError(
+            f"{what}: --fail-if cannot be answered: no GPU activity was recorded; record it, as the report says"
+        )
+    passed = []
+    for text, of, compare, limit, unit, grows in limits:
+        value = of(result)
+        if grows and baseline:
+            old = of(baseline)
+            value = value / old - 1 if old else math.copysign(math.inf, value) if value else 0.0
+        if compare(value, limit):
+            said = f"{100 * value:.4g}%" if unit == "%" else f"{value:.6g}{unit}"
+            passed.append(f"{text} (it is {said})")
+    if passed:
+        raise LimitPassed(f"{what}: limit passed: {'; '.join(passed)}")

@@ -1,0 +1,363 @@
+"""The result of `plan offload`, with its words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
+
+from busfare.advise import amounts
+from busfare.answers.plan import machine_named
+from busfare.errors import InputError
+from busfare.planning import Machine
+from busfare.planning.machine import Basis
+from busfare.planning.offload.from_trace import RecordedLayers, layers_from_trace
+from busfare.planning.offload.network import OF_NETWORK, network_of
+from busfare.planning.offload.question import Question, question_of
+from busfare.planning.offload.rank import (
+    DEPTHS,
+    Ranked,
+    best_first,
+    break_even,
+    link_share,
+    ranged,
+    residents_of,
+    schedules,
+    share_hidden,
+)
+from busfare.planning.offload.schedule import MEMORIES, Schedule, copy_seconds, seconds_of
+from busfare.results import Predicted
+
+__all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
+
+#: What to write for each memory kind.
+DO = {
+    "pinned": "Keep the streamed layers in pinned memory (cudaHostAlloc), copy them with cudaMemcpyAsync in a stream of "
+    "their own, and let each layer's kernels wait for its copy by an event.",
+    "pageable": "Pageable memory is as fast as anything here; pin it only if something else wants the host meanwhile.",
+    "mapped": "Let the kernels read the streamed layers where they are (cudaHostAlloc with cudaHostAllocMapped): each "
+    "weight once, neighbours beside each other.",
+    "managed": "Keep the layers in managed memory, and call cudaMemPrefetchAsync to the GPU ahead and to the host behind.",
+}
+
+
+class OffloadRow(Predicted, kw_only=True):
+    """A schedule. `device_bytes`: GPU memory of its layers and buffers; `share_hidden`: of its copies' time."""
+
+    resident: int
+    depth: int
+    memory: str
+    device_bytes: float
+    share_hidden: float | None
+
+
+class ByResident(Struct):
+    """The best depth for so many resident layers, of the memory kind that is planned."""
+
+    resident: int
+    depth: int
+    predicted_seconds: float
+    share_hidden: float | None
+
+
+class ByTokens(Struct):
+    tokens: float
+    streamed_seconds: float
+    kernels_seconds: float
+    cpu_seconds: float | None
+
+
+class Pass(Struct):
+    """Parts of a pass, each alone."""
+
+    copies_seconds: float
+    kernels_seconds: float
+    full_overlap_seconds: float
+    no_overlap_seconds: float
+    all_resident_seconds: float
+
+
+class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
+    """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest."""
+
+    node: str
+    gpu: str | None
+    layers: int
+    bytes: float
+    tokens: float
+    buffer_bytes: float
+    budget_bytes: float | None
+    gpus: int
+    link_share: float
+    limited_by: str
+    parts: Pass
+    ranking: list[OffloadRow]
+    break_even_tokens: float | None
+    break_even_reason: str | UnsetType = UNSET
+    hidden_from_tokens: float | None
+    hidden_reason: str | UnsetType = UNSET
+    by_resident: list[ByResident]
+    by_tokens: list[ByTokens]
+    basis: Sequence[Basis]
+    words: list[str]
+    from_trace: RecordedLayers | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    beside_bytes: float | UnsetType = UNSET
+
+
+def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
+    """The result for the options of the command line by name; those not given are None. Raises InputError for what cannot be
+    used, and where nothing fits.
+    """
+    machine = machine_named(asked.get("node"))
+    if asked.get("model"):
+        if asked.get("from_trace"):
+            raise InputError("--from-trace, --model: both say the layers; give one of them")
+        return _Planned(question_of(asked, network=network_of(asked, machine.node)), machine).result()
+    if of_model := [key for key in OF_NETWORK if asked.get(key)]:
+        raise InputError(f"--{of_model[0].replace('_', '-')}: goes with --model; add that, or leave it out")
+    if not asked.get("from_trace"):
+        return _Planned(question_of(asked), machine).result()
+    from busfare.trace import read
+
+    layers, found = layers_from_trace(read(asked["from_trace"]))
+    result = _Planned(question_of(asked, layers), machine).result()
+    result.from_trace = found
+    result.words.insert(0, _found(found))
+    return result
+
+
+def _found(layers: RecordedLayers) -> str:
+    """What a reader has to know of layers from a trace."""
+    left = f"{amounts.size(layers.left_out_bytes)} of copies and {amounts.time(layers.left_out_seconds)} of kernels"
+    told = f"The layers are told by {layers.found_by}, over {amounts.several(layers.passes, 'pass')}; "
+    told += (
+        f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to none."
+    )
+    if layers.resident:
+        on_gpu = amounts.several(len(layers.resident), "layer")
+        told += f" For {on_gpu} nothing was copied: their bytes are not in the trace, and count as 0."
+    return " ".join([told, *(f"{note[:1].upper()}{note[1:]}." for note in layers.notes)])
+
+
+class _Planned:
+    """What a pass takes as asked, and in the same GPU memory by every depth and memory kind. `share`: of the link's rate."""
+
+    def __init__(self, question: Question, machine: Machine) -> None:
+        self.question, self.machine = question, machine
+        self.layers, self.share = question.layers(), link_share(machine.node, question.gpus)
+        self.budget = self._budget()
+        self.depths = sorted({*DEPTHS, *(() if question.depth is None else (question.depth,))})
+        self.asked = self._asked()
+        self.schedule = self.asked.schedule
+
+    def best(self, of: Iterable[Schedule]) -> list[Ranked]:
+        return best_first(self.layers, self.machine, of, self.share)[:1]
+
+    def copies(self, tokens: float | None = None) -> float:
+        return copy_seconds(self.question.layers(tokens), self.schedule, self.machine, self.share)
+
+    def streamed(self, tokens: float) -> float:
+        return seconds_of(self.question.layers(tokens), self.schedule, self.machine, self.share)
+
+    def hidden(self, ranked: Ranked) -> float | None:
+        return share_hidden(self.layers, ranked.schedule, self.machine, ranked.seconds, self.share)
+
+    def ranged(self, ranked: Ranked) -> dict[str, Any]:
+        ends, rung, network = None, "", self.question.network
+        if network is not None and self.question.predicted:
+            ends, rung = network.ends(self.question.tokens), network.rung
+        return ranged(ranked.seconds, ranked.schedule, self.machine, ends, self.share, rung)
+
+    def result(self) -> PlanOffloadResult:
+        question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
+        rows = [
+            self.best(schedules(layers, self.budget, residents, [depth], [memory]))
+            for memory in MEMORIES
+            for depth in self.depths
+            for residents in [residents_of(layers, self.budget, depth, memory)]
+        ]
+        every = {r.schedule: r for row in rows for r in row} | {chosen.schedule: chosen}
+        ranking = sorted(every.values(), key=lambda r: (r.seconds, r.device_bytes, r.schedule.depth))
+        even, why = self._break_even()
+        hidden, unhidden = self._hidden_from()
+        copies, kernels, first = self.copies(), sum(layers.seconds), self.schedule.resident
+        streamed = sum(layers.bytes[first:])
+        result = PlanOffloadResult(
+            **asdict(self._row(chosen)),
+            node=machine.node.name,
+            gpu=machine.gpu.title or machine.gpu.name,
+            layers=len(layers),
+            bytes=sum(layers.bytes),
+            tokens=question.tokens,
+            buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[:first]),
+            budget_bytes=self.budget,
+            gpus=question.gpus,
+            link_share=self.share,
+            limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
+            parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
+            ranking=[*map(self._row, ranking)],
+            break_even_tokens=even,
+            break_even_reason=why or UNSET,
+            hidden_from_tokens=hidden,
+            hidden_reason=unhidden or UNSET,
+            by_resident=self._by_resident(),
+            by_tokens=self._by_tokens(),
+            basis=machine.basis,
+            words=[],
+        )
+        if question.network is not None:
+            result.model, result.type = question.network.model.name, question.network.type
+            result.beside_bytes = question.network.always_bytes(question.tokens)
+        result.words = _words(result)
+        return result
+
+    def _budget(self) -> float | None:
+        """The GPU memory for layers: as said, else what the asked schedule takes, else all that the GPU has."""
+        question, memory = self.question, self.machine.gpu.memory_bytes
+        if question.budget is not None:
+            return question.budget
+        if question.resident is not None:
+            depth = 1 if question.depth is None else question.depth
+            return Schedule(question.resident, depth, question.memory or "pinned").device_bytes(self.layers)
+        if memory is None or question.network is None:
+            return memory
+        beside = question.network.always_bytes(question.tokens)
+        if beside >= memory:
+            raise InputError(
+                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and what is not "
+                f"brought take {amounts.size(beside)} of it; give a smaller type, fewer sequences or a shorter context"
+            )
+        return memory - beside
+
+    def _asked(self) -> Ranked:
+        """The fastest of those that were asked for."""
+        question, layers = self.question, self.layers
+        exact = question.resident is not None and question.depth is not None
+        budget = question.budget if exact else self.budget
+        fits = []
+        for memory in [question.memory] if question.memory else MEMORIES:
+            for depth in self.depths if question.depth is None else [question.depth]:
+                residents = [question.resident] if question.resident is not None else None
+                residents = residents or residents_of(layers, self.budget, depth, memory)
+                fits += schedules(layers, budget, residents, [depth], [memory])
+        if not fits:
+            raise InputError(
+                f"--budget: {amounts.size(self.budget or 0)} of GPU memory hold no such schedule: its layers and buffers "
+                "take more; give more, fewer resident layers or a smaller depth"
+            )
+        return self.best(fits)[0]
+
+    def _row(self, ranked: Ranked) -> OffloadRow:
+        schedule = ranked.schedule
+        return OffloadRow(
+            resident=schedule.resident,
+            depth=schedule.depth,
+            memory=schedule.memory,
+            device_bytes=ranked.device_bytes,
+            share_hidden=self.hidden(ranked),
+            predicted_seconds=ranked.seconds,
+            **self.ranged(ranked),
+        )
+
+    def _break_even(self) -> tuple[float | None, str]:
+        question, on_cpu, first = self.question, self.question.cpu_seconds, self.schedule.resident
+        if on_cpu is None:
+            return None, (
+                "what a layer takes on the processor is not said; give --cpu-seconds-per-layer, or with --model --cpu-flops "
+                "and --cpu-bandwidth"
+            )
+        if first == len(question.bytes):
+            return None, "all layers are resident"
+        return break_even(
+            self.streamed, lambda tokens: sum(question.seconds(tokens)[:first]) + sum(on_cpu(tokens)[first:])
+        )
+
+    def _hidden_from(self) -> tuple[float | None, str]:
+        """From how many tokens on the streamed layers' kernels take as long as their copies."""
+        if not self.question.varies:
+            return None, "what a layer takes is not said by tokens; give --seconds-per-layer TOKENS=TIME,…"
+        if self.copies() <= 0:
+            return None, "nothing is streamed"
+        first = self.schedule.resident
+        return break_even(self.copies, lambda tokens: sum(self.question.seconds(tokens)[first:]))
+
+    def _by_resident(self) -> list[ByResident]:
+        layers, asked = self.layers, self.schedule
+        if layers.back_bytes or asked.memory == "managed":
+            return []
+        points = []
+        for resident in sorted({*residents_of(layers, None, 0, asked.memory), asked.resident}):
+            depths = sorted({0, 1, asked.depth})
+            best = self.best(Schedule(resident, depth, asked.memory) for depth in depths)[0]
+            points.append(ByResident(resident, best.schedule.depth, best.seconds, self.hidden(best)))
+        return points
+
+    def _by_tokens(self) -> list[ByTokens]:
+        """At 1, 2, 4 … tokens a pass."""
+        question, points, tokens = self.question, [], 1.0
+        while question.varies and tokens <= max(16.0, 8.0 * question.tokens):
+            on_cpu = sum(question.cpu_seconds(tokens)) if question.cpu_seconds else None
+            kernels = sum(question.layers(tokens).seconds)
+            points.append(ByTokens(tokens, self.streamed(tokens), kernels, on_cpu))
+            tokens *= 2
+        return points
+
+
+def _words(result: PlanOffloadResult) -> list[str]:
+    parts, seconds, fastest = result.parts, result.predicted_seconds, result.ranking[0]
+    named = f"{result.resident} of {amounts.several(result.layers, 'layer')} resident"
+    if result.limited_by == "nothing is streamed":
+        return [
+            f"All {result.layers} layers stay in {amounts.size(result.device_bytes)} of GPU memory: nothing is streamed. "
+            f"A pass takes its kernels' {amounts.time(parts.kernels_seconds)}."
+        ]
+    hidden = (
+        f"; {result.share_hidden:.0%} of the copies are hidden" if result.share_hidden is not None else ""
+    )
+    words = [
+        f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
+        f"{amounts.time(parts.copies_seconds)}, kernels {amounts.time(parts.kernels_seconds)}{hidden}.",
+        f"GPU memory for layers: {amounts.size(result.device_bytes)}, of which buffers {amounts.size(result.buffer_bytes)}.",
+    ]
+    words.append(
+        "The link limits it: more resident layers, smaller weights or more tokens a pass make it faster."
+        if result.limited_by == "link"
+        else "The kernels limit it: with a depth of 1 or more the copies hide behind them."
+    )
+    planned = (result.resident, result.depth, result.memory)
+    best, soonest = (fastest.resident, fastest.depth, fastest.memory), fastest.predicted_seconds
+    if best != planned and soonest < seconds * 0.99:
+        words.append(
+            f"Fastest in as much GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
+            f"{amounts.time(soonest)}, {seconds / soonest:.2f} times as fast. {DO[fastest.memory]}"
+        )
+    else:
+        if (
+            best != planned
+        ):  # as `best_first` has it: of those within 1 % the one with least memory, then the shallowest
+            less = result.device_bytes < fastest.device_bytes
+            why = ", and takes less GPU memory" if less else ", and needs fewer buffers"
+            words.append(
+                f"This schedule is within 1 % of the fastest, {best[0]} resident, depth {best[1]}, {best[2]} memory "
+                f"({amounts.time(soonest)}){why if less or result.depth < best[1] else ''}."
+            )
+        words.append(DO[result.memory])
+    if result.break_even_tokens is not None:
+        words.append(
+            f"From {result.break_even_tokens:.0f} tokens a pass on, streaming is faster than the processor."
+        )
+    elif result.break_even_reason is not UNSET and "not said" not in str(result.break_even_reason):
+        words.append(f"Against the processor: {result.break_even_reason}.")
+    if result.hidden_from_tokens is not None:
+        words.append(
+            f"From {result.hidden_from_tokens:.0f} tokens a pass on, the kernels take as long as the copies."
+        )
+    if result.gpus > 1:
+        words.append(
+            f"{result.gpus} GPUs stream at once: each gets {result.link_share:.0%} of its link's rate."
+        )
+    return words

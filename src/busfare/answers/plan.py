@@ -1,0 +1,280 @@
+"""The result of `plan`, with its words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec.structs import asdict
+
+from busfare.advise import amounts
+from busfare.cost.ranges import range_beside
+from busfare.errors import InputError
+from busfare.nodes import load_node
+from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
+from busfare.planning.ask import KEYS, problem_of, read_plan_file, with_options
+from busfare.planning.equations import Roofline, roofline_of
+from busfare.planning.machine import Basis
+from busfare.planning.rank import Bounds, break_even
+from busfare.planning.recorded import Recorded, as_recorded, recorded_problem
+from busfare.planning.streams import StreamRange
+from busfare.planning.sweep import Sweep, sweep
+from busfare.results import Predicted
+
+__all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
+
+PARTS = {"h2d": "Copies into the GPU", "kernel": "The kernel", "d2h": "Copies out of the GPU"}
+#: What to write for each strategy.
+DO = {
+    "explicit": "Copy in, compute, copy out; nothing more pays here.",
+    "mapped": "Let the kernel read and write mapped host memory (cudaHostAlloc with cudaHostAllocMapped): "
+    "one thread an element, neighbours beside each other, each element touched once.",
+    "streams": "Cut the data into {chunks}, one a stream: cudaMemcpyAsync in for all, then the kernels, "
+    "then cudaMemcpyAsync out, from pinned buffers.",
+    "three-streams": "Cut the data into {chunks} and use three streams, one for copies in, one for kernels, one for "
+    "copies out: chunk by chunk cudaMemcpyAsync in, the kernel and cudaMemcpyAsync out, from pinned buffers, each behind an "
+    "event of the step before (cudaStreamWaitEvent).",
+    "hybrid": "Copy in with {streams}, and let each kernel write its results to mapped host memory.",
+    "managed": "Managed memory as it is does; nothing need be copied.",
+    "managed-prefetch": "Keep managed memory, and call cudaMemPrefetchAsync before and after the kernel.",
+    "batched": "Hand all arrays of a direction to one cudaMemcpyBatchAsync, or pack them into one buffer.",
+    "graph": "Capture the copies and kernels of {streams} once as a CUDA graph and launch that.",
+    "explicit-pageable": "Leave the copies as they are.",
+    "streams-pageable": "Use {streams} even without pinning; kernels hide behind the staging of later chunks.",
+}
+IN_PLACE = (
+    "Let the kernel read and write the host's memory where it is: this GPU reads what malloc gives, too, as fast as mapped "
+    "memory, so nothing need be pinned; one thread an element, neighbours beside each other, each element touched once."
+)
+#: A strategy this much slower than another is as good: the model cannot tell them apart.
+TIE = 0.01
+
+
+class Ranked(Predicted, kw_only=True):
+    """A strategy; `assumes` names what nobody has sentences and is taken as 1."""
+
+    strategy: str
+    streams: int
+    by: str
+    assumes: Sequence[str]
+
+
+class Parts(Struct):
+    """Each alone at its fastest."""
+
+    h2d_seconds: float
+    kernel_seconds: float
+    d2h_seconds: float
+
+
+class Answer(Struct, kw_only=True):
+    """The plan of one kernel."""
+
+    name: str
+    ranking: list[Ranked]
+    dominant: str
+    parts: Parts
+    bounds: Bounds
+    streams: StreamRange
+
+
+class OnNode(Answer, kw_only=True):
+    node: str
+    category: str
+
+
+class Device(Struct):
+    category: str
+    gpu: str
+
+
+class FromTrace(Struct):
+    """What a trace says of the kernels."""
+
+    kernels: list[str]
+    launches: int
+    streams: int
+    copies_in: int
+    copies_out: int
+    span_seconds: float
+
+
+class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True):
+    """Of the first kernel; what was not asked for is left out."""
+
+    node: str
+    node_guessed_from_gpu_name: bool = False
+    device: Device
+    basis: Sequence[Basis]
+    roofline: Roofline | None
+    break_even_accesses: float | None
+    words: list[str]
+    kernels: list[Answer] | UnsetType = UNSET
+    nodes: list[OnNode] | UnsetType = UNSET
+    sweep: Sweep | UnsetType = UNSET
+    recorded: FromTrace | UnsetType = UNSET
+
+
+def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
+    """The result for the options of the command line by name; those not given are None. The kernels come from `file`, from
+    `from_trace` with `kernel_name`, or from the options themselves; the first one's plan stands at the top.
+
+    Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
+    """
+    problems, name, recorded = _question(asked)
+    machine = machine_named(name)
+    to = [load_node(other) for other in dict.fromkeys(asked.get("to") or ())]
+    if recorded:
+        machine = as_recorded(machine, recorded)
+    answers = plans(problems, machine)
+    first = answers[0]
+    accesses = break_even(first)
+    result = PlanResult(
+        **asdict(_answer(first)),
+        node=machine.node.name,
+        device=Device(machine.category, machine.gpu.title),
+        basis=machine.basis,
+        roofline=roofline_of(first.problem, machine),
+        break_even_accesses=None if accesses == math.inf else accesses,
+        words=_words(first, accesses),
+    )
+    if len(answers) > 1:
+        result.kernels = [*map(_answer, answers)]
+    if to:
+        result.nodes = [
+            OnNode(
+                **asdict(_answer(plan(first.problem, other))), node=other.node.name, category=other.category
+            )
+            for other in (machine, *map(machine_of, to))
+        ]
+    if asked.get("vary"):
+        result.sweep = sweep(first.problem, machine, asked["vary"])
+    if recorded:
+        result.recorded = convert(recorded, FromTrace, from_attributes=True)
+        result.node_guessed_from_gpu_name = not asked.get("node")
+    if result.node_guessed_from_gpu_name:
+        result.words.append(f"That it ran on {name} is a guess from the GPU's name; set --node.")
+    return result
+
+
+def machine_named(name: str | None) -> Machine:
+    """The machine of a node. Raises InputError where none is named, or it is not known."""
+    if not name:
+        raise InputError(
+            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
+        )
+    return machine_of(load_node(name))
+
+
+def _question(asked: Mapping[str, Any]) -> tuple[Sequence[Problem], str | None, Recorded | None]:
+    """The kernels, the node's name, and what a trace says of them."""
+    file, path, pattern, node = (asked.get(key) for key in ("file", "from_trace", "kernel_name", "node"))
+    texts = {key: asked[key] for key in KEYS if asked.get(key)}
+    if file and path:
+        raise InputError("FILE.toml and --from-trace: both say what to plan; give one of them")
+    if pattern and not path:
+        raise InputError("--kernel-name: is for --from-trace TRACE; add that")
+    if file:
+        if texts:
+            raise InputError(
+                f"--{next(iter(texts)).replace('_', '-')}: a plan file says this itself; leave it out"
+            )
+        read_file = read_plan_file(str(file))
+        return read_file.problems, node or read_file.node, None
+    if not path:
+        return (problem_of(texts),), node, None
+    from busfare.advise import guess_node
+    from busfare.trace import read
+
+    if not pattern:
+        raise InputError("--from-trace: which kernels? name them with --kernel-name REGEX")
+    for key in ("h2d", "d2h", "kernel", "chunks"):
+        if key in texts:
+            raise InputError(f"--{key}: the trace says this; leave it out")
+    trace = read(path)
+    recorded, guess = recorded_problem(trace, pattern), guess_node(trace)
+    recorded = replace(recorded, problem=with_options(recorded.problem, texts))
+    return (recorded.problem,), node or (guess.name if guess else None), recorded
+
+
+def _answer(answer: Plan) -> Answer:
+    ranking = [
+        Ranked(
+            strategy=p.strategy,
+            streams=p.streams,
+            predicted_seconds=p.seconds,
+            by=p.by,
+            assumes=p.assumes,
+            **range_beside(p.strategy, p.seconds, answer.machine.node),
+        )
+        for p in answer.ranking
+    ]
+    return Answer(
+        name=answer.problem.name,
+        ranking=ranking,
+        dominant=answer.dominant,
+        parts=Parts(*(answer.parts[part] for part in PARTS)),
+        bounds=answer.bounds,
+        streams=answer.streams,
+    )
+
+
+def _words(answer: Plan, accesses: float | None) -> list[str]:
+    """The answer in sentences: what dominates, what is best, what to do, what it rests on."""
+    best, parts, explicit, dominant = answer.best, answer.parts, answer.bounds.no_overlap, answer.dominant
+    streams = f" with {best.streams} {_pieces(best.strategy)}" if best.streams > 1 else ""
+    line = f"Best: {best.strategy}{streams}, predicted {amounts.time(best.seconds)}"
+    if best.strategy != "explicit":
+        gain = explicit / best.seconds
+        line += f", {gain:.2f} times as fast as explicit copies ({amounts.time(explicit)})"
+    others = [p for p in answer.ranking[1:] if not p.assumes]
+    if others and others[0].seconds > best.seconds * (1 + TIE):
+        line += f"; next {others[0].strategy}, {others[0].seconds / best.seconds - 1:.0%} longer"
+    sentences = [
+        f"{PARTS[dominant]} dominate{'s' if dominant == 'kernel' else ''}: "
+        f"{amounts.time(parts[dominant])} of {amounts.time(explicit)} if nothing overlaps, predicted.",
+        f"{line}.",
+    ]
+    if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:
+        sentences.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
+    numbers = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
+    in_place = best.strategy == "mapped" and answer.machine.reads_in_place
+    sentences.append(IN_PLACE if in_place else DO[best.strategy].format(**numbers))
+    if accesses is not None:
+        sentences.append(_on_an_assumption(answer, accesses))
+    if answer.problem.memory == "pageable" and not (in_place or best.strategy.endswith("pageable")):
+        sentences.append(
+            "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
+        )
+    cut = best.strategy if best.strategy in answer.useful else "streams"
+    few, many = answer.useful[cut]
+    if many > 1 and not answer.problem.chunks:
+        sentences.append(
+            f"Number of {_pieces(cut)} ({cut}): {few} come within 1 % of the least time"
+            + (f"; more than {many} are predicted to cost." if many < answer.problem.most_streams else ".")
+        )
+    by_kind: dict[str, list[str]] = {}
+    for basis in answer.machine.basis:
+        by_kind.setdefault(basis.kind, []).append(basis.parameter)
+    rests_on = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())
+    return [*sentences, f"Rests on: {rests_on}."]
+
+
+def _pieces(strategy: str) -> str:
+    return "chunks" if strategy == "three-streams" else "streams"
+
+
+def _on_an_assumption(answer: Plan, accesses: float) -> str:
+    """What would be faster if the kernel touched each element once, which nobody has said, and up to how many accesses."""
+    ahead = min((p for p in answer.ranking if p.assumes), key=lambda p: p.seconds)
+    options = " and ".join(f"--{side.replace('_', '-')}" for side in ahead.assumes)
+    until = (
+        "however often it does" if accesses == math.inf else f"from {accesses:.3g} accesses on it is slower"
+    )
+    return (
+        f"{ahead.strategy} would take {amounts.time(ahead.seconds)} if the kernel touches each element once; {until}. How "
+        f"often it does is not known: count, and say so with {options}."
+    )

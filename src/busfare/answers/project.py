@@ -1,0 +1,243 @@
+"""A trace recorded on node A, priced on node B: its copies by any cost model, and the whole run's time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+from msgspec import UNSET, convert
+from msgspec.structs import asdict
+
+from busfare import cost
+from busfare.answers.projected import (
+    KernelClassThere,
+    KernelsThere,
+    PathCompared,
+    PathThere,
+    Projected,
+    Projection,
+    RunThere,
+    TransfersThere,
+)
+from busfare.cost.calibrated import how_staged
+from busfare.cost.kernels.classes import CLASSES
+from busfare.cost.kernels.move import BOUNDS
+from busfare.cost.kernels.price import KernelPrices
+from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
+from busfare.errors import InputError
+from busfare.nodes import Node
+from busfare.timeline import Played, Timeline, play, timeline
+from busfare.timeline.changes import Setting
+from busfare.timeline.changes.elsewhere import host_changes, kernel_changes, on_node
+from busfare.timeline.edit import with_durations
+from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels
+from busfare.trace import Trace
+from busfare.trace.lanes import is_transfer
+
+__all__ = ["by_path", "project", "projected", "run_between", "transfers_priced"]
+
+NS = 1e-9
+#: A predicted time and the ends of its range.
+ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
+PATH = ["direction", "source_memory", "destination_memory"]
+#: Why a time is what it is, by its bound.
+WHY = {
+    "between": "nothing in the trace tells what bounds them: between the memories' ratio and the multiprocessors'",
+    "memory": "each byte is moved once: by memory and L2, and what is left by clock and threads",
+    "compute": "by the pipelines' peaks, and where shapes are known by tiles in waves",
+    "counted": "by the bytes that counters saw, and the rest by clock and threads",
+    "allocated": "all memory that the program has there is moved once, and the rest goes by clock and threads",
+    "none": "they wait for other GPUs: not predicted, the recorded time is kept",
+}
+#: The option by which a profiler would have said what is allocated, by the format of the trace.
+ALLOCATIONS_BY = dict.fromkeys(("nsys-sqlite", "nsys-directory"), "nsys --cuda-memory-usage=true")
+MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
+
+
+def recorded_transfers(trace: Trace) -> pl.DataFrame:
+    """The transfers of `trace` with `recorded_seconds`."""
+    seconds = (pl.col("end_ns") - pl.col("start_ns")) * NS
+    return trace.operations.filter(is_transfer()).with_columns(recorded_seconds=seconds)
+
+
+def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
+    """The transfers of `trace` with `recorded_seconds`, and `predicted_seconds` on `to` (null where `model` has none), with
+    `low_seconds` and `high_seconds` (null where nothing is known of its errors).
+
+    Raises InputError for an unknown model.
+    """
+    transfers = recorded_transfers(trace)
+    predicted = cost.model(model, recorded_on=recorded_on).seconds(transfers, to)
+    low, high = ranged(transfers, model, to, recorded_on)
+    return transfers.with_columns(
+        predicted_seconds=pl.Series(predicted).fill_nan(None),
+        low_seconds=pl.Series(predicted * low).fill_nan(None),
+        high_seconds=pl.Series(predicted * high).fill_nan(None),
+    )
+
+
+def project(
+    trace: Trace,
+    recorded_on: Node,
+    to: Node,
+    model: str,
+    kernels: tuple[str, ...] = (),
+    host: str = "measured",
+    rebuilt: Timeline | None = None,
+) -> Projection:
+    """Predicts copies and whole-run time of `trace` on node `to`; `kernels` are rules for kernel times.
+
+    `host` is the rule for host times. `rebuilt` is the timeline of `trace`, where it was made before. Raises
+    InputError for an unknown model or rule.
+    """
+    transfers = transfers_priced(trace, recorded_on, to, model)
+    if transfers.is_empty() and not (trace.operations["kind"] == "kernel").any():
+        raise InputError(
+            f"{trace.path}: no copies and no kernels in this trace; there is nothing to project (see `busfare report`)"
+        )
+    unpriced = transfers["predicted_seconds"].null_count()
+    kept = pl.col("predicted_seconds").is_null()
+    transfers = transfers.with_columns(
+        pl.when(kept).then("recorded_seconds").otherwise(name).alias(name) for name in ENDS
+    )
+    before = play(rebuilt or timeline(trace, recorded_on))
+    rules = kernel_changes(kernels, recorded_on, to)
+    host_rules = host_changes(host, recorded_on, to)
+    changed, rests_on = before.timeline, []
+    setting = Setting(recorded_on, model)
+    for change in (on_node(to), *rules, *host_rules):
+        applied = change.apply(changed, setting)
+        changed = applied.timeline
+        rests_on += applied.rests_on if change in rules else []
+    after = play(changed)
+    prices = _prices(before.timeline, recorded_on, to) if not kernels else None
+    rung = rung_of(model)
+    low, high = transfers.select(_whole_sum(name) for name in ENDS[1:]).row(0)
+    host_rule = ", ".join(rule.title for rule in host_rules) or "the host at its recorded times"
+    kernel_rule = ", ".join(rests_on or (rule.title for rule in rules)) or "kernels at their recorded times"
+    return Projection(
+        recorded_on=recorded_on.name,
+        to=to.name,
+        model=model,
+        transfers=TransfersThere(
+            recorded_seconds=float(transfers["recorded_seconds"].sum()),
+            predicted_seconds=float(transfers["predicted_seconds"].sum()),
+            **seconds_between(low, high, rung),
+            unpriced=unpriced,
+        ),
+        makespan=RunThere(
+            recorded_seconds=before.timeline.recorded_ns * NS,
+            replayed_seconds=before.makespan_seconds,
+            predicted_seconds=after.makespan_seconds,
+            **seconds_between(*run_between(after, model, recorded_on, to, prices), rung),
+            method=f"{MAKESPAN_METHOD}{host_rule}, {kernel_rule}",
+        ),
+        kernels=_kernels(trace, prices, kernel_rule),
+        pageable_copies=_staging(transfers, recorded_on, to) if model == "calibrated" else None,
+        by_path=by_path(PathThere, transfers, rung, pl.col("bytes").sum()),
+    )
+
+
+def projected(projections: Sequence[Projection], guessed: bool = False) -> Projected:
+    """The first node's projection at the top, and all of them.
+
+    `guessed`: where it was recorded is a guess, from the name of the GPU.
+    """
+    every = list(projections)
+    return Projected(**asdict(every[0]), from_guessed_from_gpu_name=guessed, projections=every)
+
+
+def _prices(recorded: Timeline, recorded_on: Node, to: Node) -> KernelPrices | None:
+    try:
+        return kernel_prices(recorded, recorded_on, to)
+    except InputError:  # what cannot be known of one of the GPUs; the kernels' rule says so
+        return None
+
+
+def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThere:
+    kernels = trace.operations.filter(kind="kernel")
+    return KernelsThere(
+        count=kernels.height,
+        counted=UNSET if prices is None or trace.counters.is_empty() else prices.counted,
+        recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
+        rule=rule,
+        not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),
+        by_class=[] if prices is None else _kernel_classes(prices, WHY | {"between": _between(trace)}),
+    )
+
+
+def _staging(transfers: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
+    """By what pageable copies change, each direction of them."""
+    staged = transfers.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
+    found = {how_staged(str(way), recorded_on, to) for way in staged["direction"].drop_nulls().unique()}
+    return "; ".join(sorted(found)) or None
+
+
+Row = TypeVar("Row", PathThere, PathCompared)
+
+
+def by_path(row: type[Row], transfers: pl.DataFrame, rung: str | None, *more: pl.Expr) -> list[Row]:
+    """Sums of the transfers of each path, and `more` of them, with their ranges; the longest first."""
+    sums = (pl.len().alias("count"), pl.col("recorded_seconds").sum(), *map(_whole_sum, ENDS), *more)
+    paths = transfers.group_by(PATH).agg(sums).sort("recorded_seconds", "count", descending=True).to_dicts()
+    ranged = [each | seconds_between(each["low_seconds"], each["high_seconds"], rung) for each in paths]
+    return convert(ranged, list[row])  # type: ignore[valid-type]
+
+
+def _whole_sum(name: str) -> pl.Expr:
+    """The sum; null where a part is not known."""
+    return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
+
+
+def run_between(
+    run: Played, model: str, recorded_on: Node, to: Node, prices: KernelPrices | None = None
+) -> tuple[float, float]:
+    """The 80 % range of a run that was played with copies at their times on `to`, in seconds: the run with all copies, and
+    kernels by their `prices`, at their lows and at their highs, or what whole runs on another node were off, where that is
+    wider.
+    """
+    whole = range_of("run", "calibrated", figures_of(recorded_on, to))
+    seconds = run.makespan_seconds
+    ends = [seconds * factor for factor in whole or (1.0, 1.0)]
+    limits = (None, None) if prices is None else (prices.low, prices.high)
+    for factors, kernels in zip(ranged(run.timeline.operations, model, to, recorded_on), limits, strict=True):
+        times = np.where(np.isfinite(factors), factors, 1.0) * run.timeline.columns["operation_duration"]
+        if prices is not None and kernels is not None:
+            times = nanoseconds_of_kernels(times, prices, kernels)
+        ends.append(play(with_durations(run.timeline, times)).makespan_seconds)
+    return min(*ends, seconds), max(*ends, seconds)
+
+
+def _between(trace: Trace) -> str:
+    """Why kernels are not known better, with what would have told."""
+    option = ALLOCATIONS_BY.get(trace.format, "")
+    if not option or trace.launches["allocated_bytes"].is_not_null().any():
+        return WHY["between"]
+    return f"nothing tells what bounds them; {option} would tell what they can reach"
+
+
+def _kernel_classes(prices: KernelPrices, why: Mapping[str, str]) -> list[KernelClassThere]:
+    """A row for each class and bound, the longest first. `why`: by bound."""
+    known = np.isfinite(prices.seconds)
+    ends = {"predicted_seconds": prices.seconds, "low_seconds": prices.low, "high_seconds": prices.high}
+    frame = pl.DataFrame(
+        {"kind": prices.kinds, "place": prices.bounds, "recorded_seconds": prices.recorded}
+        | {name: np.where(known, value, prices.recorded) for name, value in ends.items()}
+    )
+    sums = frame.group_by("kind", "place").agg(pl.len().alias("count"), pl.exclude("kind", "place").sum())
+    found = []
+    for row in sums.sort("recorded_seconds", descending=True).to_dicts():
+        bound, recorded = BOUNDS[row["place"]], row["recorded_seconds"]
+        row |= {
+            "class": CLASSES[row["kind"]],
+            "bound": bound,
+            "why": why[bound],
+            "rung": prices.rung_of(row["place"]),
+        }
+        row["factor"] = row["predicted_seconds"] / recorded if recorded else None
+        if bound == "none":
+            row |= {"low_seconds": None, "high_seconds": None}
+        found.append(convert(row, KernelClassThere))
+    return found

@@ -1,0 +1,241 @@
+"""The result of `report` on one trace: the JSON is the Struct `Report`; keys in docs/json.md.
+
+Seconds, bytes, bytes per second; None is 'not known'.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import asdict
+
+from busfare import advise
+from busfare.advise import Finding
+from busfare.answers.diff import Diff
+from busfare.errors import InputError
+from busfare.jobs.results import Clock, Collective, Communication, RankTimes
+from busfare.nodes import Node
+from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
+from busfare.trace import Omission, Trace
+from busfare.trace import totals as account
+from busfare.trace.large import REPLAYED_ROWS, beside
+from busfare.trace.model import INCOMPLETE
+from busfare.trace.storage import Storage, storage_of
+from busfare.trace.totals import Gap, Totals
+
+if TYPE_CHECKING:
+    from busfare.answers.projected import PathCompared, PathThere
+    from busfare.timeline import Timeline
+
+MOST_ROWS, MOST_GAPS = 10, 5
+TOGETHER = ("collectives", "ranks", "clocks")
+NS = 1e-9
+
+
+class RecordedPath(Path, kw_only=True):
+    migrations: int
+
+
+class Part(Struct):
+    """Of a critical path."""
+
+    part: str
+    seconds: float
+    share: float
+
+
+class RecordedOn(Struct):
+    name: str
+    guessed_from_gpu_name: bool
+    measured: bool
+
+
+class Device(Struct):
+    device: int | None
+    name: str | None
+    memory_bytes: int | None
+    copy_engines: int | None
+
+
+class Traced(Struct):
+    """What was read."""
+
+    path: str
+    format: str
+    producer: str
+    incomplete: str | None
+    host: dict[str, Any]
+    devices: list[Device]
+
+
+class Engine(Struct):
+    device: int | None
+    work: str
+    busy_seconds: float
+    share_of_run: float
+    bytes_per_second: float | None
+
+
+class Stream(Struct):
+    process: int | None
+    device: int | None
+    stream: int | None
+    kernels: int
+    communication: int
+    transfers: int
+    busy_seconds: float
+
+
+class TopKernel(Struct):
+    name: str | None
+    count: int
+    seconds: float
+    kind: str = field(name="class")
+
+
+class TopCopy(Struct):
+    start_seconds: float
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    bytes: int | None
+    seconds: float
+    device: int | None
+    stream: int | None
+
+
+class RecordingCost(Struct):
+    """What was taken out of a run for its recorder; see `what-if --unrecorded`."""
+
+    unrecorded_seconds: float
+    call_seconds: float
+    gap_seconds: float
+    host_pace: float
+    replayed_seconds: float
+
+
+class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
+    trace: Traced
+    node: RecordedOn | None
+    unexplained_seconds: float | None
+    by_path: list[RecordedPath]
+    size_histogram: list[Sized]
+    engines: list[Engine]
+    streams: list[Stream]
+    top_kernels: list[TopKernel]
+    top_copies: list[TopCopy]
+    idle_gaps: list[Gap]
+    recording_cost: RecordingCost | None
+    critical_path: list[Part] | None
+    findings: list[RangedFinding]
+    baseline: Diff | UnsetType = UNSET  # against an earlier report, where one was given
+    storage: Storage | UnsetType = UNSET  # where reads and writes of files were recorded
+    # Of several ranks in one trace.
+    collectives: list[Collective] | UnsetType = UNSET
+    ranks: list[RankTimes] | UnsetType = UNSET
+    clocks: list[Clock] | UnsetType = UNSET
+    omissions: list[Omission]
+
+
+def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:
+    """'h2d  pageable → device'."""
+    return f"{row.direction or '?'}  {row.source_memory or 'unknown'} → {row.destination_memory or 'unknown'}"
+
+
+class Examined(NamedTuple):
+    """A report, and what its page draws: the run as it replays, and the findings, which know what they are about."""
+
+    report: Report
+    run: Timeline | None
+    findings: list[Finding]
+
+
+def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Report:
+    """The report that `examine` makes."""
+    return examine(trace, node, unrecorded_seconds).report
+
+
+def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Examined:
+    """Everything that `report` says of `trace`.
+
+    `node` is where it was recorded. Without it the catalogue's node with the GPU that the trace names is taken, and said to
+    be a guess. With `unrecorded_seconds`, how long the run takes when it is not recorded, gains and the critical path are
+    those of the run without its recorder. Raises InputError where the run cannot be replayed for that.
+    """
+    guessed = node is None
+    node = node or advise.guess_node(trace)
+    run = as_recorded = advise.rebuilt(trace, node)
+    cost = None
+    if unrecorded_seconds is not None:
+        if run is None:
+            raise InputError(
+                f"{trace.path}: --unrecorded needs a run that can be replayed: one with its API calls, and no more than "
+                f"{REPLAYED_ROWS:,} calls and operations"
+            )
+        from busfare.answers.what_if import without_recorder
+
+        run, cost = without_recorder(run, unrecorded_seconds)
+    account.find_lengths(trace, advise.unions())
+    findings = beside(trace.operations.height, lambda: advise.findings(trace, node, run))
+    totals = account.totals(trace)
+    path, unexplained = None, None
+    if run is not None:
+        from busfare.timeline import critical_path_shares, unexplained_seconds
+
+        shares = critical_path_shares(run)
+        path, unexplained = rows_of(Part, shares), unexplained_seconds(shares)
+    run_seconds = cost.replayed_seconds if cost else totals.makespan_seconds
+    bare = ["--unrecorded", f"{unrecorded_seconds:g}s"] if cost else []
+    together = _together(trace)
+    copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
+    report = Report(
+        trace=_traced(trace),
+        node=RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
+        **asdict(totals),
+        unexplained_seconds=unexplained,
+        by_path=rows_of(RecordedPath, account.by_path(trace)),
+        size_histogram=rows_of(Sized, account.size_histogram(trace)),
+        engines=rows_of(Engine, account.engines(trace)),
+        streams=rows_of(Stream, account.streams(trace, MOST_ROWS)),
+        top_kernels=rows_of(TopKernel, account.top_kernels(trace, MOST_ROWS)),
+        top_copies=rows_of(TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
+        idle_gaps=account.idle_gaps(trace, MOST_GAPS),
+        recording_cost=cost,
+        critical_path=path,
+        storage=storage_of(trace) or UNSET,
+        findings=[],  # which are looked for beside all this
+        **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
+        omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
+    )
+    found = findings()
+    report.findings = [ranged(finding, run_seconds, node, bare, helped=trace.helped) for finding in found]
+    return Examined(report, as_recorded, found)
+
+
+def _together(trace: Trace) -> Communication | None:
+    """What the ranks of one trace do together; None where it has one, or they do not communicate."""
+    if (
+        trace.sums is not None
+        or trace.operations.select(pl.struct("process", "device").n_unique() < 2).item()
+    ):
+        return None
+    from busfare.jobs.communication import communication
+    from busfare.jobs.ranks import numbered, ranks_of, rows_of
+
+    ranks = ranks_of(trace)
+    if len(ranks) < 2 or trace.collectives.is_empty():
+        return None
+    return communication(
+        [rows_of(trace)], numbered([(str(trace.path), None, trace.host.get("hostname"), ranks)])
+    )
+
+
+def _traced(trace: Trace) -> Traced:
+    devices = trace.devices.select("device", "name", "memory_bytes", "copy_engines").unique(
+        maintain_order=True
+    )
+    cut = next((o.what for o in trace.omissions if o.id in INCOMPLETE), None)
+    rows = rows_of(Device, devices)
+    return Traced(str(trace.path), trace.format, trace.producer, cut, trace.host, rows)

@@ -1,0 +1,349 @@
+"""The result of `what-if`: on one run, or on a job, where a change to one rank or to what the ranks do together makes
+something of all of them; and the predicted time line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import asdict
+
+from busfare.answers.project import run_between
+from busfare.answers.report import RecordingCost
+from busfare.cost.ranges import HELPED, NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
+from busfare.errors import InputError
+from busfare.jobs.model import JobTimeline
+from busfare.jobs.recording_cost import without_recorder as job_without_recorder
+from busfare.jobs.state import JobChange, JobState
+from busfare.nodes import Node
+from busfare.quantities import MOST_SECONDS
+from busfare.results import Predicted
+from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
+from busfare.timeline.changes import Applied, Change, Setting, apply_all
+from busfare.timeline.prices import kernel_prices
+from busfare.timeline.recording_cost import Unrecorded, unrecorded
+from busfare.trace import Omission, Trace
+
+__all__ = [
+    "Outcome",
+    "WhatIf",
+    "answer_job_what_if",
+    "answer_what_if",
+    "predicted_trace",
+    "without_recorder",
+]
+
+NS = 1e-9
+#: Jobs were measured on so many times as many ranks as were recorded, of one host.
+MEASURED_MORE = 2
+Asked = TypeVar("Asked", Change, JobChange)
+
+
+class Outcome(Predicted, kw_only=True):
+    """What a change makes of a run; `touched` and `bytes`: what it is about."""
+
+    title: str
+    touched: int
+    bytes: int
+    gain_seconds: float
+    gain_percent: float
+    speedup: float | None
+    rests_on: list[str]
+
+
+class Baseline(Struct):
+    recorded_seconds: float
+    recording_cost: RecordingCost | None
+    replayed_seconds: float
+    range_seconds: list[float]
+    critical_path: list[PathPart]
+
+
+class RankOutcome(Struct):
+    """A rank of a job; `replayed_seconds` is None of one that was not recorded."""
+
+    rank: int
+    replayed_seconds: float | None
+    predicted_seconds: float
+
+
+class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True):
+    """All changes together, and each alone."""
+
+    trace: str
+    recorded_on: str | None = field(name="from")
+    from_guessed_from_gpu_name: bool
+    model: str
+    baseline: Baseline
+    changes: list[Outcome]
+    range_seconds: list[float]
+    critical_path: list[PathPart]
+    ranks: list[RankOutcome] | UnsetType = UNSET  # of a job
+    omissions: list[Omission]
+
+
+def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
+    """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it."""
+    bare = unrecorded(run, _nanoseconds(unrecorded_seconds))
+    return bare.timeline, _cost(unrecorded_seconds, bare)
+
+
+def _nanoseconds(unrecorded_seconds: float) -> int:
+    if not 0 < unrecorded_seconds <= MOST_SECONDS:
+        raise InputError(
+            f"--unrecorded: no run takes {unrecorded_seconds:g} s; say how long it takes, as in 1.5s"
+        )
+    return round(unrecorded_seconds / NS)
+
+
+def _cost(unrecorded_seconds: float, bare: Unrecorded) -> RecordingCost:
+    taken = (bare.call_ns * NS, bare.timeline.closer_ns * NS, bare.pace, bare.makespan_ns * NS)
+    return RecordingCost(unrecorded_seconds, *taken)
+
+
+def answer_what_if(
+    trace: Trace,
+    changes: list[Change],
+    setting: Setting,
+    guessed: bool,
+    unrecorded_seconds: float | None = None,
+) -> tuple[WhatIf, Played]:
+    """What `changes` would make of `trace`, each alone and all, in the order given; and the run with all of them.
+
+    With `unrecorded_seconds`, how long the run takes when it is not recorded, the recorder's cost is taken out first.
+    Raises InputError where a change needs what the trace does not hold.
+    """
+    run, cost = timeline(trace, setting.recorded_on), None
+    if unrecorded_seconds is not None:
+        run, cost = without_recorder(run, unrecorded_seconds)
+    baseline, omissions = play(run), [*trace.omissions, *run.omissions]
+    recorded = run.recorded_ns, cost, baseline
+    outcome = partial(_outcome, baseline=baseline, setting=setting)
+    return _answered(str(trace.path), changes, outcome, recorded, setting, guessed, _range, omissions)
+
+
+def answer_job_what_if(
+    job: JobTimeline,
+    name: str,
+    changes: Sequence[JobChange],
+    setting: Setting,
+    guessed: bool,
+    unrecorded_seconds: float | None = None,
+    left_out: Sequence[Omission] = (),
+) -> WhatIf:
+    """What `changes` make of `job`, each alone and all in the order given, as `answer_what_if`; `left_out`: of the job.
+    Raises InputError where one needs what the traces do not hold.
+    """
+    cost = None
+    if unrecorded_seconds is not None:
+        job, bare = job_without_recorder(job, _nanoseconds(unrecorded_seconds))
+        cost = _cost(unrecorded_seconds, bare)
+    unchanged = state = JobState.of(job)
+    baseline = unchanged.play()
+
+    def outcome(title: str, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
+        nonlocal state
+        state = unchanged
+        for change in some:
+            state = change.apply(state)
+        return _job_outcome(title, some, state, baseline, len(unchanged.timelines), setting.recorded_on)
+
+    omissions = [
+        *left_out,
+        *baseline.timeline.omissions,
+        *(o for part in job.parts for o in part.timeline.trace.omissions),
+    ]
+    unique = list({(o.id, o.what): o for o in omissions}.values())
+    recorded = job.recorded_ns, cost, baseline
+    result, played = _answered(
+        name, changes, outcome, recorded, setting, guessed, lambda run: [run.makespan_seconds] * 2, unique
+    )
+    first, then = _spans(unchanged, baseline), _spans(state, played)
+    result.ranks = [RankOutcome(rank, first.get(rank), then[rank]) for rank in sorted(then)]
+    return result
+
+
+def _answered(
+    name: str,
+    changes: Sequence[Asked],
+    outcome: Callable[[str, Sequence[Asked]], tuple[Outcome, Played]],
+    recorded: tuple[int, RecordingCost | None, Played],
+    setting: Setting,
+    guessed: bool,
+    range_of: Callable[[Played], list[float]],
+    omissions: list[Omission],
+) -> tuple[WhatIf, Played]:
+    """`outcome`: what some changes make of it, and the run after them; `recorded`: how long the run or job took
+    (ns), what recording cost, and its replay.
+    """
+    recorded_ns, cost, baseline = recorded
+    alone = [outcome(change.title, [change]) for change in changes]
+    together, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
+    result = WhatIf(
+        trace=name,
+        recorded_on=setting.recorded_on.name if setting.recorded_on else None,
+        from_guessed_from_gpu_name=guessed and setting.recorded_on is not None,
+        model=setting.model,
+        baseline=Baseline(
+            recorded_seconds=recorded_ns * NS,
+            recording_cost=cost,
+            replayed_seconds=baseline.makespan_seconds,
+            range_seconds=range_of(baseline),
+            critical_path=critical_path_shares(baseline.timeline),
+        ),
+        changes=[of_one for of_one, _ in alone],
+        **asdict(together),
+        range_seconds=range_of(played),
+        critical_path=critical_path_shares(played.timeline),
+        omissions=omissions,
+    )
+    return result, played
+
+
+def _outcome(
+    title: str, changes: Sequence[Change], baseline: Played, setting: Setting
+) -> tuple[Outcome, Played]:
+    applied = apply_all(baseline.timeline, changes, setting)
+    played = play(applied.timeline)
+    run, after = baseline.makespan_seconds, played.makespan_seconds
+    ends: list[float] = []
+    others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")
+    if others:
+        figures, touched = figures_of(setting.recorded_on), applied.touched
+        what = HELPED if baseline.timeline.trace.helped else "change"
+        ends += _after(run, after, others, figures, what, None if touched is None else touched.length() * NS)
+    for change in changes:
+        if change.node is not None and setting.recorded_on is not None:
+            ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
+    if not applied.count:
+        ends = [after]  # nothing is changed, so nothing is predicted
+    return _ranged(title, applied, run, after, ends), played
+
+
+def _job_outcome(
+    title: str,
+    changes: Sequence[JobChange],
+    state: JobState,
+    baseline: Played,
+    recorded_ranks: int,
+    recorded_on: Node | None,
+) -> tuple[Outcome, Played]:
+    played = state.play() if state.count else baseline
+    run, after = baseline.makespan_seconds, played.makespan_seconds
+    if not state.count:
+        return _ranged(title, state, run, after, [after]), played
+    names = [change.option for change in changes]
+    others = " ".join(name for name in names if name != "--ranks")
+    ends, reason = _after(run, after, others, "datasheet", "job-change") if others else [], NOTHING_KNOWN
+    if "--ranks" in names:
+        ranks, most = len(state.timelines), MEASURED_MORE * recorded_ranks
+        # Gains of other changes are not known better among more ranks than these are themselves.
+        found = None
+        gpus = len(recorded_on.gpus()) if recorded_on else 0
+        if not recorded_ranks < ranks <= min(most, gpus):
+            reason = f"jobs were measured on up to {MEASURED_MORE} times the GPUs of one host"
+        else:
+            found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
+        ends = [*ends, found.low * after, found.high * after] if found else []
+    return _ranged(title, state, run, after, ends, reason), played
+
+
+def _after(
+    run: float, after: float, change: str, figures: str, what: str = "change", touched: float | None = None
+) -> list[float]:
+    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
+    low, high = gain_beside(run - after, run, change, figures, what, touched)
+    return [run - high, run - low]
+
+
+def _ranged(
+    title: str,
+    changed: Applied | JobState,
+    run: float,
+    after: float,
+    ends: Sequence[float],
+    reason: str = NOTHING_KNOWN,
+) -> Outcome:
+    """Of a run before and `after` (s), with what else that could be."""
+    least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
+    return Outcome(
+        title=title,
+        touched=changed.count,
+        bytes=changed.bytes,
+        predicted_seconds=after,
+        gain_seconds=run - after,
+        gain_percent=100 * (run - after) / run if run else 0.0,
+        speedup=run / after if after else None,
+        rests_on=changed.rests_on,
+        **seconds_between(least, most, "calibrated", reason),
+    )
+
+
+def _between(
+    change: Change, played: Played, baseline: Played, setting: Setting, recorded_on: Node, to: Node
+) -> tuple[float, ...]:
+    """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
+    other change uncertain.
+    """
+    if change.option != "--kernels":
+        return run_between(played, setting.model, recorded_on, to)
+    try:
+        prices = kernel_prices(baseline.timeline, recorded_on, to)
+    except InputError:
+        return ()
+    alone = play(change.apply(baseline.timeline, setting).timeline)
+    low, high = run_between(alone, setting.model, recorded_on, to, prices)
+    scale = played.makespan_seconds / max(alone.makespan_seconds, NS)
+    return low * scale, high * scale
+
+
+def _spans(state: JobState, played: Played) -> dict[int, float]:
+    """From the first thing that each rank does to the last, s."""
+    spans: dict[int, float] = {}
+    call = operation = 0
+    for part, run in zip(state.job.parts, state.timelines, strict=True):
+        calls = slice(call, call + len(run.columns["call_own"]))
+        operations = slice(operation, operation + len(run.columns["operation_duration"]))
+        call, operation = calls.stop, operations.stop
+        starts = np.concatenate([played.call_start[calls], played.operation_start[operations]])
+        ends = np.concatenate([played.call_end[calls], played.operation_end[operations]])
+        spans |= dict.fromkeys(part.ranks, float(ends.max() - starts.min()) * NS)
+    return spans
+
+
+def _range(played: Played) -> list[float]:
+    """From all unexplained waits gone to all of them kept, in seconds."""
+    extra = played.timeline.columns["operation_extra"]
+    if not extra.any():
+        return [played.makespan_seconds] * 2
+    least = play(played.timeline.with_columns(operation_extra=np.zeros_like(extra)))
+    return sorted((least.makespan_seconds, played.makespan_seconds))
+
+
+def predicted_trace(played: Played) -> Trace:
+    """The run as predicted, as a trace that can be exported beside the recorded one."""
+    run = played.timeline
+    operations = run.operations.with_columns(
+        start_ns=pl.Series(played.operation_start + run.origin_ns),
+        end_ns=pl.Series(played.operation_end + run.origin_ns),
+        stream=pl.coalesce(_new_streams(run), "stream"),
+    ).drop("row", "call", "launched", "stream_number", strict=False)
+    calls = run.calls.with_columns(
+        start_ns=pl.Series(played.call_start + run.origin_ns),
+        end_ns=pl.Series(played.call_end + run.origin_ns),
+    ).select(run.trace.calls.columns)
+    return replace(run.trace, operations=operations, calls=calls)
+
+
+def _new_streams(run: Timeline) -> pl.Series:
+    """Numbers for streams that the recording does not have, above all that it has; null for the others."""
+    number = run.columns["operation_stream"].astype(np.int64)
+    own = run.operations["stream_number"].to_numpy()
+    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
+    return pl.Series(np.where(number != own, most + 1 + number, -1)).replace(-1, None)

@@ -1,0 +1,385 @@
+"""Changes to a job: those of a program on some or all ranks, and those of what the ranks do together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.cost.collectives import Fabric
+from busfare.cost.kernels.limits import limits_of
+from busfare.errors import InputError
+from busfare.jobs.launches import without_launches
+from busfare.jobs.model import JobTimeline, places
+from busfare.jobs.ranks import Rank
+from busfare.jobs.shared_links import places_of
+from busfare.jobs.state import JobChange, JobState, kinds_and_sizes, priced_on, transfer_model
+from busfare.jobs.stragglers import no_stragglers
+from busfare.nodes import Node
+from busfare.quantities import exact_bytes, parse_bytes, parse_factor
+from busfare.timeline import Timeline
+from busfare.timeline.changes import Change, Option, Setting, changes_of
+from busfare.timeline.chosen import NoMatchError
+from busfare.timeline.model import ACT, WAIT
+from busfare.trace import Trace
+
+NS = 1e-9
+MOST_RANKS = 4096
+
+
+def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> JobChange:
+    """A program's change on these ranks, or on all. On another node collectives take what its links make of them."""
+
+    def apply(state: JobState) -> JobState:
+        timelines, done, unmatched, matched = [], state, None, False
+        for part, run in zip(state.job.parts, state.timelines, strict=True):
+            if ranks is not None and not set(ranks) & set(part.ranks):
+                timelines.append(run)
+                continue
+            try:
+                applied = change.apply(run, setting)
+            except NoMatchError as error:  # on this rank
+                timelines.append(run)
+                unmatched = error
+                continue
+            matched = True
+            timelines.append(applied.timeline)
+            done = done.touched(applied.count, *applied.rests_on, bytes=applied.bytes)
+        if unmatched and not matched:
+            raise unmatched
+        done = replace(done, timelines=timelines)
+        if change.node is not None and setting.recorded_on is not None:
+            done = _on_fabric(done, setting.recorded_on, change.node)
+        return done
+
+    some = "" if ranks is None else f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    return JobChange(change.option, change.title + some, apply, change.node)
+
+
+def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
+    """Transfers by the ratio of what both nodes' links make of them; as recorded where one of them is not known to."""
+    size = state.job.size
+    try:
+        fabrics = [Fabric.of(node, size) for node in (here, there)]
+    except InputError as error:
+        return replace(state, rests_on=[*state.rests_on, f"collectives take what they took ({error})"])
+    before, after = (priced_on(state.job, fabric) for fabric in fabrics)
+    known = np.isfinite(before) & np.isfinite(after) & (before > 0)
+    ratio = np.where(known, after / np.where(known, before, 1.0), 1.0)
+    return replace(state, transfer_ns=state.transfer_ns * ratio)
+
+
+def collective_bytes(factor: float, node: Node | None) -> JobChange:
+    """Collectives carry so many times their bytes; what is less is packed before and unpacked behind."""
+
+    def apply(state: JobState) -> JobState:
+        kinds, sizes = kinds_and_sizes(state.job)
+        seconds = transfer_model(state.job, node)
+        ratio = np.ones(len(sizes))
+        for kind in set(kinds):
+            rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (sizes > 0))
+            if len(rows):
+                ratio[rows] = seconds(kind, sizes[rows] * factor) / seconds(kind, sizes[rows])
+        known = int(np.isfinite(sizes).sum())
+        carried = int(np.nansum(sizes))
+        transfer = state.transfer_ns * ratio
+        rests_on = "what is packed and unpacked for it takes no time"
+        if node is not None and (rate := _gpu_bandwidth(node)) and factor < 1:
+            # Read whole and written small before it, and the other way round behind it.
+            transfer += np.nan_to_num(2 * (1 + factor) * sizes / rate / NS)
+            rests_on = (
+                "what is packed and unpacked for it is read and written once at the rate of the GPU's memory"
+            )
+        return replace(state, transfer_ns=transfer).touched(known, rests_on, bytes=carried)
+
+    return JobChange("--collective-bytes", f"collectives carry {factor:g} times their bytes", apply)
+
+
+def _gpu_bandwidth(node: Node) -> float | None:
+    """What a GPU's memory moves, bytes per second; None where nobody says."""
+    try:
+        return limits_of(node).memory
+    except InputError:
+        return None
+
+
+def bucket(size: int, node: Node | None) -> JobChange:
+    """All-reduces that follow each other are joined up to `size` bytes, larger ones are divided."""
+
+    def apply(state: JobState) -> JobState:
+        job, seconds = state.job, transfer_model(state.job, node)
+        joints = (
+            job.members.drop_nulls("joint").filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes")
+            .group_by("joint", "communicator", "members")
+            .agg(pl.col("bytes").max(), last=pl.col("start_ns").max(), ranks=pl.col("rank").n_unique())
+            .sort("last")
+        )  # fmt: skip
+        barrier = _boundaries(job)
+        transfer, gone = state.transfer_ns.copy(), state.gone.copy()
+        rows_of = _rows_of_joints(job)
+        touched = carried = 0
+        for _, group in joints.group_by("communicator", "members", maintain_order=True):
+            for held in _buckets(list(group.select("joint", "bytes").iter_rows()), size, rows_of, barrier):
+                whole, last = sum(own for _, own in held), held[-1]
+                pieces = (
+                    [whole]
+                    if len(held) > 1
+                    else [size] * (whole // size) + [whole % size] * (whole % size > 0)
+                )
+                if len(held) == len(pieces) == 1:
+                    continue
+                after, before = (
+                    seconds("all_reduce", np.array(some, float)).sum() for some in (pieces, last[1:])
+                )
+                rows = rows_of[last[0]]
+                transfer[rows] = np.maximum(transfer[rows] + (after - before) / NS, 0.0)
+                for other, _ in held[:-1]:
+                    gone[rows_of[other]] = True
+                touched, carried = touched + len(held), carried + whole
+        return replace(
+            state, transfer_ns=transfer, gone=gone, timelines=_fewer_launches(state, gone & ~state.gone)
+        ).touched(
+            touched,
+            "a joined all-reduce starts when the last of its parts would have, a divided one no earlier",
+            bytes=carried,
+        )
+
+    return JobChange("--bucket", f"all-reduces of {exact_bytes(size)}", apply)
+
+
+def _rows_of_joints(job: JobTimeline) -> dict[int, NDArray[np.int64]]:
+    """Of each joint the rows of its members."""
+    joint_of = job.members["joint"].fill_null(-1).to_numpy()
+    order = np.argsort(joint_of, kind="stable")
+    joints, begins = np.unique(joint_of[order], return_index=True)
+    return dict(zip(joints.tolist(), np.split(order, begins[1:]), strict=True))
+
+
+def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
+    """Each part's timeline, its host without the launches of the members `gone`."""
+    members, timelines = state.job.members, []
+    part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
+    node = places(members, state.job.parts, state.timelines)
+    for number, run in enumerate(state.timelines):
+        own = (part == number) & ~is_call & (node >= 0)
+        carries = np.zeros(len(run.columns["operation_call"]), bool)
+        carries[node[own]] = True
+        timelines.append(without_launches(run, carries, node[own & gone]) if (own & gone).any() else run)
+    return timelines
+
+
+def _buckets(
+    joints: list[tuple[int, int]],
+    size: int,
+    rows_of: dict[int, NDArray[np.int64]],
+    barrier: Callable[..., bool],
+) -> list[list[tuple[int, int]]]:
+    """`joints` (number and bytes) of a communicator in their order, those together that `size` holds and nothing parts."""
+    buckets: list[list[tuple[int, int]]] = []
+    for joint in joints:
+        held = buckets[-1] if buckets else []
+        if (
+            held
+            and sum(own for _, own in held) < size
+            and not barrier(rows_of[held[-1][0]], rows_of[joint[0]])
+        ):
+            held.append(joint)
+        else:
+            buckets.append([joint])
+    return buckets
+
+
+def _boundaries(job: JobTimeline) -> Callable[[NDArray[np.int64], NDArray[np.int64]], bool]:
+    """Whether, between the launches of two joints (rows of members), a host thread waits, or work waits for a collective:
+    what the first brings is needed before the second begins.
+    """
+    node, part = job.members["node"].to_numpy(), job.members["part"].to_numpy()
+    is_call = job.members["is_call"].to_numpy()
+    found = []
+    for number, own in enumerate(job.parts):
+        columns = own.timeline.columns
+        streams = np.unique(columns["operation_stream"][node[(part == number) & ~is_call]])
+        computing = np.setdiff1d(columns["operation_stream"], streams)
+        recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], streams)
+        awaited = (columns["call_act"] == ACT["wait"]) & np.isin(columns["call_act_stream"], computing)
+        awaited &= np.isin(columns["call_act_event"], columns["call_act_event"][recorded])
+        found.append(np.flatnonzero(awaited | (columns["call_wait"] != WAIT["none"])))
+
+    def between(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
+        row = int(first[0])
+        others = [int(other) for other in second if part[other] == part[row]]
+        if is_call[row] or not others:
+            return True
+        launched = job.parts[part[row]].timeline.columns["operation_call"]
+        begin, end = launched[node[row]], launched[node[others[0]]]
+        calls = found[part[row]]
+        return bool(np.searchsorted(calls, begin, side="right") < np.searchsorted(calls, end, side="left"))
+
+    return between
+
+
+def overlap() -> JobChange:
+    """Collectives run beside everything else."""
+
+    def apply(state: JobState) -> JobState:
+        kernels = int((~state.job.members["is_call"] & state.job.members["joint"].is_not_null()).sum())
+        return replace(state, beside=True).touched(
+            kernels,
+            "no kernel needs what a collective brings before the host has waited for the whole GPU, or the run ends",
+        )
+
+    return JobChange("--overlap-collectives", "collectives run beside kernels", apply)
+
+
+def more_ranks(wanted: int, node: Node | None) -> JobChange:
+    """A data-parallel job of `wanted` ranks, the new ones copies of those recorded."""
+
+    def apply(state: JobState) -> JobState:
+        job = state.job
+        size = len(job.ranks)
+        if not 2 <= wanted <= MOST_RANKS:
+            raise InputError(f"--ranks {wanted}: give a number from 2 to {MOST_RANKS}")
+        if any(len(part.ranks) > 1 for part in job.parts):
+            raise InputError(
+                "--ranks: several ranks share a process here; record the job with a process for each rank"
+            )
+        if node is None:
+            raise InputError("--ranks needs the node that the job ran on: give it with --from")
+        here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (job.size, wanted))
+        before, after = priced_on(job, here), priced_on(job, there)
+        whole = (
+            job.members.select(pl.col("rank").n_unique().over("joint") == size)
+            .to_series()
+            .fill_null(False)
+            .to_numpy()
+        )
+        known = np.isfinite(before) & np.isfinite(after) & whole
+        if not known.any():
+            raise InputError(
+                "--ranks: no collective of all ranks whose bytes the traces say; there is nothing to extrapolate"
+            )
+        transfer = state.transfer_ns * np.where(known, after / np.where(known, before, 1.0), 1.0)
+        source = [n % size for n in range(wanted)]
+        frames = [
+            job.members.with_row_index("was").filter(pl.col("part") == part).with_columns(
+                part=pl.lit(number, pl.Int64), rank=pl.lit(number, pl.Int64),
+                # A communicator of some ranks is that of each copy of them.
+                joint=pl.when(pl.Series(whole[(job.members["part"] == part).to_numpy()])).then("joint").otherwise(
+                    pl.col("joint") + (1 << 40) * (number // size + 1)),
+            )
+            for number, part in enumerate(source)
+        ]  # fmt: skip
+        members = pl.concat(frames)
+        was = members["was"].to_numpy()
+        members = members.with_columns(joint=pl.col("joint").rank("dense").cast(pl.Int64) - 1)
+        ranks = [
+            Rank(n, job.ranks[m].path, job.ranks[m].host, n, job.ranks[m].times) for n, m in enumerate(source)
+        ]
+        made = replace(
+            job,
+            ranks=ranks,
+            size=wanted,
+            stands_for=np.ones(wanted),
+            parts=[replace(job.parts[m], clock=n, ranks=(n,)) for n, m in enumerate(source)],
+            members=members.drop("was"),
+            transfer_ns=job.transfer_ns[was],
+            starts_ns=job.starts_ns[source],
+            bases_ns=job.bases_ns[source],
+            # The new ranks fill nodes as the recorded ones may not have.
+            places=places_of(
+                [
+                    (state.timelines[m], [msgspec.structs.replace(ranks[n], host=None)])
+                    for n, m in enumerate(source)
+                ],
+                node,
+                apart=True,
+            ),
+            links=None,
+        )
+        return replace(
+            state,
+            job=made,
+            crowd=None,
+            timelines=[state.timelines[m] for m in source],
+            transfer_ns=transfer[was],
+            gone=state.gone[was],
+        ).touched(
+            wanted,
+            f"each rank does what one of the {size} recorded ones did, on nodes like {node.name}; ranks are simulated",
+        )
+
+    return JobChange("--ranks", f"{wanted} ranks", apply)
+
+
+def _hosts(node: Node, ranks: int) -> int:
+    """The fewest equal nodes that hold so many ranks."""
+    most = len(node.gpus())
+    return next(hosts for hosts in range(1, ranks + 1) if ranks % hosts == 0 and ranks // hosts <= most)
+
+
+#: Of `what-if` on a job, beside those of a program.
+JOB_OPTIONS = (
+    Option(
+        "--rank",
+        "Of a job: change the program on this rank only; may be repeated.",
+        None,
+        "R",
+        int,
+        multiple=True,
+    ),
+    Option("--no-stragglers", "Of a job: no rank comes to a collective later than the median."),
+    Option("--overlap-collectives", "Of a job: collectives run beside kernels."),
+    Option("--bucket", "Of a job: all-reduces are joined, or divided, to this size: 25MB.", None, "SIZE"),
+    Option(
+        "--collective-bytes", "Of a job: collectives carry so many times their bytes: 0.5x.", None, "FACTOR"
+    ),
+    Option(
+        "--ranks",
+        "Of a data-parallel job: so many ranks, the new ones copies of the recorded.",
+        None,
+        "N",
+        int,
+    ),
+)
+
+
+def asks_for_job(values: Mapping[str, Any]) -> bool:
+    """Whether an option of jobs was given."""
+    return any(values.get(option.key) not in (None, False, ()) for option in JOB_OPTIONS)
+
+
+def is_job(trace: Trace) -> bool:
+    """Whether a trace of several processes says that they are ranks of a job: what one does changes the others."""
+    return len(trace.host.get("ranks", "").split()) > 1
+
+
+def job_changes_of(values: Mapping[str, Any], job: JobTimeline, setting: Setting) -> list[JobChange]:
+    """The changes asked for, by the options' keys. Raises InputError for what cannot be read, or where nothing was asked."""
+    node, ranks = setting.recorded_on, list(values.get("rank") or ()) or None
+    if ranks and (unknown := set(ranks) - {one.rank for one in job.ranks}):
+        raise InputError(
+            f"--rank {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
+        )
+    whole = [
+        *([no_stragglers()] if values.get("no_stragglers") else []),
+        *([overlap()] if values.get("overlap_collectives") else []),
+        *([bucket(parse_bytes(text, "--bucket"), node)] if (text := values.get("bucket")) else []),
+        *(
+            [collective_bytes(parse_factor(text, "--collective-bytes"), node)]
+            if (text := values.get("collective_bytes"))
+            else []
+        ),
+        *([more_ranks(count, node)] if (count := values.get("ranks")) is not None else []),
+    ]
+    of_program = changes_of(values, node, others=bool(whole))
+    return [*(on_ranks(change, setting, ranks) for change in of_program), *whole]
+
+
+def _listed(ranks: list[int]) -> str:
+    first = ", ".join(map(str, sorted(ranks)[:8]))
+    return first + (f", … {max(ranks)}" if len(ranks) > 8 else "")

@@ -1,0 +1,331 @@
+"""What a job's ranks spend in communication: who waits for whom, and what the transfers themselves take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.cost.collectives import KINDS, bus_factor
+from busfare.jobs.blocks import BLOCK_ROWS, in_blocks, matched
+from busfare.jobs.clocks import Clocks, align
+from busfare.jobs.matching import MESSAGES, match
+from busfare.jobs.ranks import MOMENTS, Rank
+from busfare.jobs.results import Clock, Collective, Communication, Last, Left, RankTimes
+from busfare.trace.tables import SYMMETRIC
+
+NS = 1e-9
+#: Members of a collective that seem to end before the last of them starts were matched wrongly, beyond what clocks are off:
+#: the ends of 64 collectives on eight V100s lay 1 to 7 µs apart [facebookresearch/param, DLRM].
+APART_NS = 50_000
+#: Of each of three blocks of a large job so many rows tell how its clocks go.
+ALIGNED_ROWS = 100_000
+MOST_LISTED, MOST_LATE = 200, 3
+#: What a row of the report is of.
+KEYS = ["communicator", "collective_kind", "members", "matched"]
+LEFT_OUT = {
+    "unmatched-communication": "communication kernels and MPI calls that match none of another rank here: not in the "
+    "collectives, and not known to wait",
+    "absent-ranks": "collectives whose group has ranks that no trace here is of: their waiting is a lower bound",
+    "unaligned-clocks": "traces that no collective ties to others: their clocks are taken as they are",
+}
+
+
+def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.DataFrame, Clocks, int]:
+    """The members of all collectives: columns of MEMBERS, `joint`, and `last_ns`, when the last of the joint came; times
+    by one clock, ns since the first, which is the third result. `rows[c]` (columns of ROWS) are those of the file of
+    clock c.
+    """
+    members = pl.concat(list(Ranked(rows, ranks)))
+    members = _to_the_other(members, members["rank"].unique().to_list())
+    base = int(members["start_ns"].to_numpy().min()) if members.height else 0
+    members = match(members.with_columns(pl.col("start_ns", "end_ns") - base))
+    clocks = _aligned(members, len(rows), ranks)
+    return _by_one_clock(members, clocks), clocks, base
+
+
+class Ranked(Sequence[pl.DataFrame]):
+    """The rows of each file with `clock` and `rank`, without those of no rank; times as they are, from `base_ns` on."""
+
+    def __init__(self, rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> None:
+        self._rows, self._base_ns = rows, base_ns
+        self._of_file: list[list[Rank]] = [[] for _ in rows]
+        for one in ranks:
+            self._of_file[one.clock].append(one)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, clock: Any) -> Any:
+        of_rank = pl.DataFrame(
+            [(one.times.process, one.times.device, one.rank) for one in self._of_file[clock]],
+            schema={"process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
+        )  # fmt: skip
+        of_process = of_rank.unique("process", keep="first", maintain_order=True).select(
+            "process", only="rank"
+        )
+        members = self._rows[clock].with_columns(
+            pl.col("start_ns", "end_ns") - self._base_ns, clock=pl.lit(clock, pl.UInt32)
+        )
+        members = _beside(members, of_rank, ["process", "device"])
+        members = _beside(members, of_process, ["process"])
+        return members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
+
+
+def _to_the_other(members: pl.DataFrame, ranks: Sequence[int]) -> pl.DataFrame:
+    """`members` of `ranks`: where those are two, a message is to the other one."""
+    if len(ranks) != 2:
+        return members
+    other = pl.when(pl.col("rank") == ranks[0]).then(ranks[1]).otherwise(ranks[0]).cast(pl.Int32)
+    message = pl.col("collective_kind").is_in(MESSAGES)
+    return members.with_columns(peer=pl.when(message).then(pl.coalesce("peer", other)).otherwise("peer"))
+
+
+def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks:
+    """The clocks of so many files; recordings of one host are by one clock."""
+    timed_by = {one.clock: one.times.timed_by for one in reversed(ranks)}
+    first: dict[object, int] = {}
+    shared = np.array(
+        [first.setdefault(timed_by.get(clock) or clock, clock) for clock in range(files)], np.int64
+    )
+    by_clock = members.with_columns(pl.Series("clock", shared[members["clock"].to_numpy()], pl.UInt32))
+    clocks = Clocks(*(values[shared] for values in align(by_clock, files)))
+    if not shared.any():
+        clocks.uncertainty[:] = 0.0
+    return clocks
+
+
+def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
+    """`members` by one clock, with `shift_ns`; without the joints that cannot be, and with `last_ns`."""
+    number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
+    shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
+    return _sound(members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift))
+
+
+def _beside(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    return rows.join(others, on=keys, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _sound(members: pl.DataFrame) -> pl.DataFrame:
+    """Without the joints of which a member ends before another starts; but for messages, which need not be received while
+    they are sent.
+    """
+    off = pl.col("start_ns").max().over("joint") > pl.col("end_ns").min().over("joint") + APART_NS
+    members = members.with_columns(pl.when(~(off & pl.col("collective_kind").is_in(SYMMETRIC))).then("joint"))
+    came = pl.when(~pl.col("ended").fill_null(False)).then("start_ns")
+    last = pl.min_horizontal(came.max().over("joint"), "end_ns")
+    return members.with_columns(last_ns=pl.when(pl.col("joint").is_not_null()).then(last))
+
+
+def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Communication:
+    """What `ranks` wait for and transfer, by communicator and by rank. `rows` as of `joined`; each is asked for anew."""
+    sums = Sums()
+    blocks = _blocks(rows, ranks)
+    if blocks is None:
+        members, clocks, _ = joined(rows, ranks)
+        sums.add(members)
+    else:
+        clocks = _aligned(_sample(blocks), len(rows), ranks)
+        for pieces in blocks:
+            sums.add(_by_one_clock(matched(pieces), clocks))
+    untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
+    counts = dict(zip(LEFT_OUT, (sums.lost, sums.absent, untied), strict=True))
+    ordered = sorted(ranks, key=lambda one: one.rank)
+    return Communication(
+        collectives=sums.collectives(),
+        ranks=[
+            RankTimes(
+                rank=one.rank,
+                path=one.path,
+                host=one.host,
+                makespan_seconds=one.times.makespan_ns * NS,
+                kernels_seconds=one.times.kernels_ns * NS,
+                communication_seconds=one.times.communication_ns * NS,
+                waiting_seconds=sums.waited[one.rank] * NS,
+                awaited_seconds=sums.awaited[one.rank] * NS,
+                exposed_transfer_seconds=sums.exposed[one.rank] * NS,
+            )
+            for one in ordered
+        ],
+        clocks=[
+            Clock(
+                rank=one.rank,
+                offset_ns=round(float(clocks.offset[one.clock])),
+                drift_ppm=float(clocks.drift[one.clock]) * 1e6,
+                uncertainty_ns=_whole(clocks.uncertainty[one.clock]) if len(rows) > 1 else 0,
+            )
+            for one in ordered
+        ],
+        left_out=[Left(id, count, None, LEFT_OUT[id]) for id, count in counts.items() if count],
+    )
+
+
+def _sample(blocks: Sequence[Sequence[bytes]]) -> pl.DataFrame:
+    """Members that clocks are aligned by: some joints of the first block, of one in the middle and of the last."""
+    some, first = [], 0
+    for at in sorted({0, len(blocks) // 2, len(blocks) - 1}):
+        members = (
+            matched(blocks[at]).select("clock", "collective_kind", "end_ns", "joint").drop_nulls("joint")
+        )
+        every = -(-members.height // ALIGNED_ROWS)
+        members = members.filter(pl.col("joint") % every == 0).with_columns(pl.col("joint") + first)
+        first = int(members["joint"].to_numpy().max(initial=first)) + 1
+        some.append(members)
+    return pl.concat(some)
+
+
+def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> list[list[bytes]] | None:
+    """The rows of all files in blocks, where they are too many to be held at once; None where they are not, or where a call
+    waits for several messages: those may be in different blocks.
+    """
+    height, base = 0, None
+    for frame in rows:
+        calls = frame["marker"].drop_nulls()
+        if calls.n_unique() < len(calls):
+            return None
+        if frame.height:
+            height += frame.height
+            start = int(frame["start_ns"].to_numpy().min())
+            base = start if base is None else min(base, start)
+    if height <= BLOCK_ROWS or base is None:
+        return None
+    return in_blocks(Ranked(rows, ranks, base), -(-height // BLOCK_ROWS))
+
+
+class Sums:
+    """What all members that were added come to; a joint is added at once."""
+
+    def __init__(self) -> None:
+        self.lost = self.absent = 0
+        self.waited: Counter[int] = Counter()
+        self.exposed: Counter[int] = Counter()
+        self.awaited: Counter[int] = Counter()
+        self._kinds: list[pl.DataFrame] = []
+        self._last: list[pl.DataFrame] = []
+
+    def add(self, members: pl.DataFrame) -> None:
+        """Takes in `members`, as of `joined`."""
+        wait = pl.max_horizontal(pl.lit(0), pl.col("last_ns") - pl.col("start_ns"))
+        # Of messages that one call waits for, the last to come has its time.
+        call = ["clock", pl.coalesce("marker", -1 - pl.int_range(pl.len()))]
+        came = pl.coalesce("last_ns", pl.col("start_ns") - 1)
+        own = came.rank("ordinal", descending=True).over(call) == 1
+        of_joint = pl.col("joint").is_not_null()
+        transfer = pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")
+        if members["marker"].null_count() == members.height:
+            own = pl.lit(True)
+        members = members.with_columns(
+            wait=pl.when(of_joint & own).then(wait).otherwise(0),
+            transfer=pl.when(of_joint).then(pl.when(own).then(transfer).otherwise(0)),
+            time=pl.when(own).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
+            is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
+            exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
+        )
+        for rank, waited, exposed in (
+            members.group_by("rank").agg(pl.col("wait").sum(), pl.col("exposed").sum()).iter_rows()
+        ):
+            self.waited[rank] += waited
+            self.exposed[rank] += exposed
+        self.lost += members["joint"].null_count()
+        present = pl.col("rank").n_unique().over("joint")
+        message = pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
+        some = members.drop_nulls("joint").filter((pl.col("group_size") > present) & ~message)
+        self.absent += some["joint"].n_unique()
+        joints = _joints(members)
+        self.awaited.update(
+            dict(joints.drop_nulls("last").group_by("last").agg(pl.col("wait").sum()).iter_rows())
+        )
+        known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
+        self._kinds.append(
+            joints.group_by(KEYS, maintain_order=True).agg(
+                pl.len().cast(pl.Int64).alias("count"), pl.col("ranks").max(), pl.col("bytes").sum(), pl.col("wait").sum(),
+                pl.col("transfer").sum(), pl.col("time").sum(),
+                sized=pl.col("bytes").is_not_null().all(),
+                carried=pl.col("carried").filter(known).sum(),
+                longest=pl.col("longest").filter(known).sum(),
+            )
+        )  # fmt: skip
+        late = joints.drop_nulls("last").group_by(*KEYS, "last", maintain_order=True)
+        self._last.append(late.agg(pl.len().cast(pl.Int64).alias("often")))
+
+    def collectives(self) -> list[Collective]:
+        """A row a communicator, kind and group size, those with most time first."""
+        rows = pl.concat(self._kinds).group_by(KEYS, maintain_order=True).agg(
+            pl.col("ranks").max(), pl.col("sized").all(),
+            pl.col("count", "bytes", "wait", "transfer", "time", "carried", "longest").sum(),
+        ).sort("time", *KEYS, descending=[True, *[False] * len(KEYS)])  # fmt: skip
+        late = pl.concat(self._last).group_by(*KEYS, "last").agg(pl.col("often").sum())
+        late = late.sort("often", "last", descending=[True, False]).group_by(KEYS, maintain_order=True).agg(
+            "last", "often"
+        )  # fmt: skip
+        rows = rows.head(MOST_LISTED).join(late, on=KEYS, how="left", nulls_equal=True, maintain_order="left")
+        return [_collective(row) for row in rows.iter_rows(named=True)]
+
+
+def _collective(row: dict[str, Any]) -> Collective:
+    late = [Last(*one) for one in zip(row["last"] or (), row["often"] or (), strict=True)][:MOST_LATE]
+    seen = row["matched"]
+    rate = row["carried"] / row["longest"] / NS if row["longest"] else None
+    return Collective(
+        communicator=row["communicator"],
+        kind=row["collective_kind"],
+        ranks=row["ranks"] if seen else None,
+        count=row["count"],
+        bytes=row["bytes"] if row["sized"] else None,
+        seconds=row["time"] * NS,
+        arrive_seconds=row["wait"] * NS if seen else None,
+        transfer_seconds=row["transfer"] * NS if seen else None,
+        last_rank=late[0].rank if late else None,
+        last=late,
+        bus_bytes_per_second=rate if seen and rate else None,
+    )
+
+
+def _whole(number: float) -> int | None:
+    return None if np.isnan(number) else round(float(number))
+
+
+def _exposed(members: pl.DataFrame) -> NDArray[np.int64]:
+    """Of each member's transfer (all of its time where nothing matches it), what no kernel computes beside; ns."""
+    computing = members["computing_ns"].to_numpy().astype(np.float64)
+    start, end = members["start_ns"].to_numpy(), members["end_ns"].to_numpy()
+    begin = np.clip(members["last_ns"].fill_null(members["start_ns"]).to_numpy(), start, end)
+    place = (begin - start) / np.maximum(end - start, 1) * (MOMENTS - 1)
+    low = np.minimum(place.astype(np.int64), MOMENTS - 2)
+    rows = np.arange(len(start))
+    before = computing[rows, low] + (place - low) * (computing[rows, low + 1] - computing[rows, low])
+    exposed = np.rint(np.maximum(end - begin - (computing[:, -1] - before), 0))
+    return np.asarray(exposed, np.int64)
+
+
+def _joints(members: pl.DataFrame) -> pl.DataFrame:
+    """A row a joint, and a member that is of none: what it carries, and who waited and came last."""
+    matched = pl.col("joint").is_not_null()
+    kind = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
+    alone = -1 - pl.int_range(pl.len())
+    joints = members.with_columns(kind, joint=pl.when(matched).then("joint").otherwise(alone)).group_by(
+        "communicator", "members", "collective_kind", "joint", maintain_order=True
+    ).agg(
+        matched=(pl.col("joint") >= 0).all(),
+        ranks=pl.col("rank").n_unique(),
+        size=pl.col("group_size").max(),
+        bytes=pl.col("bytes").max(),
+        wait=pl.col("wait").sum(),
+        transfer=pl.col("transfer").sum(),
+        longest=pl.col("transfer").max(),
+        time=pl.col("time").sum(),
+        last=pl.col("rank").filter(pl.col("is_last")).first(),
+    )  # fmt: skip
+    joints = joints.with_columns(size=pl.max_horizontal("ranks", "size"))
+    sorts = joints.select("collective_kind", "size").unique()
+    factors = [
+        bus_factor(kind, size) if kind in KINDS and size > 1 else 1.0 for kind, size in sorts.iter_rows()
+    ]
+    return joints.join(
+        sorts.with_columns(factor=pl.Series(factors, dtype=pl.Float64)),
+        on=["collective_kind", "size"], how="left", nulls_equal=True, maintain_order="left",
+    ).with_columns(carried=pl.col("factor") * pl.col("bytes"))  # fmt: skip

@@ -1,0 +1,268 @@
+"""A job of ranks: the timelines of its processes, who communicates, and all of it as one timeline that plays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.jobs.ranks import Rank
+from busfare.jobs.shared_links import Place, linked
+from busfare.nodes.arrays import FloatArray
+from busfare.timeline.build.host_calls import before_in
+from busfare.timeline.build.links import SharedLinks
+from busfare.timeline.model import ACT, NON_BLOCKING, WAIT, Columns, Timeline, typed
+from busfare.timeline.play import core_columns
+from busfare.trace.tables import CALLS
+
+Rows = NDArray[np.int64]
+#: What columns of rows refer to, and so by how much they are moved when a rank stands behind others.
+REFERS = {
+    "call_thread": "threads", "call_after": "calls", "call_act_stream": "streams", "call_act_event": "events",
+    "operation_call": "calls", "operation_stream": "streams", "operation_engine": "engines",
+    "operation_after": "operations", "stream_device": "devices", "stream_context": "contexts",
+}  # fmt: skip
+#: What the key of a waiting call is a number of.
+KEYS = {"stream": "streams", "device": "devices", "event": "events", "given": "operations"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The ranks of one process: their timeline, and the row of its trace that each of its operations is of."""
+
+    clock: int
+    process: int | None
+    ranks: tuple[int, ...]
+    timeline: Timeline
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class JobTimeline:
+    """The parts of a job, and who communicates: `members`, columns of MEMBERS with joint, last_ns and shift_ns, times by one
+    clock; with `part` and `node`, the row of that part's operations, or of its calls where `is_call`.
+
+    `relieved_by`, `relieved_ns`: the joint whose receiver made room for a send that ended before its own receiver came, and
+    when. `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
+    `bases_ns`: what is added to times of its trace to have those of members, before their clocks were aligned.
+    `places`: where each part runs; `links`: what copies share there. `size`: the ranks of the whole job, of which these may
+    be some; `stands_for`: how many like it each part stands for, shape (parts,).
+    """
+
+    ranks: list[Rank]
+    parts: list[Part]
+    members: pl.DataFrame
+    transfer_ns: Rows
+    starts_ns: Rows
+    bases_ns: Rows
+    recorded_ns: int
+    size: int
+    stands_for: FloatArray
+    places: list[Place] | None = None
+    links: SharedLinks | None = None
+
+
+def together(
+    job: JobTimeline,
+    changed: Sequence[Timeline] | None = None,
+    transfer_ns: NDArray[Any] | None = None,
+    gone: NDArray[np.bool_] | None = None,
+    beside: bool = False,
+) -> Timeline:
+    """The whole job as one timeline that plays: of its parts as they were, or as they are `changed`; with other transfers,
+    where given, shape (members,), ns. Members that are `gone` take no time and wait for nobody. `beside`: kernels wait
+    for no collective.
+    """
+    timelines = [part.timeline for part in job.parts] if changed is None else list(changed)
+    transfers = job.transfer_ns if transfer_ns is None else transfer_ns
+    offsets: dict[str, list[int]] = {name: [0] for name in (*set(REFERS.values()), "events")}
+    gathered: list[Columns] = []
+    for run, start in zip(timelines, job.starts_ns, strict=True):
+        own = core_columns(replace(run, links=None, node=None))
+        now = {name: values[-1] for name, values in offsets.items()}
+        for name, size in _sizes(own).items():
+            offsets[name].append(now[name] + size)
+        gathered.append(_moved(own, now, int(start)))
+    columns = {name: np.concatenate([own[name] for own in gathered]) for name in gathered[0]}
+    left = np.zeros(job.members.height, bool) if gone is None else gone
+    columns |= _joints(job, timelines, columns, offsets, transfers, left)
+    if beside:
+        columns |= _beside(columns)
+    columns = typed(columns)
+    nodes = {id(run.node) for run in timelines}
+    names = [
+        name
+        for name in timelines[0].operations.columns
+        if all(name in run.operations.columns for run in timelines)
+    ]
+    named = np.cumsum([0, *(len(run.call_names) for run in timelines)])
+    whole = Timeline(
+        trace=timelines[0].trace,
+        origin_ns=0,
+        recorded_ns=job.recorded_ns,
+        columns=columns,
+        operations=pl.concat([run.operations.select(names) for run in timelines]),
+        calls=pl.concat([run.calls.select(list(CALLS)) for run in timelines]),
+        streams=timelines[0].streams,
+        operation_class=np.concatenate([run.operation_class for run in timelines]),
+        call_name=np.concatenate(
+            [run.call_name + first for run, first in zip(timelines, named, strict=False)]
+        ).astype(np.uint32),
+        call_names=[name for run in timelines for name in run.call_names],
+        usual_order_ns=timelines[0].usual_order_ns,
+        omissions=[omission for run in timelines for omission in run.omissions],
+        node=timelines[0].node if len(nodes) == 1 else None,
+    )
+    if job.places is None or whole.node is None:
+        return whole
+    recorded = job.links if whole.node is job.parts[0].timeline.node else None
+    return whole.with_columns(
+        **linked(whole, [run.operations.height for run in timelines], job.places, recorded)
+    )
+
+
+def _sizes(own: Columns) -> dict[str, int]:
+    """How many things of each sort the columns of one part number."""
+    events = own["call_wait_key"][own["call_wait"] == WAIT["event"]]
+    return {
+        "threads": _count(own["call_thread"]),
+        "calls": len(own["call_own"]),
+        "streams": len(own["stream_kind"]),
+        "events": max(_count(own["call_act_event"]), _count(events)),
+        "engines": len(own["engine_slots"]),
+        "operations": len(own["operation_duration"]),
+        "devices": _count(own["stream_device"]),
+        "contexts": _count(own["stream_context"]),
+    }
+
+
+def _count(numbers: NDArray[Any]) -> int:
+    return int(numbers.max()) + 1 if len(numbers) else 0
+
+
+def _moved(own: Columns, by: dict[str, int], start_ns: int) -> Columns:
+    """The columns of a part with its numbers behind those of others, from `start_ns` on."""
+    moved = dict(own)
+    for name, things in REFERS.items():
+        numbers = own[name].astype(np.int64)
+        moved[name] = np.where(numbers >= 0, numbers + by[things], numbers)
+    key = own["call_wait_key"].astype(np.int64)
+    for kind, things in KEYS.items():
+        key = np.where((own["call_wait"] == WAIT[kind]) & (own["call_wait_key"] >= 0), key + by[things], key)
+    first = (before_in(own["call_thread"]) < 0) & (own["call_after"] < 0)
+    # What no call of its own part comes before stands behind the part before: nothing launched it.
+    call = moved["operation_call"]
+    return moved | {
+        "call_wait_key": key,
+        "call_gap": own["call_gap"] + np.where(first, start_ns, 0),
+        "operation_call": np.where(own["operation_call"] < 0, by["calls"] - 1, call),
+        "operation_released": own["operation_released"] + start_ns,
+        "operation_turn": own["operation_turn"] + start_ns,
+    }
+
+
+def _joints(
+    job: JobTimeline,
+    timelines: Sequence[Timeline],
+    columns: Columns,
+    offsets: dict[str, list[int]],
+    transfers: NDArray[Any],
+    gone: NDArray[np.bool_],
+) -> Columns:
+    """Columns of the joints, and those that members have otherwise: they take their transfer alone, and no engine."""
+    members = job.members
+    calls, operations = offsets["calls"], offsets["operations"]
+    node = places(members, job.parts, timelines)
+    part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
+    row = node + np.where(is_call, np.array(calls)[part], np.array(operations)[part])
+    there = (node >= 0) & members["joint"].is_not_null().to_numpy() & ~gone
+    arrives = np.where(is_call, row, row + calls[-1])
+    joint = members["joint"].fill_null(-1).to_numpy().copy()
+    kind = members["collective_kind"].cast(pl.String).fill_null("").to_numpy()
+    send, receive = kind == "send", kind == "receive"
+    start, end = members["start_ns"].to_numpy(), members["end_ns"].to_numpy()
+    # A message arrives when it is sent; who sends waits for the receiver only where it did.
+    joints = int(joint.max()) + 1
+    received = np.full(joints, np.iinfo(np.int64).max)
+    received[joint[receive & there]] = start[receive & there]
+    awaits = np.where(send, joints + joint, joint)
+    relieved = members["relieved_by"].fill_null(-1).to_numpy()
+    awaits = np.where(send & (relieved >= 0), joints + relieved, awaits)
+    awaits[~there | (send & (relieved < 0) & (end < received[np.maximum(joint, 0)]))] = -1
+    comes = np.where(receive, joints + joint, joint)
+    rows = np.flatnonzero(there & ~members["ended"].fill_null(False).to_numpy())
+    rows = rows[np.argsort(comes[rows], kind="stable")]
+    begin = np.searchsorted(comes[rows], np.arange(2 * joints + 1))
+    waiting = {"call": np.full(calls[-1], -1, np.int32), "operation": np.full(operations[-1], -1, np.int32)}
+    kept = ("call_own", "operation_duration", "operation_engine")
+    own, duration, engine = (columns[name].copy() for name in kept)
+    # Of messages that one call waits for, the last that came counts.
+    late = np.argsort(members["last_ns"].fill_null(0).to_numpy(), kind="stable")
+    for table, some in (("call", is_call), ("operation", ~is_call)):
+        last = late[(some & (awaits >= 0))[late]]
+        waiting[table][row[last]] = awaits[last]
+    own[row[gone & is_call & (node >= 0)]] = duration[row[gone & ~is_call & (node >= 0)]] = 0
+    last = late[(is_call & (awaits >= 0))[late]]
+    own[row[last]] = np.rint(transfers[last])
+    chosen = ~is_call & (awaits >= 0)
+    # Kernels that a change makes slower or faster; the slowest of a collective's decides.
+    pace = np.zeros(2 * joints)
+    np.maximum.at(pace, awaits[chosen], duration[row[chosen]] / np.maximum(end - start, 1)[chosen])
+    duration[row[chosen]] = np.rint(transfers[chosen] * pace[awaits[chosen]])
+    engine[row[chosen]] = -1
+    return {
+        "call_own": own,
+        "operation_duration": duration,
+        "operation_engine": engine,
+        "call_awaits": waiting["call"],
+        "operation_awaits": waiting["operation"],
+        "joint_begin": begin.astype(np.int64),
+        "joint_members": arrives[rows].astype(np.int32),
+    }
+
+
+def _beside(columns: Columns) -> Columns:
+    """Columns of a job in which no kernel waits for a collective: neither for events behind one, nor in one's stream."""
+    stream, carries = columns["operation_stream"], columns["operation_awaits"] >= 0
+    carriers, others = np.unique(stream[carries]), np.unique(stream[~carries])
+    mixed, alone = np.intersect1d(carriers, others), np.setdiff1d(carriers, others)
+    recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], alone)
+    behind = np.isin(columns["call_act_event"], columns["call_act_event"][recorded])
+    waits = (columns["call_act"] == ACT["wait"]) & behind & ~np.isin(columns["call_act_stream"], alone)
+    # Where both share a stream, collectives go on in one of their own, each behind what was before it.
+    moved = carries & np.isin(stream, mixed)
+    new = len(columns["stream_kind"]) + np.searchsorted(mixed, stream)
+    apart = moved & (columns["operation_after"] < 0)
+    return {
+        "call_act": np.where(waits, ACT["none"], columns["call_act"]),
+        "operation_stream": np.where(moved, new, stream),
+        "operation_after": np.where(apart, before_in(stream), columns["operation_after"]),
+        **{
+            f"stream_{name}": np.append(columns[f"stream_{name}"], columns[f"stream_{name}"][mixed])
+            for name in ("device", "context")
+        },
+        "stream_kind": np.append(columns["stream_kind"], np.full(len(mixed), NON_BLOCKING)),
+    }
+
+
+def places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Timeline]) -> Rows:
+    """Where each member is in its part's timeline now, -1 where it is gone; shape (members,)."""
+    node = members["node"].to_numpy().copy()
+    part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
+    for number, (own, run) in enumerate(zip(parts, timelines, strict=True)):
+        if run is own.timeline:
+            continue
+        if run.calls.height != own.timeline.calls.height:  # a change added calls, of a name of their own
+            kept = np.flatnonzero(run.call_name < len(own.timeline.call_names))
+            calls = (part == number) & is_call
+            node[calls] = kept[node[calls]]
+        chosen = np.flatnonzero((part == number) & ~is_call)
+        before, now = (frame.operations["row"].to_numpy().astype(np.int64) for frame in (own.timeline, run))
+        place = np.full(int(before.max(initial=-1)) + 1, -1)
+        place[now[::-1]] = np.arange(len(now))[::-1]
+        node[chosen] = place[before[node[chosen]]]
+    return node

@@ -1,0 +1,209 @@
+"""All ranks of a job in one timeline: each rank's own, side by side, and collectives that begin when all have come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.jobs.communication import joined
+from busfare.jobs.deciding import Deciding
+from busfare.jobs.model import JobTimeline, Part, Rows, together
+from busfare.jobs.partial import ranks_of_all
+from busfare.jobs.ranks import Rank, rows_of
+from busfare.jobs.shared_links import calibrated, places_of
+from busfare.nodes import Node
+from busfare.timeline import timeline
+from busfare.trace import Trace
+from busfare.trace.tables import CALLS, conform
+
+#: Rows of communication that are calls carry such numbers, below all that a profiler gives.
+RANGE_CORRELATION = -(1 << 40)
+
+
+def job_timeline(
+    traces: Sequence[Trace], node: Node | None, paths: Sequence[Path], some: Deciding | None = None
+) -> JobTimeline:
+    """The job that `traces` are of, recorded on `node`; or `some` of its ranks. Raises InputError where nothing can be
+    replayed, or no two ranks communicate.
+    """
+    ranks = ranks_of_all(traces, paths)
+    if some is not None:
+        ranks = [
+            msgspec.structs.replace(one, rank=some.ranks.get(paths[one.clock], one.rank)) for one in ranks
+        ]
+    members, _, base = joined([rows_of(trace) for trace in traces], ranks)
+    if members["joint"].is_null().all():
+        raise InputError(
+            f"{paths[0]}: no collective or message of one rank matches that of another: there is no job to replay; give the "
+            "traces of all ranks of one run"
+        )
+    parts = parts_of(traces, ranks, node)
+    ranks_by_number = {rank.rank: rank for rank in ranks}
+    starts = np.array([_absolute(traces[part.clock], part, members) for part in parts], np.int64)
+    starts -= starts.min()
+    ends = starts + np.array([part.timeline.recorded_ns for part in parts], np.int64)
+    _refuse_several_runs(parts, starts, ends, paths)
+    recorded = int(ends.max())
+    members = _placed(_relieved(members), parts)
+    begin = pl.max_horizontal("start_ns", "last_ns", "relieved_ns")
+    transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
+    bases = np.array([traces[part.clock].origin_ns - base for part in parts], np.int64)
+    of_nccl = bool((~members["is_call"]).any())
+    places = places_of(
+        [(part.timeline, [ranks_by_number[rank] for rank in part.ranks]) for part in parts], node, of_nccl
+    )
+    size = len(ranks) if some is None else some.size
+    stands_for = np.array([some.paths.get(paths[part.clock], 1.0) if some else 1.0 for part in parts])
+    return _shared(
+        JobTimeline(ranks, parts, members, transfer, starts, bases, recorded, size, stands_for, places)
+    )
+
+
+def _refuse_several_runs(parts: Sequence[Part], starts: Rows, ends: Rows, paths: Sequence[Path]) -> None:
+    """Raises InputError where parts lie further apart than any of them takes: those that a collective ties overlap."""
+    order = np.argsort(starts, kind="stable")
+    apart = starts[order[1:]] - np.maximum.accumulate(ends[order])[:-1]
+    far = np.flatnonzero(apart > (ends - starts).max())
+    if len(far):
+        first, other = (paths[parts[order[at]].clock] for at in (0, far[0] + 1))
+        raise InputError(
+            f"{other}: not of the run that {first.name} is of: no collective ties them, and they were recorded at different "
+            "times; give the traces of all ranks of one run"
+        )
+
+
+def _shared(job: JobTimeline) -> JobTimeline:
+    """`job` with what its copies share, and copies as they are with that for themselves."""
+    if job.places is None:
+        return job
+    sizes = [part.timeline.operations.height for part in job.parts]
+    starts, ends = (
+        np.concatenate([
+            part.timeline.operations[name].to_numpy() - part.timeline.origin_ns + start
+            for part, start in zip(job.parts, job.starts_ns, strict=True)
+        ])
+        for name in ("start_ns", "end_ns")
+    )  # fmt: skip
+    seen = calibrated(
+        replace(together(job), node=job.parts[0].timeline.node), sizes, job.places, starts, ends
+    )
+    if seen is None:
+        return job
+    links, columns = seen
+    own = [np.split(column, np.cumsum(sizes)[:-1]) for column in columns.values()]
+    parts = [
+        replace(part, timeline=part.timeline.with_columns(**dict(zip(columns, of_part, strict=True))))
+        for part, *of_part in zip(job.parts, *own, strict=True)
+    ]
+    return replace(job, parts=parts, links=links)
+
+
+def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) -> list[Part]:
+    """Each process of each trace, apart."""
+    return [
+        _part(trace, clock, process, tuple(one.rank for one in own), node)
+        for clock, trace in enumerate(traces)
+        for process, own in _processes([one for one in ranks if one.clock == clock])
+    ]
+
+
+def _relieved(members: pl.DataFrame) -> pl.DataFrame:
+    """`members` with the columns `relieved_by` and `relieved_ns`.
+
+    A library buffers messages that nobody receives yet; when its buffers are full, the next send waits for a receiver of one
+    before.
+    """
+    kind, own = pl.col("collective_kind").cast(pl.String), pl.coalesce("place", "rank").cast(pl.Int64)
+    rows = members.with_row_index("member")
+    between = ["communicator", "source", "target"]
+    peer = pl.col("peer").cast(pl.Int64)
+    received = rows.filter(kind == "receive").drop_nulls("joint").select(
+        "communicator", source=peer, target=own, relieved_ns="start_ns", relieved_by="joint"
+    )  # fmt: skip
+    sent = rows.filter(kind == "send").select(
+        "communicator", "member", "start_ns", "end_ns", source=own, target=peer
+    )
+    found = sent.sort("end_ns").join_asof(
+        received.sort("relieved_ns"),
+        left_on="end_ns",
+        right_on="relieved_ns",
+        by=between,
+        check_sortedness=False,
+    )
+    waited = found.filter(pl.col("relieved_ns") > pl.col("start_ns")).select(
+        "member", "relieved_ns", "relieved_by"
+    )
+    return rows.join(waited, on="member", how="left", maintain_order="left").drop("member")
+
+
+def _processes(ranks: Sequence[Rank]) -> list[tuple[int | None, list[Rank]]]:
+    """The ranks of a file by process: those of one share host threads."""
+    names = list(dict.fromkeys(one.times.process for one in ranks))
+    return [(name, [one for one in ranks if one.times.process == name]) for name in names]
+
+
+def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...], node: Node | None) -> Part:
+    """The process of a trace, its MPI calls among its calls."""
+    mine = pl.col("process").eq_missing(process)
+    rows = np.arange(trace.operations.height)
+    ranges, markers = trace.collectives.drop_nulls("marker").filter(mine).unique("marker"), trace.markers
+    if trace.operations["process"].n_unique() > 1 or trace.calls["process"].n_unique() > 1:
+        rows = np.flatnonzero(trace.operations.select(mine).to_series().to_numpy())
+        tables = ("operations", "calls", "events", "markers", "streams")
+        trace = replace(trace, **{name: getattr(trace, name).filter(mine) for name in tables})
+    if ranges.height:
+        calls = markers[ranges["marker"]].with_columns(
+            correlation=RANGE_CORRELATION - ranges["marker"].cast(pl.Int64), waits_for=pl.lit("none")
+        )
+        both = pl.concat([trace.calls.select(list(CALLS)), conform(calls, CALLS)])
+        trace = replace(trace, calls=both.sort("start_ns", maintain_order=True))
+    run = timeline(trace, node, alone_there=False)
+    return Part(clock, process, ranks, run, rows[run.operations["row"].to_numpy()])
+
+
+def _absolute(trace: Trace, part: Part, members: pl.DataFrame) -> int:
+    """When a part begins by the clock that all share."""
+    own = members.filter(pl.col("clock") == part.clock)
+    shift = int(np.median(own["shift_ns"].to_numpy())) if own.height else 0
+    return trace.origin_ns + part.timeline.origin_ns + shift
+
+
+def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
+    """`members` with `part`, `node` and `is_call`: where each is in the timelines; without those that are in none."""
+    frames = []
+    for number, part in enumerate(parts):
+        operations = pl.DataFrame({"operation": part.rows, "node": np.arange(len(part.rows))})
+        calls = part.timeline.calls.select(
+            marker=RANGE_CORRELATION - pl.col("correlation"), node=pl.int_range(pl.len())
+        ).filter(pl.col("marker") >= 0)
+        frames += [
+            frame.with_columns(clock=pl.lit(part.clock), part=pl.lit(number), is_call=pl.lit(is_call))
+            for frame, is_call in ((operations, False), (calls, True))
+        ]
+    kinds = {
+        "clock": pl.UInt32,
+        "operation": pl.UInt32,
+        "marker": pl.UInt32,
+        "part": pl.Int64,
+        "node": pl.Int64,
+    }
+    places = pl.concat(
+        [frame.cast({name: kinds[name] for name in frame.columns if name in kinds}) for frame in frames],
+        how="diagonal",
+    )
+    both = [
+        members.drop_nulls(key).join(
+            places.drop_nulls(key).select("clock", key, "part", "node", "is_call"),
+            on=["clock", key],
+            maintain_order="left",
+        )
+        for key in ("operation", "marker")
+        if key in places.columns
+    ]
+    return pl.concat(both)

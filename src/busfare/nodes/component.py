@@ -1,0 +1,179 @@
+"""The things that links join: processors, memories, switches, GPUs, network cards; what calls and kernels take there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from busfare.nodes.source import Count, Factor, Name, Ordinal, Rate, Seconds, Size, Sourced, Text
+
+__all__ = [
+    "AtOnce",
+    "Component",
+    "Cost",
+    "Cpu",
+    "Gemm",
+    "Gpu",
+    "Kernels",
+    "Memory",
+    "Nic",
+    "Pipeline",
+    "Stream",
+    "Switch",
+]
+
+ComputeCapability = Annotated[str, Meta(pattern=r"^(\d{1,2}\.\d|gfx[0-9a-f]{3,4})$")]
+
+
+class _Part(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What all components share."""
+
+    name: Name
+    title: Text = ""
+
+
+class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
+    """A processor. The copy rates are those of one core in `memcpy`, which bound pageable copies."""
+
+    cores: Count | None = None
+    clock_hz: Rate | None = None
+    cache_bytes: Size | None = None
+    copy_bandwidth_bytes_per_s: Rate | None = None
+    cached_copy_bandwidth_bytes_per_s: Rate | None = None
+
+
+class AtOnce(Struct, frozen=True, forbid_unknown_fields=True):
+    """What copies of all GPUs together carry to and from one host memory, bytes per second: all read it, all write it, and
+    what is read and written while all do both.
+    """
+
+    read_bytes_per_s: Rate
+    write_bytes_per_s: Rate
+    both_read_bytes_per_s: Rate
+    both_write_bytes_per_s: Rate
+
+
+class Memory(_Part, frozen=True, kw_only=True, tag="memory"):
+    """Host memory. `read_efficiency` and `write_efficiency` are the shares of its peak that a GPU reaches; `at_once` is what
+    several reach together, measured.
+    """
+
+    size_bytes: Size | None = None
+    bandwidth_bytes_per_s: Rate | None = None
+    read_efficiency: Factor | None = None
+    write_efficiency: Factor | None = None
+    at_once: AtOnce | None = None
+
+
+class Switch(_Part, frozen=True, kw_only=True, tag="switch"):
+    """A PCIe or NVLink switch. `multicast`: it reduces and broadcasts itself (NVLink SHARP), and programs may use that."""
+
+    multicast: bool = False
+
+
+class Gpu(_Part, frozen=True, kw_only=True, tag="gpu"):
+    """A GPU (or a die that programs see as one).
+
+    `host_interface_bytes_per_s` is given where its own copy hardware is slower than its link. `coherent`: it
+    and the host read each other's memory in place.
+    `implicit_synchronization` is W14's word for devices (Fermi, GTX 680) where a dependent copy waits until
+    every earlier kernel has started. `unified_memory`: CPU and GPU share one memory, and copies stay in it;
+    `copy_bandwidth_bytes_per_s`: what they move there, where it is less than half of the memory's rate.
+    """
+
+    memory_bytes: Size | None = None
+    memory_bandwidth_bytes_per_s: Rate | None = None
+    multiprocessors: Count | None = None
+    clock_hz: Rate | None = None
+    flops_per_s: Rate | None = None
+    compute_capability: ComputeCapability | None = None
+    copy_engines: Count | None = None
+    host_interface_bytes_per_s: Rate | None = None
+    copy_bandwidth_bytes_per_s: Rate | None = None
+    coherent: bool = False
+    unified_memory: bool = False
+    implicit_synchronization: bool = False
+
+
+class Nic(_Part, frozen=True, kw_only=True, tag="nic"):
+    """A network card."""
+
+    bandwidth_bytes_per_s: Rate | None = None
+
+
+Component = Cpu | Memory | Switch | Gpu | Nic
+
+
+class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an API call takes on the host: seconds = `call_s` + bytes · `call_per_byte_s`.
+
+    `device_s` is what it takes on the GPU. `empty` is nothing between two events, whose `device_s` is in every time that
+    two events tell; `copy` hands a copy to the driver; `register` pins pages that exist, `allocate-pinned` makes such.
+    """
+
+    call: Literal["empty", "launch", "synchronise", "copy", "allocate-device", "allocate-pinned", "register"]
+    call_s: Seconds = 0.0
+    call_per_byte_s: Seconds | None = None
+    device_s: Seconds | None = None
+    gpu: Ordinal | None = None
+
+    def seconds(self, bytes_: float = 0.0) -> float:
+        """What the call takes on the host for `bytes_` bytes, s."""
+        return self.call_s + bytes_ * (self.call_per_byte_s or 0.0)
+
+
+Stream = Literal["read", "write", "copy", "triad"]
+#: As the peaks of `gpus.toml` are called; those of tensor cores end in `_tensor`.
+Pipeline = Literal[
+    "fp64", "fp32", "fp16",
+    "fp64_tensor", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "int8_tensor",
+]  # fmt: skip
+Side = Annotated[int, Meta(ge=1, le=1 << 24)]
+
+
+class Gemm(Struct, frozen=True, forbid_unknown_fields=True):
+    """A library's matrix products, `batch` times m × k by k × n in `type`: `seconds` from call to call, back to back."""
+
+    type: Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+    m: Side
+    n: Side
+    k: Side
+    seconds: Annotated[float, Meta(gt=0, le=1e6)]
+    batch: Side = 1
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two for each product and its sum."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+
+#: Classes of kernels of which a probe measures a pass (docs/probe.md).
+PassKind = Literal["elementwise", "norm", "softmax", "gather", "activation"]
+
+
+class Pass(Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel of a class that reads and writes `bytes` in all, each once."""
+
+    kind: PassKind
+    bytes: Annotated[int, Meta(ge=1, le=1 << 48)]
+    seconds: Annotated[float, Meta(gt=0, le=1e6)]
+
+
+class Kernels(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was measured of one GPU's kernels (docs/probe.md), or of every GPU's where `gpu` is None.
+
+    `launch_s`: an empty kernel in a chain of them, the least that any takes; `launch_interval_s`: from one to the next where
+    a program launches them into a stream. `memory_bytes_per_s`: read and written by streams far larger than L2;
+    `l2_bytes_per_s`: read from L2. `flops_per_s`: dense rates of the pipelines that the GPU has (of int8, operations).
+    `passes`: of some classes at several sizes, from those that L2 holds to those that it does not.
+    """
+
+    launch_s: Seconds | None = None
+    launch_interval_s: Seconds | None = None
+    memory_bytes_per_s: dict[Stream, Rate] = field(default_factory=dict)
+    l2_bytes_per_s: Rate | None = None
+    flops_per_s: dict[Pipeline, Rate] = field(default_factory=dict)
+    gemm: tuple[Gemm, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    gpu: Ordinal | None = None

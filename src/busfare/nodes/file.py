@@ -1,0 +1,208 @@
+"""A node file: TOML text → a checked `Node`, or one line that says what is wrong, where, and the mend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import combinations, pairwise, product
+from typing import TypeVar
+
+import msgspec
+
+from busfare.errors import instead_of
+from busfare.nodes.component import Component, Cost, Gpu, Kernels
+from busfare.nodes.contention import Contention
+from busfare.nodes.curve import CollectiveCurve, Curve, Pieces
+from busfare.nodes.graph import Node
+from busfare.nodes.link import Link
+from busfare.nodes.source import Name, Source, Sourced, Tag, Text
+from busfare.nodes.toml import WrongError, decoded
+
+__all__ = ["MOST_BYTES", "catalogue_names", "catalogue_text", "decode"]
+
+#: A node file is a page or two; a larger one is another kind of file.
+MOST_BYTES = 1 << 20
+MOST_LINKS = 4096
+#: More than any node has; a file that asks for more is wrong or hostile.
+MOST_COMPONENTS = 256
+
+_RANGE = re.compile(r"^([^\[\]]*)\[(\d{1,4})-(\d{1,4})\]([^\[\]]*)$")
+#: The tables of a node file.
+_TABLES = ("component", "link", "curve", "contention", "cost", "kernels", "collectives")
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """The top of a node file. `source` is the tag of every table that names none."""
+
+    name: Name
+    component: tuple[Component, ...]
+    link: tuple[Link, ...] = ()
+    title: Text = ""
+    description: Text = ""
+    source: Tag | None = None
+    curve: tuple[Curve, ...] = ()
+    contention: tuple[Contention, ...] = ()
+    cost: tuple[Cost, ...] = ()
+    kernels: tuple[Kernels, ...] = ()
+    collectives: tuple[CollectiveCurve, ...] = ()
+    sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
+
+
+@cache
+def catalogue_names() -> tuple[str, ...]:
+    """The names of the machines that busfare knows, sorted: one file each in `catalogue/`."""
+    found = (entry.name for entry in files("busfare.nodes").joinpath("catalogue").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+
+
+def catalogue_text(name: str) -> str:
+    """The TOML text of the catalogue's node called `name`."""
+    return files("busfare.nodes").joinpath("catalogue", f"{name}.toml").read_text(encoding="utf-8")
+
+
+def decode(text: str, origin: str) -> Node:
+    """The node that TOML `text` describes; `origin` names it in messages. Raises InputError, and nothing else."""
+    return decoded(text, origin, _File, _build, MOST_BYTES, "node file")
+
+
+def _build(file: _File) -> Node:
+    components = list(_expanded_components(file))
+    gpus = sum(isinstance(one, Gpu) for one in components)
+    if not gpus:
+        raise WrongError("$.component", "no component of kind 'gpu'; a node needs one at least")
+    links = _expanded_links(file, {one.name for one in components})
+    if file.source is not None and file.source not in file.sources:
+        raise WrongError("$.source", f"no [sources.{file.source}]; add it, or correct the tag")
+    for group in _TABLES:
+        for n, table in enumerate(getattr(file, group)):
+            _check(table, f"$.{group}[{n}]", file.sources, gpus)
+    node = Node(
+        name=file.name,
+        components=_sourced(components, file.source),
+        links=_sourced(links, file.source),
+        title=file.title,
+        description=file.description,
+        curves=_sourced(file.curve, file.source),
+        contentions=_sourced(file.contention, file.source),
+        costs=_sourced(file.cost, file.source),
+        kernels=_sourced(file.kernels, file.source),
+        collectives=_sourced(file.collectives, file.source),
+        sources={str(tag): source for tag, source in file.sources.items()},
+    )
+    node.host_path(0)
+    return node
+
+
+_Table = TypeVar("_Table", bound=Sourced)
+
+
+def _sourced(tables: Iterable[_Table], source: str | None) -> tuple[_Table, ...]:
+    """The same with `source` where a table names none of its own and has figures."""
+    return tuple(
+        msgspec.structs.replace(one, source=source) if source and one.source is None else one
+        for one in tables
+    )
+
+
+def _expanded_components(file: _File) -> Iterator[Component]:
+    seen: set[str] = set()
+    for n, component in enumerate(file.component):
+        for name in _names(component.name, f"$.component[{n}].name"):
+            if name in seen:
+                raise WrongError(
+                    f"$.component[{n}].name", f"a second component called {name!r}; names are unique"
+                )
+            seen.add(name)
+            if len(seen) > MOST_COMPONENTS:
+                raise WrongError(f"$.component[{n}]", f"over the limit of {MOST_COMPONENTS} components")
+            yield msgspec.structs.replace(component, name=name)
+
+
+def _expanded_links(file: _File, known: set[str]) -> list[Link]:
+    links: list[Link] = []
+    for n, link in enumerate(file.link):
+        path = f"$.link[{n}].between"
+        for a, b in _pairs(link.between, path):
+            for end in (a, b):
+                if end not in known:
+                    mend = f"{instead_of(end, sorted(known))}; or add a [[component]] of that name"
+                    raise WrongError(path, f"no component {end!r}; {mend}")
+            if a == b:
+                raise WrongError(path, f"{a!r} is linked to itself; a link joins two components")
+            links.append(msgspec.structs.replace(link, between=(a, b)))
+        if len(links) > MOST_LINKS:
+            raise WrongError(path, f"over the limit of {MOST_LINKS} links")
+    return links
+
+
+def _pairs(between: tuple[str, str], path: str) -> list[tuple[str, str]]:
+    """Every pair that `between` stands for; one range twice means each two of its members once."""
+    left, right = between
+    if left == right and "[" in left:
+        return list(combinations(_names(left, path), 2))
+    return list(product(_names(left, path), _names(right, path)))
+
+
+def _names(name: str, path: str) -> list[str]:
+    """The names that `name` stands for: itself, or one a number of its range."""
+    found = _RANGE.match(name)
+    if found is None:
+        if "[" in name or "]" in name:
+            raise WrongError(path, f"{name!r} is no range; write gpu[0-7] for gpu0 to gpu7")
+        return [name]
+    before, first, last, after = found[1], int(found[2]), int(found[3]), found[4]
+    if last < first:
+        raise WrongError(path, f"{name!r} runs backwards; write the smaller number first")
+    if last - first >= MOST_COMPONENTS:
+        raise WrongError(path, f"{name!r} is over the limit of {MOST_COMPONENTS} components")
+    return [f"{before}{n}{after}" for n in range(first, last + 1)]
+
+
+def _check(table: Sourced, path: str, sources: Container[str], gpus: int) -> None:
+    """Refuses a table whose sources, keys, GPUs or pieces are not there."""
+    for tag in (table.source, *table.source_of.values()):
+        if tag is not None and tag not in sources:
+            raise WrongError(f"{path}.source", f"no [sources.{tag}]; add it, or correct the tag")
+    for key in table.source_of:
+        if key not in table.__struct_fields__:
+            raise WrongError(f"{path}.source_of", f"{key!r} is no key of this table; correct it")
+    for key in ("gpu", "peer"):
+        ordinal = getattr(table, key, None)
+        if ordinal is not None and ordinal >= gpus:
+            raise WrongError(f"{path}.{key}", f"there is no GPU {ordinal}; ordinals run from 0 to {gpus - 1}")
+    if isinstance(table, Pieces):
+        _check_pieces(table, path)
+
+
+def _check_pieces(curve: Pieces, path: str) -> None:
+    pieces, gaps, ends = map(len, (curve.latency_overhead_s, curve.gap_per_byte_s, curve.up_to_bytes))
+    detail = curve.detail if isinstance(curve, Curve) else ()
+    for key, wrong, what in (
+        ("latency_overhead_s", not pieces, "no pieces; give one figure at least"),
+        (
+            "gap_per_byte_s",
+            gaps != pieces,
+            f"{gaps} figures beside {pieces} of latency_overhead_s; give one a piece",
+        ),
+        (
+            "up_to_bytes",
+            ends != pieces - 1,
+            f"{ends} ends of {pieces} pieces; give one for each but the last",
+        ),
+        ("up_to_bytes", not _rises(curve.up_to_bytes), "does not rise from piece to piece; sort the pieces"),
+        (
+            "detail",
+            not _rises([1, *(one.streams for one in detail)]),
+            "'streams' does not rise from 2 on; sort the rows",
+        ),
+    ):
+        if wrong:
+            raise WrongError(f"{path}.{key}", what)
+    for k, one in enumerate(detail):
+        _check_pieces(one, f"{path}.detail[{k}]")
+
+
+def _rises(values: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))

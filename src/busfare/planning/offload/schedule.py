@@ -1,0 +1,225 @@
+"""One pass over layers of which some live on the host: as a program for the engine, and as a recurrence.
+
+The first `resident` layers stay on the GPU. The others are streamed, one after another, into `depth + 1` buffers: beside
+the computing of a layer up to `depth` later ones are brought. A buffer is free again when its layer is computed, and what
+it sends back has left. Depth 0 copies and computes in turns. A pass begins with the GPU idle and ends with its last
+operation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from busfare.errors import InputError
+from busfare.nodes import Curve
+from busfare.planning.machine import Machine
+from busfare.timeline.program import GpuRules, Mapped, Program
+
+__all__ = [
+    "MEMORIES",
+    "MOST_LAYERS",
+    "Layers",
+    "Memory",
+    "Schedule",
+    "copy_curve",
+    "copy_seconds",
+    "device_bytes",
+    "pass_seconds",
+    "program_of",
+    "seconds_of",
+]
+
+Memory = Literal["pinned", "pageable", "mapped", "managed"]
+MEMORIES: tuple[Memory, ...] = get_args(Memory)
+#: Of `HostCurves`, the curve that carries each memory kind. Managed memory is brought by prefetches.
+CURVES = {"pinned": "copy", "pageable": "pageable", "mapped": "mapped", "managed": "prefetched"}
+COPY_IN, COMPUTE, COPY_OUT = 0, 1, 2
+#: More than any published network has, and few enough to answer at once.
+MOST_LAYERS = 4096
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A network, or any program, as layers that are worked off in order. By layer: `bytes` that it needs in GPU memory (its
+    weights), `seconds` of its kernels with these there, and `back_bytes` that are copied out once it is computed (gradients,
+    updated weights); empty: none. `held`: bytes that it takes where it is resident; empty: `bytes` (of a mixture's experts,
+    a pass brings those that it needs).
+    """
+
+    bytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+    back_bytes: tuple[float, ...] = ()
+    held: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises InputError where they do not fit together."""
+        if not 1 <= len(self.bytes) <= MOST_LAYERS:
+            raise InputError(f"{len(self.bytes)} layers; give 1 to {MOST_LAYERS}")
+        if len(self.seconds) != len(self.bytes) or len(self.back_bytes) not in (0, len(self.bytes)):
+            raise InputError(
+                f"{len(self.bytes)} layers with {len(self.seconds)} times and {len(self.back_bytes)} sizes of what is "
+                "copied back; give each once, or one a layer"
+            )
+        if min(*self.bytes, *self.seconds, *self.back_bytes, 0.0) < 0.0:
+            raise InputError("a layer with negative bytes or seconds; give zero or more")
+
+    @classmethod
+    def alike(cls, count: int, bytes_: float, seconds: float, back_bytes: float = 0.0) -> Layers:
+        """`count` layers that are all alike."""
+        return cls((bytes_,) * count, (seconds,) * count, (back_bytes,) * count if back_bytes else ())
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    @property
+    def resident_bytes(self) -> tuple[float, ...]:
+        """Bytes that each layer takes where it is resident."""
+        return self.held or self.bytes
+
+
+@lru_cache(maxsize=64)
+def device_bytes(layers: Layers, depth: int, memory: Memory) -> list[float]:
+    """GPU memory for the layers by how many are resident: those, and a buffer for each that is computed or on its way."""
+    held = accumulate(layers.resident_bytes, initial=0.0)
+    largest = [*accumulate(reversed(layers.bytes), max, initial=0.0)][::-1]
+    most = 0 if memory == "mapped" else depth + 1
+    streamed = range(len(layers), -1, -1)
+    return [own + min(most, left) * one for own, left, one in zip(held, streamed, largest, strict=True)]
+
+
+class Schedule(NamedTuple):
+    """How many layers stay on the GPU, how many are brought ahead, and from which kind of host memory."""
+
+    resident: int
+    depth: int = 1
+    memory: Memory = "pinned"
+
+    def device_bytes(self, layers: Layers) -> float:
+        """GPU memory for the layers."""
+        return device_bytes(layers, self.depth, self.memory)[self.resident]
+
+
+def copy_curve(machine: Machine, direction: str, memory: str, share: float = 1.0) -> Curve:
+    """What carries `memory` in a direction, where each copy gets `share` of its rate."""
+    curve: Curve = getattr(machine.curves(direction), CURVES[memory])
+    return curve.scaled(1 / share)
+
+
+class _Moving(NamedTuple):
+    """What carries layers in, and of each layer L+o and B·G (s)."""
+
+    curve: Curve
+    starts: list[float]
+    moves: list[float]
+
+
+@lru_cache(maxsize=64)
+def _moving(layers: Layers, machine: Machine, memory: str, share: float) -> _Moving:
+    curve, sizes = copy_curve(machine, "h2d", memory, share), np.array(layers.bytes)
+    moves = sizes * curve.gap_per_byte(sizes)
+    return _Moving(curve, curve.latency_overhead(sizes).tolist(), moves.tolist())
+
+
+def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
+    """Seconds for which the streamed layers' copies in hold the link, one behind another."""
+    return sum(_moving(layers, machine, schedule.memory, share).moves[schedule.resident :])
+
+
+def program_of(
+    layers: Layers, schedule: Schedule, machine: Machine, launch_seconds: float = 0.0, share: float = 1.0
+) -> Program:
+    """The pass as copies and kernels in three streams. `launch_seconds`: the host's time for each call. `share` of its rate
+    that each copy gets, where GPUs share a link.
+    """
+    into, out = (copy_curve(machine, way, schedule.memory, share) for way in ("h2d", "d2h"))
+    program = Program(
+        GpuRules(
+            machine.contention,
+            copy_engines=1 if machine.category != "two-copy-engines" else 2,
+            implicit_synchronization=machine.category == "implicit-synchronization",
+            call_s=launch_seconds,
+        )
+    )
+    first, depth, back = schedule.resident, schedule.depth, layers.back_bytes or (0.0,) * len(layers)
+    blocks, pages = schedule.memory == "pageable", schedule.memory == "managed"
+    copied: dict[int, int] = {}
+    done: list[tuple[int, ...]] = []
+
+    def bring(layer: int) -> None:
+        if layer < len(layers) and layers.bytes[layer] > 0:
+            # Depth 0 has one buffer, and nothing beside the computing of what is before it.
+            freed = layer - 1 if depth == 0 else layer - (depth + 1)
+            behind = done[freed] if freed >= (0 if depth == 0 else first) else ()
+            copied[layer] = program.copy("h2d", layers.bytes[layer], into, COPY_IN, behind, blocks)
+
+    def compute(layer: int) -> None:
+        size, streamed = layers.bytes[layer], layer >= first
+        reads = Mapped(size, into) if streamed and schedule.memory == "mapped" and size > 0 else None
+        after = (copied[layer],) if layer in copied else ()
+        kernel = program.kernel(layers.seconds[layer], COMPUTE, after, reads)
+        # Pages of managed memory that are not sent back would fill the GPU; nothing waits for their room.
+        leaving = (size if pages else back[layer]) if streamed else 0.0
+        sent = (program.copy("d2h", leaving, out, COPY_OUT, (kernel,), blocks),) if leaving > 0 else ()
+        done.append((kernel,) if pages else (kernel, *sent))
+
+    copies = schedule.memory != "mapped"
+    # A copy of pageable memory holds the host until it is done, so what needs none goes before it.
+    ahead = [(bring, range(first, first + depth if copies else first)), (compute, range(first))]
+    for issue, numbers in reversed(ahead) if blocks else ahead:
+        for number in numbers:
+            issue(number)
+    for layer in range(first, len(layers)):
+        if copies and depth == 0:
+            bring(layer)
+        compute(layer)
+        if copies and depth > 0:
+            bring(layer + depth)
+    return program
+
+
+def pass_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
+    """Seconds of a pass that copies nothing back, as the program takes, step by step: what a ranking of thousands needs.
+
+    A copy holds its engine for B·G, behind another one for g as well, and is complete L+o later; a layer is computed when
+    its copy is complete and the layer before it is computed.
+    """
+    first, depth, memory = schedule
+    curve, starts, moves = _moving(layers, machine, memory, share)
+    done = list(accumulate(layers.seconds[:first]))
+    computed = done[-1] if done else 0.0
+    if memory == "mapped":
+        streamed = zip(layers.seconds[first:], moves[first:], starts[first:], strict=True)
+        return computed + sum(max(alone, move) + start * (move > 0) for alone, move, start in streamed)
+    gap, blocks, ahead = float(curve.issue_interval(1)), memory == "pageable", max(depth, 1)
+    free = host = 0.0
+    there: dict[int, float] = {}
+    count = len(layers)
+    for layer in range(first, count):
+        # Issued before this layer is computed: of the first one those brought ahead, else what its computing freed.
+        for number in range(first, first + ahead) if layer == first else (layer - 1 + ahead,):
+            if number >= count or moves[number] <= 0:
+                continue
+            freed = number - 1 if depth == 0 else number - (depth + 1)
+            behind = 0.0
+            if freed >= (0 if depth == 0 else first):
+                behind = done[freed] + curve.after_kernel_s
+            free = max(free + gap * (free > 0), behind, host) + moves[number]
+            there[number] = free + starts[number]
+            host = there[number] if blocks else 0.0
+        arrived = max(there[layer], host) + curve.event_wait_s if layer in there else host
+        computed = max(computed, arrived) + layers.seconds[layer]
+        done.append(computed)
+    return computed
+
+
+@lru_cache(maxsize=1024)
+def seconds_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
+    """Seconds of a pass: played where data goes back, by the recurrence otherwise."""
+    if layers.back_bytes or schedule.memory == "managed":
+        return program_of(layers, schedule, machine, share=share).play().seconds
+    return pass_seconds(layers, schedule, machine, share)

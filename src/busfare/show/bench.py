@@ -1,0 +1,234 @@
+"""The documents of the benchmarks: what was measured beside its predictions, strategies and methods as in W14 and S16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from busfare.advise.amounts import several, size, time
+from busfare.measure.bench.results import (
+    Benched,
+    Crossover,
+    Fastest,
+    MethodMeasured,
+    MethodsCell,
+    MethodsResult,
+    StrategiesResult,
+    StrategyCell,
+    Version,
+)
+from busfare.show.blocks import bar, machine
+from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
+from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
+
+__all__ = ["methods_document", "strategies_document"]
+
+RUN, OTHERS = COLOUR["whole run"], COLOUR["others"]
+BENCHED = (
+    "Measured: by events on the GPU (strategies) or the host's clock (methods), the mean of several runs, every result "
+    "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
+)
+VIRTUAL = "VIRTUAL: a node is played here; nothing was measured, nothing was checked. "
+#: Of a prediction beside what was measured.
+DUE = {"predicted": "predicted_seconds", "error": "error_percent"}
+#: The parts of a program, from its first line to its last.
+RANGES = {
+    "initialise": COLOUR["host between calls"],
+    "h2d": COLOUR["h2d"],
+    "kernel": COLOUR["kernels"],
+    "d2h": COLOUR["d2h"],
+    "sum": COLOUR["calls"],
+}
+
+
+def strategies_document(result: StrategiesResult) -> Document:
+    """A line a strategy of each cell, at its fastest number of streams; what was picked; against the number of streams."""
+    blocks: list[Block] = [_picked(result)]
+    for number, cell in enumerate(result.cells):
+        blocks += _cell(cell, result.seen, number)
+    return _benched("Overlap strategies", result, blocks)
+
+
+def _benched(what: str, result: Benched, blocks: list[Block]) -> Document:
+    node, played = result.node, VIRTUAL if result.virtual else ""
+    facts = f"predicted by the parameters of {node.name} ({node.source}) · {result.date} · {result.command}"
+    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
+    blocks += [Text(f"left out: {row.case}: {row.why}") for row in result.left_out]
+    heading = f"{played}{what} on {result.gpu}"
+    return Document(f"busfare bench: {heading}", heading, facts, [*blocks, machine(result.facts)], BENCHED)
+
+
+def _picked(result: StrategiesResult) -> Table:
+    seen = result.seen
+    note = (
+        "costs: what the predicted best takes more than the fastest, of the limit: what the streams version reaches of "
+        f"the slower of link and kernel; both {seen}. n: streams."
+    )
+    return table(
+        result.cells,
+        "In short",
+        {
+            "cell": "name",
+            f"best, {seen}": "best.measured.strategy",
+            "best, predicted": "best.predicted.strategy",
+            "picked": lambda cell: "yes" if cell.best.picked else "NO",
+        },
+        {
+            "costs": "best.cost_percent",
+            f"n, {seen}": "streams.measured_best",
+            "n, predicted": "streams.predicted_best",
+            "of the limit": "limit.streams_share_percent",
+        },
+        notes=[note],
+        face="page",
+    )
+
+
+def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
+    fastest, best = cell.fastest(), cell.best
+    title = (
+        f"{cell.name}: {cell.title}; {size(cell.h2d_bytes)} in, {size(cell.d2h_bytes)} out, "
+        f"kernel alone {time(cell.measured_kernel_seconds)}"
+    )
+    sentence = (
+        f"fastest: {_name(best.measured)}, {'picked' if best.picked else 'NOT picked'}: predicted "
+        f"{_name(best.predicted)}; streams reach {cell.limit.streams_share_percent:.1f} % of the limit (the "
+        f"{cell.limit.by}); {several(cell.streams.predicted_best, 'stream')} predicted, {cell.streams.measured_best} {seen}"
+    )
+    facts = (
+        f"{several(cell.levels, 'level')} of {cell.level_elements:,} doubles; link both ways "
+        f"{time(cell.measured_link_seconds)}; "
+        + (f"checked against {cell.checked_against}" if cell.checked_against else "not checked")
+    )
+    strategy, measured = {"strategy": "strategy"}, {"streams": "streams", seen: "measured_seconds"}
+    interval: Cells[Version] = {"interval": lambda v: " – ".join(map(time, v.measured_interval_seconds))}
+    predicted = {**DUE, "host's clock": "measured_host_seconds"}
+    checked: Cells[Version] = {"checked": lambda v: "yes" if v.checked else "no"}
+    every = {**measured, **interval, **predicted}
+    series = [
+        BarSeries(seen, RUN, [bar(v.measured_seconds) for v in fastest]),
+        BarSeries("predicted", RUN, [*map(bar, fastest)]),
+    ]
+    labels = [_name(v) for v in fastest]
+    return [
+        table(fastest, title, strategy, {**measured, **predicted}, notes=[sentence, facts]),
+        Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
+        Figure(
+            f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False, whole=True)
+        ),
+        table(cell.versions, "every version", strategy, every, checked, folded=True, face="page"),
+    ]
+
+
+def _name(one: Fastest | Version) -> str:
+    return f"{one.strategy} ({one.streams})" if one.streams > 1 else one.strategy
+
+
+def _against_streams(cell: StrategyCell, seen: str) -> list[Line]:
+    lines: list[Line] = []
+    for strategy, colour in (("streams", RUN), ("hybrid", COLOURS[5])):
+        own = [v for v in cell.versions if v.strategy == strategy]
+        names = f"{strategy}, {seen}", f"{strategy}, predicted"
+        lines += _measured_and_predicted(names, colour, [v.streams for v in own], own)
+    return [line for line in lines if line.x]
+
+
+def _measured_and_predicted(
+    names: tuple[str, str],
+    colour: str,
+    x: Sequence[float],
+    rows: Sequence[Version],
+) -> list[Line]:
+    """What was measured at each `x`, and what was predicted of it, by their names in the legend."""
+    measured, predicted = names
+    return [
+        Line(measured, colour, x, [row.measured_seconds for row in rows]),
+        Line(predicted, colour, x, [row.predicted_seconds for row in rows], predicted=True),
+    ]
+
+
+def methods_document(result: MethodsResult) -> Document:
+    """A line a method of each case; then S16's own figures beside ours, and the crossover."""
+    blocks: list[Block] = []
+    for number, accesses in ((1, 1), (2, 50)):
+        cells = [cell for cell in result.cells if cell.accesses == accesses]
+        if cells:
+            title = f"Situation {number}: {several(accesses, 'access')} an element, over the slowest method"
+            blocks.append(Figure(f"situation{number}", _ranges(cells, result.seen), title))
+    blocks += [_case(cell) for cell in result.cells]
+    blocks += _beside_published(result)
+    if result.crossover:
+        blocks += _crossing(result.crossover, result.seen)
+    return _benched("Migration methods", result, blocks)
+
+
+def _case(cell: MethodsCell) -> Table:
+    title = (
+        f"{several(cell.elements, 'int')} ({size(cell.bytes)}), {several(cell.accesses, 'access')} an element"
+    )
+    figures: Cells[MethodMeasured] = {
+        "whole": "measured_seconds",
+        "±": lambda m: f"{50 * m.spread:.1f}%",
+        **{name: _of_range(name) for name in RANGES},
+        **DUE,
+    }
+    verdict = "picked" if cell.best.picked else f"NOT picked: predicted {cell.best.predicted}"
+    notes = [f"fastest: {cell.best.measured}, {verdict}"]
+    return table(cell.methods, title, {"method": "method"}, figures, notes=notes)
+
+
+def _of_range(name: str) -> Callable[[MethodMeasured], str]:
+    """What a part of the program took, where there was something of it."""
+    return lambda m: time(m.measured_ranges_seconds[name]) if m.measured_ranges_seconds.get(name) else "–"
+
+
+def _ranges(cells: list[MethodsCell], seen: str) -> Bars:
+    """Stacked parts of each method at each size, over the slowest method of that size [S16 figures 3 and 6]."""
+    labels, shares = [], {name: list[Bar]() for name in RANGES}
+    for cell in cells:
+        slowest = max(m.measured_seconds for m in cell.methods)
+        for m in sorted(cell.methods, key=lambda m: m.method):
+            labels.append(f"{cell.elements:,} ints, {m.method}")
+            for name, bars in shares.items():
+                seconds = m.measured_ranges_seconds.get(name, 0.0)
+                bars.append(Bar(seconds / slowest, hover=f"{name}: {time(seconds)}"))
+    series = [BarSeries(f"{name}, {seen}", RANGES[name], bars) for name, bars in shares.items()]
+    return Bars(labels, series, "time over the slowest method's", "", stacked=True)
+
+
+def _beside_published(result: MethodsResult) -> list[Block]:
+    one, many = result.normalised.situation_1, result.normalised.situation_2
+    published = result.published.situation_1
+
+    def share(own: dict[str, float], method: str) -> str:
+        return f"{own[method]:.2f} ×" if method in own else "–"
+
+    methods = list(dict.fromkeys((*one, *many, *published)))
+    rows = [(method, *(share(own, method) for own in (one, many, published))) for method in methods]
+    columns = words("over zero-copy") + numbers("here, 1 access", "here, 50", "S16's GT 740, 1")
+    series = [
+        BarSeries(name, colour, [Bar(own.get(method), share(own, method)) for method in methods])
+        for name, own, colour in (
+            (f"{result.gpu}, {result.seen}", one, RUN),
+            ("GT 740, published [S16]", published, OTHERS),
+        )
+    ]
+    chart = Bars(methods, series, "time over zero-copy's, one access", "")
+    return [Table(columns, rows, "Mean of S16's five sizes"), Figure("published", chart)]
+
+
+def _crossing(crossing: Crossover, seen: str) -> list[Block]:
+    here, due = (
+        "no number of" if number is None else f"{number:.2f}"
+        for number in (crossing.measured_accesses, crossing.predicted_accesses)
+    )
+    sentence = (
+        f"Pinned copies beat zero-copy from {here} accesses an element on ({seen}), {due} (predicted), "
+        f"at {crossing.elements:,} ints"
+    )
+    lines = [
+        Line(f"{method}, {what}", colour, crossing.accesses, own[method], predicted=what == "predicted")
+        for what, own in ((seen, crossing.measured_seconds), ("predicted", crossing.predicted_seconds))
+        for method, colour in (("zero-copy", COLOURS[5]), ("pinned", RUN))
+    ]
+    chart = Lines(lines, "accesses an element", "time of copies and kernel", whole=True)
+    return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]

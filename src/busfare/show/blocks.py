@@ -1,0 +1,286 @@
+"""What several documents share: findings, tables of paths and sizes, omissions, what ranks do together, and the sentences
+about gains and ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from busfare.advise.amounts import count, several, size, time
+from busfare.answers.report import RecordingCost, Report, path_name
+from busfare.jobs.results import Clock, Collective, JobFinding, JobReport, Left, RankTimes
+from busfare.results import Path, Predicted, Ranged, Sized
+from busfare.show.document import (
+    Block,
+    Entries,
+    Entry,
+    Figure,
+    Items,
+    Table,
+    Text,
+    cell,
+    table,
+    words,
+)
+from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
+from busfare.trace import Omission
+
+if TYPE_CHECKING:
+    from busfare.measure.bench.results import Beside
+
+RUNGS = {
+    "datasheet": "data sheets",
+    "typical": "what is typical of the generation",
+    "probed": "what was measured on the machine",
+    "calibrated": "the recorded times of this trace",
+}
+MOST_RANKS, DRAWN_RANKS = 10, 64
+#: Parts of a rank's run, as they are drawn.
+PARTS = {
+    "kernels": ("kernels_seconds", COLOUR["kernels"]),
+    "waiting for other ranks": ("waiting_seconds", COLOUR["waits"]),
+    "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
+}
+
+
+def what_to_do(
+    result: Report | JobReport,
+    gain: Callable[[Any], str],
+    by: str,
+    remarks: Sequence[str] = (),
+    where: Callable[[Any], str] = lambda finding: "",
+) -> Entries | Text:
+    """The findings, each with its `gain`, predicted `by` something, or what stands in their place; of a job, in the trace
+    that each gains most in, which `where` names.
+    """
+    if not result.findings:
+        return Text(_nothing_found(result), "bold", title="What to do")
+    ids, entries = [finding.id for finding in result.findings], []
+    for finding in result.findings:
+        of = finding.largest if isinstance(finding, JobFinding) else finding
+        more = [*map(str, of.call_sites), *_beside_gain(finding.overlaps_with, ids, of.what_if, of.rests_on)]
+        evidence = where(finding) + of.evidence
+        entries.append(Entry(finding.title, gain(finding), evidence, of.change, more, finding.id))
+    return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
+
+
+def _nothing_found(result: Report | JobReport) -> str:
+    """Where no copy is recorded, nothing is known of them."""
+    missing = {omission.id for omission in result.omissions}
+    if "copies-not-recorded" in missing and not result.transfers.count:
+        return "The copies that calls made are not recorded: what there is to do about them is not known."
+    if "copying-kernels" in missing and not result.transfers.count:
+        return "Copies ran as kernels that do not say what they copied: what there is to do about them is not known."
+    if "no-calls" in missing and not result.transfers.count and result.kernels.count:
+        return "Kernels alone are recorded, and no calls: whether anything was copied is not known."
+    if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
+        return "Nothing worth doing about transfers was found."
+    return "No kernels and no transfers are recorded: what there is to do is not known."
+
+
+def _beside_gain(
+    overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
+) -> list[str]:
+    """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
+    which conditions it holds, and the command that shows it.
+    """
+    sentences = []
+    if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
+        verb = "touch" if len(places) > 1 else "touches"
+        listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
+        sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
+    if what_if:
+        command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
+        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
+    return sentences
+
+
+def change(old: float, new: float | None) -> str:
+    """From one time to another: '+1.2%', and no minus before nothing."""
+    return f"{round(new / old - 1, 3) + 0.0:+.1%}" if old and new is not None else "–"
+
+
+def bar(of: float | Predicted | Beside) -> Bar:
+    """Seconds that were recorded or measured; or a predicted time with its whisker."""
+    if isinstance(of, (int, float)):
+        return Bar(of, time(of))
+    said = cell(of, "predicted_seconds")
+    return Bar(of.predicted_seconds, said, of.low_seconds, of.high_seconds, predicted=True)
+
+
+def ranking_bars(
+    rows: Mapping[str, Predicted], axis: str = "predicted time", mark: float | None = None
+) -> Bars:
+    """Predictions by their names."""
+    return Bars(
+        list(rows), [BarSeries("predicted", COLOUR["whole run"], [*map(bar, rows.values())])], axis, mark=mark
+    )
+
+
+def predicted_lines(x: Sequence[float], named: Mapping[str, Sequence[float | None]]) -> list[Line]:
+    """Lines through predictions at the same `x`, by their names."""
+    return [
+        Line(name, COLOURS[n % len(COLOURS)], x, values, predicted=True)
+        for n, (name, values) in enumerate(named.items())
+    ]
+
+
+def paths(rows: Sequence[Path], title: str, most: int | None = None) -> Table:
+    """Transfers by direction and memory kinds."""
+    figures = {"count": "count", "bytes": "bytes", "time": "seconds", "rate": "bytes_per_second"}
+    return table(rows, title, {"path": path_name}, figures, most=most)
+
+
+def bar_of(share: float) -> str:
+    """A part of 1 as a bar of at most 12 columns, in eighths of them."""
+    eighths = round(8 * 12 * share)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def sizes(rows: Sequence[Sized]) -> Table:
+    """Transfers in each decade of size, by count and by time [A19 figure 1]."""
+    counts, seconds = sum(r.count for r in rows) or 1, sum(r.seconds for r in rows) or 1.0
+    return table(
+        rows,
+        "Transfers by size",
+        {"size": lambda row: f"{size(row.lower_bytes)} – {size(row.upper_bytes)}"},
+        {"count": "count"},
+        {"by count": lambda row: bar_of(row.count / counts)},
+        {"time": "seconds"},
+        {"by time": lambda row: bar_of(row.seconds / seconds)},
+    )
+
+
+def omitted(
+    omissions: Sequence[Omission | Left], title: str = "What this trace does not tell"
+) -> list[Items]:
+    """What was skipped, repaired or unknown; nothing where nothing was."""
+    sentences = [
+        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
+        + (f" [{several(o.traces, 'trace')}]" if isinstance(o, Left) and o.traces else "")
+        for o in omissions
+    ]
+    return [Items(sentences, title)] if sentences else []
+
+
+def ranges(row: Ranged) -> str:
+    """What the ranges of a result are and stand on."""
+    if row.low_seconds is None:
+        return f"Predicted without a range: {row.reason}."
+    stands = RUNGS.get(str(row.rung), row.rung)
+    return f"In brackets: 80 % ranges, from how far predictions by {stands} lay from held-out measurements."
+
+
+def recorder(cost: RecordingCost) -> str:
+    """What was taken out for the recorder, in a sentence."""
+    taken = f"{time(cost.call_seconds)} a call taken out for the recorder"
+    if cost.gap_seconds:
+        taken += f", {time(cost.gap_seconds)} out of each gap on the GPU"
+    if cost.host_pace != 1:
+        taken += f", and the host's own time {cost.host_pace:.2f} times that of the recorded process"
+    bare = time(cost.unrecorded_seconds)
+    if not 0.99 * cost.unrecorded_seconds <= cost.replayed_seconds <= 1.01 * cost.unrecorded_seconds:
+        return (
+            f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in calls or gaps, "
+            f"and gains are of {time(cost.replayed_seconds)}."
+        )
+    return f"{taken}: unrecorded, the run takes {bare}."
+
+
+def machine(facts: dict[str, object]) -> Table:
+    """What the system says of itself."""
+    gpus = facts.get("gpus")
+    rows = [(key, _fact(key, value)) for key, value in facts.items() if key != "gpus"]
+    if isinstance(gpus, list):
+        rows += [
+            (f"GPU {n} {key}", _fact(key, value)) for n, gpu in enumerate(gpus) for key, value in gpu.items()
+        ]
+    return Table(words("fact", "value"), rows, "What the system says", face="page")
+
+
+def _fact(key: str, value: object) -> str:
+    if value is None or value == []:
+        return "–"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return size(value) if key.endswith("bytes") and isinstance(value, int) else str(value)
+
+
+def communication_blocks(
+    collectives: Sequence[Collective], ranks: Sequence[RankTimes], clocks: Sequence[Clock]
+) -> list[Block]:
+    """What to show of them; nothing where nobody communicates."""
+    if not collectives:
+        return []
+    note = (
+        "Arrive: waiting until the last rank comes. Transfer: from then on. Last: who came last most often."
+    )
+    blocks: list[Block] = [
+        Text(_waited(collectives), title="Communication between ranks"),
+        table(
+            collectives,
+            "Collectives and messages by communicator (recorded; sums over its ranks)",
+            {"communicator": "communicator", "kind": lambda row: (row.kind or "several").replace("_", "-")},
+            {
+                "ranks": lambda row: "?" if row.ranks is None else count(row.ranks),
+                "count": "count",
+                "bytes": "bytes",
+                "arrive": "arrive_seconds",
+                "transfer": lambda row: time(
+                    row.seconds if row.transfer_seconds is None else row.transfer_seconds
+                ),
+                "last": lambda row: (
+                    "–" if row.last_rank is None else f"{row.last_rank} ({row.last[0].count} of {row.count})"
+                ),
+                "bus rate": "bus_bytes_per_second",
+            },
+            notes=[note],
+            most=MOST_RANKS,
+        ),
+        table(
+            sorted(ranks, key=lambda one: -one.waiting_seconds),
+            "Ranks, those that wait most first (recorded)",
+            {"rank": lambda row: f"{row.rank}" + (f" on {row.host}" if row.host else "")},
+            {
+                "whole run": "makespan_seconds",
+                "kernels": "kernels_seconds",
+                "communication": "communication_seconds",
+                "of it waiting": "waiting_seconds",
+                "of it exposed transfer": "exposed_transfer_seconds",
+            },
+            most=MOST_RANKS,
+        ),
+    ]
+    if 1 < len(ranks) <= DRAWN_RANKS:
+        blocks.append(_ranks_drawn(ranks))
+    tied = [clock.uncertainty_ns for clock in clocks if clock.uncertainty_ns is not None]
+    if len(tied) > 1 and max(tied):
+        most, rank = max((abs(clock.offset_ns), clock.rank) for clock in clocks)
+        sentence = f"Clocks are aligned by the ends of collectives: moved by up to {time(most * 1e-9)} (rank {rank}), "
+        blocks.append(Text(f"{sentence}uncertain by {time(max(tied) * 1e-9)} at most.", "dim"))
+    return blocks
+
+
+def _waited(collectives: Sequence[Collective]) -> str:
+    known = [row for row in collectives if row.arrive_seconds is not None]
+    wait = sum(row.arrive_seconds or 0.0 for row in known)
+    transfer = sum(row.transfer_seconds or 0.0 for row in known)
+    whole = wait + transfer
+    if not known or not whole:
+        return "No collective has more than one of its ranks here: who waits for whom is not known."
+    number = count(sum(row.count for row in known))
+    return (
+        f"{number} collectives and messages between ranks took {time(whole)} in all ranks together: "
+        f"{wait / whole:.0%} of it ({time(wait)}) waiting for the last rank to come, {time(transfer)} transfers."
+    )
+
+
+def _ranks_drawn(ranks: Sequence[RankTimes]) -> Figure:
+    series = []
+    for name, (field, colour) in PARTS.items():
+        own = [(one.rank, getattr(one, field)) for one in ranks]
+        bars = [Bar(seconds, hover=f"rank {rank}: {time(seconds)} {name}") for rank, seconds in own]
+        series.append(BarSeries(name, colour, bars))
+    bars_of = Bars([f"rank {one.rank}" for one in ranks], series, "of each rank's run", stacked=True)
+    return Figure("ranks", bars_of, "Where each rank's run goes")

@@ -1,0 +1,289 @@
+"""The document of `report` on many traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice, takewhile
+from pathlib import PurePath
+
+from busfare.advise.amounts import count, rate, several, size, time
+from busfare.advise.jobs import TOGETHER
+from busfare.errors import InputError
+from busfare.jobs.model import JobTimeline
+from busfare.jobs.results import Carried, JobFinding, JobReport, Ranked, Slow, Spreading
+from busfare.nodes import Node, load_node
+from busfare.show.blocks import communication_blocks, omitted, paths, sizes, what_to_do
+from busfare.show.document import (
+    Block,
+    Cells,
+    Document,
+    Entries,
+    Figure,
+    Items,
+    Table,
+    Text,
+    Tiles,
+    amount,
+    numbers,
+    table,
+    words,
+)
+from busfare.show.job_pictures import LinkPicture, Strip
+from busfare.show.svg import COLOUR, Bar, Bars, BarSeries
+from busfare.show.time_line_rows import job_time_line
+
+Name = Callable[[Ranked], str]
+#: What the figures are called.
+WORDS = {
+    "makespan_seconds": "whole run",
+    "kernel_seconds": "kernels",
+    "communication_seconds": "communication",
+    "transfer_seconds": "transfers",
+    "exposed_seconds": "exposed transfers",
+    "transfer_bytes": "bytes moved",
+}
+#: Figures whose outermost traces are drawn.
+DRAWN = ("makespan_seconds", "exposed_seconds")
+MOST, MOST_BINS = 10, 12
+EXPLAINED = (
+    "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel computes. "
+    "Sums are over all traces; medians and quartiles are within half a percent."
+)
+
+
+def job_document(
+    result: JobReport, node: Node | None = None, together: JobTimeline | None = None
+) -> Document:
+    """The report; `node` is where the traces were recorded, if the user named it, `together` the job to draw."""
+    traces, moved, slowest = result.traces, result.transfers, result.slowest
+    hosts = several(result.hosts.count, "host") if result.hosts.count else "hosts not named"
+    facts = [
+        ", ".join(f"{number:,} {name}" for name, number in traces.formats.items()),
+        ("" if result.hosts.exact else "about ") + hosts,
+        several(result.ranks_seen.count, "rank") if result.ranks_seen.count else "ranks not named",
+        ", ".join(gpu.name for gpu in result.gpus[:3]) or "GPU not named",
+    ]
+    blocks: list[Block] = []
+    name = _names(result)
+    findings = _findings(result, name)
+    if traces.failed:
+        blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
+    blocks += [
+        Text(f"Slowest: {name(slowest)}, {time(slowest.makespan_seconds)} ({slowest.path})", title=""),
+        Text(
+            f"{several(moved.count, 'transfer')} of {size(moved.bytes)} in {time(moved.seconds)}, "
+            f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
+        ),
+        _tiles(result, name),
+        *(
+            [Figure("timeline", job_time_line(together, result.findings), "The ranks' time lines")]
+            if together
+            else []
+        ),
+        replace(findings, face="page"),
+        *communication_blocks(result.collectives, result.ranks, result.clocks),
+        *_strip(result),
+        *_spreads(result.spread, name),
+        *_health(result, name),
+        *_links(result, node),
+    ]
+    if result.by_path:
+        blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
+        blocks.append(sizes(result.size_histogram))
+    blocks += [replace(findings, face="terminal"), *_failures(result)]
+    blocks += omitted(result.omissions, "What this report does not tell")
+    read = several(traces.read, "trace")
+    return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
+
+
+def _names(result: JobReport) -> Name:
+    """What each trace that is shown is called: with the part of its path that tells it from the others."""
+    some: list[Ranked] = [result.slowest, *(finding.largest for finding in result.findings)]
+    some += [r for row in result.spread for r in (*row.largest, *row.smallest, *row.outliers.listed)]
+    parts = {one.path: PurePath(one.path).parts for one in (*some, *result.link_health.slow)}
+    spare = min(map(len, parts.values())) - 1
+    front = _alike(parts.values(), spare)
+    # Of one trace alone its file tells enough.
+    back = _alike([own[::-1] for own in parts.values()], spare - front) if len(parts) > 1 else 0
+    short = {path: "/".join(own[front : len(own) - back]) for path, own in parts.items()}
+    return lambda one: one.called(short[one.path])
+
+
+def _alike(paths: Iterable[Sequence[str]], most: int) -> int:
+    """How many parts all paths begin with, `most` at most."""
+    alike = (len(set(column)) == 1 for column in islice(zip(*paths, strict=False), most))
+    return sum(takewhile(bool, alike))
+
+
+def _tiles(result: JobReport, name: Name) -> Tiles:
+    moved, health = result.transfers, result.link_health
+    return Tiles(
+        [
+            (time(result.slowest.makespan_seconds), f"slowest: {name(result.slowest)}"),
+            (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
+            (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
+            (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
+            *([(f"{len(health.slow):,}", f"slow links of {health.links:,}")] if health.links else []),
+        ]
+    )
+
+
+def _strip(result: JobReport) -> list[Figure]:
+    """A row a figure, a column a rank (or neighbouring ranks): how far each is from the median."""
+    cells, width = result.strip.cells, result.strip.ranks_per_cell
+    medians = {row.figure: row.median for row in result.spread if row.median > 0}
+    if len(cells) < 2 or not medians:
+        return []
+    ranks = [str(c.first_rank) + (f"–{c.last_rank}" if c.last_rank > c.first_rank else "") for c in cells]
+    most = dict(zip(result.strip.figures, zip(*(cell.most for cell in cells), strict=True), strict=True))
+    hovers = [
+        [f"rank {rank}: {amount(value, name)}" for rank, value in zip(ranks, most[name], strict=True)]
+        for name in medians
+    ]
+    times = [[value / median for value in most[name]] for name, median in medians.items()]
+    note = "Each figure over its median."
+    if width > 1:
+        note += f" A cell stands for {width} neighbouring ranks and shows the largest of them."
+    strip = Strip([WORDS[name] for name in medians], ranks, times, hovers, "rank")
+    return [Figure("strip", strip, "Along the ranks", note)]
+
+
+def _spreads(spreads: Sequence[Spreading], name: Name) -> list[Block]:
+    shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
+    figures: Cells[Spreading] = {
+        key: lambda row, key=key: amount(getattr(row, key), row.figure)
+        for key in ("least", "median", "p95", "most", "mean")
+    } | {"outliers": "outliers.count"}
+    blocks: list[Block] = [
+        table(shown, "Spread over the traces", {"recorded": lambda row: WORDS[row.figure]}, figures)
+    ]
+    for row in shown:
+        what = WORDS[row.figure]
+        if row.outliers.listed and row.outliers.above is not None:
+            listed = [
+                (name(o), amount(o.value, row.figure), f"{o.of_median:.2f} ×") for o in row.outliers.listed
+            ]
+            title = f"Outliers by {what} (above {amount(row.outliers.above, row.figure)})"
+            blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
+        if row.figure in DRAWN and row.most:
+            blocks += _drawn(row, what, name)
+    return blocks
+
+
+def _drawn(row: Spreading, what: str, name: Name) -> list[Figure]:
+    """How many traces have how much of a figure, and those with most of it."""
+    figures = []
+    if len(row.bars) > 1:
+        together = -(-len(row.bars) // MOST_BINS)
+        bars = [row.bars[at : at + together] for at in range(0, len(row.bars), together)]
+        labels = [
+            f"{amount(some[0].lower, row.figure)} – {amount(some[-1].upper, row.figure)}" for some in bars
+        ]
+        counts = [sum(b.count for b in some) for some in bars]
+        bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
+        spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "", whole=True)
+        figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
+    largest = [Bar(r.value, amount(r.value, row.figure), hover=r.path) for r in row.largest]
+    named = Bars(
+        [name(r) for r in row.largest],
+        [BarSeries(what, COLOUR["copies" if row.figure == "exposed_seconds" else "whole run"], largest)],
+        f"{what}; dotted: median",
+        "B" if row.figure.endswith("bytes") else "s",
+        mark=row.median,
+    )
+    return [*figures, Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
+
+
+def _health(result: JobReport, name: Name) -> list[Block]:
+    health = result.link_health
+    if not health.groups:
+        return [Text("Link health: no large pinned copy (16 MiB or more) to judge a link by.", "dim")]
+    sound = f"Every link reaches {health.slow_below:.0%} of its peers' median and of the data sheet."
+    groups = table(
+        health.groups,
+        "Link health: best rate of large pinned copies on each link",
+        {"GPU": lambda group: group.gpu or "not named", "direction": "direction"},
+        {
+            "links": "links",
+            "slowest": "least_bytes_per_second",
+            "median": "median_bytes_per_second",
+            "fastest": "most_bytes_per_second",
+            "data sheet": "data_sheet_bytes_per_second",
+        },
+        notes=[] if health.slow else [sound],
+    )
+    slow = [Items([_slow_link(link, name) for link in health.slow], "", most=MOST)] if health.slow else []
+    return [groups, *slow]
+
+
+def _slow_link(link: Slow, name: Name) -> str:
+    """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50% of the median of it and its 31 peers, 23% of the data sheet'."""
+    to = "" if link.peer_device is None else f" to GPU {link.peer_device}"
+    sentence = f"GPU {link.device}{to} of {name(link)}, {link.direction}: {rate(link.bytes_per_second)}"
+    if link.share_of_peers is not None:
+        sentence += f", {link.share_of_peers:.0%} of the median of it and its {link.peers:,} peers"
+    if link.share_of_data_sheet is not None:
+        sentence += f", {link.share_of_data_sheet:.0%} of the data sheet"
+    return sentence
+
+
+def _links(result: JobReport, node: Node | None) -> list[Block]:
+    links = sorted(result.links, key=lambda link: -link.bytes)
+    if not links:
+        return []
+    blocks: list[Block] = [
+        table(
+            links,
+            "Traffic over the links, all traces",
+            {"node": "node", "link": "link", "between": lambda link: " → ".join(link.between)},
+            {
+                "copies": "copies",
+                "→": lambda link: _carried(link.forward),
+                "←": lambda link: _carried(link.back),
+            },
+            notes=["In brackets: what the link would take for that at its full rate (predicted)."],
+            most=MOST,
+        )
+    ]
+    try:
+        drawn = node or load_node(links[0].node)
+    except InputError:  # of a file that nobody named
+        return blocks
+    picture = LinkPicture(drawn, [link for link in links if link.node == drawn.name and link.bytes])
+    if picture.links:
+        note = f"{drawn.title or drawn.name}; a link is as wide as what all traces sent over it."
+        blocks.append(
+            Figure("links", picture, note=f"{note} Point at it for its figures; dotted ones carried nothing.")
+        )
+    return blocks
+
+
+def _carried(carried: Carried) -> str:
+    seconds = carried.predicted_seconds
+    return size(carried.bytes) + (f" ({time(seconds)})" if seconds else "")
+
+
+def _findings(result: JobReport, name: Name) -> Entries | Text:
+    def where(finding: JobFinding) -> str:
+        return "" if finding.id in TOGETHER else f"Most in {name(finding.largest)}: "
+
+    whose = (
+        "of the whole job, its ranks replayed together"
+        if result.gains_of_whole_job
+        else "each of the trace that it saves most in"
+    )
+    return what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
+
+
+def _gain(finding: JobFinding, result: JobReport) -> str:
+    """'saves 1.2 s (1–1.4) of 4 s, by replay; in 17 traces': of the job as a whole, for ranks run side by side."""
+    seconds, replayed = finding.predicted_gain_seconds, finding.largest.by_replay
+    gain = finding.shown(seconds) if replayed else f"at most {time(seconds)}"
+    run, by = time(result.makespan_seconds.most), ", by replay" if replayed else ""
+    return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
+
+
+def _failures(result: JobReport) -> list[Items]:
+    failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
+    return [Items(failures, "Files that could not be read", most=MOST)] if failures else []

@@ -1,0 +1,245 @@
+"""Documents of `plan`, `plan offload` and `plan kv`: words, a ranking, what varies, and what it all rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from busfare.advise.amounts import flops, rate, several, size, time
+from busfare.answers.kv import PlanKvResult
+from busfare.answers.offload import PlanOffloadResult
+from busfare.answers.plan import Answer, PlanResult
+from busfare.planning.equations import Roofline
+from busfare.planning.machine import Basis
+from busfare.planning.sweep import Sweep
+from busfare.results import Predicted
+from busfare.show.blocks import change, predicted_lines, ranges, ranking_bars
+from busfare.show.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
+from busfare.show.svg import COLOUR, COLOURS, Line, Lines
+
+__all__ = ["kv_document", "offload_document", "plan_document"]
+
+MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS, MOST_COLUMNS = 40, 20, 1000, 5
+#: Before what a strategy is predicted by, where it rests on what nobody says.
+IF_ONCE = "if touched once: "
+KEPT = "A kernel time that was given stays as it is; from flops and device bytes it is each GPU's own."
+
+
+def plan_document(result: PlanResult) -> Document:
+    """Every time in it is predicted."""
+    kernels, bounds, best = result.kernels or [], result.bounds, result.ranking[0]
+    many = f" (the first of {several(len(kernels), 'kernel')})" if kernels else ""
+    facts = f"{result.device.gpu or 'GPU'} · {result.device.category} · every time is predicted"
+    sentence = (
+        f"Bounds (predicted): full overlap {time(bounds.full_overlap)}, "
+        f"none {time(bounds.no_overlap)}, mapped {time(bounds.mapped)}."
+    )
+    axis = "predicted time; dotted: full overlap"
+    bars = ranking_bars({r.strategy: r for r in result.ranking}, axis, bounds.full_overlap)
+    tiles = [
+        (time(best.predicted_seconds), f"best, predicted: {best.strategy}"),
+        (time(bounds.full_overlap), "if all overlapped, predicted"),
+        (time(bounds.no_overlap), "if nothing did, predicted"),
+        (time(bounds.mapped), "mapped, at best, predicted"),
+    ]
+    blocks: list[Block] = [
+        Tiles(tiles),
+        *map(Text, result.words),
+        table(
+            result.ranking,
+            "",
+            {"strategy": "strategy"},
+            {"streams": "streams", **_over(best)},
+            {"by": lambda row: IF_ONCE * bool(row.assumes) + row.by},
+            notes=[ranges(best), sentence],
+        ),
+        Figure("ranking", bars, "Strategies"),
+    ]
+    if recorded := result.recorded:
+        launches, streams = several(recorded.launches, "launch"), several(recorded.streams, "stream")
+        span = f"{time(recorded.span_seconds)} from first to last"
+        blocks.append(Text(f"Recorded in the trace: {launches} in {streams}, {span}."))
+    if result.roofline:
+        blocks += _roofline(result.roofline)
+    if kernels:
+        blocks.append(_answers(kernels[:MOST_KERNELS], {"kernel": "name"}, "Every kernel"))
+    if result.nodes:
+        blocks.append(_answers(result.nodes, {"node": "node"}, "On other nodes", [KEPT]))
+    if result.sweep:
+        blocks += _sweep(result.sweep)
+    title = f"{result.name}{many} on {result.node}"
+    return Document(f"busfare plan: {title}", title, facts, [*blocks, _basis(result.basis)])
+
+
+def _over(best: Predicted) -> dict[str, Callable[[Predicted], str]]:
+    """Predicted times, and by how much they are longer than the best."""
+    return {"predicted": str, "over best": lambda row: change(best.predicted_seconds, row.predicted_seconds)}
+
+
+def _basis(basis: Sequence[Basis]) -> Table:
+    """The parameters of a plan, and where each is from."""
+
+    def value(row: Basis) -> str:
+        if isinstance(row.value, str):
+            return row.value
+        if row.unit == "s/B":
+            return rate(1 / row.value) if row.value else "free"
+        return time(row.value) if row.unit == "s" else f"× {row.value:.3g}"
+
+    texts: Cells[Basis] = {"parameter": "parameter", "value": value, "kind": "kind", "source": "source"}
+    return table(basis, "What it rests on", texts, {})
+
+
+def _answers(answers: Sequence[Answer], of: Cells[Answer], title: str, notes: Sequence[str] = ()) -> Table:
+    texts: Cells[Answer] = {"dominant": "dominant", "best": lambda answer: answer.ranking[0].strategy}
+    figures: Cells[Answer] = {
+        "streams": lambda answer: str(answer.ranking[0].streams),
+        "predicted": lambda answer: str(answer.ranking[0]),
+        "explicit": lambda answer: time(answer.bounds.no_overlap),
+    }
+    return table(answers, title, {**of, **texts}, figures, notes=notes, most=MOST_ROWS)
+
+
+def _sweep(swept: Sweep) -> list[Block]:
+    names, parameter = list(swept.points[0].seconds), swept.parameter
+    amount = {"bytes": size, "kernel": time, "link": "× {:.3g}".format}.get(parameter, "{:.0f}".format)
+    rows = [
+        (amount(p.value), *(time(p.seconds[name]) for name in names[:MOST_COLUMNS]), p.best)
+        for p in swept.points
+    ]
+    notes = [f"From {amount(c.value)} on: {c.after} instead of {c.before}." for c in swept.changes]
+    notes = notes or ["The best strategy stays the same over this range."]
+    columns = words(parameter) + numbers(*names[:MOST_COLUMNS]) + words("best")
+    lines = Lines(
+        predicted_lines(
+            [p.value for p in swept.points], {name: [p.seconds[name] for p in swept.points] for name in names}
+        ),
+        f"{parameter} ({swept.unit}); dotted: the best changes",
+        "predicted",
+        {"bytes": "B", "kernel": "s"}.get(parameter, ""),
+        marks=[c.value for c in swept.changes],
+        whole=parameter == "streams",
+    )
+    title = f"Predicted time against {parameter} ({swept.unit})"
+    return [Table(columns, rows, title, notes), Figure("sweep", lines)]
+
+
+def _roofline(roof: Roofline) -> list[Block]:
+    """The three bounds against flops per byte over the link, and where this kernel stands [W14 §III-A]."""
+    here = roof.data_intensity
+    ratio = roof.operational_intensity / here
+    accessed = roof.mapped / here if roof.mapped < roof.peak else roof.duplex_bytes_per_s
+    span = [here * 2**n for n in range(-10, 11)]
+    roofs = [min(roof.peak, roof.memory_bytes_per_s * x * ratio) for x in span]
+    both = list(zip(span, roofs, strict=True))
+    curves = {
+        "kernel alone": roofs,
+        "full overlap": [min(r, roof.duplex_bytes_per_s * x) for x, r in both],
+        "no overlap": [1 / (1 / (roof.link_bytes_per_s * x) + 1 / r) for x, r in both],
+        "mapped": [min(roof.peak, accessed * x) for x in span],
+    }
+    bounds = {
+        "full overlap, at most": roof.full_overlap,
+        "no overlap, at most": roof.no_overlap,
+        "mapped, at most": roof.mapped,
+    }
+    lines = predicted_lines(span, curves)
+    lines.append(Line("this kernel, bounds", COLOURS[5], [here] * 3, list(bounds.values()), apart=True))
+    rows = [(name, flops(value)) for name, value in ({"kernel alone": roof.roof} | bounds).items()]
+    sentence = f"{roof.operational_intensity:.3g} flops per byte of device memory, {here:.3g} per byte over the link."
+    chart = Lines(lines, "flops per byte over the link", "predicted rate, at most", "", "FLOP/s")
+    columns = words("roofline with transfers (predicted)") + numbers("rate")
+    return [Table(columns, rows, notes=[sentence]), Figure("roofline", chart)]
+
+
+def offload_document(result: PlanOffloadResult) -> Document:
+    """Every time in it is predicted."""
+    budget = f" in {size(result.budget_bytes)} of GPU memory" if result.budget_bytes else ""
+    best = result.ranking[0]
+    schedules = table(
+        result.ranking,
+        f"Schedules{budget}",
+        {},
+        {"resident": lambda row: str(row.resident), "depth": lambda row: str(row.depth)},
+        {"memory": "memory"},
+        {**_over(best), "copies hidden": "share_hidden", "GPU memory": "device_bytes"},
+        notes=[ranges(best)],
+        most=MOST_SCHEDULES,
+    )
+    blocks: list[Block] = [*map(Text, result.words), schedules]
+    if len(result.by_resident) > 1:
+        streamed = [result.layers - point.resident for point in result.by_resident]
+        seconds = [point.predicted_seconds for point in result.by_resident]
+        line = Line("predicted", COLOUR["whole run"], streamed, seconds, predicted=True)
+        marks: list[float] = [result.layers - result.resident]
+        lines = Lines([line], "layers that live on the host", "a pass", marks=marks, whole=True)
+        blocks.append(Figure("resident", lines, "How much to keep; dotted: as asked"))
+    if points := result.by_tokens:
+        named: dict[str, list[float | None]] = {
+            "streamed": [point.streamed_seconds for point in points],
+            "kernels alone": [point.kernels_seconds for point in points],
+            "on the processor": [point.cpu_seconds for point in points],
+        }
+        series = predicted_lines(
+            [point.tokens for point in points], {k: v for k, v in named.items() if any(v)}
+        )
+        marks = [even for even in (result.break_even_tokens, result.hidden_from_tokens) if even is not None]
+        figure = Lines(series, "tokens a pass", "a pass", marks=marks, whole=True)
+        blocks.append(Figure("tokens", figure, "From which prompt on"))
+    title = f"{several(result.layers, 'layer')} of {size(result.bytes / result.layers)} on {result.node}"
+    tokens = "1 token" if result.tokens == 1 else f"{result.tokens:g} tokens"
+    facts = f"{result.gpu or 'GPU'} · {tokens} a pass · every time is predicted"
+    return Document(f"busfare plan offload: {title}", title, facts, [*blocks, _basis(result.basis)])
+
+
+def kv_document(result: PlanKvResult) -> Document:
+    """Every time in it is predicted, but that of computing where it is given."""
+    layouts: dict[str, Predicted] = {r.layout: r for r in result.ranking}
+    by_block = {"tokens": "block_tokens", "piece": "piece_bytes"}
+    by_block |= {r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking}
+    blocks: list[Block] = [
+        *map(Text, result.words),
+        table(
+            result.ranking,
+            "",
+            {"layout": "layout"},
+            {"predicted": str, "rate": "bytes_per_second", "calls": "calls"},
+            {"limited by": "limited_by"},
+            notes=[ranges(result.ranking[0])],
+        ),
+        Figure("layouts", ranking_bars(layouts), "Layouts"),
+        table(result.by_block, "Predicted time by tokens a block", {}, by_block),
+        Figure("blocks", _by_piece(result)),
+        *_by_length(result),
+    ]
+    of = f" of {result.model}" if result.model else ""
+    title = f"{result.tokens:,} tokens of KV cache{of} on {result.node}"
+    blocks.append(_basis(result.basis))
+    return Document(f"busfare plan kv: {title}", title, "every time of a fetch is predicted", blocks)
+
+
+def _by_piece(result: PlanKvResult) -> Lines:
+    named: dict[str, list[float]] = {}
+    for r in result.ranking:
+        named[r.layout] = [p.predicted_seconds[r.layout] for p in result.by_block]
+    lines = predicted_lines([p.piece_bytes for p in result.by_block], named)
+    axis = "bytes of one piece; dotted: as asked"
+    return Lines(lines, axis, "predicted", "B", marks=[result.block.piece_bytes])
+
+
+def _by_length(result: PlanKvResult) -> list[Block]:
+    points, computing = result.by_tokens, result.recompute
+    given = computing is not None and computing.by == "given"
+    name = "compute, as given" if given else "compute, predicted"
+    lengths = [float(p.tokens) for p in points]
+    fetch = [p.fetch_seconds for p in points]
+    lines = [Line(f"fetch, {result.best}", COLOURS[0], lengths, fetch, predicted=True)]
+    if computing:
+        seconds = [p.recompute_seconds for p in points]
+        lines.append(Line(name, COLOURS[1], lengths, seconds, predicted=not given))
+    marks = [float(result.break_even_tokens)] if result.break_even_tokens else []
+    axis = "tokens of the prompt" + "; dotted: break-even" * bool(marks)
+    figures = {"tokens": "tokens", "fetch, predicted": "fetch_seconds", name: "recompute_seconds"}
+    return [
+        table(points, "By prompt length", {}, figures, folded=True),
+        Figure("prompts", Lines(lines, axis, "time", marks=marks, whole=True)),
+    ]

@@ -1,0 +1,243 @@
+"""The documents of `project`, `compare` and `what-if`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, UnsetType
+
+from busfare.advise.amounts import several, time
+from busfare.answers.projected import (
+    Compared,
+    KernelClassThere,
+    KernelsCompared,
+    PathThere,
+    Projected,
+    Projection,
+    RunThere,
+    TransfersThere,
+)
+from busfare.answers.report import path_name
+from busfare.answers.what_if import Outcome, RankOutcome, WhatIf
+from busfare.show.blocks import bar, change, omitted, ranges, recorder
+from busfare.show.document import (
+    Block,
+    Cells,
+    Document,
+    Face,
+    Figure,
+    Items,
+    Table,
+    Text,
+    numbers,
+    table,
+    words,
+)
+from busfare.show.shares import PATH_NOTE, Shares
+from busfare.show.svg import COLOUR, Bars, BarSeries
+
+if TYPE_CHECKING:
+    from busfare.show.time_line import TimeLine
+    from busfare.timeline import PathPart
+
+__all__ = [
+    "comparison_document",
+    "projection_blocks",
+    "projection_document",
+    "runs_figure",
+    "what_if_document",
+]
+
+MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
+GUESS = " (a guess from what is told of the GPU; set --from)"
+
+
+def projection_document(result: Projected, trace: str) -> Document:
+    """What a run would take on other nodes."""
+    guess = GUESS if result.from_guessed_from_gpu_name else ""
+    facts = f"recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
+    blocks = projection_blocks(result)
+    for p in result.projections:
+        notes = [f"Pageable copies: {p.pageable_copies}."] if p.pageable_copies else []
+        if p.transfers.unpriced:
+            copies = several(p.transfers.unpriced, "copy")
+            notes.append(f"Without a price by this model: {copies}; the recorded time is kept.")
+        if p.by_path:
+            title, figures = f"{p.to}, by path", {"count": "count", **THERE}
+            blocks.append(table(p.by_path, title, {"path": path_name}, figures, notes=notes))
+        blocks.append(_kernels(p))
+    return Document(f"busfare: {trace}", trace, facts, blocks)
+
+
+def _changed(row: PathThere | KernelClassThere | TransfersThere | RunThere) -> str:
+    return change(row.recorded_seconds, row.predicted_seconds)
+
+
+THERE: Cells[PathThere] = {"recorded": "recorded_seconds", "predicted": str, "change": _changed}
+
+
+def _methods(projections: Sequence[Projection]) -> list[str]:
+    """How the whole runs were predicted: nodes for which it is the same share a sentence."""
+    alike: dict[str, list[Projection]] = {}
+    for one in projections:
+        alike.setdefault(one.makespan.method.replace(f" for {one.to}", " for each"), []).append(one)
+    sentences = []
+    for method, some in alike.items():
+        whose = "" if len(alike) == 1 else f" on {', '.join(one.to for one in some)}"
+        sentences.append(f"Whole run{whose}: {some[0].makespan.method if len(some) == 1 else method}.")
+    return sentences
+
+
+def _kernels(projection: Projection) -> Block:
+    kernels = projection.kernels
+    if not kernels.by_class:
+        return Text(f"{projection.to}: {several(kernels.count, 'kernel')}, {kernels.rule}.")
+
+    def predicted(row: KernelClassThere) -> str:
+        return f"{time(row.predicted_seconds)} (kept)" if row.bound == "none" else str(row)
+
+    figures: Cells[KernelClassThere] = {
+        "count": "count",
+        "recorded": "recorded_seconds",
+        "predicted": predicted,
+        "change": _changed,
+    }
+    title, behind = f"{projection.to}, kernels by class", {"rung": "rung", "why": "why"}
+    notes = _counted(kernels.counted)
+    return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind, notes=notes)
+
+
+def _counted(counted: int | UnsetType) -> list[str]:
+    """How many kernels the file of --counters is of, where one was given."""
+    if counted is UNSET:
+        return []
+    priced = several(counted, "kernel")
+    return [f"Priced by counters: {priced}. The others match no row of --counters, or rows that differ."]
+
+
+def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
+    """Every node beside the recorded one, as a table and a figure."""
+    first = result.projections[0]
+    names = [f"{first.recorded_on} (recorded)", *(f"{p.to} (predicted)" for p in result.projections)]
+    of_node = [(p.transfers, p.makespan) for p in result.projections]
+    recorded = [own.recorded_seconds for own in of_node[0]]
+    rows = [(names[0], time(recorded[0]), "", time(recorded[1]), "")]
+    for name, (moved, run) in zip(names[1:], of_node, strict=True):
+        rows.append((name, str(moved), _changed(moved), str(run), _changed(run)))
+    series = [
+        BarSeries(what, COLOUR[colour], [bar(recorded[n]), *(bar(own[n]) for own in of_node)])
+        for n, (what, colour) in enumerate((("transfers", "copies"), ("whole run", "whole run")))
+    ]
+    columns = words("node") + numbers("transfers", "change", "whole run", "change")
+    notes = [*_methods(result.projections), ranges(first.makespan)]
+    chart = Bars(names, series, "time; hatched: predicted")
+    return [Table(columns, rows, title, notes, face=face), Figure("projection", chart)]
+
+
+def comparison_document(result: Compared) -> Document:
+    """Predictions against a trace recorded on the machine that they are for."""
+    notes = [f"Not compared, for in one of the two traces only: {several(result.unmatched, 'copy')}."]
+    blocks: list[Block] = [
+        table(
+            result.models,
+            "Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
+            {"model": "model"},
+            {"copies compared": "count", "WMAPE": "wmape_percent", "in range": "inside_percent"},
+        ),
+        table(
+            result.by_path,
+            f"Best model, {result.model}, by path",
+            {"path": path_name},
+            {"count": "count", "recorded": "recorded_seconds", "predicted": str, "WMAPE": "wmape_percent"},
+            notes=notes if result.unmatched else [],
+        ),
+    ]
+    if not result.models:
+        blocks = [Text("No copy is in both traces: only kernels are compared.")]
+    if result.kernels is not None and result.kernels.by_kernel:
+        blocks.append(_kernels_compared(result.kernels))
+    heading = f"Predicted from {result.predicted} for {result.to}, against {result.actual} (recorded)"
+    return Document(f"busfare compare: {result.predicted}", heading, "", blocks)
+
+
+def _kernels_compared(kernels: KernelsCompared) -> Table:
+    notes = [
+        f"Of {kernels.count:,} launches that both have, the sum is {kernels.wmape_percent:.1f} % off, and the median "
+        f"kernel {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % are in range."
+    ]
+    notes += _counted(kernels.counted)
+    if kernels.unmatched:
+        notes.append(
+            f"Not compared, for in one of the two traces only: {several(kernels.unmatched, 'kernel')}."
+        )
+    return table(
+        kernels.by_kernel[:MOST_KERNELS],
+        "Kernels, means a launch; the longest first",
+        {"kernel or operator": lambda row: row.name[:LONGEST_NAME], "class": "kind"},
+        {
+            "count": "count",
+            "from": "recorded_seconds",
+            "predicted": "predicted_seconds",
+            "actual": "actual_seconds",
+            "error": lambda row: change(row.actual_seconds, row.predicted_seconds),
+        },
+        notes=notes,
+    )
+
+
+def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Document:
+    """The gains of changes; `time_line`: the predicted run below the recorded one."""
+    where = f"recorded on {result.recorded_on or 'a machine that is not known'}"
+    where += GUESS if result.from_guessed_from_gpu_name else ""
+    base, rows = result.baseline, [*result.changes, *([result] if len(result.changes) > 1 else [])]
+    cost = base.recording_cost
+    unchanged = "replayed without the recorder's cost" if cost else "replayed unchanged"
+    cells = [
+        ("recorded", "", time(base.recorded_seconds), "", ""),
+        (unchanged, "", time(base.replayed_seconds), "", ""),
+    ]
+    for row in rows:
+        faster = "–" if row.speedup is None else f"{row.speedup:.3f}×"
+        gain = f"{row.gain_percent:+.1f} %"
+        cells.append((f"{row.title} (predicted)", f"{row.touched:,}", str(row), gain, faster))
+    notes = [ranges(result), *([recorder(cost)] if cost else [])]
+    low, high = result.range_seconds
+    if high - low > 0.005 * high:
+        notes.append(f"Waits that nothing in the trace explains are kept; without them, {time(low)}.")
+    notes += [f"{row.title}: nothing in this trace to change." for row in result.changes if not row.touched]
+    columns = words("run") + numbers("touched", "whole run", "gain", "speed-up")
+    runs: list[tuple[str, float | Outcome]] = [("recorded", base.recorded_seconds)]
+    runs += [("without the recorder's cost", base.replayed_seconds)] if cost else []
+    runs += [(row.title, row) for row in rows]
+    blocks: list[Block] = [
+        Table(columns, cells, "Whole run, predicted by replay", notes),
+        runs_figure("gains", runs),
+    ]
+    if result.rests_on:
+        blocks.append(Items(result.rests_on, "Holds if"))
+    before = "replayed without the recorder's cost" if cost else "recorded"
+    paths = {before: base.critical_path, "predicted": result.critical_path}
+    blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
+    if time_line and time_line.items:
+        blocks.append(Figure("timeline", time_line, "Time line, recorded and with all changes"))
+    blocks.append(_parts(base.critical_path, result.critical_path))
+    if result.ranks:
+        seconds = {name: f"{name}_seconds" for name in ("replayed", "predicted")}
+        rank: Cells[RankOutcome] = {"rank": lambda row: str(row.rank)}
+        blocks.append(table(result.ranks, "Ranks", rank, seconds, most=MOST_RANKS))
+    blocks += omitted(result.omissions)
+    return Document(f"busfare what-if: {result.trace}", result.trace, where, blocks)
+
+
+def _parts(recorded: Sequence[PathPart], predicted: Sequence[PathPart]) -> Table:
+    """Two critical paths beside each other."""
+    both = [{part.part: part.seconds for part in path} for path in (recorded, predicted)]
+    cells = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
+    return Table(words("part of the critical path") + numbers("recorded", "predicted"), cells)
+
+
+def runs_figure(name: str, runs: Sequence[tuple[str, float | Outcome]]) -> Figure:
+    """Whole runs below each other: recorded, of so many seconds, or the outcome of a change."""
+    series = BarSeries("whole run", COLOUR["whole run"], [bar(run) for _, run in runs])
+    return Figure(name, Bars([name for name, _ in runs], [series], "whole run"))

@@ -1,0 +1,190 @@
+"""The document of a probe: the node's parameters beside what was measured, and what is wrong with the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from busfare.advise.amounts import rate, several, size, time
+from busfare.measure.results import ProbedCase, ProbeResult, ResidualCase
+from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels
+from busfare.show.blocks import machine
+from busfare.show.document import Block, Document, Figure, Table, Text, numbers, words
+from busfare.show.svg import COLOUR, COLOURS, Line, Lines
+
+__all__ = ["probe_document"]
+
+PROBED = (
+    "Measured: the interquartile mean of raw samples of the device's clock; of the host's clock for pageable copies. "
+    "Predicted: by the parameters of the node file, on sizes that were not fitted."
+)
+
+
+def probe_document(result: ProbeResult) -> Document:
+    """The node's parameters, their residuals, and what is wrong with the machine."""
+    node = result.node
+    played = (
+        f"VIRTUAL: {result.facts.get('plays')} is played here; nothing was measured. "
+        if result.virtual
+        else ""
+    )
+    tables = (
+        _paths(node.curves),
+        _shares(node.contentions),
+        _costs(node.costs),
+        _kernels(node.kernels),
+        _collectives(node.collectives),
+    )
+    blocks: list[Block] = [table for table in tables if table.rows]
+    for n, h in enumerate(result.health):
+        measured, due = h.measured_bytes_per_second, h.predicted_bytes_per_second
+        rates = f"{rate(measured)} of {rate(due)} by the data sheet ({measured / due:.0%})"
+        sentence = f"GPU {h.gpu} {h.direction}: {rates}: {h.verdict or 'sound'}"
+        blocks.append(Text(sentence, title="Is it sound?" if not n else ""))
+    for name, own in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
+        if own.count and own.median_percent is not None:
+            cases = several(own.count, f"{name} case")
+            figures = f"median {own.median_percent:.2f} %, largest {own.max_percent:.2f} %"
+            blocks.append(Text(f"Residuals on {cases}, not fitted: {figures}"))
+    blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
+    reasons = Counter(row.why for row in result.left_out)
+    blocks += [Text(f"left out, {several(count, 'case')}: {why}") for why, count in reasons.items()]
+    blocks += [*_figures(result), *_peers(result.cases), machine(result.facts)]
+    return Document(f"busfare probe: {node.name}", played + node.title, "", blocks, PROBED)
+
+
+def _paths(curves: Sequence[Curve]) -> Table:
+    rows = [
+        (
+            str(c.gpu or 0),
+            f"{c.direction} {c.memory}"
+            + (f" → GPU {c.peer}" if c.peer is not None else "")
+            + (" by page faults" if c.faults else ""),
+            time(c.latency_overhead_s[0]),
+            time(c.issue_interval_s[1]) if 1 in c.issue_interval_s else "–",
+            rate(1 / c.long_gap_per_byte_s),
+            str(len(c.gap_per_byte_s)),
+        )
+        for c in curves
+    ]
+    return Table(words("GPU", "path") + numbers("L+o", "g", "large copies", "pieces"), rows)
+
+
+def _shares(contention: Sequence[Contention]) -> Table:
+    """What each direction keeps of its own rate."""
+    rows = [
+        (str(c.gpu or 0), situation, f"{shares.h2d:.0%}", f"{shares.d2h:.0%}")
+        for c in contention
+        for situation, shares in (
+            ("copies go both ways", c.both),
+            ("copies, while a kernel uses mapped memory the other way", c.copy_beside_mapped),
+            *(
+                [("chunks of many streams go both ways", c.both_across_streams().both)]
+                if c.across_streams is not None
+                else []
+            ),
+            ("a kernel reads and writes mapped memory", c.mapped_both),
+            ("such a kernel, while copies go the other way", c.mapped_beside_copy),
+        )
+    ]
+    return Table(words("GPU", "keeps of its rate, while") + numbers("into the GPU", "out of it"), rows)
+
+
+def _costs(costs: Sequence[Cost]) -> Table:
+    rows = [
+        (
+            "–" if cost.gpu is None else str(cost.gpu),
+            cost.call,
+            time(cost.call_s),
+            "–" if cost.call_per_byte_s is None else time(cost.call_per_byte_s * 2**20),
+            "–" if cost.device_s is None else time(cost.device_s),
+        )
+        for cost in costs
+    ]
+    return Table(words("GPU", "call") + numbers("on the host", "a MiB", "on the GPU"), rows)
+
+
+def _collectives(curves: Sequence[CollectiveCurve]) -> Table:
+    rows = [
+        (one.kind, str(one.ranks), time(one.latency_overhead_s[0]), rate(1 / one.long_gap_per_byte_s))
+        for one in curves
+    ]
+    return Table(words("collective") + numbers("GPUs", "start", "rate of long ones"), rows)
+
+
+def _kernels(kernels: Sequence[Kernels]) -> Table:
+    """What kernels reach: seconds, bytes and operations a second."""
+    rows: list[tuple[str, str, str]] = []
+    for one in kernels:
+        gpu = str(one.gpu or 0)
+        for name, seconds in (
+            ("an empty kernel", one.launch_s),
+            ("from launch to launch", one.launch_interval_s),
+        ):
+            rows += [(gpu, name, time(seconds))] if seconds is not None else []
+        streams = [*one.memory_bytes_per_s.items(), ("read of L2", one.l2_bytes_per_s)]
+        rows += [(gpu, f"stream: {name}", rate(value)) for name, value in streams if value]
+        rows += [(gpu, name, f"{value / 1e12:.4g} TFLOP/s") for name, value in one.flops_per_s.items()]
+        for g in one.gemm:
+            sides = f"{g.m} × {g.n} × {g.k}"
+            name = f"GEMM {g.type} {sides if g.batch == 1 else f'{g.batch} × ({sides})'}"
+            rows.append((gpu, name, f"{time(g.seconds)}, {g.flops / g.seconds / 1e12:.4g} TFLOP/s"))
+        rows += [
+            (gpu, f"pass: {p.kind}, {size(p.bytes)}", f"{time(p.seconds)}, {rate(p.bytes / p.seconds)}")
+            for p in one.passes
+        ]
+    return Table(words("GPU", "kernels") + numbers("reach"), rows)
+
+
+def _figures(result: ProbeResult) -> list[Figure]:
+    """Bandwidth and time of one copy against its size, and the residuals."""
+    curves: dict[tuple[int, str, str], list[tuple[int, float]]] = {}
+    for case in sorted(result.cases, key=lambda c: c.bytes):
+        seconds = case.api_seconds if case.memory == "pageable" else case.device_seconds
+        if case.mode in ("copies", "kernel") and case.count == 1 and case.direction != "p2p" and seconds:
+            curves.setdefault((case.gpu, case.direction, case.memory), []).append((case.bytes, seconds))
+    kinds = sorted({(gpu, memory) for gpu, _, memory in curves})
+    figures = []
+    for name, title in (("bandwidth", "Bandwidth of one copy"), ("latency", "Time of one copy")):
+        lines = [
+            Line(
+                f"GPU {gpu} {direction} {memory}",
+                COLOURS[kinds.index((gpu, memory)) % len(COLOURS)],
+                [bytes_ for bytes_, _ in own],
+                [bytes_ / seconds if name == "bandwidth" else seconds for bytes_, seconds in own],
+                hollow=direction == "d2h",
+            )
+            for (gpu, direction, memory), own in sorted(curves.items())
+        ]
+        unit = "B/s" if name == "bandwidth" else "s"
+        figures.append(
+            Figure(
+                name, Lines(lines, "bytes of the copy", "measured; circles: to the host", "B", unit), title
+            )
+        )
+    return [*figures, *_residuals(result.residual_cases)]
+
+
+def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
+    if not cases:
+        return []
+    errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
+    hovers = [f"{c.case}: {error:.2f} %" for c, error in zip(cases, errors, strict=True)]
+    line = Line(
+        "error", COLOUR["copies"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
+    )
+    chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
+    return [Figure("residuals", chart, "Predicted over measured, on sizes not fitted")]
+
+
+def _peers(cases: Sequence[ProbedCase]) -> list[Table]:
+    """The rate of the largest copy between every ordered pair of GPUs."""
+    rates: dict[tuple[int, int | None], tuple[int, str]] = {}
+    for case in sorted(cases, key=lambda case: case.bytes):
+        single = case.mode in ("copies", "kernel") and case.count == 1
+        if case.direction == "p2p" and single and case.device_seconds:
+            rates[case.gpu, case.peer] = case.bytes, rate(case.bytes / case.device_seconds)
+    gpus = sorted({gpu for pair in rates for gpu in pair if gpu is not None})
+    rows = [(f"from GPU {a}", *(rates.get((a, b), (0, "–"))[1] for b in gpus)) for a in gpus]
+    columns = words("") + numbers(*(f"to GPU {b}" for b in gpus))
+    return [Table(columns, rows, "Between GPUs", face="page")] if rows else []

@@ -1,0 +1,262 @@
+"""The document of `report` on one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from busfare.advise.amounts import count, several, size, time
+from busfare.answers.report import Report, path_name
+from busfare.results import RangedFinding
+from busfare.show.blocks import (
+    communication_blocks,
+    omitted,
+    paths,
+    recorder,
+    sizes,
+    what_to_do,
+)
+from busfare.show.diff import diff_blocks
+from busfare.show.document import (
+    Block,
+    Cells,
+    Document,
+    Entries,
+    Figure,
+    Table,
+    Text,
+    Tiles,
+    numbers,
+    table,
+    words,
+)
+from busfare.show.shares import LEAST_DRAWN, PATH_NOTE, Shares
+from busfare.trace.storage import MappedFile, StoredFile
+from busfare.trace.totals import Gap
+
+if TYPE_CHECKING:
+    from busfare.show.time_line import TimeLine
+
+#: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
+WORTH_SAYING, LONG_GAP = 0.01, 0.005
+
+
+def report_document(
+    result: Report, time_line: TimeLine | None = None, more: Sequence[Block] = ()
+) -> Document:
+    """The report; `time_line` is that of its page, `more` stands at its end."""
+    trace, run = result.trace, result.makespan_seconds
+    facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
+    facts += [trace.host[key] for key in ("cpu",) if key in trace.host]
+    findings = _findings(result)
+    blocks: list[Block] = []
+    if trace.incomplete:
+        blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
+    if waits := unexplained(result):
+        blocks.append(Text(waits, "warning"))
+    blocks.append(_tiles(result))
+    if result.baseline:
+        blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
+    if result.critical_path:
+        where = Shares(
+            {
+                "replayed without the recorder's cost"
+                if result.recording_cost
+                else "recorded": result.critical_path
+            }
+        )
+        blocks.append(Figure("path", where, "Where the run goes", PATH_NOTE))
+    if time_line and time_line.items:
+        blocks.append(Figure("timeline", time_line, "Time line"))
+    blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
+    if result.collectives and result.ranks and result.clocks:
+        blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
+    if result.by_path:
+        blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
+    blocks += [*_longest(result), *_storage(result), *_gaps(result, run)]
+    if result.critical_path:
+        shown = [part for part in result.critical_path if part.share >= LEAST_DRAWN]
+        blocks.append(table(shown, "", {"critical path": "part"}, {"time": "seconds", "of the run": "share"}))
+    blocks += [replace(findings, face="terminal"), *omitted(result.omissions), *more]
+    return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks)
+
+
+def _tiles(result: Report) -> Tiles:
+    moved = result.transfers
+    tiles = [
+        (time(result.makespan_seconds), "whole run"),
+        (time(moved.seconds), f"{several(moved.count, 'transfer')} of {size(moved.bytes)}"),
+        (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
+        (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
+        (time(result.kernels.seconds), several(result.kernels.count, "kernel")),
+    ]
+    more = (
+        (result.communication, "communication between GPUs"),
+        (result.graph_work, "inside graph launches"),
+    )
+    return Tiles([*tiles, *((time(own.seconds), what) for own, what in more if own.count)])
+
+
+def _summary(result: Report) -> Table:
+    run, moved = result.makespan_seconds, result.transfers
+
+    def part(seconds: float) -> str:
+        # Sums over several GPUs are no part of one run's time.
+        return f"{seconds / run:.1%}" if len(result.gpus) == 1 and run > 0 else "–"
+
+    rows = [
+        ("transfers", count(moved.count), size(moved.bytes), time(moved.seconds), part(moved.seconds),
+         time(moved.exposed_seconds)),
+    ]  # fmt: skip
+    work = {
+        "kernels": result.kernels,
+        "communication": result.communication,
+        "graph launches' work": result.graph_work,
+        "memory sets": result.sets,
+    }
+    for what, own in work.items():
+        if own.count or what == "kernels":
+            rows.append((what, count(own.count), "", time(own.seconds), part(own.seconds), ""))
+    rows.append(("whole run", "", "", time(run), "", ""))
+    sentence = (
+        f"Transfers are {moved.share_of_gpu_time:.1%} of GPU time (transfers and kernels); "
+        f"exposed: no kernel {'computes' if result.communication.count else 'runs'} beside them."
+    )
+    columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
+    return Table(columns, rows, notes=[sentence] if moved.count else [])
+
+
+def _gpus(result: Report) -> list[Table]:
+    kernels = {"kernels": "kernels.seconds"}
+    if any(gpu.communication.count for gpu in result.gpus):
+        kernels["communication"] = "communication.seconds"
+    moved = {"transfers": "transfers.seconds", "exposed": "transfers.exposed_seconds"}
+    return [
+        table(
+            result.gpus,
+            "By GPU",
+            {"GPU": lambda gpu: str(gpu.device)},
+            kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
+            face="both" if len(result.gpus) > 1 else "page",
+        ),
+        table(
+            result.engines,
+            "Engines",
+            {"engine": lambda engine: f"GPU {engine.device}, {engine.work}"},
+            {"busy": "busy_seconds", "of the run": "share_of_run", "rate while busy": "bytes_per_second"},
+            face="page",
+        ),
+        table(
+            result.streams,
+            "Streams",
+            {"stream": lambda stream: f"GPU {stream.device}, stream {stream.stream}"},
+            {name: name for name in ("kernels", "communication", "transfers")} | {"busy": "busy_seconds"},
+            face="page",
+        ),
+    ]
+
+
+def _longest(result: Report) -> list[Table]:
+    kernels, copies = result.top_kernels, result.top_copies
+    at = {"at": "start_seconds", "bytes": "bytes", "time": "seconds"}
+    tables = [
+        table(kernels, "Longest kernels", {"kernel": "name"}, {"count": "count", "time": "seconds"}, most=5),
+        table(copies, "Longest copies", {"copy": path_name}, at, face="page"),
+    ]
+    return [one for one in tables if one.rows]
+
+
+def _gaps(result: Report, run: float) -> list[Table]:
+    def called(gap: Gap) -> str:
+        if not gap.longest_call:
+            return "no API call"
+        return f"{gap.longest_call} ({time(gap.longest_call_seconds or 0.0)})"
+
+    gaps = [gap for gap in result.idle_gaps if gap.seconds > LONG_GAP * run > 0]
+    figures: Cells[Gap] = {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"}
+    behind: Cells[Gap] = {"longest API call meanwhile": called}
+    return [table(gaps, "Longest gaps on a GPU", {}, figures, behind)] if gaps else []
+
+
+def _storage(result: Report) -> list[Table]:
+    if not result.storage:
+        return []
+    figures = {"count": "count", "bytes": "bytes", "time": "seconds", "rate": "bytes_per_second"}
+    where = {
+        "beside the GPU": "beside_gpu_seconds",
+        "exposed": "exposed_seconds",
+        "outside": "outside_seconds",
+    }
+    notes = [
+        "Exposed: the GPU does nothing meanwhile. Outside: before the run's first call, or behind its last one."
+    ]
+    for each in result.storage.read_into:
+        fed = (
+            f"into {each.memory} memory, from which copies to the GPU came"
+            if each.memory
+            else "that no copy to the GPU took"
+        )
+        notes.append(f"{several(each.count, 'read')} of {size(each.bytes)} {fed}.")
+    files: Cells[StoredFile] = {"file": lambda file: file.path or "not known"}
+    sums = {"count": "count", "bytes": "bytes", "time": "seconds"}
+    mapped: Cells[MappedFile] = {"file": lambda file: file.path or "not known"}
+    tables = [
+        table(
+            result.storage.by_kind,
+            "Reads and writes of files",
+            {"kind": "kind"},
+            figures | where,
+            notes=notes,
+        ),
+        table(result.storage.files, "Files that took longest", files, sums, face="page"),
+        table(
+            result.storage.mapped,
+            "Files mapped into memory, and copies to a GPU from there",
+            mapped,
+            {"mapped": "mapped_bytes", **figures},
+            notes=["Pages that are not in memory yet are read from the file within the copy's time."],
+        ),
+    ]
+    return [one for one in tables if one.rows]
+
+
+def _findings(result: Report) -> Entries | Text:
+    cost = [recorder(result.recording_cost)] if result.recording_cost else []
+    return what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
+
+
+def _basis(result: Report) -> str:
+    """By which figures of which machine the gains are predicted."""
+    node = result.node
+    if not node:
+        return "the machine is not known: name it with --from"
+    by_replay = any(finding.by_replay for finding in result.findings)
+    figures = "what was measured on" if node.measured and by_replay else "the data sheet of"
+    guess = ", a guess from what is told of the GPU; set --from" if node.guessed_from_gpu_name else ""
+    return f"by {figures} {node.name}{guess}{'; in brackets, 80 % ranges' if by_replay else ''}"
+
+
+def _gain(finding: RangedFinding, result: Report) -> str:
+    """'saves 27 ms of 166 ms (16%), by replay', or 'saves at most …' where only a bound is known.
+
+    Of the run without its recorder, where that is known.
+    """
+    gain, cost = finding.predicted_gain_seconds, result.recording_cost
+    run = cost.replayed_seconds if cost else result.makespan_seconds
+    sentence = f"saves {finding.shown(gain) if finding.by_replay else f'at most {time(gain)}'}"
+    if run:
+        sentence += f" of {time(run)} ({gain / run:.0%})"
+    sentence += ", by replay" if finding.by_replay else ""
+    return sentence
+
+
+def unexplained(result: Report) -> str | None:
+    """How much of the run the trace does not explain, where that is worth saying: nothing can be advised there."""
+    waits, run = result.unexplained_seconds, result.makespan_seconds
+    if not waits or waits < WORTH_SAYING * run:
+        return None
+    return (
+        f"{waits / run:.0%} of the run ({time(waits)}) is spent waiting for something that this trace does not tell: "
+        "advice and gains leave it as it is."
+    )

@@ -1,0 +1,286 @@
+"""What is drawn of a run or of a job: rows of calls and operations, and what each of them waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare import advise
+from busfare.advise import Finding
+from busfare.advise.jobs import TOGETHER
+from busfare.jobs.model import JobTimeline
+from busfare.jobs.results import JobFinding
+from busfare.show.svg import COLOUR, drawn_as
+from busfare.show.time_line import Row, TimeLine, items_of
+from busfare.timeline import PART_NAMES, Timeline, decided
+from busfare.trace import Trace
+from busfare.trace.columns import first_pairs
+from busfare.trace.lanes import is_communication, is_transfer, is_work
+from busfare.trace.words import CLASSES, kind_codes, of_codes
+
+__all__ = ["job_time_line", "time_line"]
+
+#: The busiest of each are drawn.
+MOST_GPUS, MOST_THREADS, MOST_RANKS = 8, 8, 8
+KINDS = list(COLOUR)
+#: The bits of findings that are about each operation, and about each call.
+Marks = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def time_line(
+    recorded: Trace,
+    run: Timeline | None = None,
+    findings: Sequence[Finding] = (),
+    predicted: tuple[Trace, Timeline] | None = None,
+) -> TimeLine:
+    """`recorded`, and below it what is `predicted` of it, with the critical path of each where the run as it replays is
+    given. `findings`, which are about some of what is `recorded`, light up.
+    """
+    shown = [one.id for one in findings if one.touches is not None or one.calls is not None]
+    marks = _marks(recorded, findings, {id: 1 << bit for bit, id in enumerate(shown)})
+    mine = None
+    if run is not None:
+        mine = (run, run.operations["row"].to_numpy(), run.calls["row"].to_numpy())
+    rows, left_out = _rows(recorded, mine, marks, 0, "recorded " if predicted else "")
+    if predicted:
+        after, played = predicted
+        theirs = (played, np.arange(after.operations.height), np.arange(after.calls.height))
+        first = recorded.operations.height + recorded.calls.height
+        below, more = _rows(after, theirs, _marks(after), first, "predicted ")
+        rows, left_out = [*rows, *below], list(dict.fromkeys([*left_out, *more]))
+    note = f"Not drawn: {', '.join(left_out)}." if left_out else ""
+    return TimeLine(rows, marks=shown, note=note)
+
+
+def _rows(
+    trace: Trace,
+    run: tuple[Timeline, NDArray[Any], NDArray[Any]] | None,
+    marks: Marks,
+    first_id: int,
+    prefix: str,
+) -> tuple[list[Row], list[str]]:
+    """Rows of one run, and what is left out of them. `run`: as it replays, and for its operations and calls their rows in
+    the trace.
+    """
+    operations, calls, predicted = trace.operations, trace.calls, prefix.startswith("predicted")
+    count = operations.height
+    cause = np.concatenate([first_pairs(calls, operations), np.full(calls.height, -1)]).astype(np.int64)
+    cause[:count][cause[:count] >= 0] += count + first_id
+    after = np.full(count + calls.height, -1, np.int64)
+    path = pl.DataFrame()
+    if run is not None:
+        timeline, of_operations, of_calls = run
+        found = decided(timeline)
+        ends = np.append(of_operations + first_id, -1)
+        cause[count + of_calls] = ends[found.call_after]
+        after[of_operations] = ends[found.operation_after]
+        whose = np.concatenate([of_operations, of_calls + count])[found.whose]
+        parts = np.array([KINDS.index(drawn_as(part)) for part in PART_NAMES])
+        path = pl.DataFrame(
+            {
+                "start_ns": found.starts + timeline.origin_ns,
+                "end_ns": found.ends + timeline.origin_ns,
+                "kind": parts[found.shown],
+                "cause": whose + first_id,
+                "row": whose,
+            }
+        ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    work, asked = _operations(operations, marks[0]), _calls(calls, marks[1])
+    both = pl.concat([work, asked], how="diagonal").with_columns(
+        id=pl.int_range(pl.len()) + first_id, cause=pl.Series(cause), after=pl.Series(after)
+    )
+    if path.height:
+        path = path.with_columns(name=both["name"].gather(path["row"]))
+    made = [Row(f"{prefix}critical path", "path", items_of(path), predicted)] if path.height else []
+    left_out = []
+    for group, most, what in (("calls", MOST_THREADS, "thread"), ("work", MOST_GPUS, "GPU")):
+        own = both.filter(pl.col("group") == group, pl.col("end_ns") >= pl.col("start_ns"))
+        sizes = own.group_by("number").len().sort("len", "number", descending=[True, False])
+        kept = sizes["number"].head(most)
+        if sizes.height > most:
+            left_out.append(f"{sizes.height - most} less busy {what}s")
+        parts_of = own.filter(pl.col("number").is_in(kept.implode())).partition_by(
+            ["number", "sub"], as_dict=True
+        )
+        for (number, sub), part in sorted(parts_of.items()):
+            if group == "calls":
+                label = part["thread"][0] if len(kept) > 1 else "host calls"
+            else:
+                label = (f"GPU {number if number >= 0 else '?'} " if len(kept) > 1 else "") + KINDS[int(sub)]
+            made.append(Row(prefix + label, group, items_of(part), predicted))
+    return made, left_out
+
+
+def _operations(operations: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFrame:
+    direction = pl.col("direction").cast(pl.String)
+    work = (
+        pl.when(is_work())
+        .then(KINDS.index("kernels"))
+        .when(is_communication())
+        .then(KINDS.index("communication"))
+        .when(is_transfer() & (direction == "h2d"))
+        .then(KINDS.index("h2d"))
+        .when(is_transfer() & (direction == "d2h"))
+        .then(KINDS.index("d2h"))
+        .otherwise(KINDS.index("other copies"))
+    )
+    memory = [
+        pl.col(f"{end}_memory").cast(pl.String).fill_null("unknown") for end in ("source", "destination")
+    ]
+    moved = pl.format("{} {}, {} to {}", direction.fill_null(""), pl.col("kind").cast(pl.String), *memory)
+    several = operations["process"].n_unique() > 1
+    of = pl.format(", process {}", "process") if several else pl.lit("")
+    place = (pl.col(name).cast(pl.String).fill_null("?") for name in ("device", "stream"))
+    stream = pl.concat_str(pl.format("GPU {}, stream {}", *place), of)
+    kinds = of_codes(kind_codes(operations), pl.Series(dtype=CLASSES))
+    return operations.with_columns(kind=kinds, marks=pl.Series(marks)).select(
+        "start_ns",
+        "end_ns",
+        "bytes",
+        "marks",
+        kind=work.fill_null(KINDS.index("other copies")),
+        # Texts are made of the rows that are alike once.
+        name=pl.when(is_transfer() | (pl.col("kind") == "set"))
+        .then(moved.cast(pl.Categorical))
+        .otherwise("name"),
+        stream=stream.cast(pl.Categorical),
+        group=pl.lit("work"),
+        number=pl.col("device").fill_null(-1).cast(pl.Int64),
+        sub=work.fill_null(KINDS.index("other copies")),
+        thread=pl.lit(None, pl.Categorical),
+    )
+
+
+def _calls(calls: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFrame:
+    waits = pl.col("waits_for").cast(pl.String).fill_null("none") != "none"
+    thread = pl.format("thread {}", pl.col("thread").fill_null(-1))
+    if calls["process"].n_unique() > 1:
+        thread = pl.format("process {}, {}", pl.col("process").fill_null(-1), thread)
+    return calls.with_columns(marks=pl.Series(marks)).select(
+        "start_ns",
+        "end_ns",
+        "marks",
+        "name",
+        kind=pl.when(waits).then(KINDS.index("waits")).otherwise(KINDS.index("calls")),
+        group=pl.lit("calls"),
+        number=pl.struct("process", "thread").rank("dense").cast(pl.Int64),
+        sub=pl.lit(0, pl.Int32),
+        thread=thread.cast(pl.Categorical),
+    )
+
+
+def _meetings_marked(job: JobTimeline, findings: Sequence[JobFinding]) -> tuple[list[str], pl.DataFrame]:
+    """Findings about what ranks do together; and for each joint their bits at its waits and at its transfers."""
+    whose = {one.id: one.largest.rank for one in findings if one.id in TOGETHER}
+    joints = job.members.drop_nulls("joint").group_by("joint").agg(
+        late=pl.col("rank").sort_by("start_ns").last(),
+        kind=pl.col("collective_kind").cast(pl.String).first(),
+    )  # fmt: skip
+    always, small = pl.lit(True), pl.col("kind") == "all_reduce"
+    lit = {"straggling-rank": (pl.col("late").eq_missing(whose.get("straggling-rank")), ~always)}
+    lit |= {"exposed-collectives": (~always, always), "small-all-reduces": (small, small)}
+    bits = [
+        pl.sum_horizontal(
+            pl.lit(0),
+            *(lit[id][place].fill_null(False).cast(pl.Int64) * (1 << n) for n, id in enumerate(whose)),
+        ).cast(pl.Int64)
+        for place in (0, 1)
+    ]
+    return list(whose), joints.select("joint", at_waits=bits[0], at_transfers=bits[1])
+
+
+def _marks(trace: Trace, findings: Sequence[Finding] = (), bits: Mapping[str, int] | None = None) -> Marks:
+    """Of the operations and of the calls of `trace`; `bits` by the id of a finding."""
+    marks = np.zeros(trace.operations.height, np.int64), np.zeros(trace.calls.height, np.int64)
+    for finding in findings:
+        bit = (bits or {}).get(finding.id, 0)
+        if finding.touches is not None:
+            marks[0][finding.touches.rows] |= bit
+        if finding.calls is not None:
+            marks[1][finding.calls] |= bit
+    return marks
+
+
+def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> TimeLine:
+    """The first ranks: what each computes and copies, waits for and transfers; collectives join them. `findings` about
+    these light up; of the host's calls those that some are about are drawn.
+    """
+    marks, marked = _meetings_marked(job, findings)
+    alone = [finding for finding in findings if finding.id not in TOGETHER]
+    marks += [finding.id for finding in alone]
+    shown = sorted(job.ranks, key=lambda one: one.rank)[:MOST_RANKS]
+    kind = pl.col("collective_kind").cast(pl.String).fill_null("communication").str.replace_all("_", "-")
+    rows: list[Row] = []
+    places: dict[int, list[int]] = {}
+    ends: list[pl.DataFrame] = []
+    for one in shown:
+        number = next(n for n, part in enumerate(job.parts) if one.rank in part.ranks)
+        part, from_ns = job.parts[number], int(job.starts_ns[number])
+        shift = from_ns - part.timeline.origin_ns
+        own = job.members.filter((pl.col("part") == number) & (pl.col("rank") == one.rank))
+        # By the clock of the timeline: where each member is there.
+        tables = {False: part.timeline.operations, True: part.timeline.calls}
+        begun = pl.Series(
+            [
+                tables[is_call]["start_ns"][node]
+                for node, is_call in own.select("node", "is_call").iter_rows()
+            ],
+            dtype=pl.Int64,
+        )
+        meeting = own.select(
+            "joint",
+            name=kind,
+            start_ns=begun + shift,
+            wait=(pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0).fill_null(0),
+            whole=pl.col("end_ns") - pl.col("start_ns"),
+        )
+        meeting = meeting.join(marked, on="joint", how="left", maintain_order="left")
+        joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
+        # What one trace alone has is about that one.
+        bits = {f.id: 1 << marks.index(f.id) for f in alone if f.traces > 1 or f.largest.path == one.path}
+        run = part.timeline
+        on_operations, on_calls = _marks(
+            run.trace, advise.findings(run.trace, run.node) if bits else (), bits
+        )
+        called = _calls(run.trace.calls, on_calls).filter(pl.col("marks") != 0)
+        carried = np.zeros(run.operations.height, bool)
+        carried[own.filter(~pl.col("is_call"))["node"].to_numpy()] = True
+        work = _operations(run.operations, on_operations[run.operations["row"].to_numpy()]).filter(~carried)
+        work = work.with_columns(pl.col("start_ns", "end_ns") + shift)
+        copies = [KINDS.index(name) for name in ("h2d", "d2h", "other copies")]
+        for what, drawn, frame in (
+            ("kernels", None, work.filter(~pl.col("kind").is_in(copies))),
+            ("copies", None, work.filter(pl.col("kind").is_in(copies))),
+            ("waits", "waits", joined.select("name", "start_ns", end_ns="last_ns", marks="at_waits")),
+            ("transfers", "communication", joined.select(
+                "name", start_ns="last_ns", end_ns=pl.col("start_ns") + pl.col("whole"), marks="at_transfers")),
+            ("host calls", None, called.with_columns(pl.col("start_ns", "end_ns") + shift)),
+        ):  # fmt: skip
+            frame = frame.filter(pl.col("end_ns") > pl.col("start_ns"))
+            if frame.height:
+                if drawn:
+                    frame = frame.with_columns(kind=pl.lit(KINDS.index(drawn)))
+                places.setdefault(one.rank, []).append(len(rows))
+                group = "calls" if what == "host calls" else "work"
+                rows.append(Row(f"rank {one.rank} {what}", group, items_of(frame)))
+        ends.append(joined.select("joint", "last_ns", rank=pl.lit(one.rank, pl.Int64)).drop_nulls("joint"))
+    met = (
+        pl.concat(ends)
+        .group_by("joint")
+        .agg(pl.col("last_ns").max(), pl.col("rank").min(), last=pl.col("rank").max())
+    )
+    met = met.filter(pl.col("rank") < pl.col("last")).sort("last_ns")
+    joints = [
+        (at, places[first][0], places[last][-1])
+        for at, first, last in met.select("last_ns", "rank", "last").iter_rows()
+        if first in places and last in places
+    ]
+    lit = np.bitwise_or.reduce(
+        [mark for row in rows for mark in row.items["marks"].drop_nulls().unique()], initial=0
+    )
+    marks = [id if lit >> bit & 1 else "" for bit, id in enumerate(marks)]  # which has no button
+    return TimeLine(rows, joints, marks, note="Lines join collectives once the last rank has come.")
