@@ -115,6 +115,7 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     32: ("storage", ("start", "duration", "thread", "kind", "bytes", "address", "path")),
     34: ("stream_fingerprints", ("correlation", "fingerprint", "start", "duration")),
 }  # fmt: skip
+
 #: Tables of earlier versions, by number: nothing is read of them. Their numbers are never used again.
 RETIRED: dict[int, str] = {
     24: "counted_launches", 25: "counters", 33: "mapped_arguments", 35: "argument_memory",

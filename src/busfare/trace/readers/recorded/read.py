@@ -136,11 +136,8 @@ def _note(recording: Recording, omissions: Omissions) -> None:
     ):
         omissions.add_if(int(count), id, f"{name}: {what}")
     tables = ", ".join(sorted(recording.retired_rows))
-    omissions.add_if(
-        sum(recording.retired_rows.values()),
-        "retired-tables",
-        f"{name}: rows of an earlier version's tables that are no longer read ({tables})",
-    )
+    what = f"rows of an earlier version's tables that are no longer read ({tables})"
+    omissions.add_if(sum(recording.retired_rows.values()), "retired-tables", what)
     losses = recording.table("losses")
     for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
         id, what = LOSS_OF.get(loss, ("unknown-loss", "losses of a kind that this version does not know"))
