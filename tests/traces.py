@@ -98,7 +98,6 @@ def trace(
     streams: list[dict[str, Any]] | None = None,
     gpu: str | None = None,
     omissions: list[Omission] | None = None,
-    first_uses: list[dict[str, Any]] | None = None,
     storage: list[dict[str, Any]] | None = None,
     wakes: list[dict[str, Any]] | None = None,
 ) -> Trace:
@@ -117,25 +116,10 @@ def trace(
         if streams
         else tables.empty(tables.STREAMS),
         devices=devices,
-        first_uses=tables.conform(pl.DataFrame(first_uses), tables.FIRST_USES)
-        if first_uses
-        else tables.empty(tables.FIRST_USES),
         storage=_table(storage or [], tables.STORAGE),
         wakes=_table(wakes or [], tables.WAKES),
         omissions=omissions or [],
     )
-
-
-def used(correlation: int, at_us: float, **more: Any) -> dict[str, Any]:
-    """The host's first use of what a copy brought."""
-    found = {
-        "process": 1,
-        "correlation": correlation,
-        "end_ns": round(at_us * 1000),
-        "until": "touched",
-        "thread": 1,
-    }
-    return found | more
 
 
 def woken(thread: int, waker: int, start_us: float, woken_us: float, end_us: float) -> dict[str, Any]:

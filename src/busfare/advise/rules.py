@@ -290,31 +290,6 @@ def _small_results(trace: Trace, node: Node | None) -> Finding | None:
     return finding("small-results", evidence, float(idle.sum()) + small.exposed, small)
 
 
-def _early_waits(trace: Trace, node: Node | None) -> Finding | None:
-    if trace.first_uses.is_empty() or trace.sums is not None:
-        return None
-    from busfare.timeline.changes.first_use import waited_for
-
-    waiting = (trace.calls["waits_for"] != "none").fill_null(False).to_numpy()
-    early = waited_for(trace.operations, trace.calls, waiting, trace.first_uses).filter(
-        pl.col("later_ns") > 0
-    )
-    if early.is_empty():
-        return None
-    rows = Chosen(trace, early["row"].to_numpy().astype(np.uint32))
-    first = early.unique("wait", maintain_order=True)
-    waits, later = trace.calls[first["wait"]].select("start_ns", "end_ns"), first["later_ns"].to_numpy()
-    watched = early.join(trace.first_uses, on=["process", "correlation"], how="semi").height
-    evidence = (
-        f"{several(waits.height, 'wait')} for {rows} to the host took {time(_seconds(waits))}, and the host first used what "
-        f"came {time(float(np.median(later)) * NS)} later in the median, {time(int(later.min()) * NS)} at least (watched at "
-        f"{several(watched, 'copy')}, in a few words each)."
-    )
-    hidden = np.minimum((waits["end_ns"] - waits["start_ns"]).to_numpy(), later).sum()
-    found = finding("early-waits", evidence, min(union_of(waits).length(), int(hidden)) * NS, rows)
-    return replace(found, calls=first["wait"].to_numpy().astype(np.uint32))
-
-
 def _exposed_reads(trace: Trace, node: Node | None) -> Finding | None:
     reads = trace.storage.filter(READS)
     if reads.is_empty() or not (exposed := exposed_ns(trace, reads) * NS):
@@ -357,7 +332,7 @@ OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
-    *(_repeated, _small_results, _early_waits, _exposed_reads, _synchronisations),
+    *(_repeated, _small_results, _exposed_reads, _synchronisations),
 )
 
 

@@ -89,10 +89,6 @@ def probe(
 )
 @option("--fingerprint/--no-fingerprint", "Hash each copied buffer, to find what is sent twice.")
 @option("--stacks/--no-stacks", "Take call stacks, so that a report names the lines of calls.")
-@option(
-    "--first-use/--no-first-use",
-    "Watch a sample of the copies back for the host's first touch of their bytes.",
-)
 @option("--threads/--no-threads", "Note which thread woke which, so that a replay knows who waits for whom.")
 @option(
     "--storage/--no-storage",

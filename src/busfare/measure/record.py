@@ -135,7 +135,6 @@ def environment(
     calls: str = "driver",
     fingerprint: bool = False,
     stacks: bool = False,
-    first_use: bool = False,
     threads: bool = False,
     storage: bool = False,
     library: Path | None = None,
@@ -144,9 +143,8 @@ def environment(
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
-    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `storage` notes
-    reads and writes of files of 64 KiB or more. `library` is the recorder to use.
+    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `threads` notes which
+    thread woke which. `storage` notes reads and writes of files of 64 KiB or more. `library` is the recorder to use.
     Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
@@ -167,8 +165,6 @@ def environment(
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
     taken = set(kinds or ("default",))
     messages = bool({"default", "messages"} & taken)
-    if first_use and not {"default", "addresses"} & taken:
-        raise InputError("--first-use: needs the addresses of copies; add addresses to --kinds")
     path = recorder_library(library)
     asked = {
         "OUTPUT": output,
@@ -182,7 +178,6 @@ def environment(
         "CALLS": calls if calls != "driver" else None,
         "FINGERPRINT": "1" if fingerprint else None,
         "STACKS": "1" if stacks else None,
-        "FIRST_USE": "1" if first_use else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
     if threads and not messages:

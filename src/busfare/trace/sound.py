@@ -71,7 +71,6 @@ def make_sound(trace: Trace) -> None:
     for table in TABLES:
         if summed is None or table != "operations":  # those stand in order, and count from it
             _in_order_from(trace, table, first)
-    trace.first_uses = trace.first_uses.with_columns(pl.col("end_ns") - first)
     trace.storage = with_printable(_stored(trace.storage, first, omissions), "path")
     trace.wakes = _woken(trace.wakes, first, omissions)
     omissions.add_if(

@@ -11,7 +11,6 @@ from busfare.errors import InputError
 from busfare.node import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
-from busfare.timeline.changes.first_use import wait_at_first_use
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
 from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.prefetch import prefetch
@@ -84,10 +83,6 @@ OPTIONS = (
     ),
     Option(
         "--async", "Copies to the GPU, or all that match, no longer hold the host up.", without_waiting, "[REGEX]"
-    ),
-    Option(
-        "--wait-at-first-use", "Waits for what comes back come when the host first uses it (record --first-use).",
-        wait_at_first_use,
     ),
     Option(
         "--read-ahead", "Another thread reads files before the program needs them (record --storage).", read_ahead,

@@ -11,7 +11,6 @@ from busfare.errors import InputError
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.recorded import is_recording
 from busfare.trace.readers.recorded.file import Recording, read_recording
-from busfare.trace.readers.recorded.first_use import first_uses
 from busfare.trace.readers.recorded.messages import messages
 from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.readers.recorded.rows import calls, devices, events, markers, operations, streams
@@ -68,21 +67,17 @@ def read(path: Path, launches: bool = False) -> Trace:
             before = sum(frame.height for frame in described)
             ranges.append(calls_of_ranks.with_columns(pl.col("collective") + before))
             described.append(said)
-    worked = [operations(part, omissions, launches) for part in parts]
     trace = Trace(
         path=path,
         format="recorded",
         producer=recordings[0].facts.get("producer", "busfare record"),
-        operations=_together(worked),
+        operations=_together([operations(part, omissions, launches) for part in parts]),
         calls=_together([located(calls(part), part) for part in parts]),
         events=_together([events(part) for part in parts]),
         markers=_together(ranges),
         described=pl.concat(described),
         devices=_together([devices(part) for part in parts]),
         streams=_together([streams(part) for part in parts]),
-        first_uses=_together(
-            [first_uses(part, done, omissions) for part, done in zip(parts, worked, strict=True)]
-        ),
         storage=_together([storage(part, omissions) for part in parts]),
         wakes=pl.concat([wakes(part) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
