@@ -10,7 +10,6 @@
 #include "message.h"
 #include "messages.h"
 #include "own_calls.h"
-#include "storage.h"
 #include "threads.h"
 
 namespace busfare::recorder {
@@ -56,7 +55,6 @@ void Session::start(bool late) {
         return started->abandon();
     }
     wake_for_messages([started] { started->pool_.wake(); });
-    begin_storage([started] { started->pool_.wake(); });
 }
 
 void Session::abandon() {
@@ -214,7 +212,6 @@ void Session::write_once(bool everything) {
         [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
     lose(Loss::kStacksFull, calls_.stacks().write(journal_));
     write_communicators(journal_);
-    lose(Loss::kStorageEarly, lost_before_begin());
     if (everything) journal_.flush();
     pool_.prepare();
 }

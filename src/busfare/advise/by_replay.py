@@ -42,7 +42,6 @@ CANDIDATES: dict[str, tuple[Asked, ...]] = {
     "exposed-copies": tuple(before | {"streams": n} for before in ({}, PINNED) for n in (2, 3, 4)),
     "managed-migrations": ({"prefetch": True},),
     "repeated-copies": ({"dedupe": True},),
-    "exposed-reads": ({"read_ahead": True},),
     "synchronisations": ({"drop_synchronisations": ""},),
 }
 #: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).

@@ -14,14 +14,13 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise.amounts import count, rate, several, size, time
-from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls, words_of
+from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
 from busfare.advise.recorded_on import one_memory
 from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.node import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.lanes import is_communication, is_transfer, is_work
-from busfare.trace.storage import READS, exposed_ns, read_into
 from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
 
@@ -290,24 +289,6 @@ def _small_results(trace: Trace, node: Node | None) -> Finding | None:
     return finding("small-results", evidence, float(idle.sum()) + small.exposed, small)
 
 
-def _exposed_reads(trace: Trace, node: Node | None) -> Finding | None:
-    reads = trace.storage.filter(READS)
-    if reads.is_empty() or not (exposed := exposed_ns(trace, reads) * NS):
-        return None
-    fed = reads.filter(pl.col("kind") == "read").select("bytes", memory=read_into(trace)).drop_nulls()
-    files = reads["path"].drop_nulls().n_unique()
-    evidence = (
-        f"{several(reads.height, 'read')} of {several(files, 'file')} brought {size(int(reads['bytes'].sum()))} in "
-        f"{time(union_of(reads).length() * NS)}; for {time(exposed)} of the run the GPU did nothing meanwhile."
-    )
-    for (memory,), part in fed.group_by("memory", maintain_order=True):
-        evidence += (
-            f" {size(int(part['bytes'].sum()))} went into {memory} memory from which copies to the GPU came."
-        )
-    found = finding("exposed-reads", evidence, exposed)
-    return replace(found, change=found.change + words_of("exposed-reads")["cuFile"]) if fed.height else found
-
-
 def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Finding | None:
     """What is left to say where copies that nothing hides are most of the run, and no other finding gains half of them."""
     moved = COPY & TO_OR_FROM_HOST
@@ -332,7 +313,7 @@ OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
-    *(_repeated, _small_results, _exposed_reads, _synchronisations),
+    *(_repeated, _small_results, _synchronisations),
 )
 
 

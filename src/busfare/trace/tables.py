@@ -232,24 +232,6 @@ COUNTERS: Schema = {
     "l2_bytes": pl.Float64(),  # looked up in L2, by whomever
 }
 
-#: Reads and writes of files by the host (POSIX, C), and by cuFile, which may move bytes between a file and the GPU itself.
-#: And files that are mapped into memory, whose pages come when they are touched.
-STORAGE_KINDS = ("read", "write", "cufile-read", "cufile-write", "mapped")
-
-#: A row a call that asked for at least 64 KiB of a file and got some, and one a mapping of as much: from its call until it,
-#: or a part of it, goes (null: it stayed). Of recordings with `--storage` alone. Times before the run's first call of CUDA
-#: are below 0.
-STORAGE: Schema = {
-    "kind": pl.Enum(STORAGE_KINDS),
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "bytes": pl.Int64(),  # that came or went, not that were asked for
-    "address": pl.UInt64(),  # of the first of them in memory: the host's, or, with cuFile, maybe the GPU's
-    "process": pl.Int64(),
-    "thread": pl.Int64(),
-    "path": pl.Categorical(),  # by which the file was first met; null: not known
-}
-
 
 def empty(schema: Schema) -> pl.DataFrame:
     """A table of no rows."""

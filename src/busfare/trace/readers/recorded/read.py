@@ -15,7 +15,6 @@ from busfare.trace.readers.recorded.messages import messages
 from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.readers.recorded.rows import calls, devices, events, markers, operations, streams
 from busfare.trace.readers.recorded.stacks import located
-from busfare.trace.readers.recorded.storage import storage
 from busfare.trace.readers.recorded.wakes import wakes
 from busfare.trace.tables import DESCRIBED, empty
 
@@ -30,7 +29,7 @@ LOSS_OF = {
     ),
     4: ("unknown-records", "records of a kind that the recorder does not know"),
     5: ("stacks-lost", "calls from too many different places: where these are made is not known"),
-    6: ("early-storage-lost", "reads and writes of files before the first call of CUDA, too many to be kept"),
+    6: ("retired-losses", "lost rows of tables that are no longer read"),
 }
 
 
@@ -78,7 +77,6 @@ def read(path: Path, launches: bool = False) -> Trace:
         described=pl.concat(described),
         devices=_together([devices(part) for part in parts]),
         streams=_together([streams(part) for part in parts]),
-        storage=_together([storage(part, omissions) for part in parts]),
         wakes=pl.concat([wakes(part) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(parts),
