@@ -98,8 +98,6 @@ def trace(
     streams: list[dict[str, Any]] | None = None,
     gpu: str | None = None,
     omissions: list[Omission] | None = None,
-    first_uses: list[dict[str, Any]] | None = None,
-    storage: list[dict[str, Any]] | None = None,
     wakes: list[dict[str, Any]] | None = None,
 ) -> Trace:
     """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
@@ -117,25 +115,9 @@ def trace(
         if streams
         else tables.empty(tables.STREAMS),
         devices=devices,
-        first_uses=tables.conform(pl.DataFrame(first_uses), tables.FIRST_USES)
-        if first_uses
-        else tables.empty(tables.FIRST_USES),
-        storage=_table(storage or [], tables.STORAGE),
         wakes=_table(wakes or [], tables.WAKES),
         omissions=omissions or [],
     )
-
-
-def used(correlation: int, at_us: float, **more: Any) -> dict[str, Any]:
-    """The host's first use of what a copy brought."""
-    found = {
-        "process": 1,
-        "correlation": correlation,
-        "end_ns": round(at_us * 1000),
-        "until": "touched",
-        "thread": 1,
-    }
-    return found | more
 
 
 def woken(thread: int, waker: int, start_us: float, woken_us: float, end_us: float) -> dict[str, Any]:
@@ -143,16 +125,6 @@ def woken(thread: int, waker: int, start_us: float, woken_us: float, end_us: flo
     times = {"start_ns": start_us, "woken_ns": woken_us, "end_ns": end_us}
     rounded = {name: round(time * 1000) for name, time in times.items()}
     return {"process": 1, "thread": thread, "waker": waker} | rounded
-
-
-def stored(start_us: float, end_us: float, bytes_: int, kind: str = "read", **more: Any) -> dict[str, Any]:
-    """A read or write of a file."""
-    times = {"start_ns": round(start_us * 1000), "end_ns": round(end_us * 1000)}
-    return (
-        {"kind": kind, "bytes": bytes_, "address": 4096, "process": 1, "thread": 1, "path": "/data/0"}
-        | times
-        | more
-    )
 
 
 def _table(rows: Any, schema: tables.Schema, optional: tables.Schema | None = None) -> pl.DataFrame:

@@ -20,7 +20,6 @@ SCRIPTS = {
     "offload": "",
     "kv": "",
     "replay_pairs": "",
-    "first_use": "",
     "job_pairs": "",
     "four_gpus": "",
     "node_change": "",

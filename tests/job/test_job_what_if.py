@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -20,10 +19,8 @@ from busfare.cost.kernels.limits import limits_of
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
 from busfare.jobs.launches import without_launches
-from busfare.jobs.model import Part, places
 from busfare.nodes import load_node
 from busfare.timeline import play, timeline
-from busfare.timeline.edit import with_calls
 from tests.job.kineto_job import write_ranks
 from tests.traces import call, kernel, trace
 
@@ -207,14 +204,3 @@ def test_what_recording_cost_is_taken_out_of_all_ranks(tmp_path: Path) -> None:
     assert told["baseline"]["replayed_seconds"] == pytest.approx(recorded - 30e-6, abs=2e-6)
     assert 0 < told["baseline"]["recording_cost"]["call_seconds"] < 30e-6
     assert told["gain_seconds"] == pytest.approx(6 * 500e-6, rel=0.02)
-
-
-def test_members_that_are_calls_keep_their_places_where_a_change_adds_calls() -> None:
-    waits = [call(100.0 * step, 100.0 * step + 50, "MPI_Allreduce") for step in range(1, 5)]
-    run = timeline(trace(kernel(0, 40), calls=waits))
-    added = np.array([1, 3])
-    more = with_calls(run, added, added, {}, "reading ahead", np.array([0, 1]), np.array([1, 2]))
-    members = pl.DataFrame({"part": [0, 0, 0, 0], "node": [0, 1, 2, 3], "is_call": [True] * 4})
-    part = Part(0, None, (0,), run, np.arange(1))
-    assert places(members, [part], [run]).tolist() == [0, 1, 2, 3]
-    assert places(members, [part], [more]).tolist() == [0, 2, 3, 5]

@@ -227,6 +227,8 @@ def test_the_documentation_names_every_table_and_column() -> None:
         named = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", columns[0]))
         documented[int(number)] = (name.strip("`"), tuple(named))
     assert documented == TABLES
+    assert dict(re.findall(r"^\| (\d+) \| `(\w+)` \|$", text, re.M)) == {str(n): RETIRED[n] for n in RETIRED}
+    assert not RETIRED.keys() & TABLES.keys()
 
 
 def test_the_reader_in_the_documentation_reads(everything: bytes) -> None:

@@ -220,14 +220,10 @@ def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None
                 (77, 10, 5),  # a call that is not here
             ],
         ),
-        "first_uses": (
-            ("correlation", "held_start", "held_duration"),
-            [(1, 900, 40), (4, 0, 0)],  # watchpoints, before its call
-        ),
     }
     made = {
         name: np.array(rows, [(column, np.uint64) for column in columns])
         for name, (columns, rows) in tables.items()
     }
     recording = cast(Recording, SimpleNamespace(table=made.__getitem__))
-    assert held_up(recording).tolist() == [40, 0, 70, 800]
+    assert held_up(recording).tolist() == [0, 0, 70, 800]

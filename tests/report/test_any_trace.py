@@ -66,19 +66,6 @@ operations_of = st.fixed_dictionaries(
         "destination_address": st.one_of(st.none(), addresses),
     }
 ).map(ended)
-storage_of = st.fixed_dictionaries(
-    {
-        "kind": st.sampled_from(tables.STORAGE_KINDS),
-        "start_ns": times,
-        "end_ns": times,
-        "length": lengths,
-        "bytes": sizes,
-        "address": addresses,
-        "process": ordinal,
-        "thread": ordinal,
-        "path": name,
-    }
-).map(ended)
 calls_of = st.fixed_dictionaries(
     {
         "start_ns": times,
@@ -97,16 +84,14 @@ calls_of = st.fixed_dictionaries(
     st.lists(operations_of, max_size=8),
     st.lists(calls_of, max_size=4),
     st.sampled_from([None, "NVIDIA H100 PCIe"]),
-    st.lists(storage_of, max_size=5),
 )
 def test_a_report_comes_out_of_anything(
     capsys: pytest.CaptureFixture[str],
     operations: list[dict[str, Any]],
     calls: list[dict[str, Any]],
     gpu: str | None,
-    storage: list[dict[str, Any]],
 ) -> None:
-    recorded = trace(*operations, calls=calls, gpu=gpu, storage=storage)
+    recorded = trace(*operations, calls=calls, gpu=gpu)
     make_sound(recorded)
     assert recorded.operations.filter(
         recorded.operations["end_ns"] < recorded.operations["start_ns"]
@@ -120,9 +105,6 @@ def test_a_report_comes_out_of_anything(
     assert 0 <= plain["transfers"]["share_of_gpu_time"] <= 1
     for finding in plain["findings"]:
         assert finding["predicted_gain_seconds"] is None or finding["predicted_gain_seconds"] >= 0
-    for kind in plain.get("storage", {"by_kind": []})["by_kind"]:
-        parts = [kind[f"{part}_seconds"] for part in ("beside_gpu", "exposed", "outside")]
-        assert min(parts) >= -1e-9 and sum(parts) == pytest.approx(kind["seconds"])
     document = report_document(result, time_line(recorded, run, findings))
     show(document)
     assert "whole run" in capsys.readouterr().out

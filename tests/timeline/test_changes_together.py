@@ -18,7 +18,7 @@ from busfare.nodes import load_node
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
-from tests.traces import EXAMPLES, call, copy, kernel, stored, trace, used
+from tests.traces import EXAMPLES, call, copy, kernel, trace
 
 SHARED = os.environ.get("BUSFARE_SHARED")
 PUBLISHED = sorted(p for p in Path(SHARED, "data/traces").rglob("*") if p.is_file()) if SHARED else []
@@ -26,8 +26,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "pin": {"pin": ""},
     "async": {"async": ""},
     "all asynchronous": {"async": "."},
-    "wait at first use": {"wait_at_first_use": True},
-    "read ahead": {"read_ahead": True},
     "drop synchronisations": {"drop_synchronisations": ""},
     "batch": {"batch_below": "64KiB"},
     "batch all": {"batch_below": "1GiB"},
@@ -115,13 +113,7 @@ def runs(draw: st.DrawFn) -> Trace:
             begun = now - draw(st.sampled_from([0.0, 3.0, 30.0]))
             ended = max(begun, now + took + draw(st.sampled_from([-80.0, -1.0, 3.0])))
             calls.append(call(begun, ended, CALLS[waits], waits, correlation=number))
-    copied = [row for row in operations if "destination_address" in row and row["correlation"] is not None]
-    uses = draw(st.lists(st.sampled_from(copied), max_size=4)) if copied else []
-    waited = st.sampled_from([0.0, 30.0, 500.0])
-    seen = [used(row["correlation"], row["end_ns"] / 1000 + draw(waited)) for row in uses]
-    begun = st.sampled_from([-50.0, 0.0, 5.0, 100.0, 300.0])
-    reads = [stored(at, at + draw(waited), 70_000, "read") for at in draw(st.lists(begun, max_size=4))]
-    return trace(*operations, calls=calls, first_uses=seen, storage=reads)
+    return trace(*operations, calls=calls)
 
 
 @settings(max_examples=60)

@@ -12,7 +12,7 @@ from busfare.trace import Omission, Trace, tables
 from busfare.trace.model import Omissions, name_process
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
-from tests.traces import copy, omitted, used, woken
+from tests.traces import copy, omitted, woken
 from tests.traces import trace as made_by_hand
 
 
@@ -240,13 +240,6 @@ def test_the_same_omission_found_again_adds_to_its_count() -> None:
         Omission("truncated", 0, "the file ends in the middle"),
         Omission("untimed", 1, "operations without times"),
     ]
-
-
-def test_first_uses_count_from_where_the_rest_does() -> None:
-    recorded = made_by_hand(copy(5, 9, 512, "d2h", correlation=3), first_uses=[used(3, 12)])
-    make_sound(recorded)
-    assert recorded.operations["end_ns"].to_list() == [4_000]
-    assert recorded.first_uses["end_ns"].to_list() == [7_000]
 
 
 def test_waits_of_threads_count_from_there_too_and_impossible_ones_are_left_out() -> None:

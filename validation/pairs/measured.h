@@ -32,24 +32,6 @@ extern "C" cudaError_t CUDARTAPI cudaProfilerStop();
         }                                                                        \
     } while (0)
 
-/// How long after a copy came, or was submitted, the host first uses what it brings: the program's own
-/// stamps.
-class Slack {
-  public:
-    void copied() { since_ = std::chrono::steady_clock::now(); }
-    void used() {
-        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - since_;
-        seconds_.push_back(taken.count());
-    }
-    const std::vector<double>& seconds() const { return seconds_; }
-
-  private:
-    std::chrono::steady_clock::time_point since_;
-    std::vector<double> seconds_;
-};
-
-inline Slack slack;
-
 struct Program {
     const char* name;
     const char* what;
@@ -189,9 +171,6 @@ inline int report(const Program& program, const Options& options, const std::vec
         "{\"program\": \"%s\", \"variant\": \"%s\", \"rounds\": %d, \"median_seconds\": %.9g, \"seconds\": [",
         program.name, options.variant.c_str(), options.rounds, median);
     for (size_t at = 0; at < seconds.size(); ++at) std::printf("%s%.9g", at ? ", " : "", seconds[at]);
-    std::printf("], \"slack_seconds\": [");
-    for (size_t at = 0; at < slack.seconds().size(); ++at)
-        std::printf("%s%.7f", at ? ", " : "", slack.seconds()[at]);
     std::printf("], \"error\": %.6g, \"tolerance\": %.6g, \"right\": %s}\n",
                 std::isfinite(error) ? error : 1e300, tolerance, right ? "true" : "false");
     return right ? 0 : 1;

@@ -27,23 +27,6 @@ Off = tuple[Any, float]
 Prepared = tuple[Call, Callable[[], Off]]
 
 
-class Slack:
-    """How long after a copy came, or was submitted, the host first uses what it brings: the program's own stamps."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._since = 0.0
-
-    def copied(self) -> None:
-        self._since = time.perf_counter()
-
-    def used(self) -> None:
-        self.seconds.append(time.perf_counter() - self._since)
-
-
-slack = Slack()
-
-
 class Profiler(NamedTuple):
     """How a library waits for the GPU, turns a recorder on and off, and says where a range begins and ends."""
 
@@ -126,7 +109,6 @@ def run(
         "rounds": options.rounds,
         "median_seconds": statistics.median(seconds),
         "seconds": seconds,
-        "slack_seconds": [round(one, 7) for one in slack.seconds],
     }
     sys.exit(_say(result, *check()))
 

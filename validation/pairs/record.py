@@ -56,7 +56,6 @@ class Run:
     ) -> None:
         self.variant, self.recording, self.timeout_s = variant, recording, timeout_s
         self.seconds: list[float] = []
-        self.slack_seconds: list[float] = []
         source = program.source
         assert source is not None
         start = [sys.executable, str(source)] if source.suffix == ".py" else [str(BUILD / source.stem)]
@@ -70,7 +69,6 @@ class Run:
                 capture="profiler-calls",
                 fingerprint=recording.endswith("fingerprint"),
                 threads=recording.endswith("threads"),
-                first_use=recording.endswith("first-use"),
             )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
         self._process = subprocess.Popen(
@@ -100,7 +98,6 @@ class Run:
         assert self._process.stdin is not None
         self._process.stdin.close()
         result = json.loads(self._line())
-        self.slack_seconds = result.get("slack_seconds", [])
         if self._process.wait(self.timeout_s) or not result["right"]:
             raise RunError(f"error {result['error']}: {self._last_words()}")
 
@@ -171,11 +168,8 @@ def measured(
             variants[variant] = {"median_seconds": median(every), "spread": spread, "seconds": seconds}
     return {
         "variants": variants,
-        # Of each recording: how long its region took, and the program's own stamps of how long after a copy it used that.
+        # Of each recording: how long its region took.
         "recorded": {run.recording: run.seconds for run in runs if run.recording},
-        "slack_seconds": {
-            run.recording: run.slack_seconds for run in runs if run.recording and run.slack_seconds
-        },
         "failures": [f"{name}: {why}" for name, why in failures.items()],
     }
 

@@ -22,14 +22,13 @@ def variants_of(text: str) -> tuple[str, ...]:
 
 class Program(msgspec.Struct, frozen=True, dict=True):
     """`library`: what a user would call its kind. `fingerprint`: `before` is recorded once more with hashes of what it
-    copies; `threads`: and once with who woke whom; `first_use`: and once with the host's first touches.
+    copies; `threads`: and once with who woke whom.
     """
 
     name: str
     library: str
     fingerprint: bool
     threads: bool = False
-    first_use: bool = False
 
     @cached_property
     def source(self) -> Path | None:
@@ -46,7 +45,6 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         more = {
             "before-threads": self.threads,
             "before-fingerprint": self.fingerprint,
-            "before-first-use": self.first_use,
         }
         return ("before", *(name for name, wanted in more.items() if wanted))
 
@@ -77,14 +75,11 @@ class Plan(msgspec.Struct, frozen=True):
     findings: dict[str, tuple[str, ...]] = {}
     fingerprinted: frozenset[str] = frozenset()
     threaded: frozenset[str] = frozenset()
-    first_used: frozenset[str] = frozenset()
 
     @property
     def programs(self) -> dict[str, Program]:
         return {
-            name: Program(
-                name, library, name in self.fingerprinted, name in self.threaded, name in self.first_used
-            )
+            name: Program(name, library, name in self.fingerprinted, name in self.threaded)
             for name, library in self.libraries.items()
         }
 

@@ -32,10 +32,9 @@ bool ends_with(std::string_view text, std::string_view end) {
 }  // namespace
 
 CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const TraceClock& clock,
-                     FirstUse* first_use, std::function<void()> wake_writer)
+                     std::function<void()> wake_writer)
     : cupti_(cupti),
       clock_(clock),
-      first_use_(first_use),
       fingerprint_(options.fingerprint),
       kinds_(options.watched_kinds()),
       notes_(std::move(wake_writer)),
@@ -51,8 +50,7 @@ CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const Tr
         plan.call = kinds_ & kAllCalls || (kinds_ & kCalls && is_call_of_interest(name));
         plan.act = copy_call(number) && kinds_ & kAddresses ? Act::kCopy : act_of(name);
         const std::string_view text(name);
-        plan.frees = first_use_ && (text == "cuMemFreeHost" || text == "cuMemHostUnregister");
-        if (plan.act == Act::kNone && (plan.call || plan.frees)) plan.act = Act::kCall;
+        if (plan.act == Act::kNone && plan.call) plan.act = Act::kCall;
         plan.stack = options.stacks && (text.starts_with("cuMem") || text.starts_with("cuGraphLaunch") ||
                                         text.find("Synchronize") != text.npos);
     }
@@ -113,16 +111,11 @@ void CallWatch::enter(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             break;
         case Act::kCopy:
             t_fingerprint.two = 0;
-            if (const CopyCall& call = *copy_call(number); (fingerprint_ || first_use_) && on) {
+            if (const CopyCall& call = *copy_call(number); fingerprint_ && on) {
                 Note copy{};
                 read_copy(call, data.functionParams, copy);
-                if (fingerprint_ && call.host == HostSide::kSource)
-                    take_fingerprint(copy.one, copy.three, t_fingerprint);
-                if (first_use_) first_use_->enter(&call, copy, data.correlationId);
+                if (call.host == HostSide::kSource) take_fingerprint(copy.one, copy.three, t_fingerprint);
             }
-            break;
-        case Act::kCall:
-            if (plan.frees) first_use_->enter(nullptr, {}, data.correlationId);
             break;
         default:
             break;
@@ -163,7 +156,6 @@ void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
                 take_fingerprint(note.two, note.three, t_fingerprint);
             if (fingerprint_ && call.host == HostSide::kDestinationLater && note.result == 0)
                 take_fingerprint_later(note, handle<CUstream>(data, 3), plan.per_thread, t_fingerprint);
-            if (first_use_) first_use_->leave(note.correlation);
             return push(note, plan, t_fingerprint.two ? &t_fingerprint : nullptr);
         }
         case Act::kStreamWait:

@@ -7,7 +7,6 @@
 
 #include "copy_calls.h"
 #include "cupti_library.h"
-#include "first_use.h"
 #include "handles.h"
 #include "note.h"
 #include "options.h"
@@ -24,8 +23,7 @@ namespace busfare::recorder {
 /// while a callback or a record of any runtime call would slow them all, queries too.
 class CallWatch {
   public:
-    /// `first_use` may be null.
-    CallWatch(const CuptiLibrary& cupti, const Options& options, const TraceClock& clock, FirstUse* first_use,
+    CallWatch(const CuptiLibrary& cupti, const Options& options, const TraceClock& clock,
               std::function<void()> wake_writer);
 
     /// Turns the callbacks of the calls that the wanted kinds need on or off.
@@ -59,7 +57,6 @@ class CallWatch {
         Act act = Act::kNone;
         bool call = false;
         bool per_thread = false;  ///< takes the null stream for the thread's own
-        bool frees = false;       ///< pinned memory
         bool stack = false;       ///< where it is made is wanted: it copies, waits, allocates or frees
     };
 
@@ -74,7 +71,6 @@ class CallWatch {
 
     const CuptiLibrary& cupti_;
     const TraceClock& clock_;
-    FirstUse* const first_use_;
     const bool fingerprint_;
     const uint32_t kinds_;
     Notes notes_;

@@ -14,8 +14,8 @@ static_assert(offsetof(cuMemcpyPeer_params, srcDevice) == 16 &&
 static_assert(offsetof(cuMemcpyHtoDAsync_v2_params, srcHost) == 8 &&
               offsetof(cuMemcpyHtoDAsync_v2_params, ByteCount) == 16);
 
-constexpr CopyCall linear(int number, HostSide host, bool to_host = false) {
-    return {static_cast<uint16_t>(number), 0, 8, 16, host, false, to_host};
+constexpr CopyCall linear(int number, HostSide host) {
+    return {static_cast<uint16_t>(number), 0, 8, 16, host, false};
 }
 constexpr CopyCall peer(int number) {
     return {static_cast<uint16_t>(number), 0, 16, 32, HostSide::kNone, false};
@@ -29,10 +29,10 @@ constexpr CopyCall kCalls[] = {
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoD_v2_ptds, HostSide::kSource),
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, HostSide::kSource),
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2_ptsz, HostSide::kSource),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2, HostSide::kDestination, true),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2_ptds, HostSide::kDestination, true),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, HostSide::kDestinationLater, true),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz, HostSide::kDestinationLater, true),
+    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2, HostSide::kDestination),
+    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2_ptds, HostSide::kDestination),
+    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, HostSide::kDestinationLater),
+    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz, HostSide::kDestinationLater),
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoD_v2, HostSide::kNone),
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoD_v2_ptds, HostSide::kNone),
     linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2, HostSide::kNone),

@@ -17,8 +17,7 @@ struct CopyCall {
     uint8_t source;
     uint8_t bytes;
     HostSide host;
-    bool described;        ///< the first parameter points to a CUDA_MEMCPY2D instead
-    bool to_host = false;  ///< by its name
+    bool described;  ///< the first parameter points to a CUDA_MEMCPY2D instead
 };
 
 /// The copy call of this callback number, or null: linear, two-dimensional and peer copies are known.

@@ -5,7 +5,6 @@
 
 #include "kinds.h"
 #include "messages.h"
-#include "storage.h"
 #include "stream_hashes.h"
 
 namespace busfare::recorder {
@@ -193,7 +192,6 @@ uint64_t Decoder::call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call) 
 
 void Decoder::note(const Note& note, const Note* fingerprint) {
     if (note.what == Note::What::kMessage) return write_message(journal_, note);
-    if (note.what == Note::What::kStorage) return write_storage(journal_, note);
     const uint64_t took = duration(note.start, note.end);
     if (note.call) {
         journal_.append(TableId::kCalls, {note.start, took, uint64_t(CUPTI_CB_DOMAIN_DRIVER_API),

@@ -58,7 +58,6 @@ Options options_from_environment() {
     options.duration_seconds = number("BUSFARE_RECORD_DURATION", 0.0);
     options.fingerprint = number("BUSFARE_RECORD_FINGERPRINT", 0.0) > 0;
     options.stacks = number("BUSFARE_RECORD_STACKS", 0.0) > 0;
-    options.first_use = number("BUSFARE_RECORD_FIRST_USE", 0.0) > 0;
     options.trust_cupti = number("BUSFARE_RECORD_TRUST_CUPTI", 0.0) > 0;
     options.cupti = text("BUSFARE_RECORD_CUPTI");
     options.command = text("BUSFARE_RECORD_COMMAND");

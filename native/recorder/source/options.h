@@ -46,7 +46,6 @@ struct Options {
     Calls calls = Calls::kDriver;
     bool fingerprint = false;
     bool stacks = false;
-    bool first_use = false;
     std::string cupti;    ///< colon-separated libraries to try after those that the process can find itself
     std::string command;  ///< the command line, for the recording's facts
     std::string run;      ///< by which the launcher knows its recordings again

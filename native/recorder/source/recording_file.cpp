@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -113,8 +112,7 @@ bool RecordingFile::append(const std::vector<unsigned char>& bytes) {
     const FileSizeSignalHeld held;
     size_t done = 0;
     while (done < bytes.size()) {
-        // Past libbusfare_storage.so, which would take it for the program's.
-        const ssize_t written = ::syscall(SYS_write, descriptor_, bytes.data() + done, bytes.size() - done);
+        const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) {
             error_ = written < 0 ? std::strerror(errno) : "nothing could be written";

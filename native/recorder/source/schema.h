@@ -36,8 +36,6 @@ enum class TableId : uint16_t {
     kStacks = 28,
     kCallStacks = 29,
     // 30 is `lines`, which the launcher writes.
-    kFirstUses = 31,
-    kStorage = 32,
     kStreamFingerprints = 34,
 };
 
@@ -45,7 +43,7 @@ enum class TableId : uint16_t {
 /// order.
 constexpr size_t columns_of(TableId table) {
     constexpr size_t columns[] = {0, 2, 2, 19, 19, 10, 7, 8, 6,  4, 4, 12, 7, 9, 8, 7, 5, 10,
-                                  7, 7, 2, 3,  4,  2,  0, 0, 10, 5, 5, 2,  6, 9, 7, 0, 4};
+                                  7, 7, 2, 3,  4,  2,  0, 0, 10, 5, 5, 2,  6, 0, 0, 0, 4};
     return columns[static_cast<size_t>(table)];
 }
 
@@ -58,7 +56,6 @@ enum class Loss : uint64_t {
     kNoteRingFull = 3,
     kUnknownRecord = 4,
     kStacksFull = 5,
-    kStorageEarly = 6
 };
 
 /// Why a recording ended, in `kEnd`.

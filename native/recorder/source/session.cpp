@@ -10,7 +10,6 @@
 #include "message.h"
 #include "messages.h"
 #include "own_calls.h"
-#include "storage.h"
 #include "threads.h"
 
 namespace busfare::recorder {
@@ -35,8 +34,7 @@ Session::Session(const CuptiLibrary& cupti, Options options, std::unique_ptr<Jou
       journal_(*kept_),
       decoder_(cupti, journal_, windows_, options_),
       kinds_(cupti, options_.cupti_kinds()),
-      first_use_(clock_),
-      calls_(cupti, options_, clock_, options_.first_use ? &first_use_ : nullptr, [this] { pool_.wake(); }),
+      calls_(cupti, options_, clock_, [this] { pool_.wake(); }),
       gate_(options_.nvtx_range) {}
 
 void Session::start(bool late) {
@@ -57,7 +55,6 @@ void Session::start(bool late) {
         return started->abandon();
     }
     wake_for_messages([started] { started->pool_.wake(); });
-    begin_storage([started] { started->pool_.wake(); });
 }
 
 void Session::abandon() {
@@ -126,7 +123,6 @@ bool Session::run_threads() {
         pool_.prepare();
         start_thread("busfare-writer", [this] { write_until_finished(); });
         start_thread("busfare-clock", [this] { keep_time(); });
-        if (options_.first_use) first_use_.start();
         return true;
     } catch (const std::exception& error) {
         sayf("cannot start a thread (%s), so nothing is recorded", error.what());
@@ -146,7 +142,6 @@ void Session::operations(bool on) {
 /// For good.
 void Session::stop() {
     operations(false);
-    first_use_.stop();
     kinds_.enable_calls(false);
     if (subscriber_) calls_.subscribe(subscriber_, false);
 }
@@ -215,10 +210,8 @@ void Session::write_once(bool everything) {
     lose(Loss::kNoBuffer, pool_.refused());
     windows_.drain(
         [this](uint64_t time, bool on) { journal_.append(TableId::kWindows, {time, on ? 1u : 0u}); });
-    first_use_.write(journal_);
     lose(Loss::kStacksFull, calls_.stacks().write(journal_));
     write_communicators(journal_);
-    lose(Loss::kStorageEarly, lost_before_begin());
     if (everything) journal_.flush();
     pool_.prepare();
 }

@@ -9,7 +9,6 @@
 #include "call_watch.h"
 #include "cupti_library.h"
 #include "decoder.h"
-#include "first_use.h"
 #include "journal.h"
 #include "kinds.h"
 #include "nvtx_gate.h"
@@ -79,7 +78,6 @@ class Session {
     Windows windows_;
     Decoder decoder_;
     Kinds kinds_;
-    FirstUse first_use_;
     CallWatch calls_;
     NvtxGate gate_;
     CUpti_SubscriberHandle subscriber_ = nullptr;

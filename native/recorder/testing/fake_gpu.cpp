@@ -33,10 +33,6 @@ constexpr Call kCopyBackOwn = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
                                CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz};
 constexpr Call kSynchronizeAll = {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
                                   CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize};
-constexpr Call kSynchronize = {CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
-                               CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize};
-constexpr Call kFreeHost = {CUPTI_RUNTIME_TRACE_CBID_cudaFreeHost_v3020,
-                            CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost};
 
 struct Pinned {
     char* engine;  ///< where the GPU sees it
@@ -144,18 +140,6 @@ void* fake_pinned(uint64_t bytes) {
     return sides[0];
 }
 
-void fake_free_pinned(void* memory) {
-    const cuMemFreeHost_params parameters = {memory};
-    const uint64_t now = tick(0);
-    call_back(kFreeHost, next_correlation(), now, now + 100, nullptr, &parameters, [&] {
-        const std::lock_guard lock(g_pinned_mutex);
-        const Pinned freed = pinned()[static_cast<char*>(memory)];
-        pinned().erase(static_cast<char*>(memory));
-        munmap(memory, freed.bytes);
-        munmap(freed.engine, freed.bytes);
-    });
-}
-
 /// How a copy is called: by the runtime's or the driver's function, which may wait for it.
 enum Called { kBlocking, kAsynchronous, kDirectly };
 
@@ -202,21 +186,6 @@ uint32_t fake_copy_in(CUstream stream, int per_thread, int called, void* destina
         called == kBlocking ? static_cast<const void*>(&blocking) : static_cast<const void*>(&asynchronous);
     call_back(call, correlation, now, now + 100, nullptr, parameters, work);
     if (called == kDirectly) emit_call(call, correlation, now, now + 100);
-    return correlation;
-}
-
-/// The same in one stream; asynchronous where it is pinned.
-uint32_t fake_copy_back(void* destination, uint64_t bytes, int value, double seconds) {
-    const Called called = seen_by_gpu(static_cast<char*>(destination)) ? kAsynchronous : kBlocking;
-    return fake_copy_in(kStream, 0, called, destination, bytes, value, seconds);
-}
-
-uint32_t fake_synchronize() {
-    const uint32_t correlation = next_correlation();
-    const cuStreamSynchronize_params parameters = {kStream};
-    const uint64_t now = tick(0);
-    call_back(kSynchronize, correlation, now, now + 100, nullptr, &parameters,
-              [] { stream_of(kStream, 0).rest(); });
     return correlation;
 }
 

@@ -29,7 +29,6 @@ NS = 1e-9
 #: What is asked of `what-if`: values by the options' keys.
 Asked = dict[str, Any]
 PINNED: Asked = {"pin": ""}
-EARLY: Asked = {"wait_at_first_use": True}
 PACKED_BELOW = 64 * 1024
 PACKED: Asked = {"batch_below": "64KiB"}
 #: By finding, what follows its advice; of several the one that gains most is taken.
@@ -43,8 +42,6 @@ CANDIDATES: dict[str, tuple[Asked, ...]] = {
     "exposed-copies": tuple(before | {"streams": n} for before in ({}, PINNED) for n in (2, 3, 4)),
     "managed-migrations": ({"prefetch": True},),
     "repeated-copies": ({"dedupe": True},),
-    "early-waits": (EARLY, PINNED | EARLY),
-    "exposed-reads": ({"read_ahead": True},),
     "synchronisations": ({"drop_synchronisations": ""},),
 }
 #: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).

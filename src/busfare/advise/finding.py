@@ -23,7 +23,7 @@ from busfare.trace.columns import numbered, plain, taken
 from busfare.trace.lanes import Times, Union, is_work
 from busfare.trace.totals import top_kernels
 
-__all__ = ["Chosen", "Finding", "change_in", "finding", "language_of", "rows_of", "rows_of_calls", "words_of"]
+__all__ = ["Chosen", "Finding", "change_in", "finding", "language_of", "rows_of", "rows_of_calls"]
 
 NS = 1e-9
 #: What a price needs, and no more.
@@ -199,14 +199,9 @@ def _words() -> dict[str, dict[str, str]]:
     return tomllib.loads(Path(__file__).with_name("advice.toml").read_text("utf-8"))
 
 
-def words_of(id: str) -> dict[str, str]:
-    """What `advice.toml` says of a finding."""
-    return _words()[id]
-
-
 def finding(id: str, evidence: str, gain: float, touches: Chosen | None = None) -> Finding:
     """A finding by counting, in its own words; `gain`: at most, s."""
-    words = words_of(id)
+    words = _words()[id]
     return Finding(id, words["title"], evidence, words["change"], gain, touches=touches)
 
 

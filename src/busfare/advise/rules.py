@@ -14,14 +14,13 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise.amounts import count, rate, several, size, time
-from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls, words_of
+from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
 from busfare.advise.recorded_on import one_memory
 from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.nodes import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.lanes import is_communication, is_transfer, is_work
-from busfare.trace.storage import READS, exposed_ns, read_into
 from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
 
@@ -290,49 +289,6 @@ def _small_results(trace: Trace, node: Node | None) -> Finding | None:
     return finding("small-results", evidence, float(idle.sum()) + small.exposed, small)
 
 
-def _early_waits(trace: Trace, node: Node | None) -> Finding | None:
-    if trace.first_uses.is_empty() or trace.sums is not None:
-        return None
-    from busfare.timeline.changes.first_use import waited_for
-
-    waiting = (trace.calls["waits_for"] != "none").fill_null(False).to_numpy()
-    early = waited_for(trace.operations, trace.calls, waiting, trace.first_uses).filter(
-        pl.col("later_ns") > 0
-    )
-    if early.is_empty():
-        return None
-    rows = Chosen(trace, early["row"].to_numpy().astype(np.uint32))
-    first = early.unique("wait", maintain_order=True)
-    waits, later = trace.calls[first["wait"]].select("start_ns", "end_ns"), first["later_ns"].to_numpy()
-    watched = early.join(trace.first_uses, on=["process", "correlation"], how="semi").height
-    evidence = (
-        f"{several(waits.height, 'wait')} for {rows} to the host took {time(_seconds(waits))}, and the host first used what "
-        f"came {time(float(np.median(later)) * NS)} later in the median, {time(int(later.min()) * NS)} at least (watched at "
-        f"{several(watched, 'copy')}, in a few words each)."
-    )
-    hidden = np.minimum((waits["end_ns"] - waits["start_ns"]).to_numpy(), later).sum()
-    found = finding("early-waits", evidence, min(union_of(waits).length(), int(hidden)) * NS, rows)
-    return replace(found, calls=first["wait"].to_numpy().astype(np.uint32))
-
-
-def _exposed_reads(trace: Trace, node: Node | None) -> Finding | None:
-    reads = trace.storage.filter(READS)
-    if reads.is_empty() or not (exposed := exposed_ns(trace, reads) * NS):
-        return None
-    fed = reads.filter(pl.col("kind") == "read").select("bytes", memory=read_into(trace)).drop_nulls()
-    files = reads["path"].drop_nulls().n_unique()
-    evidence = (
-        f"{several(reads.height, 'read')} of {several(files, 'file')} brought {size(int(reads['bytes'].sum()))} in "
-        f"{time(union_of(reads).length() * NS)}; for {time(exposed)} of the run the GPU did nothing meanwhile."
-    )
-    for (memory,), part in fed.group_by("memory", maintain_order=True):
-        evidence += (
-            f" {size(int(part['bytes'].sum()))} went into {memory} memory from which copies to the GPU came."
-        )
-    found = finding("exposed-reads", evidence, exposed)
-    return replace(found, change=found.change + words_of("exposed-reads")["cuFile"]) if fed.height else found
-
-
 def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Finding | None:
     """What is left to say where copies that nothing hides are most of the run, and no other finding gains half of them."""
     moved = COPY & TO_OR_FROM_HOST
@@ -357,7 +313,7 @@ OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
-    *(_repeated, _small_results, _early_waits, _exposed_reads, _synchronisations),
+    *(_repeated, _small_results, _synchronisations),
 )
 
 

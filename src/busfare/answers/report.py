@@ -22,7 +22,6 @@ from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.large import REPLAYED_ROWS, beside
 from busfare.trace.model import INCOMPLETE
-from busfare.trace.storage import Storage, storage_of
 from busfare.trace.totals import Gap, Totals
 
 if TYPE_CHECKING:
@@ -131,7 +130,6 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     critical_path: list[Part] | None
     findings: list[RangedFinding]
     baseline: Diff | UnsetType = UNSET  # against an earlier report, where one was given
-    storage: Storage | UnsetType = UNSET  # where reads and writes of files were recorded
     # Of several ranks in one trace.
     collectives: list[Collective] | UnsetType = UNSET
     ranks: list[RankTimes] | UnsetType = UNSET
@@ -204,7 +202,6 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
         recording_cost=cost,
         critical_path=path,
-        storage=storage_of(trace) or UNSET,
         findings=[],  # which are looked for beside all this
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],

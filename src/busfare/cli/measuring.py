@@ -89,15 +89,7 @@ def probe(
 )
 @option("--fingerprint/--no-fingerprint", "Hash each copied buffer, to find what is sent twice.")
 @option("--stacks/--no-stacks", "Take call stacks, so that a report names the lines of calls.")
-@option(
-    "--first-use/--no-first-use",
-    "Watch a sample of the copies back for the host's first touch of their bytes.",
-)
 @option("--threads/--no-threads", "Note which thread woke which, so that a replay knows who waits for whom.")
-@option(
-    "--storage/--no-storage",
-    "Note reads and writes of files of 64 KiB or more, to see what feeds the copies.",
-)
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status.
 

@@ -26,6 +26,12 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("record", "--no-mapped"): "leave it out",
     ("record", "--arguments"): "leave it out; --kinds memory records what is allocated",
     ("record", "--no-arguments"): "leave it out",
+    ("record", "--first-use"): "`what-if --async` predicts what waiting later gains",
+    ("record", "--no-first-use"): "leave it out",
+    ("record", "--storage"): "`nsys profile --trace=cuda,osrt` records reads of files",
+    ("record", "--no-storage"): "leave it out",
+    ("what-if", "--read-ahead"): "change the program, record it again and use busfare diff",
+    ("what-if", "--wait-at-first-use"): "use --async or --drop-synchronisations",
 }
 
 #: By command path; the text completes "PATH was removed; ".

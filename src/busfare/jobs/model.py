@@ -256,10 +256,6 @@ def places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Tim
     for number, (own, run) in enumerate(zip(parts, timelines, strict=True)):
         if run is own.timeline:
             continue
-        if run.calls.height != own.timeline.calls.height:  # a change added calls, of a name of their own
-            kept = np.flatnonzero(run.call_name < len(own.timeline.call_names))
-            calls = (part == number) & is_call
-            node[calls] = kept[node[calls]]
         chosen = np.flatnonzero((part == number) & ~is_call)
         before, now = (frame.operations["row"].to_numpy().astype(np.int64) for frame in (own.timeline, run))
         place = np.full(int(before.max(initial=-1)) + 1, -1)

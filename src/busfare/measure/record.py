@@ -26,8 +26,6 @@ LIBRARY = "libbusfare_recorder.so"
 MESSAGES = "libbusfare_messages.so"
 #: Stands in front of what threads wait with, likewise.
 THREADS = "libbusfare_threads.so"
-#: Stands in front of reads and writes of files, likewise.
-STORAGE = "libbusfare_storage.so"
 
 #: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
 KINDS = (
@@ -96,11 +94,8 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
-    for name in ("threads", "storage"):
-        if options.get(name):
-            raise InputError(
-                f"{name}: has to be there from the start; use `busfare record --{name} -- PROGRAM`"
-            )
+    if options.get("threads"):
+        raise InputError("threads: has to be there from the start; use `busfare record --threads -- PROGRAM`")
     target = _target(str(output))
     asked = environment(target, (sys.executable, *sys.argv), **options)
     _require_driver()
@@ -135,18 +130,15 @@ def environment(
     calls: str = "driver",
     fingerprint: bool = False,
     stacks: bool = False,
-    first_use: bool = False,
     threads: bool = False,
-    storage: bool = False,
     library: Path | None = None,
 ) -> dict[str, str]:
     """The environment variables that make a program record itself, for launchers that cannot be wrapped.
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `first_use` watches a sample
-    of the copies back for the host's first touch of their bytes. `threads` notes which thread woke which. `storage` notes
-    reads and writes of files of 64 KiB or more. `library` is the recorder to use.
+    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `threads` notes which
+    thread woke which. `library` is the recorder to use.
     Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
@@ -167,8 +159,6 @@ def environment(
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
     taken = set(kinds or ("default",))
     messages = bool({"default", "messages"} & taken)
-    if first_use and not {"default", "addresses"} & taken:
-        raise InputError("--first-use: needs the addresses of copies; add addresses to --kinds")
     path = recorder_library(library)
     asked = {
         "OUTPUT": output,
@@ -182,20 +172,16 @@ def environment(
         "CALLS": calls if calls != "driver" else None,
         "FINGERPRINT": "1" if fingerprint else None,
         "STACKS": "1" if stacks else None,
-        "FIRST_USE": "1" if first_use else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
     if threads and not messages:
         raise InputError("--threads: --kinds leaves out `messages`, which notes them; add it")
-    wanted = {MESSAGES: messages, THREADS: threads, STORAGE: storage}
+    wanted = {MESSAGES: messages, THREADS: threads}
     # The loader takes the list apart at spaces and colons.
     found = (path.with_name(name) for name in wanted if wanted[name] and not {*" :"} & {*str(path)})
     loaded = [str(file) for file in found if file.is_file()]
-    for option, name in (("--threads", THREADS), ("--storage", STORAGE)):
-        if wanted[name] and str(file := path.with_name(name)) not in loaded:
-            raise InputError(
-                f"{option}: {file} is missing, or its path has a space or colon; reinstall busfare"
-            )
+    if threads and str(file := path.with_name(THREADS)) not in loaded:
+        raise InputError(f"--threads: {file} is missing, or its path has a space or colon; reinstall busfare")
     if loaded:
         variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}

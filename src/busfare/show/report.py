@@ -32,7 +32,6 @@ from busfare.show.document import (
     words,
 )
 from busfare.show.shares import LEAST_DRAWN, PATH_NOTE, Shares
-from busfare.trace.storage import MappedFile, StoredFile
 from busfare.trace.totals import Gap
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def report_document(
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
     if result.by_path:
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
-    blocks += [*_longest(result), *_storage(result), *_gaps(result, run)]
+    blocks += [*_longest(result), *_gaps(result, run)]
     if result.critical_path:
         shown = [part for part in result.critical_path if part.share >= LEAST_DRAWN]
         blocks.append(table(shown, "", {"critical path": "part"}, {"time": "seconds", "of the run": "share"}))
@@ -177,48 +176,6 @@ def _gaps(result: Report, run: float) -> list[Table]:
     figures: Cells[Gap] = {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"}
     behind: Cells[Gap] = {"longest API call meanwhile": called}
     return [table(gaps, "Longest gaps on a GPU", {}, figures, behind)] if gaps else []
-
-
-def _storage(result: Report) -> list[Table]:
-    if not result.storage:
-        return []
-    figures = {"count": "count", "bytes": "bytes", "time": "seconds", "rate": "bytes_per_second"}
-    where = {
-        "beside the GPU": "beside_gpu_seconds",
-        "exposed": "exposed_seconds",
-        "outside": "outside_seconds",
-    }
-    notes = [
-        "Exposed: the GPU does nothing meanwhile. Outside: before the run's first call, or behind its last one."
-    ]
-    for each in result.storage.read_into:
-        fed = (
-            f"into {each.memory} memory, from which copies to the GPU came"
-            if each.memory
-            else "that no copy to the GPU took"
-        )
-        notes.append(f"{several(each.count, 'read')} of {size(each.bytes)} {fed}.")
-    files: Cells[StoredFile] = {"file": lambda file: file.path or "not known"}
-    sums = {"count": "count", "bytes": "bytes", "time": "seconds"}
-    mapped: Cells[MappedFile] = {"file": lambda file: file.path or "not known"}
-    tables = [
-        table(
-            result.storage.by_kind,
-            "Reads and writes of files",
-            {"kind": "kind"},
-            figures | where,
-            notes=notes,
-        ),
-        table(result.storage.files, "Files that took longest", files, sums, face="page"),
-        table(
-            result.storage.mapped,
-            "Files mapped into memory, and copies to a GPU from there",
-            mapped,
-            {"mapped": "mapped_bytes", **figures},
-            notes=["Pages that are not in memory yet are read from the file within the copy's time."],
-        ),
-    ]
-    return [one for one in tables if one.rows]
 
 
 def _findings(result: Report) -> Entries | Text:

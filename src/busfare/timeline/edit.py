@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from busfare.nodes import Node
@@ -66,42 +65,6 @@ class Change:
     title: str
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
-
-
-def with_calls(
-    timeline: Timeline, at: Times, like: Times, new: Columns, name: str, start_ns: Times, end_ns: Times
-) -> Timeline:
-    """The run with calls of one `name` more, each before row `at` and shown as row `like` at its own times; shape (added,).
-
-    `new`: their columns that are not at rest. `call_after` of them is a row of the new run.
-    """
-    rows = np.arange(timeline.calls.height)
-    number = rows + np.searchsorted(at, rows, side="right")
-
-    def renumbered(of: Times) -> Times:
-        return np.where(of >= 0, number[of], -1).astype(np.int32)
-
-    columns = timeline.columns | {"call_after": renumbered(timeline.columns["call_after"])}
-    none = {
-        each: np.full(len(at), -1)
-        for each in ("call_after", "call_wait_key", "call_act_stream", "call_act_event")
-    }
-    of_calls = {
-        each: np.insert(values, at, (none | new).get(each, np.zeros(len(at), np.int64))).astype(values.dtype)
-        for each, values in columns.items()
-        if each.startswith("call_")
-    }
-    times = {
-        each: pl.Series(np.insert(timeline.calls[each].to_numpy(), at, values))
-        for each, values in (("start_ns", start_ns), ("end_ns", end_ns))
-    }
-    return replace(
-        timeline,
-        columns=columns | of_calls | {"operation_call": renumbered(columns["operation_call"])},
-        calls=timeline.calls[np.insert(rows, at, like)].with_columns(**times),
-        call_name=np.insert(timeline.call_name, at, len(timeline.call_names)).astype(np.uint32),
-        call_names=[*timeline.call_names, name],
-    )
 
 
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) -> Applied:

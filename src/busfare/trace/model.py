@@ -79,8 +79,6 @@ class Trace:
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
     counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
-    first_uses: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.FIRST_USES))
-    storage: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STORAGE))
     wakes: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.WAKES))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)

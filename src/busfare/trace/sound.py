@@ -71,8 +71,6 @@ def make_sound(trace: Trace) -> None:
     for table in TABLES:
         if summed is None or table != "operations":  # those stand in order, and count from it
             _in_order_from(trace, table, first)
-    trace.first_uses = trace.first_uses.with_columns(pl.col("end_ns") - first)
-    trace.storage = with_printable(_stored(trace.storage, first, omissions), "path")
     trace.wakes = _woken(trace.wakes, first, omissions)
     omissions.add_if(
         _without_call(trace) if summed is None else summed.orphans,
@@ -186,16 +184,6 @@ def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     kept = _kept(events, _usable("start_ns"), "records-without-call", what, omissions)
     end = pl.col("end_ns")
     return kept.with_columns(end_ns=pl.when(end.is_between("start_ns", LATEST)).then(end))
-
-
-def _stored(storage: pl.DataFrame, first: int, omissions: Omissions) -> pl.DataFrame:
-    """Reads, writes and mappings of files in order of start, their times counted from `first`."""
-    ended = _usable("end_ns") & (pl.col("end_ns") >= pl.col("start_ns"))
-    sound = _usable("start_ns") & (ended | (pl.col("end_ns").is_null() & (pl.col("kind") == "mapped")))
-    sound &= pl.col("bytes").is_between(0, LARGEST).fill_null(False)
-    what = "reads or writes of files without usable times or sizes: left out"
-    kept = _kept(storage, sound, "unsound-storage", what, omissions)
-    return kept.with_columns(pl.col(TIMES) - first).sort("start_ns", maintain_order=True)
 
 
 def _woken(wakes: pl.DataFrame, first: int, omissions: Omissions) -> pl.DataFrame:

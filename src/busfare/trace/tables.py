@@ -151,7 +151,7 @@ CALLS: Schema = {
 
 #: Only of calls that busfare's own recorder held up by more than a moment; absent from other traces.
 CALLS_RECORDED: Schema = {
-    # Between the thread's call before and this one, for fingerprints and first uses.
+    # Between the thread's call before and this one, for fingerprints.
     "recorder_ns": pl.Int64(),
 }
 
@@ -230,38 +230,6 @@ COUNTERS: Schema = {
     "dram_read_bytes": pl.Float64(),
     "dram_write_bytes": pl.Float64(),
     "l2_bytes": pl.Float64(),  # looked up in L2, by whomever
-}
-
-#: How the watch over a copy's destination ended: another copy went to it, or took its bytes; the memory was freed; nothing
-#: came within two seconds of the copy's call; the recording ended.
-WATCHED_UNTIL = ("touched", "copied-over", "sent", "freed", "too-long", "stopped")
-
-#: A row a copy from the GPU whose destination was watched, which is a sample of them, in some of its bytes.
-FIRST_USES: Schema = {
-    "process": pl.Int64(),
-    "correlation": pl.Int64(),  # as of the copy
-    "end_ns": pl.Int64(),  # of the watch: when the host first touched a watched byte, if `until` says that it did
-    "until": pl.Enum(WATCHED_UNTIL),
-    "thread": pl.Int64(),  # that touched it
-    "watched_bytes": pl.Int64(),
-}
-
-#: Reads and writes of files by the host (POSIX, C), and by cuFile, which may move bytes between a file and the GPU itself.
-#: And files that are mapped into memory, whose pages come when they are touched.
-STORAGE_KINDS = ("read", "write", "cufile-read", "cufile-write", "mapped")
-
-#: A row a call that asked for at least 64 KiB of a file and got some, and one a mapping of as much: from its call until it,
-#: or a part of it, goes (null: it stayed). Of recordings with `--storage` alone. Times before the run's first call of CUDA
-#: are below 0.
-STORAGE: Schema = {
-    "kind": pl.Enum(STORAGE_KINDS),
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "bytes": pl.Int64(),  # that came or went, not that were asked for
-    "address": pl.UInt64(),  # of the first of them in memory: the host's, or, with cuFile, maybe the GPU's
-    "process": pl.Int64(),
-    "thread": pl.Int64(),
-    "path": pl.Categorical(),  # by which the file was first met; null: not known
 }
 
 

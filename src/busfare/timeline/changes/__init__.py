@@ -11,11 +11,9 @@ from busfare.errors import InputError
 from busfare.nodes import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
-from busfare.timeline.changes.first_use import wait_at_first_use
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
 from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.read_ahead import read_ahead
 from busfare.timeline.changes.removal import dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.streams import streams
 from busfare.timeline.edit import Applied, Change, Setting
@@ -84,13 +82,6 @@ OPTIONS = (
     ),
     Option(
         "--async", "Copies to the GPU, or all that match, no longer hold the host up.", without_waiting, "[REGEX]"
-    ),
-    Option(
-        "--wait-at-first-use", "Waits for what comes back come when the host first uses it (record --first-use).",
-        wait_at_first_use,
-    ),
-    Option(
-        "--read-ahead", "Another thread reads files before the program needs them (record --storage).", read_ahead,
     ),
     Option(
         "--drop-synchronisations", "Only waits behind copies to the host, and last ones, stay.",

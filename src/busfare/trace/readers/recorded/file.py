@@ -105,19 +105,12 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     28: ("stacks", ("stack", "depth", "module", "address", "symbol")),
     29: ("call_stacks", ("correlation", "stack")),
     30: ("lines", ("module", "address", "depth", "function", "file", "line")),
-    31: (
-        "first_uses",
-        (
-            "correlation", "start", "duration", "end", "thread", "address", "watched_bytes", "held_start",
-            "held_duration",
-        ),
-    ),
-    32: ("storage", ("start", "duration", "thread", "kind", "bytes", "address", "path")),
     34: ("stream_fingerprints", ("correlation", "fingerprint", "start", "duration")),
 }  # fmt: skip
+
 #: Tables of earlier versions, by number: nothing is read of them. Their numbers are never used again.
 RETIRED: dict[int, str] = {
-    24: "counted_launches", 25: "counters", 33: "mapped_arguments", 35: "argument_memory",
+    24: "counted_launches", 25: "counters", 31: "first_uses", 32: "storage", 33: "mapped_arguments", 35: "argument_memory",
 }  # fmt: skip
 
 Column = npt.NDArray[np.uint64]

@@ -11,12 +11,10 @@ from busfare.errors import InputError
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.recorded import is_recording
 from busfare.trace.readers.recorded.file import Recording, read_recording
-from busfare.trace.readers.recorded.first_use import first_uses
 from busfare.trace.readers.recorded.messages import messages
 from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.readers.recorded.rows import calls, devices, events, markers, operations, streams
 from busfare.trace.readers.recorded.stacks import located
-from busfare.trace.readers.recorded.storage import storage
 from busfare.trace.readers.recorded.wakes import wakes
 from busfare.trace.tables import DESCRIBED, empty
 
@@ -31,7 +29,7 @@ LOSS_OF = {
     ),
     4: ("unknown-records", "records of a kind that the recorder does not know"),
     5: ("stacks-lost", "calls from too many different places: where these are made is not known"),
-    6: ("early-storage-lost", "reads and writes of files before the first call of CUDA, too many to be kept"),
+    6: ("retired-losses", "lost rows of tables that are no longer read"),
 }
 
 
@@ -68,22 +66,17 @@ def read(path: Path, launches: bool = False) -> Trace:
             before = sum(frame.height for frame in described)
             ranges.append(calls_of_ranks.with_columns(pl.col("collective") + before))
             described.append(said)
-    worked = [operations(part, omissions, launches) for part in parts]
     trace = Trace(
         path=path,
         format="recorded",
         producer=recordings[0].facts.get("producer", "busfare record"),
-        operations=_together(worked),
+        operations=_together([operations(part, omissions, launches) for part in parts]),
         calls=_together([located(calls(part), part) for part in parts]),
         events=_together([events(part) for part in parts]),
         markers=_together(ranges),
         described=pl.concat(described),
         devices=_together([devices(part) for part in parts]),
         streams=_together([streams(part) for part in parts]),
-        first_uses=_together(
-            [first_uses(part, done, omissions) for part, done in zip(parts, worked, strict=True)]
-        ),
-        storage=_together([storage(part, omissions) for part in parts]),
         wakes=pl.concat([wakes(part) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(parts),
@@ -136,11 +129,8 @@ def _note(recording: Recording, omissions: Omissions) -> None:
     ):
         omissions.add_if(int(count), id, f"{name}: {what}")
     tables = ", ".join(sorted(recording.retired_rows))
-    omissions.add_if(
-        sum(recording.retired_rows.values()),
-        "retired-tables",
-        f"{name}: rows of an earlier version's tables that are no longer read ({tables})",
-    )
+    what = f"rows of an earlier version's tables that are no longer read ({tables})"
+    omissions.add_if(sum(recording.retired_rows.values()), "retired-tables", what)
     losses = recording.table("losses")
     for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
         id, what = LOSS_OF.get(loss, ("unknown-loss", "losses of a kind that this version does not know"))

@@ -217,16 +217,13 @@ def held_up(recording: Recording) -> NDArray[np.int64]:
     """Before each call of the recording: ns that the recorder held its thread up since its call before.
 
     A buffer on its way to the GPU is hashed before its call begins, one from the GPU, or its stream asked to, after its
-    call has ended; watchpoints are set before a copy begins.
+    call has ended.
     """
     calls = recording.table("calls")
     ns = np.zeros(len(calls), np.int64)
     held = [
         np.stack([table["correlation"], table[f"{when}_start"], table[f"{when}_duration"]])
-        for name, when in (
-            ("copy_addresses", "fingerprint"),
-            ("first_uses", "held"),
-        )
+        for name, when in (("copy_addresses", "fingerprint"),)
         if len(table := recording.table(name))
     ]
     correlation, began, lasted = np.concatenate(held, axis=1) if held else np.zeros((3, 0), np.uint64)
