@@ -87,7 +87,7 @@ def test_the_abis_suffix_falls_off(name: str, plain: str) -> None:
 
 def cuda_copies() -> list[str]:
     """Every call of CUDA's own enumerations whose name says that it copies."""
-    text = resources.files("busfare.trace.readers").joinpath("nvprof_calls.tsv").read_text(encoding="utf-8")
+    text = resources.files("busfare.trace.readers.nvprof").joinpath("calls.tsv").read_text(encoding="utf-8")
     names = {line.split("\t")[2] for line in text.splitlines() if not line.startswith("#")}
     return sorted(name for name in names if "Memcpy" in name and "Graph" not in name)
 

@@ -288,7 +288,7 @@ def test_a_scan_ends_with_the_reading_that_failed(
     def fail(*_: object) -> None:
         raise InputError("no such thing")
 
-    monkeypatch.setattr("busfare.trace.open._read_tables", fail)
+    monkeypatch.setattr("busfare.trace.readers.nsys.read.read", fail)
     with pytest.raises(InputError, match="no such thing"):
         read(changed[0], sums_above=0)
     assert scan_threads() == []

@@ -35,6 +35,7 @@ from busfare.timeline.edit import with_durations
 from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
+from busfare.trace.readers.format import record_again
 
 __all__ = ["by_path", "project", "projected", "run_between", "transfers_priced"]
 
@@ -51,8 +52,6 @@ WHY = {
     "allocated": "all memory that the program has there is moved once, and the rest goes by clock and threads",
     "none": "they wait for other GPUs: not predicted, the recorded time is kept",
 }
-#: The option by which a profiler would have said what is allocated, by the format of the trace.
-ALLOCATIONS_BY = dict.fromkeys(("nsys-sqlite", "nsys-directory"), "nsys --cuda-memory-usage=true")
 MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
 
 
@@ -212,7 +211,7 @@ def run_between(
 
 def _between(trace: Trace) -> str:
     """Why kernels are not known better, with what would have told."""
-    option = ALLOCATIONS_BY.get(trace.format, "")
+    option = record_again(trace.format).allocations
     if not option or trace.launches["allocated_bytes"].is_not_null().any():
         return WHY["between"]
     return f"nothing tells what bounds them; {option} would tell what they can reach"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace import is_trace_directory, may_be_trace
-from busfare.trace.readers.nsys.report_file import SUFFIXES as REPORTS
+from busfare.trace.readers.nsys import REPORTS
 from busfare.trace.readers.recorded import is_recording
 
 MOST_JOBS = 1024

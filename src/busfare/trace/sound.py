@@ -14,6 +14,7 @@ from busfare.printable import HARMFUL, printable
 from busfare.trace.columns import in_order, occurs, order_of
 from busfare.trace.large import EARLIEST, LATEST, MANY_ROWS
 from busfare.trace.model import INCOMPLETE, Omission, Omissions, Trace
+from busfare.trace.readers.format import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
 
@@ -36,20 +37,6 @@ TIMES = ("start_ns", "end_ns")
 #: Of operations that were hashed in their streams.
 ALSO_TIMES = ("hash_start_ns", "hash_end_ns")
 TABLES = ("operations", "calls", "events", "markers")
-
-#: How to record the GPU, where a trace has nothing of it.
-RECORD_AGAIN = {
-    "nsys-sqlite": "`nsys profile --trace=cuda`",
-    "nsys-directory": "`nsys profile --trace=cuda`",
-    "kineto": "`ProfilerActivity.CUDA`",
-    "nvprof": "`nvprof -o FILE PROGRAM`",
-    **dict.fromkeys(
-        ("rocpd", "rocprofv3-json", "rocprof-csv", "rocprof"),
-        "`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`",
-    ),
-    "rpd": "`runTracer.sh`",
-    "xla": "`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI",
-}
 
 
 def make_sound(trace: Trace) -> None:
@@ -201,11 +188,13 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
         "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
     )
     if trace.operations.is_empty():
-        again = RECORD_AGAIN.get(trace.format, "the GPU's activity on")
         lost = "the GPU was not traced (it may well have worked)"
         if any(id in INCOMPLETE for id, _ in omissions.counts):
             lost = "it may lie in what is missing (copy the file anew), or the GPU was not traced"
-        omissions.add("no-gpu-records", f"the trace holds no GPU activity: {lost}; record with {again}")
+        omissions.add(
+            "no-gpu-records",
+            f"the trace holds no GPU activity: {lost}; record with {record_again(trace.format).gpu}",
+        )
     elif trace.calls.is_empty():
         omissions.add(
             "no-calls", "the trace holds no API calls: what the host did and waited for is not known"

@@ -67,6 +67,8 @@ COMPRESSIONS: dict[str, tuple[bytes, Callable[[], Any]]] = {
     "bzip2": (b"BZh", bz2.BZ2Decompressor),
     "xz": (b"\xfd7zXZ\0", lzma.LZMADecompressor),
 }
+#: What compressed files are called.
+SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
 
 def compression(head: bytes) -> str | None:

@@ -13,14 +13,13 @@ import polars as pl
 from busfare.trace.allocations import with_allocated
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers import cupti
-from busfare.trace.readers.nsys import callchains, mpi, rows
+from busfare.trace.readers.nsys import STRINGS, callchains, mpi, rows
 from busfare.trace.readers.nsys.scan import (
     CALLS_TABLE,
     COPIES,
     GRAPHS,
     RECORDS,
     SETS,
-    STRINGS,
     WAITS,
     Scanning,
 )
@@ -33,16 +32,6 @@ from busfare.trace.tables import DEVICES, LAUNCH_SHAPE, OPERATIONS, conform
 NOT_GRAVE = [0, 1, 4]
 #: So many different warnings are shown.
 MOST_WARNINGS = 5
-
-
-def matches(tables: TableSource) -> bool:
-    """Whether these tables are an Nsight Systems export."""
-    return STRINGS in tables.names and any(
-        name.startswith(
-            ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "ENUM_NSYS_", "META_DATA_", "EXPORT_META_DATA")
-        )
-        for name in tables.names
-    )
 
 
 def read(tables: TableSource, launches: bool = False, scanning: Scanning | None = None) -> Trace:

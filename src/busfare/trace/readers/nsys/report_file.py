@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 
 from busfare.errors import InputError
+from busfare.trace.readers.nsys import MAGIC
 
-#: How such a file begins and ends, of versions 2020 to 2026.
-MAGIC = b"NVIDIA Tegra Profiler Report"
+#: How such a file ends.
 END = b"[END]"
-SUFFIXES = (".nsys-rep", ".qdrep")
 #: Where Nsight Systems and the toolkits put it, if not on the PATH.
 PLACES = (
     ("/opt/nvidia/nsight-systems", "*/bin/nsys"),

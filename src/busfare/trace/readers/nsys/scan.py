@@ -31,9 +31,9 @@ from busfare.trace._sqlite_columns import (
 )
 from busfare.trace.api_calls import ABI_SUFFIX, BLOCKING_COPY, COMMUNICATION, SYMBOL_COPY
 from busfare.trace.large import EARLIEST, LATEST, SMALL, SPARSE
+from busfare.trace.readers.nsys import STRINGS
 from busfare.trace.readers.sqlite_file import DAMAGE, Pages, SqliteFile
 
-STRINGS = "StringIds"
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 SETS = "CUPTI_ACTIVITY_KIND_MEMSET"

@@ -1,8 +1,15 @@
-"""Recordings of busfare's own, told by their first bytes without what reads them."""
+"""Recordings of `busfare record`: files, and the directories of jobs."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from busfare.trace.readers.format import Format, Source
+
+if TYPE_CHECKING:
+    from busfare.trace.model import Trace
 
 MAGIC = b"\x89BFREC\r\n"
 
@@ -21,3 +28,24 @@ def holds_recording(path: Path) -> bool:
     if path.is_dir():
         return any(is_recording(file) for file in path.iterdir() if file.is_file())
     return is_recording(path)
+
+
+def _read(source: Source) -> Trace:
+    from busfare.trace.readers.recorded import read
+
+    with source.unpacked() as place:
+        trace = read.read(place, source.launches)
+    trace.path = source.path
+    return trace
+
+
+FORMATS = (
+    Format(
+        name="recorded",
+        title="busfare's own recordings",
+        read=_read,
+        begins=re.compile(re.escape(MAGIC)),
+        directory=holds_recording,
+        suffixes=(".bf",),
+    ),
+)

@@ -144,11 +144,6 @@ def _plain(column: str) -> str:
     return column.strip(' "\r').lower()
 
 
-def matches(tables: TableSource) -> bool:
-    """Whether these tables are CSV files of rocprof."""
-    return isinstance(tables, CsvFiles) and bool(tables.names)
-
-
 def read(tables: TableSource, launches: bool = False) -> Trace:
     """Reads the files of a process. Raises InputError if they hold no trace, or those of several."""
     assert isinstance(tables, CsvFiles)

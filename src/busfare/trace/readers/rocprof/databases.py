@@ -13,6 +13,7 @@ import polars as pl
 from busfare.trace.api_calls import GRID_IN_ITEMS
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
+from busfare.trace.readers.rocprof import ROCPD_KERNELS, SUFFIX
 from busfare.trace.readers.rocprof.records import (
     DIRECTION_OF_NAME,
     Records,
@@ -24,10 +25,6 @@ from busfare.trace.readers.rocprof.records import (
 )
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
-
-SUFFIX = r"(_[0-9a-fA-F_-]+)?"
-ROCPD_KERNELS = "rocpd_kernel_dispatch"
-RPD_TABLES = {"rocpd_op", "rocpd_api", "rocpd_string"}
 
 #: Of a dispatch and of its kernel.
 SIDES = {
@@ -47,11 +44,6 @@ GRAPH_LAUNCH = "hipGraphLaunch"
 MARKER_CALL = "UserMarker"
 #: The tracer's own work, recorded among the program's calls.
 TRACER_CALLS = r"^(rpd_tracer|\w+Table|\w+DataSource)::|^hcc_activity_callback$|^rpdflush$"
-
-
-def matches(tables: TableSource) -> bool:
-    """Whether these tables are a database of rocprofv3, or an RPD file."""
-    return tables.names >= RPD_TABLES or _is_rocpd(tables)
 
 
 def _is_rocpd(tables: TableSource) -> bool:

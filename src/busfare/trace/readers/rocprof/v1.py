@@ -17,6 +17,7 @@ from busfare.errors import InputError
 from busfare.trace.columns import first_pairs
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.compressed import pieces
+from busfare.trace.readers.rocprof import MEASURED, TABLES
 from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
 from busfare.trace.readers.tables import INT, TableSource, ints, texts, typed
 from busfare.trace.tables import conform
@@ -28,9 +29,6 @@ SECTIONS = {
     "CPU HIP API": "HIP",
     "CPU HSA API": "HSA",
 }
-TABLES = {"HIP": "HIP", "HSA": "HSA", "rocTX": "MARKER", "COPY": "COPY", "OPS": "GPU"}
-#: Kernels that rocprof measured, as newer versions name their table and as older ones do; OPS has the same where it has any.
-MEASURED = ("KERN", "A")
 APIS = ("HIP", "HSA", "MARKER")
 ROWS = ints("start_ns end_ns process thread device queue stream correlation items_x group_x") | texts(
     "section name args"
@@ -79,12 +77,6 @@ class _Event(msgspec.Struct):
 
 class _File(msgspec.Struct):
     events: list[_Event] = msgspec.field(name="traceEvents")
-
-
-def matches(tables: TableSource) -> bool:
-    """Whether these tables are a database of rocprof: of HIP's calls or operations, with times, and no table of texts."""
-    known = {*TABLES, *MEASURED} & tables.names
-    return "STR_TABLE" not in tables.names and any("BeginNs" in tables.columns(table) for table in known)
 
 
 def read(source: TableSource | Path, launches: bool = False) -> Trace:

@@ -1,1 +1,46 @@
 """Profiles of JAX and TensorFlow: XSpace files (`.xplane.pb`), and the time lines made of them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from busfare.trace.readers.format import Format, RecordAgain, Source
+
+if TYPE_CHECKING:
+    from busfare.trace.model import Trace
+
+#: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
+XSPACE = re.compile(
+    rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
+    rb"(?:[^\x00-\x1f]{0,60}/(?:host|device):|Task Environment)"
+)
+#: What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
+PROCESS = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
+
+
+def _read_json(source: Source) -> Trace:
+    from busfare.trace.readers.xla import chrome
+
+    return chrome.read(source.path)
+
+
+def _read_xspace(source: Source) -> Trace:
+    from busfare.trace.readers.xla import read
+
+    with source.unpacked() as place:
+        return read.read(source.path, place)
+
+
+AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI")
+FORMATS = (
+    Format(
+        name="xla",
+        title="JAX and TensorFlow (.xplane.pb, .trace.json.gz)",
+        read=_read_xspace,
+        begins=XSPACE,
+        suffixes=(".pb",),
+        record_again=AGAIN,
+    ),
+    Format(name="xla", read=_read_json, json=PROCESS, suffixes=(".json",), record_again=AGAIN),
+)

@@ -14,7 +14,7 @@ MOST_EVENTS = 1_000_000
 RECORD = "record with `jax.profiler.trace` or `tf.profiler`, and give the .xplane.pb"
 
 
-def read(path: Path, launches: bool = False) -> Trace:
+def read(path: Path) -> Trace:
     """Reads a time line. Raises InputError if it names no GPU, TPU or host as that profiler does, or is of a TPU alone.
 
     A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an omission.

@@ -17,7 +17,7 @@ from busfare.trace.launches import grid_side, operators_of
 from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
-from busfare.trace.readers.kineto_calls import LAUNCH, of_calls, with_owners
+from busfare.trace.readers.kineto.calls import LAUNCH, of_calls, with_owners
 from busfare.trace.readers.tables import meant
 from busfare.trace.spans import innermost
 from busfare.trace.tables import (

@@ -19,11 +19,6 @@ OF_COPIES = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind dstDeviceId cop
 KERNEL_TABLES = ("CONCURRENT_KERNEL", "KERNEL", "CDP_KERNEL")
 
 
-def matches(tables: TableSource) -> bool:
-    """Whether these tables are an nvprof file."""
-    return {"StringTable", "Version"} <= tables.names
-
-
 def read(tables: TableSource, launches: bool = False) -> Trace:
     """Reads an nvprof file, with its launches or not. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
@@ -69,7 +64,7 @@ def _named(frame: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
 @cache
 def _call_names() -> pl.DataFrame:
     """Interface and number of each call; its plain name and what that waits for."""
-    file = resources.files(__package__).joinpath("nvprof_calls.tsv").read_bytes()
+    file = resources.files(__package__).joinpath("calls.tsv").read_bytes()
     columns = ["interface", "cbid", "name"]
     names = pl.read_csv(file, separator="\t", comment_prefix="#", has_header=False, new_columns=columns)
     names = names.with_columns(api_calls.plain_name(pl.col("name")))
