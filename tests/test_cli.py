@@ -243,7 +243,7 @@ def test_a_limit_that_is_passed_sets_the_exit_status(
 ) -> None:
     done = run_here("report", *traces.split(), "--fail-if", limit, "--json")
     assert done.returncode == status
-    assert json.loads(done.stdout)["schema"].startswith("busfare.show")
+    assert json.loads(done.stdout)["schema"].startswith("busfare.report")
     assert len(done.stderr.splitlines()) == status
     passed = f"{TRACE if traces == TRACE else 'the job'}: limit passed"
     assert (passed in done.stderr) == bool(status)
