@@ -102,9 +102,9 @@ def answer(arguments: list[str]) -> Figures:
     """What a command answers, flat; of one that refuses, its status alone."""
     command = [sys.executable, "-m", "busfare", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        if done.returncode != 2:
-            raise RuntimeError(f"{' '.join(arguments)}: status {done.returncode}: {done.stderr}")
+    if done.returncode not in (0, 2):
+        raise RuntimeError(f"{' '.join(arguments)}: status {done.returncode}: {done.stderr}")
+    if done.returncode == 2:
         return {"status": 2}
     return dict(_flat(json.loads(done.stdout), ""))
 
@@ -131,19 +131,15 @@ def differences(stored: Figures, now: Figures) -> list[str]:
     lines += [f"+ {key} {now[key]}" for key in now if key not in stored]
     for key in stored.keys() & now.keys():
         old, new = stored[key], now[key]
-        if isinstance(old, float) and isinstance(new, float):
-            same = math.isclose(old, new, rel_tol=TOLERANCE, abs_tol=1e-12)
-        else:
-            same = old == new
-        if not same:
+        numbers = isinstance(old, float) and isinstance(new, float)
+        if not (math.isclose(old, new, rel_tol=TOLERANCE, abs_tol=1e-12) if numbers else old == new):
             lines.append(f"  {key} {old} -> {new}")
     return sorted(lines, key=lambda line: line[2:])
 
 
 def stored_goldens() -> dict[str, Figures]:
     """The stored figures of each case."""
-    loaded: dict[str, Figures] = json.loads(gzip.decompress(STORED.read_bytes()))
-    return loaded
+    return json.loads(gzip.decompress(STORED.read_bytes()))  # type: ignore[no-any-return]
 
 
 def main() -> int:
@@ -154,9 +150,8 @@ def main() -> int:
         now = dict(zip(chosen, pool.map(answer, chosen.values()), strict=True))
     stored = stored_goldens() if STORED.is_file() else {}
     changed = {name: differences(stored.get(name, {}), figures) for name, figures in now.items()}
-    for name, lines in changed.items():
-        for line in lines:
-            print(f"{name}: {line}")
+    for line in (f"{name}: {line}" for name, lines in changed.items() for line in lines):
+        print(line)
     count = sum(map(bool, changed.values()))
     print(f"{count} of {len(now)} cases differ", file=sys.stderr)
     if verb == "write":

@@ -180,3 +180,8 @@ def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() ->
 def test_communication_is_told_by_the_kernels_own_name(name: str | None, carries: bool) -> None:
     made = trace(kernel(0, 10, name), kernel(10, 20, "work"))
     assert account.totals(made).communication.count == carries
+
+
+def test_paths_that_took_equally_long_stand_in_one_order() -> None:
+    rows = [copy(10 * i, 10 * i + 5, 100, direction) for i, direction in enumerate(["d2h", "h2d"] * 8)]
+    assert account.by_path(trace(*rows))["direction"].to_list() == ["h2d", "d2h"]

@@ -147,7 +147,7 @@ def _gpu(device: int | None, lanes: Lanes, makespan_seconds: float) -> Gpu:
 
 
 def by_path(trace: Trace) -> pl.DataFrame:
-    """Transfers by direction and memory kinds, longest first.
+    """Transfers by direction and memory kinds, longest first; equal ones by direction and memory, always in one order.
 
     Columns: direction, source_memory, destination_memory, count, bytes, seconds, bytes_per_second (of those copies
     whose size and duration are known; null if there are none), migrations (how many of them the driver started).
@@ -164,8 +164,9 @@ def by_path(trace: Trace) -> pl.DataFrame:
         )
     )
     rate = pl.col("bytes_per_second")
-    order = ["seconds", "count", "bytes"]
-    return grouped.with_columns(pl.when(rate.is_finite()).then(rate)).sort(order, descending=True)
+    order = ["seconds", "count", "bytes", "direction", "source_memory", "destination_memory"]
+    rated = grouped.with_columns(pl.when(rate.is_finite()).then(rate))
+    return rated.sort(order, descending=[name in order[:3] for name in order])
 
 
 def size_histogram(trace: Trace) -> pl.DataFrame:
