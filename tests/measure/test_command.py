@@ -14,7 +14,7 @@ from busfare.cli import app
 from busfare.measure import probe as probing
 from busfare.measure.raw import read
 from busfare.nodes import load_node
-from busfare.show import probe_document
+from busfare.show import probe as probe_document
 from validation.stored import probe_raw
 
 
