@@ -70,8 +70,7 @@ def cases() -> dict[str, list[str]]:
         "price", "--node", "h200-sxm", "--from", "h100-sxm", "--kernel", "gemm", "--type", "fp16", "--seconds", "1ms",
     ]  # fmt: skip
     made["nodes"] = ["nodes"]
-    for node in ("titan", "h100-sxm", "gh200", "mi300x"):
-        made[f"nodes/{node}"] = ["nodes", "show", node]
+    made |= {f"nodes/{node}": ["nodes", "show", node] for node in ("titan", "h100-sxm", "gh200", "mi300x")}
     if SHARED:
         traces = SHARED / "data/traces"
         for trace in sorted(path for path in traces.rglob("*") if path.is_file()):
@@ -139,7 +138,8 @@ def differences(stored: Figures, now: Figures) -> list[str]:
 
 def stored_goldens() -> dict[str, Figures]:
     """The stored figures of each case."""
-    return json.loads(gzip.decompress(STORED.read_bytes()))  # type: ignore[no-any-return]
+    loaded: dict[str, Figures] = json.loads(gzip.decompress(STORED.read_bytes()))
+    return loaded
 
 
 def main() -> int:

@@ -30,19 +30,7 @@ def printed(
     """What ncu prints of kernels: their name and the numbers of `metrics`, grid (`grid`, 1, 1), block (256, 1, 1)."""
     lines = [[*COLUMNS, *metrics], [*[""] * len(COLUMNS), *[unit] * len(metrics)]]
     for number, (name, *values) in enumerate(rows):
-        place = [
-            str(number),
-            "77",
-            "app",
-            "host",
-            name,
-            "1",
-            "7",
-            "(256, 1, 1)",
-            f"({grid}, 1, 1)",
-            "0",
-            "9.0",
-        ]
+        place = [str(number), "77", "app", "host", name, "1", "7", "(256, 1, 1)", f"({grid}, 1, 1)", "0", "9.0"]  # fmt: skip
         lines.append([*place, *(value if isinstance(value, str) else f"{value:,}" for value in values)])
     return "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines) + "\n"
 
@@ -114,6 +102,14 @@ def test_template_arguments_tell_kernels_apart_where_they_are_printed(
         "void scale<double>(double*, int)": (200, 100, 600),
         ADD: (7, 7, 7),
     }
+
+
+def test_lambdas_have_one_spelling() -> None:
+    # As Nsight Compute 2025.3 and CUPTI print the same kernel (H200, driver 580.159.04).
+    ncu = _plain("void apply<main::[lambda(float) (instance 1)]>(float *, unsigned long, T1)")
+    assert ncu == _plain(
+        "void apply<main::{lambda(float)#1}>(float*, unsigned long, main::{lambda(float)#1})"
+    )
 
 
 def test_a_bare_name_of_several_kernels_counts_for_none(counters: Path, recording: Path) -> None:

@@ -12,7 +12,10 @@ NCU = "count with ncu, and give what it prints to project --counters (docs/kerne
 REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("probe", "--fault"): "--virtual NODE plays a node without faults",
     ("report", "--slurm"): "start a Dask scheduler and workers with Slurm and use --scheduler",
-    ("what-if", "--as-arguments"): "`busfare report` names copies to symbols and small copies",
+    (
+        "what-if",
+        "--as-arguments",
+    ): "`busfare report` bounds the gain of passing small copies as kernel arguments",
     ("what-if", "--offload-schedule"): "use plan offload --from-trace TRACE",
     ("what-if", "--with-loop"): "use --batch-below SIZE, which keeps the loop that makes the copies",
     ("record", "--counters"): NCU,

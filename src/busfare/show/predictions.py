@@ -113,7 +113,7 @@ def _counted(counted: int | UnsetType) -> list[str]:
     if counted is UNSET:
         return []
     priced = several(counted, "kernel")
-    return [f"Priced by counters: {priced}. The others match no row of --counters, or rows that differ."]
+    return [f"Priced by counters: {priced}. Any others have no row in --counters, or rows that differ."]
 
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:

@@ -55,9 +55,7 @@ def counted_kernels(path: Path, trace: Trace) -> pl.DataFrame:
             f"{path}: none of its kernels is in {trace.path} by name, grid and block; count the same program: {COUNT}"
         )
     bytes_ = pl.col(*METRICS.values())
-    spread = pl.max_horizontal(
-        *(pl.col(name).max() - pl.col(name).min() for name in METRICS.values())
-    ) <= ALIKE * pl.max_horizontal(*(pl.col(name).max() for name in METRICS.values()))
+    spread = pl.max_horizontal(bytes_.max() - bytes_.min()) <= ALIKE * pl.max_horizontal(bytes_.max())
     counted = matched.group_by("name", *SHAPE, maintain_order=True).agg(bytes_.median(), alike=spread)
     return conform(counted.filter("alike"), COUNTERS)
 
@@ -83,8 +81,8 @@ def printed_counters(path: Path) -> pl.DataFrame:
     if not rows:
         raise InputError(f"{path}: its table holds no kernel; make it with: {COUNT}")
     schema = {name: COUNTERS[name] if name in METRICS.values() else pl.String() for name in COUNTERS}
-    sides = dict.fromkeys(SHAPE, pl.Int32)
-    return pl.DataFrame(rows, schema, orient="row").cast(sides, strict=False)  # type: ignore[arg-type]
+    printed = pl.DataFrame(rows, schema, orient="row")
+    return printed.with_columns(pl.col(*SHAPE).cast(pl.Int32, strict=False))
 
 
 def _rows(path: Path, columns: list[str], lines: list[str]) -> Iterator[list[str | float | None]]:
@@ -134,7 +132,7 @@ def _with_keys(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _plain(name: str) -> str:
-    """A function's name without parameters, what it returns, and spaces."""
+    """A function's name without parameters, return type and spaces; lambdas are spelled as CUPTI spells them."""
     name, depth = name.strip(), 0
     if name.endswith(")"):
         for place in range(len(name) - 1, 0, -1):
@@ -147,7 +145,7 @@ def _plain(name: str) -> str:
         if depth == 0 and name[place] == " ":
             name = name[place:]
             break
-    return re.sub(r"\s", "", name)
+    return re.sub(r"\[lambda(\(.*?\))\(instance(\d+)\)\]", r"{lambda\1#\2}", re.sub(r"\s", "", name))
 
 
 def _bare(plain: str) -> str:
