@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from html import unescape
 from pathlib import Path
 from typing import Any
+
+from tests.processes import finished
 
 FLAGS = [
     "--headless",
@@ -24,9 +25,10 @@ def opened(text: str, folder: Path, *more: str) -> tuple[str, list[str]]:
     file = folder / "page.html"
     file.write_text(text, encoding="utf-8")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert chromium, "Chromium is missing: apt-get install chromium"
+    assert chromium, "Chromium is missing; `make test-all` installs it"
     command = [chromium, *FLAGS, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = finished(command)
+    assert done.returncode == 0, done.stderr
     return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
 
 

@@ -9,13 +9,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from busfare.cli import main
+from tests.processes import finished
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Ask = Callable[..., Any]
@@ -25,6 +26,18 @@ BUSFARE = [sys.executable, "-m", "busfare"]
 settings.register_profile("untimed", deadline=None)
 settings.register_profile("same-each-time", deadline=None, derandomize=True)
 settings.load_profile("same-each-time" if os.environ.get("CI") else "untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="A test that is skipped fails.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and item.config.getoption("no_skips"):
+        report.outcome, report.longrepr = "failed", f"skipped, but nothing may be: {report.longrepr}"
+    return report
 
 
 @pytest.fixture
@@ -57,6 +70,4 @@ def ask(run_here: Run) -> Ask:
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs `busfare` in a process of its own, whose standard output is as wide as a pipe."""
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | variables
-    return subprocess.run(
-        [*BUSFARE, *arguments], capture_output=True, text=True, timeout=120, env=environment
-    )
+    return finished([*BUSFARE, *arguments], env=environment)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from busfare.cli import COMMANDS
 from busfare.cli.report import import_ahead
 from tests.conftest import BUSFARE, Run, run
+from tests.processes import ended, finished, wait_until
 from tests.trace.build_kineto import call, write_kineto
 from tests.trace.build_kineto import copy as kineto_copy
 from tests.traces import EXAMPLES
@@ -332,7 +332,7 @@ def test_a_limit_holds_where_nobody_reads_to_the_end() -> None:
 
 def run_in_shell(where: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     shell = ["bash", "-o", "pipefail", "-c", f"{shlex.join([*BUSFARE, *arguments])} {where}"]
-    return subprocess.run(shell, capture_output=True, text=True, check=False, timeout=120)
+    return finished(shell)
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:
@@ -374,10 +374,9 @@ def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
     kept = tmp_path / "kept" / "partials.jsonl"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*BUSFARE, *arguments], text=True, start_new_session=True, **pipes) as process:
-        while process.poll() is None and not (kept.exists() and kept.read_bytes().count(b"\n") >= 3):
-            time.sleep(0.01)
+        wait_until(lambda: kept.exists() and kept.read_bytes().count(b"\n") >= 3, process)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = ended(process)
     assert process.returncode == 130
     assert out == ""
     assert len(err.splitlines()) == 1, err

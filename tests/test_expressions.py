@@ -19,9 +19,9 @@ def test_what_is_found() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){30}x", "^(([a-z])+.)+[A-Z]([a-z])+$"])
 def test_nested_quantifiers_take_no_longer(pattern: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert not found_in(pattern, pl.Series(["a" * 5000 + "!"] * 20)).any()
-    assert time.perf_counter() - begun < 5  # by backtracking, longer than anyone lives
+    assert time.process_time() - begun < 5  # by backtracking, longer than anyone lives
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "(?<=a)b", r"(a)\1", "(a{1000}){1000}"])

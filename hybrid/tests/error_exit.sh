@@ -3,7 +3,7 @@
 #   error_exit.sh TEXT COMMAND…
 text=$1
 shift
-output=$(timeout 60 "$@" 2>&1)
+output=$(timeout 600 "$@" 2>&1)
 status=$?
 echo "$output"
 [ $status -eq 2 ] || { echo "status $status instead of 2"; exit 1; }

@@ -1,8 +1,8 @@
 """Ids and figures of every command's JSON, kept so that a change of structure changes no answer.
 
 `python -m tests.house.goldens compare` prints what differs from the stored ones and exits 1 where anything does; `… write`
-prints the same and stores the new ones. Both take starts of cases' names. Cases on the published traces need
-BUSFARE_SHARED. Sentences are not kept: a text with a space in it is one.
+prints the same and stores the new ones. Both take starts of cases' names. Cases on the published
+traces need those (tests/published.py). Sentences are not kept: a text with a space in it is one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tests.published import DATA, SHARED, TRACES, published
+
 STORED = Path(__file__).parent / "goldens.json.gz"
 EXAMPLES = Path(str(files("busfare.examples")))
-SHARED = Path(os.environ["BUSFARE_SHARED"]).resolve() if "BUSFARE_SHARED" in os.environ else None
 #: Keys whose values differ between two runs or two checkouts.
 UNSTABLE = {"schema", "version", "path", "trace", "from_path", "to_path"}
 #: Figures agree to so many parts of one: sums are added in another order on another number of threads.
@@ -71,13 +72,12 @@ def cases() -> dict[str, list[str]]:
     ]  # fmt: skip
     made["nodes"] = ["nodes"]
     made |= {f"nodes/{node}": ["nodes", "show", node] for node in ("titan", "h100-sxm", "gh200", "mi300x")}
-    if SHARED:
-        traces = SHARED / "data/traces"
-        for trace in sorted(path for path in traces.rglob("*") if path.is_file()):
-            _of_trace(made, f"shared/{trace.relative_to(traces)}", trace)
-        before, after = (str(traces / f"nsys/nsys-ai-2xh100-{when}.sqlite") for when in ("before", "after"))
+    if DATA.is_dir():
+        for trace in published():
+            _of_trace(made, f"shared/{trace.relative_to(TRACES)}", trace)
+        before, after = (str(TRACES / f"nsys/nsys-ai-2xh100-{when}.sqlite") for when in ("before", "after"))
         made["shared/diff"] = ["diff", before, after]
-        job = str(SHARED / "data/ranks/dlrm-8xv100")
+        job = str(DATA / "ranks/dlrm-8xv100")
         made["job/report"] = ["report", job]
         made["job/what-if"] = ["what-if", job, "--no-stragglers"]
         made["job/what-if-collectives"] = ["what-if", job, "--overlap-collectives"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 from busfare.cli import app
 from busfare.trace import read
 from tests.job.kineto_job import ranged, write_ranks, write_trace
+from tests.published import DATA
 
 COMPUTE = [[1000.0, 900.0, 1100.0], [1000.0, 1500.0, 1000.0], [400.0, 900.0, 1000.0]]
 
@@ -121,10 +121,9 @@ def test_a_message_is_waited_for_and_requests_are_counted(tmp_path: Path) -> Non
 
 
 @pytest.mark.conformance
-@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
 def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
     """DLRM on 8 V100s (facebookresearch/param): 8 collectives a rank, 96 % of their kernels' time waiting for the last."""
-    result = reported(str(Path(os.environ["BUSFARE_SHARED"]) / "data/ranks/dlrm-8xv100"))
+    result = reported(str(DATA / "ranks/dlrm-8xv100"))
     rows = result["collectives"]
     assert {(row["kind"], row["count"], row["ranks"]) for row in rows} == {
         ("all_to_all", 5, 8),
@@ -139,11 +138,10 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
 @pytest.mark.parametrize("rank", range(8))
 def test_execution_traces_say_the_same_of_the_published_step(rank: int) -> None:
     """Kinds, groups and bytes of each rank's collectives, by PyTorch's own record of what the program asked for."""
-    folder = Path(os.environ["BUSFARE_SHARED"]) / "data/ranks/dlrm-8xv100"
+    folder = DATA / "ranks/dlrm-8xv100"
     nodes = json.loads(gzip.decompress((folder / f"execution-trace-{rank}.json.gz").read_bytes()))["nodes"]
     asked, groups = [], set()
     for node in sorted(nodes, key=lambda node: node["id"]):
@@ -168,10 +166,9 @@ def tensor_bytes(words: Any) -> int:
 
 
 @pytest.mark.conformance
-@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
 def test_ranks_of_one_file_are_told_apart() -> None:
     """Two processes of one Nsight Systems export, by NVTX ranges `nccl:…` (GindaChen/nsys-ai): 31 collectives each."""
-    path = Path(os.environ["BUSFARE_SHARED"]) / "data/traces/nsys/nsys-ai-2xh100-after.sqlite"
+    path = DATA / "traces/nsys/nsys-ai-2xh100-after.sqlite"
     result = reported(str(path))
     assert [(row["kind"], row["count"]) for row in result["collectives"]] == [
         ("all_to_all", 30),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from busfare.jobs.launches import without_launches
 from busfare.nodes import load_node
 from busfare.timeline import play, timeline
 from tests.job.kineto_job import write_ranks
+from tests.published import DATA
 from tests.traces import call, kernel, trace
 
 COMPUTE = [[1000.0, 900.0, 1100.0], [1000.0, 1500.0, 1000.0], [400.0, 900.0, 1000.0]]
@@ -165,10 +165,9 @@ def test_one_rank_is_no_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.skipif("BUSFARE_SHARED" not in os.environ, reason="published traces are not at hand")
 @pytest.mark.parametrize("path", ["ranks/dlrm-8xv100", "traces/nsys/nsys-ai-2xh100-before.sqlite"])
 def test_published_jobs_replay_unchanged(path: str) -> None:
-    result = changed(Path(os.environ["BUSFARE_SHARED"]) / "data" / path, "--no-stragglers")
+    result = changed(DATA / path, "--no-stragglers")
     base = result["baseline"]
     assert base["replayed_seconds"] == pytest.approx(base["recorded_seconds"], rel=1e-6)
     assert result["predicted_seconds"] <= result["baseline"]["replayed_seconds"]

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from busfare.jobs.work import decoded, do_part
 from busfare.jobs.workers import TOGETHER_BYTES, Processes, Workers, read_by, small_ones_together
 from busfare.nodes import Node
 from tests.job.build_job import Noted, encoded, write_job, write_rank
+from tests.processes import ended, finished, wait_until
 from tests.traces import EXAMPLES
 
 SLOW_TO_READ = "generate-text-h100.json.gz"
@@ -175,7 +175,7 @@ def test_only_clusters_need_dask_and_its_absence_is_said_with_its_extra(
     write_job(tmp_path, 2)
     code = "import sys; sys.modules['distributed'] = sys.modules['dask'] = None; from busfare.cli import main; main()"
     command = [sys.executable, "-c", code, "report", str(tmp_path), *options, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = finished(command)
     assert (done.returncode, len(done.stderr.splitlines())) == (status, bool(status))
     assert ("pip install 'busfare[jobs]'" in done.stderr) == bool(status)
 
@@ -186,8 +186,7 @@ def busfare(*arguments: str) -> subprocess.Popen[str]:
 
 
 def wait_for_lines(file: Path, lines: int, process: subprocess.Popen[str]) -> None:
-    while process.poll() is None and not (file.exists() and file.read_bytes().count(b"\n") >= lines):
-        time.sleep(0.01)
+    wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") >= lines, process)
 
 
 def test_what_stops_a_job_is_one_line_and_the_job_goes_on(tmp_path: Path) -> None:
@@ -201,21 +200,21 @@ def test_what_stops_a_job_is_one_line_and_the_job_goes_on(tmp_path: Path) -> Non
         with busfare(*asked) as stopped:
             wait_for_lines(kept / "partials.jsonl", 3, stopped)
             stopped.send_signal(signal.SIGINT)
-            out, err = stopped.communicate(timeout=60)
+            out, err = ended(stopped)
         assert (stopped.returncode, out) == (130, "")
         assert len(err.splitlines()) == 1, err
         assert "of 60 files; the same command goes on" in err
         with busfare(*asked) as lost:
             wait_for_lines(kept / "partials.jsonl", 10, lost)
             cluster.close()
-            out, err = lost.communicate(timeout=120)
+            out, err = ended(lost)
         assert (lost.returncode, out) == (2, "")
         assert len(err.splitlines()) == 1, err
         assert "the Dask scheduler was lost" in err
     with busfare(str(tmp_path / "job"), "--resume", str(kept)) as resumed:
-        out, _ = resumed.communicate(timeout=120)
+        out, _ = ended(resumed)
     with busfare(str(tmp_path / "job")) as fresh:
-        assert fresh.communicate(timeout=120)[0] == out
+        assert ended(fresh)[0] == out
 
 
 def test_small_parts_go_to_a_worker_together_and_large_ones_alone(tmp_path: Path) -> None:

@@ -294,7 +294,9 @@ def _compute(work: Work, threads: int, values: tuple[int, ...]) -> None:
 
 def _pattern(size: int, place: int = 0) -> np.ndarray:
     """What `kernels.cu` of the probe calls expected, from `place` on."""
-    words = ((np.arange(-(-size // 4), dtype=np.uint64) + place // 4) * 2654435761).astype(np.uint32)
+    words = np.arange(-(-size // 4), dtype=np.uint32)
+    words += np.uint32(place // 4)
+    words *= np.uint32(2654435761)
     return words.view(np.uint8)[:size]
 
 

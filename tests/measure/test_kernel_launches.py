@@ -32,7 +32,6 @@ from busfare.measure.kernels import (
     ],
 )
 def test_the_kernels_of_every_generation_compile(capability: tuple[int, int], has: set[str]) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
     from busfare.measure.cuda.driver import compiled
 
     source = resources.files("busfare.measure.cuda").joinpath("rates.cu").read_text("utf-8")
@@ -80,7 +79,6 @@ def launched_passes(
 
 
 def test_every_pass_covers_its_arrays_as_often_as_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cuda.bindings.driver")
     cases = [c for c in kernel_cases({}, 0, fast=True) if c.mode.startswith("pass-")]
     assert len(cases) == len(PASSES) * len(PASS_BYTES)
     for case in cases:
@@ -121,7 +119,6 @@ class Library:
 
 
 def test_a_gemm_is_handed_over_by_columns_and_a_refusal_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cuda.bindings.driver")
     from busfare.measure.cuda import rates
     from busfare.measure.device import UnavailableError
 
@@ -147,7 +144,6 @@ def test_a_gemm_is_handed_over_by_columns_and_a_refusal_is_a_reason(monkeypatch:
 def test_a_batch_of_gemms_goes_in_one_call_with_the_strides_of_its_matrices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("cuda.bindings.driver")
     from busfare.measure.cuda import rates
 
     library = Library()

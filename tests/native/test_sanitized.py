@@ -17,6 +17,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("name", DRIVERS)
 def test_inputs_under_the_sanitizers(name: str, tmp_path: Path) -> None:
     driver = DRIVERS[name]

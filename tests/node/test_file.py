@@ -326,25 +326,25 @@ between = ["s[0-9]", "g[0-99]"]
 generation = 3
 lanes = 16
 """ + "".join(f'[[link]]\nkind = "memory"\nbetween = ["m{n}", "s49"]\n' for n in range(100))
-    start = time.perf_counter()
+    start = time.process_time()
     node = decode(maze, "maze.toml")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert len(node.host_path(99).links) == 3
 
 
 def test_too_many_components_are_refused_early() -> None:
     many = "".join(f'[[component]]\nkind = "gpu"\nname = "g{n}-[0-255]"\n' for n in range(5000))
-    start = time.perf_counter()
+    start = time.process_time()
     assert "limit of 256" in message('name = "many"\n' + many)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("part", ["a", '"="', '"#"', "'.'", '"\\""'])
 @pytest.mark.parametrize("form", ["{0} = 1", "[{0}]", "x = {{ {0} = 1 }}", 'y = """\\""""\n{0} = 1'])
 def test_keys_of_very_many_parts_are_refused_early(part: str, form: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert "a key of over 64 parts" in message(form.format(" . ".join([part] * 50_000)))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_dots_in_texts_comments_and_lists_are_no_keys() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from busfare.measure.record import environment
 from busfare.trace.readers.recorded.file import Recording, read_recording
+from tests.processes import finished
 
 SOURCE = Path(__file__).parents[2] / "native" / "recorder"
 
@@ -110,7 +111,7 @@ def launch(built: Built, variables: dict[str, str], tmp_path: Path) -> Launch:
         words = [built.program, program] if isinstance(program, str) else program
         command = [sys.executable, "-m", "busfare", "record", *options, *(["--"] if words else []), *words]
         given = variables | extra
-        return subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return finished(command, env=given, cwd=tmp_path)
 
     return run
 
@@ -127,14 +128,7 @@ def recorded(built: Built, variables: dict[str, str], tmp_path: Path) -> Recorde
         command = [built.program, *arguments]
         if limit_file_bytes:
             command = [shutil.which("prlimit") or "prlimit", f"--fsize={limit_file_bytes}", *command]
-        done = subprocess.run(
-            command,
-            env=variables | asked | (extra or {}),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = finished(command, env=variables | asked | (extra or {}))
         return Run(done.returncode, done.stdout, done.stderr, sorted(folder.glob("*")))
 
     return run

@@ -15,6 +15,7 @@ import pytest
 from busfare.measure.record import environment
 from busfare.trace import read
 from busfare.trace.readers.recorded.file import HEADER_BYTES, Recording, read_recording
+from tests.processes import ended, wait_until
 
 from .conftest import Built, Recorded
 
@@ -55,16 +56,11 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
     asked = environment(f"{folder}/", library=built.library, flush_every=0.05)
     process = subprocess.Popen([built.program, "forever", "20", str(progress)], env=variables | asked)
     try:
-        give_up = time.monotonic() + 20
-        while not (progress.exists() and progress.stat().st_size == 8):
-            assert time.monotonic() < give_up
-            time.sleep(0.002)
+        wait_until(lambda: progress.exists() and progress.stat().st_size == 8, process)
         time.sleep(random.Random(seed).uniform(0.0, 0.5))
         (file,) = folder.iterdir()
         # Every other one is killed only once it has flushed operations, however busy the machine is.
-        while seed % 2 and not any(operations_in(file).values()):
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        wait_until(lambda: seed % 2 == 0 or any(operations_in(file).values()), process)
         flushed = file.read_bytes()
     finally:
         process.send_signal(signal.SIGKILL)
@@ -85,8 +81,8 @@ def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
     assert process.stdout is not None
     assert process.stdout.readline() == b"recorded\n"
     process.terminate()
-    assert process.wait(timeout=10) == -signal.SIGTERM
-    process.stdout.close()
+    assert ended(process) == (b"", None)
+    assert process.returncode == -signal.SIGTERM
     (file,) = (tmp_path / "run").iterdir()
     assert tallies(read_recording(file)) == times(50)
 

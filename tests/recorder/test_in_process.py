@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.processes import finished
 from tests.recorder.conftest import Built
 
 #: What a notebook does: CUDA is in use before it is recorded, and it is recorded twice.
@@ -48,11 +49,10 @@ print(json.dumps([recorded, refused, left, first.trace.devices.to_dicts()]))
 
 
 def test_a_process_records_itself_twice(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = finished(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "second")],
         env={name: text for name, text in variables.items() if name != "PYTHONPATH"},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     recorded, refused, left, devices = json.loads(done.stdout)
     assert recorded == [["scale(float*, int)"] * 3, ["scale(float*, int)"] * 2]

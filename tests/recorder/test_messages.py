@@ -16,6 +16,7 @@ import pytest
 from busfare.jobs.matching import MEMBERS, match
 from busfare.measure.record import environment
 from busfare.trace import Trace, read
+from tests.processes import finished
 
 from .conftest import SOURCE, Built
 
@@ -38,11 +39,11 @@ def compiled(compiler: str, source: str, to: Path, *options: str) -> Path:
     return to
 
 
-@pytest.fixture(params=MPIS)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.mpi) for name in MPIS])
 def mpi(request: pytest.FixtureRequest) -> tuple[str, str]:
     compiler, launcher = (shutil.which(name) for name in MPIS[request.param])
-    assert compiler, f"{request.param} is missing; `make test` installs it"
-    assert launcher, f"{request.param} is missing; `make test` installs it"
+    assert compiler, f"{request.param} is missing; `make test-all` installs it"
+    assert launcher, f"{request.param} is missing; `make test-all` installs it"
     return compiler, launcher
 
 
@@ -53,10 +54,7 @@ def recorded_ranks(mpi: tuple[str, str], variables: dict[str, str], tmp_path: Pa
     def run(command: list[str], ranks: int, *options: str, status: int = 0) -> Path:
         folder = tmp_path / "run.bf"
         recorded = [sys.executable, "-m", "busfare", "record", "-o", str(folder), *options, "--"]
-        done = subprocess.run(
-            [*recorded, mpi[1], "-n", str(ranks), *command],
-            env=variables | ALLOWED, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = finished([*recorded, mpi[1], "-n", str(ranks), *command], env=variables | ALLOWED)
         assert (done.returncode == 0) == (status == 0), done.stderr
         return folder
 
@@ -167,7 +165,7 @@ def test_fortran_is_seen_by_either_bindings(
     bindings: tuple[str, ...], mpi: tuple[str, str], recorded_ranks: Ranks, tmp_path: Path
 ) -> None:
     compiler = shutil.which(mpi[0].replace("mpicc", "mpifort"))
-    assert compiler, "the MPI's compiler of Fortran is missing; `make test` installs it"
+    assert compiler, "the MPI's compiler of Fortran is missing; `make test-all` installs it"
     program = compiled(compiler, "mpi_ranks.F90", tmp_path / "ranks", f"-J{tmp_path}", *bindings)
     result = reported(recorded_ranks([str(program)], 4))
     assert table(result) == {
@@ -206,7 +204,8 @@ def test_kernels_of_nccl_have_what_their_calls_say(
     asked = environment(f"{folder}/", library=built.library)
     for rank in ("0", "1"):
         job = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "FAKE_CUPTI_SYSTEM_CLOCK": "1"}
-        subprocess.run([str(program)], env=variables | asked | job, check=True, timeout=60)
+        done = finished([str(program)], env=variables | asked | job)
+        assert done.returncode == 0, done.stderr
     both = traces(folder)
     assert len(both) == 2
     for rank, trace in enumerate(both):

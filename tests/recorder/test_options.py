@@ -18,6 +18,7 @@ from busfare.jobs.parts import find_parts
 from busfare.measure.record import KINDS, environment, record
 from busfare.trace import read
 from busfare.trace.readers.recorded.file import read_recording
+from tests.processes import ended
 
 from .conftest import Built, Launch, Recorded, Run
 
@@ -169,8 +170,8 @@ def test_a_signal_to_the_launcher_reaches_the_program(
     process = subprocess.Popen([*command, "--", built.program, "hang"], env=variables, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"recorded\n"
     process.terminate()
-    assert process.wait(timeout=10) == 128 + signal.SIGTERM
-    process.stdout.close()
+    assert ended(process) == (b"", None)
+    assert process.returncode == 128 + signal.SIGTERM
     assert len(list((tmp_path / "x").iterdir())) == 1
 
 

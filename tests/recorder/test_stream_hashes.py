@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from busfare.measure.record import environment
 from busfare.timeline.changes.removal import returned_copies
 from busfare.trace import Trace, read
 from busfare.trace.readers.recorded.file import Recording, read_recording
+from tests.processes import finished
 
 from .conftest import Built
 
@@ -64,7 +64,7 @@ def play(built: Built, variables: dict[str, str], tmp_path: Path) -> Play:
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
         asked = environment(f"{folder}/", command, library=built.library, fingerprint=fingerprint, **options)
         given = variables | asked | {"FAKE_CUPTI_SYSTEM_CLOCK": "1"} | (more or {})
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60)
+        done = finished(command, env=given)
         assert (done.returncode, done.stderr) == (0, ""), done
         (file,) = folder.iterdir()
         assert read_recording(file).complete

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from busfare.nodes import load_node
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
+from tests.published import published
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
-SHARED = os.environ.get("BUSFARE_SHARED")
-PUBLISHED = sorted(p for p in Path(SHARED, "data/traces").rglob("*") if p.is_file()) if SHARED else []
 CHANGES: dict[str, dict[str, Any]] = {
     "pin": {"pin": ""},
     "async": {"async": ""},
@@ -75,7 +73,7 @@ def test_all_pairs_of_changes_play_on_our_own_recordings(path: Path) -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", published(), ids=lambda path: path.name)
 def test_all_pairs_of_changes_play_on_published_traces(path: Path) -> None:
     all_pairs(read(path))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +10,10 @@ import pytest
 
 from busfare.timeline import Played, critical_path_shares, play, timeline, unexplained_seconds
 from busfare.trace import Trace, read
+from tests.published import published
 from tests.traces import EXAMPLES
 
-SHARED = os.environ.get("BUSFARE_SHARED")
-PUBLISHED = (
-    sorted(
-        path
-        for path in Path(SHARED, "data/traces").rglob("*")
-        if path.is_file() and path.suffix not in (".md", ".txt")
-    )
-    if SHARED
-    else []
-)
+PUBLISHED = published()
 RECORDED = sorted(EXAMPLES.glob("*.json.gz"))
 
 
@@ -68,6 +59,4 @@ def test_published_traces_replay_as_they_were(path: Path) -> None:
 
 @pytest.mark.conformance
 def test_there_are_published_traces() -> None:
-    if SHARED is None:
-        pytest.skip("BUSFARE_SHARED does not say where the published traces are")
     assert len(PUBLISHED) == 27

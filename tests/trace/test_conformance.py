@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
+from tests.published import DATA, TRACES, published
 from tests.trace.test_sqlite_direct import unlike
 
 pytestmark = pytest.mark.conformance
 
-SHARED = os.environ.get("BUSFARE_SHARED")
 ROW = re.compile(
     r"\| (?P<file>(?:amd|kineto|nsys|nvprof)/\S+) \| (?P<kernels>\d+) \| (?P<copies>.*?) \| .* \|"
 )
@@ -35,10 +33,11 @@ class Listed:
 
 
 def listed() -> list[Listed]:
-    if SHARED is None:
+    table = DATA / "README.md"
+    if not table.is_file():
         return []
     found = []
-    for line in Path(SHARED, "data/README.md").read_text(encoding="utf-8").splitlines():
+    for line in table.read_text(encoding="utf-8").splitlines():
         if row := ROW.fullmatch(line):
             copies = {
                 m["direction"]: (int(m["count"]), int(m["bytes"])) for m in COPIES.finditer(row["copies"])
@@ -70,22 +69,13 @@ OMISSIONS: dict[str, set[str]] = {
 }
 
 
-@pytest.fixture
-def shared() -> Path:
-    if SHARED is None:
-        pytest.skip("BUSFARE_SHARED does not say where the published traces are")
-    return Path(SHARED)
-
-
 @cache
 def trace_of(file: str) -> Trace:
-    return read(Path(SHARED or "", "data/traces", file))
+    return read(TRACES / file)
 
 
-def test_the_table_lists_every_file(shared: Path) -> None:
-    folder = shared / "data/traces"
-    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert {row.file for row in ROWS} == {name for name in there if not name.endswith((".md", ".txt"))}
+def test_the_table_lists_every_file() -> None:
+    assert {row.file for row in ROWS} == {str(path.relative_to(TRACES)) for path in published()}
     assert len(ROWS) == 27
 
 
@@ -119,7 +109,7 @@ def test_times_start_at_nought_and_calls_have_names(row: Listed) -> None:
 
 @pytest.mark.parametrize("file", [row.file for row in ROWS if row.file.endswith(SQLITE)])
 def test_every_value_of_every_table_is_sqlites_own(file: str) -> None:
-    path = Path(SHARED or "", "data/traces", file)
+    path = TRACES / file
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     assert tables

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -18,13 +17,13 @@ import pytest
 from busfare.trace import Trace, read
 from busfare.trace.spans import innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, REACH
+from tests.published import published
 from tests.trace.build_directory import export_directory
 from tests.trace.build_kineto import call, event, kernel, small_events, write_kineto
 from tests.trace.build_nsys import LAUNCH, NsysExport, global_pid, small_export
 from tests.trace.build_nvprof import NvprofFile
 from tests.trace.build_rocprof import ProcessTables, RpdFile, write_rocpd
 
-SHARED = os.environ.get("BUSFARE_SHARED", "")
 NOTHING = (None,) * (len(LAUNCHES) - len(REACH))
 SHAPE = (16, 2, 3, 128, 2, 1, 40, 3072)
 CUDA = dict(zip(LAUNCH, (16, 2, 3, 128, 2, 1, 40, 1024, 2048), strict=True))
@@ -317,16 +316,12 @@ def test_the_innermost_span_is_that_of_a_search() -> None:
     assert innermost(frame.clear(), points).to_list() == [None] * 120
 
 
-def listed(folder: str, pattern: str) -> list[Path]:
-    return sorted(Path(SHARED, "data/traces", folder).rglob(pattern)) if SHARED else []
-
-
 SQL = "SELECT {}, staticSharedMemory + dynamicSharedMemory, count(*) FROM {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
 
 
 @pytest.mark.conformance
 @pytest.mark.parametrize(
-    "path", [*listed("nsys", "*.sqlite"), *listed("nvprof", "*.nvvp")], ids=lambda p: p.name
+    "path", [*published("nsys", "*.sqlite"), *published("nvprof", "*.nvvp")], ids=lambda p: p.name
 )
 def test_launches_of_published_files_are_sqlites_own(path: Path) -> None:
     table = "CUPTI_ACTIVITY_KIND_" + ("KERNEL" if path.suffix == ".sqlite" else "CONCURRENT_KERNEL")
@@ -339,7 +334,7 @@ def test_launches_of_published_files_are_sqlites_own(path: Path) -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("path", listed("amd", "*.rpd"), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", published("amd", "*.rpd"), ids=lambda p: p.name)
 def test_launches_of_a_published_rpd_file(path: Path) -> None:
     # hipExtModuleLaunchKernel takes work-items [HIP: module API].
     items = "CASE WHEN c.string = 'hipExtModuleLaunchKernel' THEN workgroup{0} ELSE 1 END"
@@ -364,7 +359,7 @@ def examples() -> list[Path]:
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("path", [*listed("kineto", "*.gz"), *examples()], ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*published("kineto", "*.gz"), *examples()], ids=lambda p: p.name)
 def test_launches_of_published_kineto_files_are_those_of_the_json(path: Path) -> None:
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -27,10 +26,8 @@ from busfare.trace._sqlite_columns import Scan, Stop, UnreadableError
 from busfare.trace.readers.nsys import scan as nsys_scan
 from busfare.trace.readers.nsys.scan import Scanning, threads
 from busfare.trace.readers.sqlite_file import SqliteFile
+from tests.published import published
 from tests.trace.test_sqlite_direct import unlike
-
-SHARED = os.environ.get("BUSFARE_SHARED")
-PUBLISHED = sorted(Path(SHARED, "data/traces/nsys").glob("*.sqlite")) if SHARED else []
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +83,7 @@ def test_a_generated_export_is_sound(interleaved: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", published("nsys", "*.sqlite"), ids=lambda path: path.stem)
 def test_published_exports(path: Path) -> None:
     ranks = read(path).operations.select("process", "device").n_unique()
     assert is_summed(path) == (ranks == 1)
