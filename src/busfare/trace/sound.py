@@ -42,25 +42,16 @@ TABLES = ("operations", "calls", "events", "markers")
 def make_sound(trace: Trace) -> None:
     """Drops or repairs impossible rows and notes that, sorts by start, counts time from the first record."""
     omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions})
-    summed = trace.sums
-    _refuse_many_gpus(
-        trace.path, trace.operations["device"] if summed is None else summed.lanes.groups["device"]
-    )
-    if summed is not None:  # whose operations and calls were found sound
-        trace.markers = _marked(trace.markers, omissions)
-        trace.events = _dated(trace.events, omissions)
-        first = summed.first_ns
-    else:
-        _make_rows_sound(trace, omissions)
-        worked = trace.operations.height or trace.calls.height
-        first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
+    _refuse_many_gpus(trace.path, trace.operations["device"])
+    _make_rows_sound(trace, omissions)
+    worked = trace.operations.height or trace.calls.height
+    first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
     trace.origin_ns += first
     for table in TABLES:
-        if summed is None or table != "operations":  # those stand in order, and count from it
-            _in_order_from(trace, table, first)
+        _in_order_from(trace, table, first)
     trace.wakes = _woken(trace.wakes, first, omissions)
     omissions.add_if(
-        _without_call(trace) if summed is None else summed.orphans,
+        _without_call(trace),
         "cut-window",
         "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but "
         "not tied to a host thread",
