@@ -4,7 +4,7 @@
 
 Traces of 10^4 to `--most` rows, generated; each measurement is a process of its own. Lines, seconds = a + b · rows, are
 fitted to processor seconds, by least squares of relative errors; so are those of memory: one to traces whose gains are
-replayed, one to longer ones, of which only sums are made. What the latter says of 10^8 rows is computed from the fit,
+replayed, one to longer ones, which are not replayed. What the latter says of 10^8 rows is computed from the fit,
 not measured.
 """
 

@@ -4,8 +4,8 @@
 
 Of every 27 rows 4 are copies, 8 kernels and 15 API calls, as 2, 4 and 7.5 million; tables have the layout of version
 2025.6. Every operation has its call. Two processes drive a GPU each, and number their calls alike.
-Other shapes: `orphans` (every third call is not there), `unsorted` (rows in no order), `unmatched` (sparse correlations,
-which those of half the operations do not match), `names` (60,000 kernels), `processes` (100 of them).
+Other shapes: `orphans` (every third call is not there), `unsorted` (rows in no order, 50,000 names), `unmatched` (sparse
+correlations, and no operation has its call), `names` (60,000 kernels), `processes` (100 of them).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ FIRST_PROCESS, NEXT_PROCESS = 281477392629760, 1 << 24
 PROCESSES = {"processes": 100}
 FIRST_CORRELATION = 2_610_000
 CALL_EVERY_NS = 4_000
-NAMES = {"names": 60_000}
+NAMES = {"names": 60_000, "unsorted": 50_000}
 FEW_NAMES = 640
 A_CHUNK = 1 << 17
 
@@ -189,7 +189,7 @@ def _columns(table: str, first: int, count: int, shape: str) -> dict[str, Number
     start = 60_111_000_000 + number * CALL_EVERY_NS + dice.integers(0, 900, count)
     correlation = FIRST_CORRELATION + number // PROCESSES.get(shape, 2)
     if shape == "unmatched":
-        correlation = correlation * 1_000_003 + (number % 4 == 0) * (table != CALLS)
+        correlation = correlation * 1_000_003 + (table != CALLS)
     copied = {
         name: np.array(column) for name, column in zip(COPIED_AS, zip(*COPIED, strict=True), strict=True)
     }

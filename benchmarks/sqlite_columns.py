@@ -1,10 +1,9 @@
 """Columns and reports of a large Nsight Systems export against SQLite's own C interface and others, in turn.
 
-    python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--shape SHAPE] [--interleaved] [--no-rivals] [--as-found]
-        [--json FILE]
+    python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--shape SHAPE | --every-shape] [--interleaved]
+        [--no-rivals] [--as-found] [--json FILE]
 
-Every side reads the same columns, those that `report` looks at, from the same file, which lies in the page cache; a report
-itself keeps less of them: it reads large tables as sums. Each
+Every side reads the same columns, those that `report` looks at, from the same file, which lies in the page cache. Each
 measurement is a process of its own, and the sides take turns. SQLite steps over the rows in compiled C
 (sqlite_steps.c, `-O3 -march=native`, the file mapped into memory). The others, in a virtual environment of their own,
 out/rivals-sqlite, made at the first run, get the same queries.
@@ -19,6 +18,7 @@ Beside the wall time stands the processor's, which a busy machine stretches less
 
 from __future__ import annotations
 
+import argparse
 import compileall
 import json
 import os
@@ -34,9 +34,12 @@ from pathlib import Path
 import busfare
 from benchmarks import nsys_export
 from benchmarks.runs import ROOT, options_of, rival_python, spread, write
-from busfare.trace.readers.nsys import scan
+from busfare.trace.readers.nsys import STRINGS
+from busfare.trace.readers.nsys import rows as of_nsys
 
 OUT = ROOT / "out" / "bench"
+#: Shapes on which a report is held against SQLite's steps.
+HELD = ("ordinary", "unmatched", "unsorted")
 PACKAGES = ("adbc-driver-sqlite", "connectorx", "pandas", "pyarrow")
 
 COLUMNS = """
@@ -57,17 +60,15 @@ REPORT = """
 import sys, time
 from busfare.answers.report import summarise
 from busfare.trace import read
-from busfare.trace.large import REPLAYED_ROWS
 begun, processor = time.perf_counter(), time.process_time()
-summarise(read(sys.argv[1], REPLAYED_ROWS))
+summarise(read(sys.argv[1]))
 print(time.perf_counter() - begun, time.process_time() - processor)
 """
 READ = """
 import sys, time
 from busfare.trace import read
-from busfare.trace.large import REPLAYED_ROWS
 begun, processor = time.perf_counter(), time.process_time()
-kept = read(sys.argv[1], REPLAYED_ROWS)
+kept = read(sys.argv[1])
 print(time.perf_counter() - begun, time.process_time() - processor)
 """
 OF_RIVALS = """
@@ -132,9 +133,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shape", choices=nsys_export.SHAPES, default="ordinary")
     parser.add_argument("--no-rivals", action="store_true", help="SQLite's C interface only")
     parser.add_argument("--as-found", action="store_true", help="memory as the host happens to hold it ready")
+    parser.add_argument("--every-shape", action="store_true", help=f"one after the other: {', '.join(HELD)}")
     options = parser.parse_args(arguments)
+    shapes = HELD if options.every_shape else (options.shape,)
+    of_shapes = {shape: _of_shape(shape, options) for shape in shapes}
+    write(options, "sqlite_columns", of_shapes if options.every_shape else of_shapes[options.shape])
+    return 0
 
-    file = export_of(options.rows, options.interleaved, options.shape)
+
+def _of_shape(shape: str, options: argparse.Namespace) -> dict[str, object]:
+    """Measures all sides on an export of that shape, and prints what they took."""
+    file = export_of(options.rows, options.interleaved, shape)
     reads, queries = queries_of(file)
     rows = sum(height for _, _, height in reads)
     size = sum(8 * len(columns) * height for _, columns, height in reads)
@@ -142,7 +151,8 @@ def main(arguments: list[str] | None = None) -> int:
     sides = measure(file, reads, queries, options.runs, rivals, 0 if options.as_found else 2 * size)
 
     print(
-        f"{rows:,} rows, columns of {size / 1e6:.0f} MB, file of {file.stat().st_size / 1e6:.0f} MB; ", end=""
+        f"{shape}: {rows:,} rows, columns of {size / 1e6:.0f} MB, file of {file.stat().st_size / 1e6:.0f} MB; ",
+        end="",
     )
     print("median (fastest – slowest) wall seconds, processor seconds, peak memory")
     steps = sides["SQLite's C interface steps"]
@@ -155,14 +165,18 @@ def main(arguments: list[str] | None = None) -> int:
         )
     memory = statistics.median(sides["busfare report, command"].memory) / size
     print(f"peak memory of the report over its columns' size: {memory:.2f}")
-    raw = {
+    report = sides["busfare report, work alone"]
+    wall, processor = (
+        statistics.median(getattr(report, clock)) / statistics.median(getattr(steps, clock))
+        for clock in ("wall", "processor")
+    )
+    print(f"report over SQLite's steps: {wall:.2f} of the wall time, {processor:.2f} of the processor's")
+    return {
         "rows": rows,
         "columns_bytes": size,
         "file_bytes": file.stat().st_size,
         "sides": {name: times.raw() for name, times in sides.items()},
     }
-    write(options, "sqlite_columns", raw)
-    return 0
 
 
 def export_of(rows: int, interleaved: bool = False, shape: str = "ordinary") -> Path:
@@ -177,15 +191,16 @@ def export_of(rows: int, interleaved: bool = False, shape: str = "ordinary") -> 
 
 def queries_of(file: Path) -> tuple[list[tuple[str, list[str], int]], list[str]]:
     """Table, columns and rows of what a report of a large export looks at, and the same as queries."""
-    asked = {scan.STRINGS: ["id", "value"], scan.CALLS_TABLE: [*scan.CALL, "nameId"]}
-    for table, (keys, size) in scan.LANES.items():
-        asked[table] = [*scan.OPERATION, *keys, *([size] if size else ["demangledName"])]
+    asked: dict[str, list[str]] = {
+        STRINGS: ["id", "value"],
+        of_nsys.CALLS_TABLE: [*of_nsys.CALL_COLUMNS],
+        of_nsys.KERNELS: [*of_nsys.OF_OPERATIONS, "demangledName"],
+        of_nsys.COPIES: [*of_nsys.COPY_COLUMNS],
+    }
     with closing(sqlite3.connect(file)) as database:
-        there = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
         reads = [
             (table, columns, int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]))
             for table, columns in asked.items()
-            if table in there
         ]
     quoted = [", ".join(f'"{name}"' for name in columns) for _, columns, _ in reads]
     return reads, [f"SELECT {names} FROM {table}" for names, (table, _, _) in zip(quoted, reads, strict=True)]

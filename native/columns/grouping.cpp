@@ -197,18 +197,6 @@ std::size_t rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, 
     return at;
 }
 
-std::size_t rows_among(const std::uint32_t* rows, std::size_t count, const std::uint32_t* lane_of,
-                       const std::int64_t* sizes, const std::uint8_t* chosen, Sizes wanted,
-                       std::uint32_t* into) {
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t row = rows[i];
-        into[at] = row;
-        at += (chosen[lane_of[row]] != 0) & (sizes[row] >= wanted.least) & (sizes[row] <= wanted.most);
-    }
-    return at;
-}
-
 std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count, const std::int64_t* starts,
                                    const std::int64_t* ends, std::size_t most) {
     std::vector<std::int64_t> lengths;  // the greatest so far, the least of them in front
@@ -272,8 +260,7 @@ Sums sums(const std::uint32_t* lane_of, const std::int64_t* starts, const std::i
 }
 
 Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
-                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows,
-                const std::uint32_t* some) {
+                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows) {
     // By the bits of a size: the decade of the greatest one with so many, and where that decade begins.
     std::uint8_t decade_of[64];
     std::int64_t begins[64];
@@ -288,8 +275,7 @@ Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const 
         begins[bits] = begin;
     }
     Decades made;
-    for (std::size_t k = 0; k < rows; ++k) {
-        const std::size_t i = some == nullptr ? k : some[k];
+    for (std::size_t i = 0; i < rows; ++i) {
         if (!chosen[lane_of[i]] || sizes[i] < 0) continue;
         const auto bits = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(sizes[i])));
         const std::size_t decade = decade_of[bits] - std::size_t{sizes[i] < begins[bits]};

@@ -32,11 +32,6 @@ struct Sizes {
 std::size_t rows_sized(const std::uint32_t* lane_of, const std::int64_t* sizes, std::size_t rows,
                        const std::uint8_t* chosen, Sizes wanted, std::uint32_t* into);
 
-// The same of some rows only, `count` of them, which must be there.
-std::size_t rows_among(const std::uint32_t* rows, std::size_t count, const std::uint32_t* lane_of,
-                       const std::int64_t* sizes, const std::uint8_t* chosen, Sizes wanted,
-                       std::uint32_t* into);
-
 // Of some rows those that last as long as the one of them that comes at place `most` by length, or longer.
 std::vector<std::uint32_t> longest(const std::uint32_t* rows, std::size_t count, const std::int64_t* starts,
                                    const std::int64_t* ends, std::size_t most);
@@ -73,10 +68,8 @@ struct Decades {
     std::vector<std::int64_t> count = std::vector<std::int64_t>(kCount);
     std::vector<double> seconds = std::vector<double>(kCount);
 };
-// With `some`, only those `rows` rows are looked at.
 Decades decades(const std::uint32_t* lane_of, const std::uint8_t* chosen, const std::int64_t* sizes,
-                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows,
-                const std::uint32_t* some);
+                const std::int64_t* starts, const std::int64_t* ends, std::size_t rows);
 
 // Of the rows in chosen lanes, by a number that each row has (such as its name's): the first row (-1: none),
 // how many, and how long they took. Throws std::out_of_range for a number of `numbers` or more.

@@ -156,14 +156,13 @@ void check_rows(const Array<std::uint32_t>& rows, std::size_t count) {
 
 nb::tuple decades_of(const Array<std::uint32_t>& lane_of, const Array<std::uint8_t>& chosen,
                      const Array<std::int64_t>& sizes, const Array<std::int64_t>& starts,
-                     const Array<std::int64_t>& ends, const std::optional<Array<std::uint32_t>>& some) {
+                     const Array<std::int64_t>& ends) {
     check(sizes.size() == lane_of.size() && starts.size() == lane_of.size() && ends.size() == lane_of.size());
-    if (some) check_rows(*some, lane_of.size());
     Decades made;
     {
         const nb::gil_scoped_release unlocked;
         made = decades(lane_of.data(), chosen.data(), sizes.data(), starts.data(), ends.data(),
-                       some ? some->size() : lane_of.size(), some ? some->data() : nullptr);
+                       lane_of.size());
     }
     return nb::make_tuple(given(std::move(made.count)), given(std::move(made.seconds)));
 }
@@ -183,16 +182,6 @@ std::size_t chosen_rows_sized(const Array<std::uint32_t>& lane_of, const Array<s
     check(sizes.size() == lane_of.size() && into.size() == lane_of.size());
     const nb::gil_scoped_release unlocked;
     return rows_sized(lane_of.data(), sizes.data(), lane_of.size(), chosen.data(), {least, most},
-                      into.data());
-}
-
-std::size_t chosen_rows_among(const Array<std::uint32_t>& rows, const Array<std::uint32_t>& lane_of,
-                              const Array<std::uint8_t>& chosen, const Array<std::int64_t>& sizes,
-                              std::int64_t least, std::int64_t most, const Rows& into) {
-    check(sizes.size() == lane_of.size() && into.size() == rows.size());
-    check_rows(rows, lane_of.size());
-    const nb::gil_scoped_release unlocked;
-    return rows_among(rows.data(), rows.size(), lane_of.data(), sizes.data(), chosen.data(), {least, most},
                       into.data());
 }
 
@@ -254,12 +243,10 @@ void bind_lanes(nb::module_& module) {
     module.def("tally", &tally_rows, nb::arg("number_of"), nb::arg("lane_of"), nb::arg("chosen"),
                nb::arg("starts"), nb::arg("ends"), nb::arg("numbers"));
     module.def("decades", &decades_of, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
-               nb::arg("starts"), nb::arg("ends"), nb::arg("some") = nb::none());
+               nb::arg("starts"), nb::arg("ends"));
     module.def("rows_of", &chosen_rows, nb::arg("number_of"), nb::arg("chosen"), nb::arg("into"));
     module.def("rows_sized", &chosen_rows_sized, nb::arg("lane_of"), nb::arg("chosen"), nb::arg("sizes"),
                nb::arg("least"), nb::arg("most"), nb::arg("into"));
-    module.def("rows_among", &chosen_rows_among, nb::arg("rows"), nb::arg("lane_of"), nb::arg("chosen"),
-               nb::arg("sizes"), nb::arg("least"), nb::arg("most"), nb::arg("into"));
     module.def("longest", &longest_rows, nb::arg("rows"), nb::arg("starts"), nb::arg("ends"),
                nb::arg("most"));
     module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),

@@ -1,7 +1,7 @@
 #include "pairs.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <unordered_map>
 #include <vector>
 
 namespace busfare {
@@ -12,23 +12,29 @@ constexpr std::size_t kMostFirsts = 64;
 // A direct table may be this many times longer than the pairs, and this long in any case.
 constexpr std::uint64_t kSparse = 8, kSmall = 1 << 20;
 
-// Numbers the few different firsts; pairs come in runs of one.
+// Numbers the different firsts; pairs come in runs of one.
 class Firsts {
   public:
     // The number of `value`, or seen() if it is none of them.
     std::size_t find(std::int64_t value) {
         if (last_ < values_.size() && values_[last_] == value) return last_;
-        return last_ = static_cast<std::size_t>(std::ranges::find(values_, value) - values_.begin());
+        const auto at = number_of_.find(value);
+        if (at == number_of_.end()) return values_.size();
+        return last_ = at->second;
     }
     std::size_t add(std::int64_t value) {
         const std::size_t number = find(value);
-        if (number == values_.size()) values_.push_back(value);
+        if (number == values_.size()) {
+            number_of_.emplace(value, number);
+            values_.push_back(value);
+        }
         return number;
     }
     std::size_t seen() const { return values_.size(); }
 
   private:
     std::vector<std::int64_t> values_;
+    std::unordered_map<std::int64_t, std::size_t> number_of_;
     std::size_t last_ = 0;
 };
 
@@ -58,36 +64,72 @@ bool by_table(const Pairs& have, const Pairs& wanted, std::uint8_t* found) {
     return true;
 }
 
-std::uint64_t hash(std::int64_t first, std::int64_t second) {
-    std::uint64_t h = static_cast<std::uint64_t>(first) * 0x9e3779b97f4a7c15U;
-    h = (h ^ h >> 32 ^ static_cast<std::uint64_t>(second)) * 0xbf58476d1ce4e5b9U;
-    return h ^ h >> 29;
-}
-
-// A hash table of rows of `have`, open addressing; of like ones the first.
-class Rows {
+// The rows of `have` by their first, in order of their seconds: merged with what is looked up, where that comes in
+// nearly the same order.
+class Runs {
   public:
-    explicit Rows(const Pairs& have) : have_(have), rows_(std::bit_ceil(2 * have.count + 1), have.count) {
+    explicit Runs(const Pairs& have) {
         for (std::size_t i = 0; i < have.count; ++i) {
-            std::size_t& row = rows_[place(have.first[i], have.second[i])];
-            if (row == have.count) row = i;
+            const std::size_t number = firsts_.add(have.first[i]);
+            if (number == runs_.size()) runs_.emplace_back();
+            Run& run = runs_[number];
+            run.sorted &= run.entries.empty() || run.entries.back().second <= have.second[i];
+            run.entries.push_back({have.second[i], i});
+        }
+        for (Run& run : runs_) {
+            if (!run.sorted) std::ranges::stable_sort(run.entries, {}, &Entry::second);
         }
     }
-    // have.count if there is none.
-    std::size_t find(std::int64_t first, std::int64_t second) const { return rows_[place(first, second)]; }
+
+    // The first row of such a pair; `none` if there is none.
+    std::size_t find(std::int64_t first, std::int64_t second, std::size_t none) {
+        const std::size_t number = firsts_.find(first);
+        if (number == runs_.size()) return none;
+        Run& run = runs_[number];
+        // A look at ever more places, up or down from where the last one stood.
+        const auto below = [&](std::size_t at) { return run.entries[at].second < second; };
+        std::size_t low = 0, high = run.entries.size();
+        std::size_t step = 1;
+        if (run.last < high && below(run.last)) {
+            for (low = run.last + 1; low + step < high; low += step, step *= 2) {
+                if (!below(low + step - 1)) {
+                    high = low + step - 1;
+                    break;
+                }
+            }
+        } else {
+            high = run.last;
+            for (; step <= high; high -= step, step *= 2) {
+                if (below(high - step)) {
+                    low = high - step + 1;
+                    break;
+                }
+            }
+        }
+        while (low < high) {
+            const std::size_t middle = low + (high - low) / 2;
+            if (below(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        run.last = low;
+        return low < run.entries.size() && run.entries[low].second == second ? run.entries[low].row : none;
+    }
 
   private:
-    std::size_t place(std::int64_t first, std::int64_t second) const {
-        std::size_t at = hash(first, second) & (rows_.size() - 1);
-        while (rows_[at] != have_.count &&
-               (have_.first[rows_[at]] != first || have_.second[rows_[at]] != second)) {
-            at = (at + 1) & (rows_.size() - 1);
-        }
-        return at;
-    }
-
-    const Pairs& have_;
-    std::vector<std::size_t> rows_;
+    struct Entry {
+        std::int64_t second;
+        std::size_t row;
+    };
+    struct Run {
+        std::vector<Entry> entries;
+        std::size_t last = 0;
+        bool sorted = true;
+    };
+    Firsts firsts_;
+    std::vector<Run> runs_;
 };
 
 }  // namespace
@@ -95,16 +137,16 @@ class Rows {
 void occurs(const Pairs& have, const Pairs& wanted, std::uint8_t* found) {
     std::fill_n(found, wanted.count, std::uint8_t{0});
     if (have.count == 0 || wanted.count == 0 || by_table(have, wanted, found)) return;
-    const Rows rows(have);
+    Runs runs(have);
     for (std::size_t i = 0; i < wanted.count; ++i) {
-        found[i] = rows.find(wanted.first[i], wanted.second[i]) != have.count;
+        found[i] = runs.find(wanted.first[i], wanted.second[i], have.count) != have.count;
     }
 }
 
 void first_rows(const Pairs& have, const Pairs& wanted, std::int64_t* found) {
-    const Rows rows(have);
+    Runs runs(have);
     for (std::size_t i = 0; i < wanted.count; ++i) {
-        const std::size_t row = rows.find(wanted.first[i], wanted.second[i]);
+        const std::size_t row = runs.find(wanted.first[i], wanted.second[i], have.count);
         found[i] = row == have.count ? -1 : static_cast<std::int64_t>(row);
     }
 }

@@ -15,7 +15,6 @@
 #include "order.hpp"
 #include "pairs.hpp"
 #include "sorted_column.hpp"
-#include "timed_merge.hpp"
 
 namespace nb = nanobind;
 
@@ -139,68 +138,6 @@ void order_of(const nb::list& numbers,
     busfare::order_of(parts, order.data());
 }
 
-template <typename T>
-using Of = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Into = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-// A part: starts, ends, lanes, sizes or None; and by its lanes what each is called in the whole, and its
-// marks.
-nb::list merge_timed(const nb::list& parts, std::int64_t less, const std::vector<std::uint8_t>& marks,
-                     const Into<std::int64_t>& starts, const Into<std::int64_t>& ends,
-                     const Into<std::uint32_t>& lanes, const Into<std::int64_t>& sizes,
-                     const Into<std::uint32_t>& sized) {
-    std::vector<Of<std::int64_t>> times;
-    std::vector<Of<std::uint32_t>> of_parts;
-    std::vector<busfare::TimedPart> given;
-    std::size_t rows = 0, rows_sized = 0;
-    for (const nb::handle part : parts) {
-        const auto kept_starts = nb::cast<Of<std::int64_t>>(part[0]);
-        const auto kept_ends = nb::cast<Of<std::int64_t>>(part[1]);
-        const auto kept_lanes = nb::cast<Of<std::uint32_t>>(part[2]);
-        const std::size_t count = kept_starts.size();
-        bool alike = kept_ends.size() == count && kept_lanes.size() == count;
-        const std::int64_t* known = nullptr;
-        if (!nb::object(part[3]).is_none()) {
-            times.push_back(nb::cast<Of<std::int64_t>>(part[3]));
-            known = times.back().data();
-            rows_sized += count;
-            alike = alike && times.back().size() == count;
-        }
-        given.push_back({kept_starts.data(), kept_ends.data(), kept_lanes.data(), known, count,
-                         nb::cast<std::vector<std::uint32_t>>(part[4]),
-                         nb::cast<std::vector<std::uint8_t>>(part[5])});
-        if (!alike || given.back().marks_of.size() != given.back().lane_of.size()) {
-            throw std::invalid_argument("arrays of unlike lengths");
-        }
-        rows += count;
-        times.push_back(kept_starts);
-        times.push_back(kept_ends);
-        of_parts.push_back(kept_lanes);
-    }
-    if (starts.size() != rows || ends.size() != rows || lanes.size() != rows || sizes.size() != rows ||
-        sized.size() != rows_sized) {
-        throw std::invalid_argument("arrays of unlike lengths");
-    }
-    if (rows > std::numeric_limits<std::uint32_t>::max()) throw std::invalid_argument("too many rows");
-    std::vector<std::vector<std::uint32_t>> marked;
-    {
-        const nb::gil_scoped_release unlocked;
-        marked = busfare::merge_timed(given, less, marks,
-                                      {starts.data(), ends.data(), lanes.data(), sizes.data(), sized.data()});
-    }
-    nb::list found;
-    for (auto& some : marked) {
-        auto kept = std::make_unique<std::vector<std::uint32_t>>(std::move(some));
-        const std::uint32_t* data = kept->data();
-        const std::size_t size = kept->size();
-        nb::capsule owner(kept.release(),
-                          [](void* p) noexcept { delete static_cast<std::vector<std::uint32_t>*>(p); });
-        found.append(nb::ndarray<nb::numpy, const std::uint32_t, nb::ndim<1>>(data, {size}, owner));
-    }
-    return found;
-}
-
 std::shared_ptr<busfare::SortedColumn> sorted_column(const nb::capsule& stream, const Order& order) {
     auto* content = static_cast<ArrowArrayStream*>(stream.data("arrow_array_stream"));
     if (content == nullptr || content->release == nullptr) throw std::invalid_argument("no column");
@@ -227,8 +164,6 @@ void bind_rows(nb::module_& module) {
                nb::arg("second"), nb::arg("found"));
     module.def("occurring", &occurring, nb::arg("numbers"), nb::arg("found"));
     module.def("order_of", &order_of, nb::arg("numbers"), nb::arg("order"));
-    module.def("merge_timed", &merge_timed, nb::arg("parts"), nb::arg("less"), nb::arg("marks"),
-               nb::arg("starts"), nb::arg("ends"), nb::arg("lanes"), nb::arg("sizes"), nb::arg("sized"));
     nb::class_<busfare::SortedColumn>(module, "SortedColumn")
         .def("__arrow_c_array__", &shared_by_arrow, nb::arg("requested_schema") = nb::none());
     module.def("sorted_column", &sorted_column, nb::arg("stream"), nb::arg("order"));

@@ -16,10 +16,6 @@ const char* format_of(Kind kind) {
             return "vu";
         case Kind::small:
             return "i";
-        case Kind::code8:
-            return "C";
-        case Kind::code32:
-            return "I";
         default:
             return "l";
     }

@@ -12,10 +12,7 @@ std::size_t width(Kind kind) {
         case Kind::text:
             return sizeof(TextView);
         case Kind::small:
-        case Kind::code32:
             return 4;
-        case Kind::code8:
-            return 1;
         default:
             return 8;
     }
@@ -32,16 +29,6 @@ std::int32_t TextBlocks::add(std::size_t size, char*& start) {
 
 Column::Column(Kind kind, std::uint64_t capacity)
     : kind_(kind), values_(capacity * width(kind)), valid_(capacity / 8 + 1) {}
-
-std::string_view Column::text(std::uint64_t row) const {
-    const TextView& view = values<TextView>()[row];
-    const auto length = static_cast<std::size_t>(view.length);
-    if (length <= TextView::kInline) {
-        return {reinterpret_cast<const char*>(&view) + sizeof view.length, length};
-    }
-    const auto& block = texts_.blocks()[static_cast<std::size_t>(view.block)];
-    return {block.bytes.get() + view.offset, length};
-}
 
 void Column::set_valid(std::uint64_t first, const std::uint8_t* valid, std::uint64_t count) {
     if (count == 0) return;

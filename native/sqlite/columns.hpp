@@ -5,23 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "buffer.hpp"
 
 namespace busfare::sqlite {
 
-// `small` is a whole number of 32 bits, null where it does not fit; codes stand for whole numbers.
-enum class Kind : std::uint8_t { integer, real, text, small, code8, code32 };
-
-// What stands for whole numbers: of those from `least` on one each, and `otherwise` for all others and for
-// null.
-struct Codes {
-    std::int64_t least = 0;
-    std::vector<std::uint32_t> of;
-    std::uint32_t otherwise = 0;
-};
+// `small` is a whole number of 32 bits, null where it does not fit.
+enum class Kind : std::uint8_t { integer, real, text, small };
 
 // What to read: a column by its place in the records.
 struct Wanted {
@@ -30,10 +21,6 @@ struct Wanted {
     bool is_rowid;       // INTEGER PRIMARY KEY: the value is the row's id
     bool real_affinity;  // whole numbers are stored as integers, and mean floating-point ones
     bool has_default;    // records that are too short do not mean null
-    // What is made of whole numbers: those from `least` to `most` less `less`, then some of their bits.
-    std::int64_t less = 0, least = 0, most = 0;
-    std::uint8_t first_bit = 0, bits = 64;
-    std::shared_ptr<const Codes> codes = nullptr;  // of the kinds that are codes
 };
 
 // Arrow's view of a text: the text itself up to 12 bytes, else its start and where it lies.
@@ -75,8 +62,6 @@ class Column {
     Kind kind() const { return kind_; }
     const std::uint8_t* valid() const { return valid_.data(); }
     bool is_valid(std::uint64_t row) const { return (valid_.data()[row / 8] >> (row % 8) & 1) != 0; }
-    // A column of texts: one of them, which lives as long as the column. Empty for null.
-    std::string_view text(std::uint64_t row) const;
     std::uint64_t nulls() const { return nulls_; }
     std::uint64_t length() const { return length_; }
     void set_length(std::uint64_t length) { length_ = length; }

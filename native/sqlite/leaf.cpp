@@ -21,20 +21,6 @@ constexpr std::size_t kLeastBlock = std::size_t{1} << 16, kMostBlock = std::size
 constexpr std::uint64_t kFloat = 7;
 constexpr std::uint64_t kFirstText = 13;
 
-void change(const Wanted& wanted, std::int64_t* values, std::size_t count) {
-    if (wanted.less != 0) {
-        for (std::size_t i = 0; i < count; ++i) {
-            const bool within = values[i] >= wanted.least && values[i] <= wanted.most;
-            const auto less = static_cast<std::uint64_t>(within ? wanted.less : 0);  // may wrap, as unsigned
-            values[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(values[i]) - less);
-        }
-    }
-    if (wanted.bits < 64) {
-        const auto mask = static_cast<std::int64_t>((std::uint64_t{1} << wanted.bits) - 1);
-        for (std::size_t i = 0; i < count; ++i) values[i] = values[i] >> wanted.first_bit & mask;
-    }
-}
-
 }  // namespace
 
 LeafReader::LeafReader(const Pager& pager, const Shape& shape, const Columns& columns, Budget& budget)
@@ -93,9 +79,8 @@ void LeafReader::by_recipes(std::uint64_t row, const std::vector<std::uint8_t*>&
                 valid[column][i] = static_cast<std::uint8_t>(staging_.valid()[i] >> column & accepted);
             }
         }
-        const Kind kind = shape_.wanted()[column].kind;
         // Nulls need not be written over zeros, and columns of nothing else are common.
-        if ((any >> column & 1) == 0 && (kind == Kind::integer || kind == Kind::small)) continue;
+        if ((any >> column & 1) == 0) continue;
         finish(staging_.numbers(column), column, row, valid[column]);
     }
 }
@@ -162,47 +147,22 @@ void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, 
         valid[i] = rule.valid & accepted;
         any |= places[i].type;
     }
-    const Kind kind = shape_.wanted()[column].kind;
-    if (any == 0 && (kind == Kind::integer || kind == Kind::small)) return;
+    if (any == 0) return;
     finish(numbers_.data(), column, row, valid);
 }
 
-// Changes numbers as the column wants them, and puts them there.
-void LeafReader::finish(std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
-    const Wanted& wanted = shape_.wanted()[column];
-    change(wanted, numbers, rows_);
-    if (wanted.kind == Kind::integer) {
-        std::copy_n(numbers, rows_, columns_[column]->values<std::int64_t>() + row);
-    } else {
-        narrow(numbers, column, row, valid);
-    }
-}
-
-void LeafReader::narrow(const std::int64_t* numbers, std::size_t column, std::uint64_t row,
+// Puts numbers into their column.
+void LeafReader::finish(const std::int64_t* numbers, std::size_t column, std::uint64_t row,
                         std::uint8_t* valid) {
-    const Wanted& wanted = shape_.wanted()[column];
-    if (wanted.kind == Kind::small) {
-        std::int32_t* out = columns_[column]->values<std::int32_t>() + row;
-        for (std::size_t i = 0; i < rows_; ++i) {
-            out[i] = static_cast<std::int32_t>(numbers[i]);
-            valid[i] = static_cast<std::uint8_t>(valid[i] & (out[i] == numbers[i]));
-        }
+    if (shape_.wanted()[column].kind == Kind::integer) {
+        std::copy_n(numbers, rows_, columns_[column]->values<std::int64_t>() + row);
         return;
     }
-    const Codes& codes = *wanted.codes;
-    const auto code = [&](std::size_t i) {
-        const std::uint64_t at =
-            static_cast<std::uint64_t>(numbers[i]) - static_cast<std::uint64_t>(codes.least);
-        return valid[i] != 0 && at < codes.of.size() ? codes.of[at] : codes.otherwise;
-    };
-    if (wanted.kind == Kind::code8) {
-        std::uint8_t* out = columns_[column]->values<std::uint8_t>() + row;
-        for (std::size_t i = 0; i < rows_; ++i) out[i] = static_cast<std::uint8_t>(code(i));
-    } else {
-        std::uint32_t* out = columns_[column]->values<std::uint32_t>() + row;
-        for (std::size_t i = 0; i < rows_; ++i) out[i] = code(i);
+    std::int32_t* out = columns_[column]->values<std::int32_t>() + row;
+    for (std::size_t i = 0; i < rows_; ++i) {
+        out[i] = static_cast<std::int32_t>(numbers[i]);
+        valid[i] = static_cast<std::uint8_t>(valid[i] & (out[i] == numbers[i]));
     }
-    std::fill_n(valid, rows_, std::uint8_t{1});
 }
 
 void LeafReader::reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {

@@ -48,13 +48,12 @@ class LeafReader {
 
     void by_recipes(std::uint64_t row, const std::vector<std::uint8_t*>& valid);
     void locate(const PageCells& cells);
-    void finish(std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid);
+    void finish(const std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     const std::uint8_t* whole(const PageCells& cells, const std::uint8_t* local, std::uint64_t there,
                               std::uint64_t size, std::uint32_t overflow);
     std::vector<std::uint8_t> joined(const std::uint8_t* local, std::uint64_t there, std::uint32_t overflow,
                                      std::uint64_t size);
     void integers(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
-    void narrow(const std::int64_t* numbers, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     void reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     void texts(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid);
     TextView view(std::size_t column, const char* text, std::size_t length);

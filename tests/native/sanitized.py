@@ -89,7 +89,6 @@ def _of(library: str, *names: str) -> tuple[Path, ...]:
 MEMORY = "address,undefined,float-cast-overflow"
 _TABLES = (
     *_of("sqlite/testing", "read_files", "read_every_table"),
-    *_of("columns", "order"),
     *(path for path in (NATIVE / "sqlite").glob("*.cpp") if path.stem not in ("module", "file_source")),
 )
 DRIVERS = {

@@ -237,7 +237,7 @@ def test_compressed_traces_are_read_and_leave_nothing(
         packed = tmp_path / f"run{suffix}"
         packed.write_bytes(pack(plain.read_bytes()))
         plain.unlink()
-        trace = read(packed, sums_above=0)
+        trace = read(packed)
         assert trace.operations.equals(wanted.operations) and trace.calls.equals(wanted.calls)
         assert (trace.path, trace.format) == (packed, wanted.format)
         assert may_be_trace(packed)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.trace import _columns, tables
-from busfare.trace.columns import rows_among
 from busfare.trace.lanes import LANE_KEYS, Lanes, Union
 from busfare.trace.totals import union_of
 from busfare.trace.words import NONE, Words, calls_named
@@ -163,26 +162,16 @@ def test_time_of_rows_beside_no_kernel(rows: list[dict[str, object]], dice: rand
 
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(-1, 200), st.booleans())),
-    st.lists(st.booleans(), min_size=3, max_size=3),
     st.integers(0, 5),
 )
-def test_what_is_asked_of_some_rows_only(
-    rows: list[tuple[int, int, int, bool]], lanes: list[bool], most: int
-) -> None:
+def test_what_is_asked_of_some_rows_only(rows: list[tuple[int, int, int, bool]], most: int) -> None:
     lane_of, lengths, sizes = (np.array([row[at] for row in rows], np.int64) for at in range(3))
     some = np.flatnonzero([row[3] for row in rows]).astype(np.uint32)
-    starts, chosen = np.arange(len(rows)), np.array(lanes, np.uint8)
+    starts = np.arange(len(rows))
     ends, of = starts + lengths, lane_of.astype(np.uint32)
-    found = rows_among(some, of, chosen.view(bool), sizes, 0, 100)
-    assert found.tolist() == [at for at in some if lanes[lane_of[at]] and 0 <= sizes[at] <= 100]
     longest = _columns.longest(some, starts, ends, most)
     least = sorted(lengths[some], reverse=True)[:most]
     assert longest.tolist() == [at for at in some if least and lengths[at] >= least[-1]]
-    counts, seconds = _columns.decades(of, chosen, sizes, starts, ends, some)
-    expected_counts, expected_seconds = _columns.decades(
-        of[some], chosen, sizes[some], starts[some], ends[some]
-    )
-    assert counts.tolist() == expected_counts.tolist() and seconds.tolist() == expected_seconds.tolist()
     sums = _columns.sums_among(some, of, starts, ends, sizes, 3)
     of_lane = [some[lane_of[some] == lane] for lane in range(3)]
     assert sums["count"].tolist() == [len(found) for found in of_lane]
@@ -196,11 +185,9 @@ def test_what_is_asked_of_some_rows_only(
 def test_a_row_that_is_not_there() -> None:
     beyond, lane, size = np.array([1], np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.int64)
     for asked in (
-        lambda: rows_among(beyond, lane, np.ones(1, bool), size, 0, 9),
         lambda: _columns.longest(beyond, size, size, 1),
         lambda: _columns.sums_among(beyond, lane, size, size, size, 1),
         lambda: _columns.sums_among(np.zeros(1, np.uint32), lane, size, size, size, 0),
-        lambda: _columns.decades(lane, np.ones(1, np.uint8), size, size, size, beyond),
     ):
         with pytest.raises(IndexError):
             asked()

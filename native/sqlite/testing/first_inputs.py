@@ -48,20 +48,6 @@ def write(path: Path, page_size: int, rows: int, long: int) -> None:
             database.execute(
                 f"INSERT INTO wide VALUES ({', '.join('?' * 40)})", [VALUES[(n + i) % 16] for i in range(40)]
             )
-        # As calls and operations stand: start, end, process, name, correlation, kind.
-        database.execute(
-            "CREATE TABLE timed (a INTEGER, b INTEGER, c INTEGER, d INTEGER, e INTEGER, f INTEGER)"
-        )
-        for n in range(rows):
-            timed = [
-                100 * n,
-                100 * n + VALUES[n % 7 + 1] % 50,
-                n % 3,
-                n % 6 - 3,
-                n + 1,
-                [None, 1, 300][n % 3],
-            ]
-            database.execute("INSERT INTO timed VALUES (?, ?, ?, ?, ?, ?)", timed)
         database.commit()
 
 

@@ -55,7 +55,7 @@ def call_sites(trace: Trace, found: Sequence[Finding]) -> list[tuple[CallSite, .
     None where the trace says nothing of where its calls are made, or not which call made which operation.
     """
     calls, ranges = trace.calls, trace.markers.drop_nulls("end_ns")
-    if trace.sums is not None or calls.is_empty() or ("site" not in calls.columns and ranges.is_empty()):
+    if calls.is_empty() or ("site" not in calls.columns and ranges.is_empty()):
         return [()] * len(found)
     caused = [_caused(trace, finding) for finding in found]
     touched = np.zeros(calls.height, np.bool_)

@@ -141,7 +141,7 @@ class Chosen:
 
     def columns(self, *names: str, places: NDArray[np.int64] | None = None) -> pl.DataFrame:
         """Some columns of them; with `places`, of those that stand there."""
-        return self.trace.operations_at(self.rows if places is None else self.rows[places], names)
+        return self.trace.operations.select(names)[self.rows if places is None else self.rows[places]]
 
 
 def _prices(copies: pl.DataFrame, node: Node, memory: str | None) -> Seconds:
@@ -157,10 +157,7 @@ def rows_of(trace: Trace, lanes: pl.Expr, least: int | None = None, most: int | 
 
 
 def rows_of_calls(trace: Trace, lanes: pl.Expr, pattern: str) -> Chosen:
-    """The operations of these lanes that a call submitted whose name contains the regular expression `pattern`.
-
-    It is one of BLOCKING_COPY and SYMBOL_COPY (`busfare.trace.api_calls`).
-    """
+    """The operations of these lanes that a call submitted whose name contains the regular expression `pattern`."""
     return Chosen(trace, trace.submitted(pattern, lanes))
 
 

@@ -107,8 +107,8 @@ def unions() -> list[pl.Expr]:
 
 
 def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
-    """The run as it replays; None without calls, with too many rows, or where they were only added up."""
-    if trace.sums is not None or trace.calls.is_empty():
+    """The run as it replays; None without calls, or with too many rows."""
+    if trace.calls.is_empty():
         return None
     if trace.calls.height + trace.operations.height > large.REPLAYED_ROWS:
         return None

@@ -213,16 +213,13 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
 
 def _together(trace: Trace) -> Communication | None:
     """What the ranks of one trace do together; None where it has one, or they do not communicate."""
-    if (
-        trace.sums is not None
-        or trace.operations.select(pl.struct("process", "device").n_unique() < 2).item()
-    ):
+    if trace.lanes.groups.select("process", "device").n_unique() < 2 or trace.collectives.is_empty():
         return None
     from busfare.jobs.communication import communication
     from busfare.jobs.ranks import numbered, ranks_of, rows_of
 
     ranks = ranks_of(trace)
-    if len(ranks) < 2 or trace.collectives.is_empty():
+    if len(ranks) < 2:
         return None
     return communication(
         [rows_of(trace)], numbered([(str(trace.path), None, trace.host.get("hostname"), ranks)])

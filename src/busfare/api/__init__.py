@@ -101,7 +101,7 @@ def _run(source: Source, launches: bool = False) -> Run:
     if not isinstance(source, Trace):
         path = _path(source)
         with reading(path):
-            source = read_file(path, None, launches)
+            source = read_file(path, launches)
     return Run(**{column.name: getattr(source, column.name) for column in fields(Trace)})
 
 

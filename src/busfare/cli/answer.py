@@ -42,10 +42,10 @@ def answer(result: object, document: Callable[[], Document], json: bool, html: P
         note(f"page written: {html}")
 
 
-def read_trace(path: Path, sums_above: int | None = None, launches: bool = False) -> Trace:
+def read_trace(path: Path, launches: bool = False) -> Trace:
     """The trace at `path` (`busfare.trace.read`), with a sign of life on a terminal while it is read."""
     from busfare.show.progress import reading
     from busfare.trace import read
 
     with reading(path):
-        return read(path, sums_above, launches)
+        return read(path, launches)

@@ -123,13 +123,11 @@ def report(
 def _of_trace(
     path: Path, node: Node | None, bare: float | None, fingerprints: Path | None, json: bool, page: bool
 ) -> tuple[Report, Callable[[], Document]]:
-    from busfare.trace.large import REPLAYED_ROWS
-
     _import_numpy()
     # Polars looks at numpy.ma when it first meets an array.
     ahead = ["numpy.ma", "busfare.trace.sound", "busfare.answers.report"]
     import_ahead(*ahead, *([] if json else ["busfare.show.report", "busfare.show.terminal"]))
-    read = read_trace(path, sums_above=None if page else REPLAYED_ROWS)
+    read = read_trace(path)
     if fingerprints:
         from busfare.trace.fingerprints import with_fingerprints_of
 

@@ -56,8 +56,6 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     """Each process and GPU of `trace` that computes or communicates, in order of GPU and process; the first where none
     does. Where nothing ran on a GPU, each process that communicates.
     """
-    if trace.sums is not None:
-        return []
     timed_by = trace.host.get("hostname") or None if trace.format == "recorded" else None
     said = {
         int(process): int(rank) for process, rank in re.findall(r"(\d+)=(\d+)", trace.host.get("ranks", ""))

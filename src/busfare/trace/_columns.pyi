@@ -71,12 +71,8 @@ def decades(
     sizes: Numbers,
     starts: Numbers,
     ends: Numbers,
-    some: NDArray[np.uint32] | None = None,
 ) -> tuple[Numbers, NDArray[np.float64]]:
-    """By decade of size, of the rows in chosen lanes whose size is not below zero: how many, and their seconds.
-
-    With `some`, only those rows are looked at. Raises IndexError for one that is not there.
-    """
+    """By decade of size, of the rows in chosen lanes whose size is not below zero: how many, and their seconds."""
 
 def rows_of(number_of: Rows, chosen: NDArray[np.uint8], into: Rows) -> int:
     """Writes the rows whose number is chosen, and says how many they are. `into` is as long as `number_of`.
@@ -88,11 +84,6 @@ def rows_sized(
     lane_of: Rows, chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int, into: Rows
 ) -> int:
     """Writes the rows in chosen lanes whose size is from `least` to `most`, and says how many they are."""
-
-def rows_among(
-    rows: Rows, lane_of: Rows, chosen: NDArray[np.uint8], sizes: Numbers, least: int, most: int, into: Rows
-) -> int:
-    """`rows_sized` of some rows only; `into` is as long as these. Raises IndexError for one that is not there."""
 
 def shared(a_starts: Numbers, a_ends: Numbers, b_starts: Numbers, b_ends: Numbers) -> int:
     """Nanoseconds in both of two unions."""
@@ -134,25 +125,6 @@ def take(values: list[NDArray[Any]], order: NDArray[np.uint32], taken: NDArray[A
 
 def order_of(numbers: list[Numbers], order: NDArray[np.uint32]) -> None:
     """Sets `order` to the rows in order of their numbers, which come in parts; like ones as they stand."""
-
-#: Starts, ends, lanes, sizes; and by its lanes what each is called in the whole, and its marks.
-Part = tuple[Numbers, Numbers, NDArray[np.uint32], Numbers | None, list[int], list[int]]
-
-def merge_timed(
-    parts: list[Part],
-    less: int,
-    marks: list[int],
-    starts: Numbers,
-    ends: Numbers,
-    lanes: NDArray[np.uint32],
-    sizes: Numbers,
-    sized: NDArray[np.uint32],
-) -> list[NDArray[np.uint32]]:
-    """Merges parts that are in order of time, of like starts the first part's first; times count from `less`.
-
-    Gives the rows that have each of `marks`; `sized` are those of parts with sizes, others get size -1. Raises
-    IndexError for a lane that is not there.
-    """
 
 class SortedColumn:
     """Shared by Arrow's C interface, not copied."""

@@ -1,14 +1,10 @@
-"""What names mean: of an API call its plain name and what it waits for, of a kernel whether it carries data.
-
-Polars is imported where it is used: reading begins before.
-"""
+"""What names mean: of an API call its plain name and what it waits for, of a kernel whether it carries data."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import polars as pl
 
-if TYPE_CHECKING:
-    import polars as pl
+from busfare.trace.tables import WAITS_FOR
 
 #: The ABI's version and the per-thread default stream, in either order: cudaMemcpy_ptds_v7000, hipMemcpy_spt.
 ABI_SUFFIX = r"(_v\d+|_ptsz|_ptds|_spt)+$"
@@ -62,10 +58,6 @@ def plain_name(name: pl.Expr) -> pl.Expr:
 
 def waits_for(plain: pl.Expr) -> pl.Expr:
     """What a call of this plain name waits for before it returns, as far as its name tells."""
-    import polars as pl
-
-    from busfare.trace.tables import WAITS_FOR
-
     return (
         pl.when(plain.str.contains(WAITS_FOR_STREAM))
         .then(pl.lit("stream"))

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from busfare.trace.columns import first_pairs
+from busfare.trace.lanes import is_communication
 from busfare.trace.model import Trace
 from busfare.trace.spans import around_calls
 from busfare.trace.tables import COLLECTIVE_KINDS, COLLECTIVES, DESCRIBED, conform, empty
-from busfare.trace.words import is_communication
 
 #: A collective by its name in small letters alone, whoever calls it so: allreduce of PyTorch, AllReduce of NCCL.
 KINDS = {
@@ -161,18 +161,16 @@ def _members(ranks: str | list[int] | None) -> str | None:
 
 def collectives_of(trace: Trace) -> pl.DataFrame:
     """Columns of COLLECTIVES, in order of their starts."""
-    if trace.sums is not None:
-        return empty(COLLECTIVES)
     kernels = _kernels(trace)
     calls = _mpi_calls(trace)
     return pl.concat([kernels, calls]).sort("start_ns", maintain_order=True) if calls.height else kernels
 
 
 def _kernels(trace: Trace) -> pl.DataFrame:
-    operations = trace.operations.with_row_index("operation")
-    kernels = operations.filter((pl.col("kind") == "kernel") & is_communication(pl.col("name")))
-    if kernels.is_empty():
+    rows = trace.lanes.rows(is_communication())
+    if not len(rows):
         return empty(COLLECTIVES)
+    kernels = trace.operations[rows].with_columns(operation=rows)
     own = _given(kernels, trace)
     around = _ranges_around(kernels, trace)
     named = _named(kernels["name"])

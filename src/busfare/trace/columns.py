@@ -53,14 +53,6 @@ def rows_sized(
     return into[: _columns.rows_sized(lane_of, chosen.view(np.uint8), sizes, least, most, into)]
 
 
-def rows_among(
-    rows: Rows, lane_of: Rows, chosen: NDArray[np.bool_], sizes: NDArray[np.int64], least: int, most: int
-) -> Rows:
-    """`rows_sized` of some rows only. Raises IndexError for one that is not there."""
-    into = np.empty(len(rows), np.uint32)
-    return into[: _columns.rows_among(rows, lane_of, chosen.view(np.uint8), sizes, least, most, into)]
-
-
 def first_rows(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The first row of `keys` that equals each of `wanted`; -1 where there is none."""
     found = np.empty(len(wanted), np.int64)

@@ -23,10 +23,6 @@ def with_fingerprints_of(trace: Trace, other: Trace) -> Trace:
 
     Raises InputError where `other` has none, or another number of copies of a direction and size.
     """
-    if trace.sums is not None or other.sums is not None:
-        raise InputError(
-            f"{trace.path}: too large a trace for --fingerprints; record a shorter part of the run"
-        )
     known = _numbered(other).filter(pl.col("fingerprint").is_not_null())
     if known.is_empty():
         raise InputError(

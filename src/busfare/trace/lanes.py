@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import _columns
-from busfare.trace.columns import numbered, numbers_of, plain, rows_among, rows_of, rows_sized
+from busfare.trace.columns import numbered, numbers_of, plain, rows_of, rows_sized
 from busfare.trace.words import CLASSES, Words, kind_codes, of_codes
 
 Times = NDArray[np.int64]
@@ -110,8 +110,6 @@ class Lanes:
     starts: Times
     ends: Times
     sizes: NDArray[np.int64]
-    #: Where it is known: the operations of a known size, in order. Lanes are then wholly among them, or not at all.
-    sized: NDArray[np.uint32] | None = None
     # By the lanes chosen: most are asked for often.
     _unions: dict[bytes, Union] = field(default_factory=dict)
     _lengths: dict[bytes, int] = field(default_factory=dict)
@@ -159,18 +157,9 @@ class Lanes:
         chosen = self.chosen(which)
         if not chosen.any():
             return np.zeros(0, np.uint32)
-        limits = (least or 0, LARGEST if most is None else most)
-        if self.sized is not None and self._has_sizes[chosen].all():
-            if limits == (0, LARGEST) and chosen[self._has_sizes].all():
-                return self.sized
-            return rows_among(self.sized, self.lane_of, chosen, self.sizes, *limits)
         if least is None and most is None:
             return rows_of(self.lane_of, chosen)
-        return rows_sized(self.lane_of, chosen, self.sizes, *limits)
-
-    @cached_property
-    def _has_sizes(self) -> NDArray[np.bool_]:
-        return self.chosen(pl.col("kind").is_in(["copy", "migration", "set"]))
+        return rows_sized(self.lane_of, chosen, self.sizes, least or 0, LARGEST if most is None else most)
 
     @cached_property
     def transfers_alone(self) -> bool:
@@ -238,38 +227,3 @@ def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
         made <<= np.uint32(8)
         made |= code
     return made
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """What a reader of a very large trace added up while it read, in place of columns and calls that nobody looks at.
-
-    `details`: of each lane peer_device and copy_count. `names`: kind, name, count and ns of kernels. `submitted`: by
-    pattern, the operations whose call has such a name. `orphans`: how many operations have no call. Times count from
-    `first_ns` of the times as they were read; `last_ns`: the end of the last operation or call. `first_call_ns`: the start
-    of the first call; `calls_during(start_ns, end_ns)`: start_ns, end_ns and name of all calls that run then, in order of
-    their starts, read again from the file.
-    """
-
-    lanes: Lanes
-    details: pl.DataFrame
-    names: pl.DataFrame
-    submitted: Mapping[str, NDArray[np.uint32]]
-    orphans: int
-    first_ns: int
-    last_ns: int
-    first_call_ns: int
-    calls_during: Callable[[int, int], pl.DataFrame]
-
-    def rows(self, columns: Sequence[str], rows: NDArray[np.uint32]) -> pl.DataFrame:
-        """Some columns of some operations, as the whole table would have them."""
-        lanes = self.lanes
-        of_lanes = pl.concat([lanes.groups.select(LANE_KEYS), self.details], how="horizontal")
-        made = of_lanes.select(name for name in columns if name in of_lanes.columns)[lanes.lane_of[rows]]
-        sizes = pl.Series(lanes.sizes[rows])
-        given = {
-            "start_ns": pl.Series(lanes.starts[rows]),
-            "end_ns": pl.Series(lanes.ends[rows]),
-            "bytes": pl.select(pl.when(sizes >= 0).then(sizes)).to_series(),
-        }
-        return made.with_columns(**{n: c for n, c in given.items() if n in columns}).select(columns)

@@ -1,7 +1,4 @@
-"""What is done otherwise where much is to be done: limits, and work by other threads.
-
-Nothing that takes long to import: reading begins before.
-"""
+"""What is done otherwise where much is to be done: limits, and work by other threads."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: A direct table may be this many times longer than what is looked up in it, and so much longer.
 SPARSE = 8
 SMALL = 1 << 20
-#: A run of more calls and operations is not replayed for a report, but added up: a replay would take longer than reading.
+#: A run of more calls and operations is not replayed for a report: a replay would take longer than reading.
 REPLAYED_ROWS = 2_000_000
 #: From here on another thread is worth its start.
 MANY_ROWS = 1 << 18

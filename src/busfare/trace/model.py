@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from busfare.trace import tables
 from busfare.trace.api_calls import GRAPH_LAUNCH, HOST_FUNCTION
 from busfare.trace.columns import occurs
-from busfare.trace.lanes import Lanes, Sums
+from busfare.trace.lanes import Lanes
 from busfare.trace.words import Names, calls_named
 
 #: What is said of ranges without an end.
@@ -61,9 +60,8 @@ class Omission:
 class Trace:
     """A recorded run. Columns of the tables: `busfare.trace.tables`; times in ns from the first record.
 
-    Lanes, names and sums are made when they are first asked for, and kept: make another trace (`dataclasses.replace`)
-    for other tables then. A reader may give the operations of a very large trace as `sums`: the table holds only their
-    times then, and that of calls only those that wait, copy, or are named by records of events.
+    Lanes and names are made when they are first asked for, and kept: make another trace (`dataclasses.replace`) for other
+    tables then.
     """
 
     path: Path
@@ -82,7 +80,6 @@ class Trace:
     wakes: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.WAKES))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
-    sums: Sums | None = None
     described: pl.DataFrame = field(
         default_factory=lambda: tables.empty(tables.DESCRIBED)
     )  # of communication
@@ -90,7 +87,7 @@ class Trace:
 
     @cached_property
     def collectives(self) -> pl.DataFrame:
-        """What communicates between ranks: columns of COLLECTIVES. Empty where the operations are only `sums`."""
+        """What communicates between ranks: columns of COLLECTIVES."""
         from busfare.trace.collectives import collectives_of
 
         return collectives_of(self)
@@ -98,7 +95,7 @@ class Trace:
     @cached_property
     def lanes(self) -> Lanes:
         """The operations grouped by kind, path, GPU, process and stream; a kernel's kind may be `communication`."""
-        return Lanes.of(self.operations) if self.sums is None else self.sums.lanes
+        return Lanes.of(self.operations)
 
     @cached_property
     def names(self) -> Names:
@@ -118,17 +115,9 @@ class Trace:
             frames = [self.collectives]
         if not frames:
             return 0.0
-        if self.sums is not None:
-            return (self.sums.last_ns - min(int(self.lanes.starts[0]), self.sums.first_call_ns)) * 1e-9
         first = min(int(frame["start_ns"].min()) for frame in frames)  # type: ignore[arg-type]
         last = max(int(frame["end_ns"].max()) for frame in frames)  # type: ignore[arg-type]
         return (last - first) * 1e-9
-
-    def operations_at(self, rows: NDArray[np.uint32], columns: Sequence[str]) -> pl.DataFrame:
-        """Some columns of some operations."""
-        if self.sums is not None:
-            return self.sums.rows(columns, rows)
-        return self.operations.select(columns)[rows]
 
     def calls_named(self, pattern: str) -> pl.DataFrame:
         """Process, correlation, times, waits_for and row of the calls whose name contains the expression `pattern`."""
@@ -136,19 +125,11 @@ class Trace:
 
     def calls_during(self, start_ns: int, end_ns: int) -> pl.DataFrame:
         """Start, end and name of all calls that run then, in order of their starts."""
-        if self.sums is not None:
-            return self.sums.calls_during(start_ns, end_ns)
         begun = int(self.calls["start_ns"].search_sorted(end_ns))
         return self.calls.select("start_ns", "end_ns", "name")[:begun].filter(pl.col("end_ns") > start_ns)
 
     def submitted(self, pattern: str, lanes: pl.Expr) -> NDArray[np.uint32]:
-        """The operations of these lanes that a call submitted whose name contains the regular expression `pattern`.
-
-        It is one of BLOCKING_COPY and SYMBOL_COPY (`busfare.trace.api_calls`).
-        """
-        if self.sums is not None:
-            rows = self.sums.submitted[pattern]
-            return rows[self.lanes.chosen(lanes)[self.lanes.lane_of[rows]]]
+        """The operations of these lanes that a call submitted whose name contains the regular expression `pattern`."""
         calls = self.calls_named(pattern)
         if calls.is_empty():
             return np.zeros(0, np.uint32)

@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 SQLITE_MAGIC = b"SQLite format 3\0"
 
 
-def read(path: str | Path, sums_above: int | None = None, launches: bool = False) -> Trace:
+def read(path: str | Path, launches: bool = False) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
-    With `sums_above`, a reader may give a trace of more calls and operations together as sums (`Trace.sums`). With
-    `launches`, which no sums have, the trace has its table `launches`, and its operations the column `launch`.
+    With `launches`, the trace has its table `launches`, and its operations the column `launch`.
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)
     try:
-        trace = _read(path, None if launches else sums_above, launches)
+        trace = _read(path, launches)
         if launches:
             from busfare.trace.launches import number_launches
 
@@ -98,7 +97,7 @@ def _is_json(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
 
 
-def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
+def _read(path: Path, launches: bool) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it holds a NUL)")
     mode = path.stat().st_mode
@@ -117,10 +116,10 @@ def _read(path: Path, sums_above: int | None, launches: bool) -> Trace:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
     if not head:
         raise InputError(f"{path}: nothing of this {packed} file can be unpacked; copy or compress it again")
-    source = Source(path, packed is not None, launches, sums_above)
+    source = Source(path, packed is not None, launches)
     if head.startswith(SQLITE_MAGIC):
         with source.unpacked() as place:
-            return _read_database(replace(source, sums_above=None) if packed else source, place)
+            return _read_database(source, place)
     format = _of_file(head, path)
     if format.export is None:
         return format.read(source)
@@ -161,8 +160,6 @@ def _read_database(source: Source, file: Path) -> Trace:
     from busfare.trace.readers.sqlite_file import SqliteFile, at_rest
 
     with at_rest(file) as place:
-        if place is not file:  # what is added up is read again later, when a copy is gone
-            source = replace(source, sums_above=None)
         database = SqliteFile(source.path, place)
         try:
             for format in formats():

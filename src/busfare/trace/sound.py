@@ -42,25 +42,16 @@ TABLES = ("operations", "calls", "events", "markers")
 def make_sound(trace: Trace) -> None:
     """Drops or repairs impossible rows and notes that, sorts by start, counts time from the first record."""
     omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions})
-    summed = trace.sums
-    _refuse_many_gpus(
-        trace.path, trace.operations["device"] if summed is None else summed.lanes.groups["device"]
-    )
-    if summed is not None:  # whose operations and calls were found sound
-        trace.markers = _marked(trace.markers, omissions)
-        trace.events = _dated(trace.events, omissions)
-        first = summed.first_ns
-    else:
-        _make_rows_sound(trace, omissions)
-        worked = trace.operations.height or trace.calls.height
-        first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
+    _refuse_many_gpus(trace.path, trace.operations["device"])
+    _make_rows_sound(trace, omissions)
+    worked = trace.operations.height or trace.calls.height
+    first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
     trace.origin_ns += first
     for table in TABLES:
-        if summed is None or table != "operations":  # those stand in order, and count from it
-            _in_order_from(trace, table, first)
+        _in_order_from(trace, table, first)
     trace.wakes = _woken(trace.wakes, first, omissions)
     omissions.add_if(
-        _without_call(trace) if summed is None else summed.orphans,
+        _without_call(trace),
         "cut-window",
         "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but "
         "not tied to a host thread",
@@ -88,17 +79,20 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
 def with_printable(frame: pl.DataFrame, column: str) -> pl.DataFrame:
     """`frame` with nothing in the texts of `column` that a terminal or a page would obey: names may hold anything."""
     texts = frame[column]
-    known = texts
-    if isinstance(texts.dtype, pl.Categorical):  # all texts that have been numbered, not each row's
-        most = texts.to_physical().max()
-        codes = np.arange(most + 1 if isinstance(most, int) else 0, dtype=np.uint32)
-        known = of_codes(codes, texts).cast(pl.String)
+    known = _texts(texts) if isinstance(texts.dtype, pl.Categorical) else texts
     bad = known.filter(known.str.contains(HARMFUL)).unique().drop_nulls()
     if bad.is_empty():
         return frame
     spelt = pl.Series([printable(text) for text in bad], dtype=pl.String)
     made = texts.cast(pl.String).replace(bad, spelt).cast(texts.dtype)
     return frame.with_columns(made.alias(column))
+
+
+def _texts(names: pl.Series) -> pl.Series:
+    """All texts that a Categorical column may hold, its rows' among them: sooner known than each row's."""
+    most = names.to_physical().max()
+    codes = np.arange(most + 1 if isinstance(most, int) else 0, dtype=np.uint32)
+    return of_codes(codes, names).cast(pl.String)
 
 
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
@@ -200,12 +194,12 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
             "no-calls", "the trace holds no API calls: what the host did and waited for is not known"
         )
     else:
-        known = trace.operations.drop_nulls(
-            "correlation"
-        )  # of whatever kind: AMD's runtime copies by kernels, too
+        kinds = Words(trace.operations)
         for what, kind, pattern in KINDS_CALLED:
-            if not trace.operations["kind"].is_in([kind, "graph"]).any():
+            if not kinds.among("kind", kind, "graph").any():
                 called = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(pattern))
+                # Of whatever kind: AMD's runtime copies by kernels, too.
+                known = trace.operations.select("process", "correlation").drop_nulls("correlation")
                 omissions.add_if(
                     int((~occurs(known, called)).sum()),
                     f"{what}-not-recorded",
@@ -214,9 +208,10 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
 
 
 def _copying_kernels(operations: pl.DataFrame) -> int:
-    names = operations["name"].unique().cast(pl.String)
-    copying = names.filter(names.str.contains(COPYING_KERNEL))
-    return 0 if copying.is_empty() else int(operations["name"].cast(pl.String).is_in(copying.implode()).sum())
+    names = operations["name"]
+    texts = _texts(names)
+    copying = texts.filter(texts.str.contains(COPYING_KERNEL)).unique()
+    return 0 if copying.is_empty() else int(names.cast(pl.String).is_in(copying.implode()).sum())
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
@@ -338,16 +333,19 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
         return
     order = order_of(frame["start_ns"])  # tables come in order, one behind the other
 
+    # A column of nothing but nulls is in order, and takes no memory as the constant that it may be.
+    filled = [number for number, nulls in enumerate(frame.null_count().row(0)) if nulls < frame.height]
+
     def put(number: int) -> None:
         column = frame[frame.columns[number]]
         frame.replace_column(number, in_order(column, order, first if column.name in moved else 0))
 
     if frame.height < MANY_ROWS:
-        for number in range(frame.width):
+        for number in filled:
             put(number)
         return
     with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
-        list(threads.map(put, range(frame.width)))
+        list(threads.map(put, filled))
 
 
 def _less(times: pl.Series, first: int) -> pl.Series:

@@ -177,7 +177,7 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
     """
     lanes = trace.lanes
     chosen = lanes.chosen(is_transfer()).view(np.uint8)
-    counts, sums = _columns.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends, lanes.sized)
+    counts, sums = _columns.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
     present = np.flatnonzero(counts)
     shown = range(present[0], present[-1] + 1) if len(present) else range(0)
     kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
@@ -187,7 +187,7 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
 
 def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds, class (`compute` or `communication`)."""
-    tallied = _tallied(trace) if trace.sums is None else trace.sums.names
+    tallied = _tallied(trace)
     is_carrier = named_so(pl.col("name"))
     return (
         tallied.group_by(pl.col("name").cast(pl.String))
@@ -224,7 +224,7 @@ def top_copies(trace: Trace, most: int) -> pl.DataFrame:
     rows = _columns.longest(lanes.rows(is_transfer()), lanes.starts, lanes.ends, most)
     which = ("start_ns", "direction", "source_memory", "destination_memory", "bytes", "device", "stream")
     seconds = ((pl.col("end_ns") - pl.col("start_ns")) * NS).alias("seconds")
-    transfers = trace.operations_at(rows, (*which, "end_ns")).select(*which[:5], seconds, *which[5:])
+    transfers = trace.operations.select(*which, "end_ns")[rows].select(*which[:5], seconds, *which[5:])
     return transfers.sort("seconds", descending=True, maintain_order=True).head(most)
 
 

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 class Source:
     """A trace to be read: a file or a directory, and of an SQLite file the open `database`.
 
-    `launches`: the trace gets its table `launches`. `sums_above`: a trace of more calls and operations may come as sums.
+    `launches`: the trace gets its table `launches`.
     """
 
     path: Path
     packed: bool = False
     launches: bool = False
-    sums_above: int | None = None
     database: SqliteFile | None = None
 
     def unpacked(self) -> AbstractContextManager[Path]:

@@ -1,7 +1,4 @@
-"""An SQLite file that nobody vouches for, open: its tables, their columns, and where they lie in its pages.
-
-No numpy and no Polars here: reading begins before they are imported.
-"""
+"""An SQLite file that nobody vouches for, open: its tables, their columns, and where they lie in its pages."""
 
 from __future__ import annotations
 
@@ -80,16 +77,6 @@ class SqliteFile:
             self._columns[table] = [row[1] for row in rows]
         return self._columns[table]
 
-    def most_rows(self, table: str) -> int | None:
-        """The largest rowid; None if there is none."""
-        if table not in self.names:
-            return None
-        try:
-            row = self.database.execute(f"SELECT max(rowid) FROM {quoted(table)}").fetchone()
-        except DAMAGE:  # whoever reads the table is told
-            return None
-        return row[0] if row and isinstance(row[0], int) else None
-
     def unusable(self, reason: object) -> InputError:
         """The error to raise, whatever `reason` it is damaged for."""
         why = f"{reason}; {self.left_to_sqlite}" if self.left_to_sqlite else str(reason)
@@ -120,16 +107,14 @@ class Place:
     real_affinity: bool
     has_default: bool
 
-    def wanted(self, kind: Kind, first_bit: int = 0, bits: int = 64) -> Wanted:
-        """The whole column; of whole numbers so many bits."""
+    def wanted(self, kind: Kind) -> Wanted:
+        """The column as values of `kind`."""
         return Wanted(
             self.index,
             kind,
             is_rowid=self.is_rowid,
             real_affinity=self.real_affinity,
             has_default=self.has_default,
-            first_bit=first_bit,
-            bits=bits,
         )
 
 

@@ -37,19 +37,11 @@ def _export(path: Path, place: Path) -> Path:
 
 
 def _read_database(source: Source) -> Trace:
-    from busfare.trace.readers.nsys.scan import begin
+    from busfare.trace.readers.nsys import read
+    from busfare.trace.readers.tables import SqliteTables
 
     assert source.database is not None
-    # Native code reads while Polars is imported.
-    scanning = None if source.sums_above is None else begin(source.database, source.sums_above)
-    try:
-        from busfare.trace.readers.nsys import read
-        from busfare.trace.readers.tables import SqliteTables
-
-        return read.read(SqliteTables(source.database), source.launches, scanning)
-    finally:
-        if scanning is not None:
-            scanning.end()
+    return read.read(SqliteTables(source.database), source.launches)
 
 
 def _read_directory(source: Source) -> Trace:

@@ -6,10 +6,10 @@ import polars as pl
 
 from busfare.trace import sites
 from busfare.trace.columns import first_pairs
-from busfare.trace.readers.nsys.rows import process_of
-from busfare.trace.readers.nsys.scan import CALLCHAINS, CALLS_TABLE
+from busfare.trace.readers.nsys.rows import CALLS_TABLE, process_of
 from busfare.trace.readers.tables import TableSource, ints
 
+CALLCHAINS = "CUDA_CALLCHAINS"
 #: So many calls tell how they name their chains.
 ENOUGH = 10_000
 

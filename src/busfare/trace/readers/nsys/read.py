@@ -14,18 +14,8 @@ from busfare.trace.allocations import with_allocated
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers import cupti
 from busfare.trace.readers.nsys import STRINGS, callchains, mpi, rows
-from busfare.trace.readers.nsys.scan import (
-    CALLS_TABLE,
-    COPIES,
-    GRAPHS,
-    RECORDS,
-    SETS,
-    WAITS,
-    Scanning,
-)
-from busfare.trace.readers.nsys.sums import sums_of
+from busfare.trace.readers.nsys.rows import CALLS_TABLE, COPIES, GRAPHS, RECORDS, SETS, WAITS
 from busfare.trace.readers.tables import INT, TableSource, ints, texts
-from busfare.trace.sound import with_printable
 from busfare.trace.tables import DEVICES, LAUNCH_SHAPE, OPERATIONS, conform
 
 #: ENUM_DIAGNOSTIC_SEVERITY_LEVEL: unknown, information, verbose; between these are 2 warning and 3 error.
@@ -34,34 +24,19 @@ NOT_GRAVE = [0, 1, 4]
 MOST_WARNINGS = 5
 
 
-def read(tables: TableSource, launches: bool = False, scanning: Scanning | None = None) -> Trace:
-    """Reads an export, with its launches or not; as sums where `scanning` is a scan of it that has begun.
-
-    Raises InputError if a table that is there cannot be read.
-    """
+def read(tables: TableSource, launches: bool = False) -> Trace:
+    """Reads an export, with its launches or not. Raises InputError if a table that is there cannot be read."""
     strings = tables.read(STRINGS, ints("id") | texts("value"))
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
-    strings = with_printable(strings, "value")  # names in sums and in calls that are read later
     omissions = Omissions()
     waits, records = tables.read(WAITS, rows.WAIT_COLUMNS), tables.read(RECORDS, rows.RECORD_COLUMNS)
     about = _about(tables)
-    summed = None
-    if scanning is not None and len(mpi.ranks(tables)) < 2:  # what several ranks do is matched row by row
-        summed = sums_of(tables.path, scanning, strings, omissions)
-    if summed is None:  # or there is something in it to repair
-        sums, omissions, called = None, Omissions(), tables.read(CALLS_TABLE, rows.CALL_COLUMNS)
-    else:
-        sums, called = summed
-    calls = callchains.located(rows.calls_of(called, strings, omissions), tables, strings)
-    del called
+    calls = rows.calls_of(tables.read(CALLS_TABLE, rows.CALL_COLUMNS), strings, omissions)
+    calls = callchains.located(calls, tables, strings)
     events, waited = rows.events_of(waits, records, calls, omissions)
-    if sums is None:
-        operations = _operations(tables, strings, launches, omissions)
-        if launches:
-            operations = with_allocated(operations, rows.allocations(tables, calls))
-    else:
-        times = pl.DataFrame({"start_ns": sums.lanes.starts, "end_ns": sums.lanes.ends})
-        operations = conform(times, OPERATIONS)
+    operations = _operations(tables, strings, launches, omissions)
+    if launches:
+        operations = with_allocated(operations, rows.allocations(tables, calls))
     markers = rows.markers(tables, strings, omissions)
     of_mpi, described = mpi.calls(tables, strings, omissions)
     if of_mpi.height:
@@ -74,7 +49,6 @@ def read(tables: TableSource, launches: bool = False, scanning: Scanning | None 
         markers=markers,
         described=described,
         omissions=omissions.list(),
-        sums=sums,
         **about,
     )
 

@@ -14,7 +14,6 @@ from busfare.trace.columns import occurring, occurs, places, taken
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
-from busfare.trace.readers.nsys.scan import KERNELS, OF_COPIES, PROCESS_BITS, THREAD_BITS
 from busfare.trace.readers.tables import INT, TableSource, ints, texts
 from busfare.trace.tables import (
     CALLS,
@@ -28,6 +27,15 @@ from busfare.trace.tables import (
 )
 from busfare.trace.words import of_codes
 
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+#: Where process and thread stand in a serialised global id: the first bit, and how many.
+PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
 SMALL_INT = pl.Int32()
 PLACE: dict[str, pl.DataType] = {
     "deviceId": SMALL_INT,
@@ -35,9 +43,7 @@ PLACE: dict[str, pl.DataType] = {
 }
 #: What kernels, copies and sets have in common.
 OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
-COPY_COLUMNS = OF_OPERATIONS | {
-    name: SMALL_INT if name == "dstDeviceId" else INT for name in ("bytes", *OF_COPIES)
-}
+COPY_COLUMNS = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind copyCount") | {"dstDeviceId": SMALL_INT}
 SET_COLUMNS = OF_OPERATIONS | ints("bytes memKind")
 GRAPH_COLUMNS = TIMES | PLACE | ints("graphId")
 CALL_COLUMNS = TIMES | ints("globalTid correlationId nameId")
@@ -90,9 +96,7 @@ class Texts:
 
     @staticmethod
     def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> Texts:
-        """Of ids, or of their places in `strings` (UInt32)."""
-        known = ids.dtype == pl.UInt32
-        rows = np.ascontiguousarray(ids.to_numpy()) if known else places(strings["id"], ids)
+        rows = places(strings["id"], ids)
         used = occurring(rows, strings.height + 1)
         any_unknown, used[-1] = bool(used[-1]), False
         number = np.cumsum(used, dtype=np.uint32) - used
@@ -173,7 +177,7 @@ def allocations(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    """Rows of `calls`. Their process may be known already."""
+    """Rows of `calls`."""
     if frame.is_empty():
         return empty(CALLS)
     named = Texts.of(frame["nameId"], strings, UNNAMED)
@@ -189,7 +193,8 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
         "API calls whose name is lost: taken to wait for nothing",
     )
     frame = frame.select(
-        *(["process"] if "process" in frame.columns else [process_of("globalTid"), thread_of("globalTid")]),
+        process_of("globalTid"),
+        thread_of("globalTid"),
         start_ns="start",
         end_ns="end",
         correlation="correlationId",
