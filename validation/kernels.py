@@ -5,17 +5,16 @@ Operators that others timed (`operators.py`); the 17 programs of `validation/pai
 beside kept times and times by the ratio of bandwidths or peaks.
 
 What was chosen on which: the constants of products (`cost/kernels/gemm.py`) on operators of six models on A40 and A100,
-none of which is judged here; those of streams (`cost/kernels/move.py`) on these operators; those of unknown kernels, of
-short streams, and of floors on the 17 programs and PyTorch's, so their errors are of data seen; those of counted kernels on
-half of a set of programs that is not stored. On the 21 programs and the 19 third-party ones (of CuPy, JAX, makemore,
-nanoGPT) none was, but that short streams wait was found in JAX's of the former, and that graphs hide floors in JAX's of the
-latter. The 29 of HeCBench, of every other that reads no file, ran after that; they showed that the floor of kernels of
-unknown classes is to stay as it was. 15 more of it ran after all of that (they showed that `hadamard` is not `adam`, and
+none of which is judged here; those of streams (`cost/kernels/move.py`) on these operators; those of unknown kernels and
+of floors on the 17 programs and PyTorch's, so their errors are of data seen; those of counted kernels on half of a set of
+programs that is not stored. On the 21 programs and the 19 third-party ones (of CuPy, JAX, makemore, nanoGPT) none was, but
+that graphs hide floors was found in JAX's of the latter. The 29 of HeCBench, of every other that reads no file, ran after
+that; they showed that the floor of kernels of unknown classes is to stay as it was. 15 more of it ran after all of that
+(they showed that `hadamard` is not `adam`, and
 `rowwiseMoments` and `graphExecution` that a name outside any namespace is none of a library's). That counted writes wait for
 no threads, and the floors of counted kernels of unknown class, were found on the 29. After all of that 96 more of HeCBench
 ran: 60 whose counters had been read on an H200, and as many as there was time for of the others, in an order by lot. Of what
-moves kernels by the memory that is allocated nothing was chosen on times: what L2 keeps is of counted bytes. 56 more, by lot
-of what was left, ran after all of this.
+moves kernels by the memory that is allocated nothing was chosen. 56 more, by lot of what was left, ran after all of this.
 `probed`: by a probe of each GPU, of HeCBench and third-party ones within minutes of their runs. `counted`: those kernels
 whose counters were read on the first GPU. `allocated`: by the memory that was allocated when they ran; of HeCBench's first
 140 in a run on another H200. Without it, what is known of the memory is left out, as in traces of other profilers.
@@ -249,9 +248,8 @@ def truths() -> Iterator[Truth]:
 CONSTANTS = {
     "gemm": ("HALF_RATE_SIDE", "NORM", "EDGE_CYCLES", "ONE_TILE_SCATTER", "ALIKE_SIDES", "APART"),
     "move": (
-        "LATENCY_S", "CARRIED_ELSEWHERE", "MOST_RESIDUAL", "DENSE_SHARE", "STREAM_SHARE", "ALLOCATED_TAKES", "LEAST_WORK",
-        "RAMP_S", "FLOOR_HIDDEN_S", "FLOOR_SHOWN", "FLOOR_SHOWN_IN_GRAPH", "L2_TIMES", "L2_REACHED", "THREADS_NEEDED",
-        "THREADS_A_CYCLE", "OVERLAP", "STREAM_OVERLAP",
+        "FLOOR_HIDDEN_S", "FLOOR_SHOWN", "L2_TIMES", "L2_REACHED", "THREADS_NEEDED", "THREADS_A_CYCLE", "OVERLAP",
+        "STREAM_OVERLAP", "STREAM_SHARE", "ALLOCATED_TAKES", "CARRIED_ELSEWHERE",
     ),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import bench
@@ -32,22 +32,16 @@ import replay_pairs
 from claims import Truth, goal, judge, table
 from published import SHARED
 
-from busfare.cost.ranges import FILE, HELPED, range_of
+from busfare.cost.ranges import COPIES, FILE, HELPED, LONG_COPY_BYTES, Row, is_wide, range_of, row_of
 
 #: Percent of the truths of a rung that should lie in its 80 % ranges.
 GOAL = (75.0, 95.0)
 SHARE = 0.8
-#: Copies up to here are mostly start, up to there start and bytes, beyond bytes.
-BANDS = (64 * 1024, 4 * 1024 * 1024, 0)
 #: One-sided 90 % quantiles of Student's t by degrees of freedom, 1 to 7 [any table].
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415)
 #: A range over so many times its least time says nothing: none is stated (baselines that know of no start).
 USELESS = 1000
 ENOUGH = len(STUDENT) + 2
-COPIES = ("pinned", "pageable", "managed", "device", "p2p")
-ANY = "any"
-#: What has a range of its own where enough programs show it, and else that of any.
-NAMED = ("change", HELPED, "job-change", "strategy", "method")
 BASELINES = "baselines"
 #: What has predictions beside truths that nothing was fitted to.
 PARTS: dict[str, Callable[[], Iterator[Truth]]] = {
@@ -63,16 +57,6 @@ PARTS: dict[str, Callable[[], Iterator[Truth]]] = {
     "layers": layers.truths,
     "offload": offload.truths,
 }
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What shares one range."""
-
-    model: str
-    figures: str
-    what: str
-    below_bytes: int = 0
 
 
 @dataclass
@@ -93,23 +77,23 @@ def main() -> None:
     found = _kinds([part for part in PARTS if whole or part not in ("published", "collectives", "layers")])
     lines, rows = [_HEAD], []
     inside: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for kind, named in sorted(found.items(), key=_order):
-        if not _enough(kind, named):
-            continue
+    for kind, named in sorted(found.items()):
         groups = list(named.values())
+        if len(groups) < 2:
+            continue
         low, high = stated(groups)
         cases = sum(len(g.ratios) for g in groups)
-        where = (kind.model, kind.figures, kind.what, kind.below_bytes or None, low, high, cases, len(groups))
+        where = (kind.model, kind.figures, kind.what, kind.size or "–", low, high, cases, len(groups))
         if high > USELESS * low:
-            rows.append((*where, None, None))
+            rows.append((*where, None, None, "not stated"))
             continue
         covered, today = held_out(groups), _today(kind)
         every = float(np.mean([_inside(g.ratios, *today) for g in groups])) if today else math.nan
         inside[_rung(kind)].append((covered, every))
-        rows.append((*where, 100 * covered, 100 * every))
+        rows.append((*where, 100 * covered, 100 * every, "ends only" if is_wide(low, high) else ""))
         lines.append(_row(kind, (low, high), groups, covered))
-    bounds = "below bytes:d|low:.3f|high:.3f|cases:d|groups:d"
-    table(f"model|figures|what|{bounds}|% inside, held out:.1f|as stated today:.1f", rows)
+    bounds = "sizes|low:.3f|high:.3f|cases:d|groups:d"
+    table(f"model|figures|what|{bounds}|% inside, held out:.1f|as stated today:.1f|shown", rows)
     for rung, shares in inside.items():
         anew, today = (100 * float(np.nanmean(each)) for each in zip(*shares, strict=True))
         least, most = (-math.inf, math.inf) if rung == BASELINES else GOAL
@@ -120,61 +104,38 @@ def main() -> None:
         FILE.write_text("\n".join([*lines, "]\n"]), "utf-8")
 
 
-def _today(kind: Kind) -> tuple[float, float] | None:
+def _today(kind: Row) -> tuple[float, float] | None:
     """What the table states; None where it has no such row."""
-    known = range_of(kind.what, kind.model, kind.figures, kind.below_bytes - 1 if kind.below_bytes else 1e12)
-    return (known.low, known.high) if known else None
+    long = kind.size == "long" or kind.model == "baseline"
+    model = "peak" if kind.model == "baseline" else kind.model
+    return range_of(kind.what, model, kind.figures, LONG_COPY_BYTES if long else 0)
 
 
-def _enough(kind: Kind, groups: dict[str, Group]) -> bool:
-    """A change or strategy that few programs show has the range of any."""
-    named = kind.what in NAMED and kind.model != ANY
-    return len(groups) >= (ENOUGH if named else 2)
-
-
-def _rung(kind: Kind) -> str:
-    if kind.model in ("ahead", "peak", "envelope"):
+def _rung(kind: Row) -> str:
+    if kind.model == "baseline":
         return BASELINES
     if kind.what in ("run", "change", HELPED, "job-change", "more-ranks") or kind.model == "calibrated":
         return "calibrated"
     return kind.figures
 
 
-def _order(item: tuple[Kind, object]) -> tuple[str, str, str, float]:
-    kind = item[0]
-    return kind.what, kind.model, kind.figures, kind.below_bytes or math.inf
-
-
-def _kinds(parts: Sequence[str]) -> dict[Kind, dict[str, Group]]:
-    found: dict[Kind, dict[str, Group]] = defaultdict(dict)
+def _kinds(parts: Sequence[str]) -> dict[Row, dict[str, Group]]:
+    found: dict[Row, dict[str, Group]] = defaultdict(dict)
     for part in parts:
         for truth in PARTS[part]():
             ratio = truth.actual / truth.predicted if truth.predicted > 0 else math.nan
             if not (math.isfinite(ratio) and ratio > 0):
                 continue
-            for kind in _judged(truth):
+            # A machine of the catalogue's kind was probed, too.
+            figures = "probed" if truth.figures == "elsewhere" else truth.figures
+            kind = row_of(truth.what, truth.model, figures, truth.bytes)
+            if kind is not None:
                 # Copies of one machine in two parts are two groups.
                 name = f"{part}: {truth.group}" if truth.what in COPIES else truth.group
                 group = found[kind].setdefault(name, Group([], set()))
                 group.ratios.append(ratio)
                 group.parts.add(part)
     return found
-
-
-def _judged(truth: Truth) -> Iterable[Kind]:
-    kind = Kind(truth.model, truth.figures, truth.what)
-    if truth.what in NAMED:
-        yield kind
-        yield Kind(ANY, truth.figures, truth.what)
-    elif banded(kind):
-        yield Kind(truth.model, truth.figures, truth.what, next((b for b in BANDS if truth.bytes < b), 0))
-    else:
-        yield kind
-
-
-def banded(kind: Kind) -> bool:
-    """Whether sizes tell ranges apart: not of carried copies, which are sums over a path's copies, or large."""
-    return (kind.what in COPIES or kind.what.startswith("collective")) and kind.model != "calibrated"
 
 
 def stated(groups: Sequence[Group]) -> tuple[float, float]:
@@ -223,16 +184,15 @@ def _inside(scores: Sequence[float], low: float, high: float) -> float:
 _HEAD = """# How far truths lay from predictions, on machines and programs that were not used for them: 80 % ranges.
 # Written by `python validation/ranges.py --write`; not by hand.
 # low, high: factors of the predicted time (of a change: of the run after it). figures: what the nodes' figures are,
-# measured there (probed), on another machine of the kind (elsewhere), or the data sheet. groups: the machines, or the
-# programs, that it was derived from. inside_percent: of each group's truths, in the range of the other groups.
+# measured there or on another machine of the kind (probed), or the data sheet. model "any": all of them. size: copies and
+# collectives below 4 MiB (short) or from there on (long). groups: the machines, or the programs, that it was derived from.
+# inside_percent: of each group's truths, in the range of the other groups.
 
 range = ["""
 
 
-def _row(kind: Kind, ends: tuple[float, float], groups: Sequence[Group], covered: float) -> str:
-    size = f"below_bytes = {kind.below_bytes}, " if kind.below_bytes else ""
-    if banded(kind) and kind.below_bytes != BANDS[0]:
-        size = f"from_bytes = {BANDS[BANDS.index(kind.below_bytes) - 1]}, {size}"
+def _row(kind: Row, ends: tuple[float, float], groups: Sequence[Group], covered: float) -> str:
+    size = f'size = "{kind.size}", ' if kind.size else ""
     held = f", inside_percent = {100 * covered:.1f}" if math.isfinite(covered) else ""
     return (
         f'  {{ what = "{kind.what}", model = "{kind.model}", figures = "{kind.figures}", {size}'

@@ -30,7 +30,7 @@ ROWS = tomllib.loads(FILE.read_text("utf-8"))["range"]
 
 
 def test_every_range_holds_its_prediction() -> None:
-    assert len(ROWS) > 50
+    assert 40 < len(ROWS) <= 60
     assert all(0 < row["low"] <= 1 <= row["high"] for row in ROWS)
     assert all(row["cases"] >= row["groups"] >= 2 for row in ROWS)
 
@@ -39,7 +39,7 @@ def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
     assert range_of("managed", "loggp", "probed", 1 << 20) == range_of(
         "managed", "datasheet", "datasheet", 1 << 20
     )
-    assert range_of("change", "--prefetch", "probed") == range_of("change", "any", "probed")
+    assert range_of("change", "--prefetch", "probed") == range_of("change", "--pin", "probed")
     assert range_of("moon", "loggp", "probed") is None
 
 
@@ -57,21 +57,16 @@ def test_a_rung_that_knows_more_has_a_narrower_range() -> None:
         for size in (4096, 1 << 20, 64 << 20):
             widths = [
                 known.high / known.low
-                for model, figures in (
-                    ("loggp", "probed"),
-                    ("loggp", "elsewhere"),
-                    ("datasheet", "datasheet"),
-                )
+                for model, figures in (("loggp", "probed"), ("datasheet", "datasheet"))
                 if (known := range_of(memory, model, figures, size))
             ]
-            assert len(widths) == 3 and widths == sorted(widths)
+            assert len(widths) == 2 and widths == sorted(widths)
 
 
-def test_figures_are_the_machines_own_or_those_of_one_of_its_kind_or_data_sheets() -> None:
+def test_figures_are_probed_there_or_on_one_of_the_kind_or_data_sheets() -> None:
     probed, sheet = load_node("h200-probed"), load_node("h200-sxm")
     own = probed_node("h200-ninth-run1")
-    assert figures_of(own) == "probed"
-    assert figures_of(probed) == figures_of(own, probed) == "elsewhere"
+    assert figures_of(own) == figures_of(probed) == figures_of(own, probed) == "probed"
     assert figures_of(load_node("gtx-titan")) == "datasheet"  # a paper's figures, of another tool
     assert figures_of(sheet) == figures_of(own, sheet) == figures_of(None) == "datasheet"
 
@@ -115,8 +110,10 @@ def test_a_gain_that_is_only_bounded_may_be_nothing() -> None:
     ("seconds", "low", "high", "said"),
     [
         (0.0123, 0.0111, 0.0139, "12.3 ms (11.1–13.9)"),
-        (3.6e-6, 3.18e-6, 38.5e-6, "3.6 µs (3.18–38.5)"),
-        (6.5e-8, 6.5e-8, 6.708e-4, "65 ns (65–670,800)"),
+        (3.6e-6, 3.18e-6, 31.5e-6, "3.6 µs (3.18–31.5)"),
+        (3.6e-6, 3.18e-6, 38.5e-6, "3.18–38.5 µs"),
+        (6.5e-8, 6.5e-8, 6.708e-4, "65–670,800 ns"),
+        (0.0123, 0.0, 0.0139, "12.3 ms (0–13.9)"),
         (0.0123, None, None, "12.3 ms"),
         (0.0, 0.0, 0.0, "0 s"),
     ],
@@ -129,4 +126,4 @@ def test_a_time_and_its_range_share_a_unit(
 
 def test_a_model_that_knows_of_no_start_has_no_range_for_short_copies() -> None:
     assert range_of("pinned", "envelope", "datasheet", 4096) is None
-    assert range_of("pinned", "envelope", "datasheet", 1 << 20) is not None
+    assert range_of("pinned", "envelope", "datasheet", 64 << 20) is not None

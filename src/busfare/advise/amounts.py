@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from busfare.cost.ranges import is_wide
+
 __all__ = ["between", "count", "flops", "rate", "several", "size", "time"]
 
 
@@ -25,13 +27,18 @@ def time(seconds: float) -> str:
 
 
 def between(seconds: float, low: float | None, high: float | None) -> str:
-    """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'; without one where it is not known."""
+    """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'; the time alone where no range is
+    known, and the two ends alone, '3.18–38.5 µs', where they are far apart.
+    """
     if low is None or high is None or not seconds:
         return time(seconds)
-    said = time(seconds)
-    limit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[said.rpartition(" ")[2]]
-    ends = (f"{end:.3g}" if abs(end) < 999.5 else f"{end:,.0f}" for end in (low / limit, high / limit))
-    return f"{said} ({'–'.join(ends)})"
+    shown = time(seconds)
+    unit = shown.rpartition(" ")[2]
+    limit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    ends = "–".join(
+        f"{end:.3g}" if abs(end) < 999.5 else f"{end:,.0f}" for end in (low / limit, high / limit)
+    )
+    return f"{ends} {unit}" if is_wide(low, high) else f"{shown} ({ends})"
 
 
 def rate(bytes_per_second: float | None) -> str:

@@ -16,27 +16,42 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, batches, priced
-from busfare.nodes import Node, catalogue_names
+from busfare.nodes import Node
 from busfare.nodes.arrays import FloatArray
 
 __all__ = [
+    "COPIES",
     "FILE",
+    "LONG_COPY_BYTES",
     "NOTHING_KNOWN",
     "Ranged",
+    "Row",
     "beside",
     "figures_of",
     "finding_between",
     "gain_beside",
+    "is_wide",
     "range_beside",
     "range_of",
     "ranged",
+    "row_of",
     "rung_of",
     "seconds_between",
 ]
 
 FILE = Path(__file__).with_suffix(".toml")
-#: What figures of a node are taken from, and where held-out data is looked for when there is none of them: wider and wider.
-WIDER = ("probed", "elsewhere", "datasheet")
+#: What figures of a node are taken from, and where held-out data is looked for when there is none of them.
+WIDER = ("probed", "datasheet")
+#: Copies whose model knows no start, and collectives, have a range below this many bytes and another from it on.
+LONG_COPY_BYTES = 4 << 20
+COPIES = ("pinned", "pageable", "managed", "device", "p2p")
+#: Models that others published. On short copies, and between other memories, they are off like `datasheet`.
+BASELINES = ("ahead", "peak", "envelope")
+#: What has a row for all its models together, and what has a row for all figures together: their ranges are alike.
+ALL_MODELS = frozenset({"change", "helped-change", "job-change", "strategy", "run", "layer", "kv"})
+ALL_FIGURES = frozenset({"helped-change", "kernel-alike", "kv"})
+#: A range whose ends are so many times apart is shown without the prediction inside.
+WIDE = 10.0
 #: Built-in models and the rung of their prices. Errors of those on other rungs than the data sheet's are taken to be no
 #: larger than its errors where nobody has measured them.
 RUNGS = {"calibrated": "calibrated", "loggp": "probed"}
@@ -61,20 +76,44 @@ class Ranged(NamedTuple):
     high: float
 
 
+class Row(NamedTuple):
+    """What shares a range; `size`: `short` or `long`, or empty where sizes share it, too."""
+
+    what: str
+    model: str
+    figures: str
+    size: str = ""
+
+
+def row_of(what: str, model: str, figures: str, bytes_: float) -> Row | None:
+    """The row of `ranges.toml` for predictions of `what` by `model`; None where the model knows no start of copies."""
+    size = "short" if bytes_ < LONG_COPY_BYTES else "long"
+    if what in ALL_FIGURES or (what, model) == ("device", "calibrated"):
+        figures = "datasheet"
+    if what in ALL_MODELS:
+        return Row(what, "any", figures)
+    if what in ("method", "offload"):
+        memory = next((kind for kind in ("pageable", "managed") if model.startswith(kind)), "pinned")
+        return Row(what, memory, figures)
+    if what == "collective":
+        return Row(what, model, figures, size)
+    if what in COPIES and model == "envelope" and size == "short":
+        return None
+    if what in COPIES and model in BASELINES:
+        model = "baseline" if what in ("pinned", "pageable") and size == "long" else "datasheet"
+    return Row(what, model, figures, size if what in COPIES and model == "datasheet" else "")
+
+
 def rung_of(model: str) -> str | None:
     """The rung of a model's prices; None for a model of others."""
     return RUNGS.get(model)
 
 
 def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
-    """What the figures of `nodes` are for a memory kind: `probed` there, `elsewhere` (a probed node of the catalogue
-    stands for a machine of its kind), or `datasheet` where one of them was not probed: nobody knows how far the figures
-    that others measured with other tools carry.
+    """What the figures of `nodes` are for a memory kind: `probed`, there or on a machine of the kind, or `datasheet` where
+    one of them was not probed: nobody knows how far the figures that others measured with other tools carry.
     """
-    if any(node is None or not _probed(node, memory) for node in nodes):
-        return "datasheet"
-    known = catalogue_names()
-    return "elsewhere" if any(node is not None and node.name in known for node in nodes) else "probed"
+    return "datasheet" if any(node is None or not _probed(node, memory) for node in nodes) else "probed"
 
 
 def _probed(node: Node, memory: str) -> bool:
@@ -84,14 +123,12 @@ def _probed(node: Node, memory: str) -> bool:
 
 
 @cache
-def _table() -> dict[tuple[str, str, str], list[tuple[float, float, Ranged]]]:
-    """By what, model and figures: ranges with the bytes from and below which they hold."""
-    found: dict[tuple[str, str, str], list[tuple[float, float, Ranged]]] = {}
-    for row in tomllib.loads(FILE.read_text("utf-8"))["range"]:
-        key = row["what"], row["model"], row["figures"]
-        sizes = row.get("from_bytes", 0), row.get("below_bytes", float("inf"))
-        found.setdefault(key, []).append((*sizes, Ranged(row["low"], row["high"])))
-    return found
+def _table() -> dict[Row, Ranged]:
+    rows = tomllib.loads(FILE.read_text("utf-8"))["range"]
+    return {
+        Row(row["what"], row["model"], row["figures"], row.get("size", "")): Ranged(row["low"], row["high"])
+        for row in rows
+    }
 
 
 def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged | None:
@@ -99,14 +136,18 @@ def range_of(what: str, model: str, figures: str, bytes_: float = 0.0) -> Ranged
     `method`) by `model` (of strategies, methods and changes: which; of more ranks: what sets the pace), from the nearest
     wider figures that have held-out data; None where none have.
     """
-    above = RUNGS.get(model, "datasheet") != "datasheet"
+    models = (model,) if RUNGS.get(model, "datasheet") == "datasheet" else (model, "datasheet")
     for wider in WIDER[WIDER.index(figures) :]:
-        for name in (model, "any", *(["datasheet"] if above else [])):
-            bands = _table().get((what, name, wider), ())
-            found = next((ranged for least, most, ranged in bands if least <= bytes_ < most), None)
-            if found is not None:
-                return found
+        for name in models:
+            row = row_of(what, name, wider, bytes_)
+            if row in _table():
+                return _table()[row]
     return None
+
+
+def is_wide(low: float, high: float) -> bool:
+    """Whether a range is shown as its two ends alone."""
+    return low > 0 and high > WIDE * low
 
 
 def ranged(
@@ -131,9 +172,9 @@ def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int)
     what = "p2p" if batch.direction == "p2p" else {"mapped": "pinned"}.get(batch.memory, batch.memory)
     memory = what if what in ("pageable", "managed") else "pinned"
     figures = figures_of(*nodes, memory=memory) if RUNGS[model] != "datasheet" else "datasheet"
-    sizes, place = np.unique(batch.sizes, return_inverse=True)
-    ranges = [range_of(what, model, figures, size) for size in sizes.tolist()]
-    return np.array([np.nan if one is None else one[end] for one in ranges])[place]
+    short, long = (range_of(what, model, figures, size) for size in (0, LONG_COPY_BYTES))
+    ends = [np.nan if ends is None else ends[end] for ends in (short, long)]
+    return np.where(batch.sizes < LONG_COPY_BYTES, *ends)
 
 
 def beside(

@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from busfare.cost.collectives.fabric import Fabric
 from busfare.cost.collectives.model import KINDS, Option, bus_factor, options
-from busfare.cost.ranges import range_of
+from busfare.cost.ranges import LONG_COPY_BYTES, range_of
 from busfare.errors import InputError
 from busfare.nodes.arrays import FloatArray
 from busfare.nodes.curve import NEAR, Pieces, fit
 
 __all__ = ["KINDS", "CollectivePrices", "bus_factor", "fit_collectives", "held_with", "price_collectives"]
 
-#: Bytes at which ranges change, as those of copies do [validation/ranges.py].
-BANDS = (64 * 1024.0, 4 * 1024 * 1024.0)
 #: Seconds over bytes.
 Line = Callable[[FloatArray], FloatArray]
 #: Sizes of less than this ratio do not tell latency from bandwidth.
@@ -109,8 +107,8 @@ def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray) -> Floa
     """Lows and highs over the price, by size; NaN where nothing is known. Shape (2, collectives)."""
     what = "collective" if probed else held_with(fabric, kind)
     model, figures = ("fitted", "probed") if probed else ("nccl", "datasheet")
-    found = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0.0, *BANDS)]
-    return np.array(found).T[:, np.searchsorted(BANDS, sizes, side="right")]
+    found = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0, LONG_COPY_BYTES)]
+    return np.array(found).T[:, (sizes >= LONG_COPY_BYTES).astype(int)]
 
 
 def held_with(fabric: Fabric, kind: str) -> str:

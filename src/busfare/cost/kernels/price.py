@@ -20,7 +20,7 @@ from busfare.cost.kernels.classes import (
     work_of,
 )
 from busfare.cost.kernels.limits import Limits, limits_of
-from busfare.cost.kernels.move import BOUNDS, Evidence, move, parted
+from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
 from busfare.nodes import Node
@@ -238,10 +238,10 @@ def ranges(
 
     Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other.
     """
-    work, floor = parted(recorded, np.zeros(len(recorded)), here, there, known=False)
+    work, floor = split(recorded, np.zeros(len(recorded)), here, there, classed=False)
     ends = (here.memory / there.memory, here.units / there.units)
-    low = np.minimum(floor + work * min(ends) / BEYOND, seconds)
-    high = np.maximum(floor + work * max(ends) * BEYOND, seconds)
+    low = np.minimum(floor + work * min(ends), seconds) / BEYOND
+    high = np.maximum(floor + work * max(ends), seconds) * BEYOND
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
     for bound in RANGED if here.vendor == there.vendor else ():
