@@ -32,7 +32,7 @@ import replay_pairs
 from claims import Truth, goal, judge, table
 from published import SHARED
 
-from busfare.cost.ranges import FILE, HELPED, range_of
+from busfare.cost.ranges import FILE, range_of
 
 #: Percent of the truths of a rung that should lie in its 80 % ranges.
 GOAL = (75.0, 95.0)
@@ -47,7 +47,7 @@ ENOUGH = len(STUDENT) + 2
 COPIES = ("pinned", "pageable", "managed", "device", "p2p")
 ANY = "any"
 #: What has a range of its own where enough programs show it, and else that of any.
-NAMED = ("change", HELPED, "job-change", "strategy", "method")
+NAMED = ("change", "job-change", "strategy", "method")
 BASELINES = "baselines"
 #: What has predictions beside truths that nothing was fitted to.
 PARTS: dict[str, Callable[[], Iterator[Truth]]] = {
@@ -135,7 +135,7 @@ def _enough(kind: Kind, groups: dict[str, Group]) -> bool:
 def _rung(kind: Kind) -> str:
     if kind.model in ("ahead", "peak", "envelope"):
         return BASELINES
-    if kind.what in ("run", "change", HELPED, "job-change", "more-ranks") or kind.model == "calibrated":
+    if kind.what in ("run", "change", "job-change", "more-ranks") or kind.model == "calibrated":
         return "calibrated"
     return kind.figures
 
