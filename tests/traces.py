@@ -98,7 +98,6 @@ def trace(
     streams: list[dict[str, Any]] | None = None,
     gpu: str | None = None,
     omissions: list[Omission] | None = None,
-    wakes: list[dict[str, Any]] | None = None,
 ) -> Trace:
     """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
     devices = tables.empty(tables.DEVICES)
@@ -115,16 +114,8 @@ def trace(
         if streams
         else tables.empty(tables.STREAMS),
         devices=devices,
-        wakes=_table(wakes or [], tables.WAKES),
         omissions=omissions or [],
     )
-
-
-def woken(thread: int, waker: int, start_us: float, woken_us: float, end_us: float) -> dict[str, Any]:
-    """A thread's wait, and by whom and when it was ended."""
-    times = {"start_ns": start_us, "woken_ns": woken_us, "end_ns": end_us}
-    rounded = {name: round(time * 1000) for name, time in times.items()}
-    return {"process": 1, "thread": thread, "waker": waker} | rounded
 
 
 def _table(rows: Any, schema: tables.Schema, optional: tables.Schema | None = None) -> pl.DataFrame:

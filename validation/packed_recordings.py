@@ -6,7 +6,6 @@ earlier versions.
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Collection
@@ -23,15 +22,13 @@ from busfare.trace.readers.recorded.file import (
     HEADER_BYTES,
     RETIRED,
     TABLES,
-    Recording,
     read_recording,
 )
-from busfare.trace.readers.recorded.wakes import WAITS
 
 
 def pack(path: Path, grain_ns: int = 1, without: Collection[str] = ()) -> bytes:
-    """A recording `without` some of its tables, nor waits of threads before its first call, times to `grain_ns`: a length
-    is that of what was rounded, so that what lay within a call still does.
+    """A recording `without` some of its tables, times to `grain_ns`: a length is that of what was rounded, so that what lay
+    within a call still does.
     """
     recording = read_recording(path)
     tables, kept = {}, []
@@ -40,9 +37,6 @@ def pack(path: Path, grain_ns: int = 1, without: Collection[str] = ()) -> bytes:
         if not len(table) or name in (*without, "strings"):
             continue
         values = {column: table.signed(column) for column in columns}
-        if name == "messages":
-            wanted = _wanted(recording, values)
-            values = {column: rows[wanted] for column, rows in values.items()}
         if {"start", "duration"} <= {*columns}:
             end = _grains(values["start"] + values["duration"], grain_ns)
             values["start"] = _grains(values["start"], grain_ns)
@@ -56,15 +50,6 @@ def pack(path: Path, grain_ns: int = 1, without: Collection[str] = ()) -> bytes:
         "tables": tables,
     }
     return write(held, kept)
-
-
-def _wanted(recording: Recording, messages: dict[str, NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Which rows of the messages are kept: not the waits of threads that ended before the first call of the window."""
-    names = [recording.strings.get(number, "") for number in messages["name"].tolist()]
-    waits = np.array([re.match(WAITS, name) is not None for name in names], bool)
-    calls = recording.tables["calls"]["start"]
-    first = int(calls.min()) + recording.wall_clock_ns - recording.trace_clock_ns if len(calls) else 0
-    return ~waits | (messages["start"] + messages["duration"] >= first)
 
 
 def _grains(times: NDArray[np.int64], grain_ns: int) -> NDArray[np.int64]:

@@ -32,7 +32,7 @@ import replay_pairs
 from claims import Truth, goal, judge, table
 from published import SHARED
 
-from busfare.cost.ranges import COPIES, FILE, HELPED, LONG_COPY_BYTES, Row, is_wide, range_of, row_of
+from busfare.cost.ranges import COPIES, FILE, LONG_COPY_BYTES, Row, is_wide, range_of, row_of
 
 #: Percent of the truths of a rung that should lie in its 80 % ranges.
 GOAL = (75.0, 95.0)
@@ -114,7 +114,7 @@ def _today(kind: Row) -> tuple[float, float] | None:
 def _rung(kind: Row) -> str:
     if kind.model == "baseline":
         return BASELINES
-    if kind.what in ("run", "change", HELPED, "job-change", "more-ranks") or kind.model == "calibrated":
+    if kind.what in ("run", "change", "job-change", "more-ranks") or kind.model == "calibrated":
         return "calibrated"
     return kind.figures
 

@@ -22,7 +22,7 @@ from claims import Truth, goal, judge, table
 from pairs.table import Pair, Plan, read_plan
 from stored import Machine, NoAnswerError, busfare, machines
 
-from busfare.cost.ranges import HELPED, UNCHANGED
+from busfare.cost.ranges import UNCHANGED
 
 WITHIN_PERCENT = 10.0
 #: Shares of pairs within WITHIN_PERCENT, and of first advice that is right.
@@ -229,7 +229,7 @@ def truths() -> Iterator[Truth]:
                 actual = after / machine.seconds(pair.program, pair.before)
                 predicted = 1 / predicted_speed_up(pair, machine, machine, node).predicted
                 named = " ".join(option for option in pair.options if option.startswith("--"))
-                what = HELPED if plan.programs[pair.program].library == "JAX" else "change"
+                what = "change"
                 yield Truth(figures, named, what, 0, pair.program, predicted, actual)
 
 

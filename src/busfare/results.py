@@ -93,15 +93,12 @@ class RangedFinding(Ranged, kw_only=True):
 
 
 def ranged(
-    finding: Finding, run_seconds: float, node: Node | None, options: Sequence[str] = (), *, helped: bool
+    finding: Finding, run_seconds: float, node: Node | None, options: Sequence[str] = ()
 ) -> RangedFinding:
-    """`finding` in a run of `run_seconds` recorded on `node`; `options` are those that `what-if` needs beside its own.
-    `helped`: whether streams run functions of the host there.
-    """
+    """`finding` in a run of `run_seconds` recorded on `node`; `options` are those that `what-if` needs beside its own."""
     gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
-    low, high = finding_between(
-        gain, by_replay, finding.what_if, run_seconds, node, finding.touched_seconds, helped
-    ) or (None, None)
+    between = finding_between(gain, by_replay, finding.what_if, run_seconds, node, finding.touched_seconds)
+    low, high = between or (None, None)
     keys = msgspec.structs.asdict(finding)
     keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
     keys |= {

@@ -282,8 +282,7 @@ def test_a_gain_on_top_of_anothers_does_not_overlap_with_it() -> None:
     assert advice["exposed-copies"].overlaps_with == advice["pageable-copies"].overlaps_with == ()
     # No more can be gained on top than is left of the run.
     ends = [
-        ranged(advice[id], recorded.makespan_seconds, node, helped=False)
-        for id in ("pageable-copies", "exposed-copies")
+        ranged(advice[id], recorded.makespan_seconds, node) for id in ("pageable-copies", "exposed-copies")
     ]
     left = recorded.makespan_seconds - ends[0].predicted_gain_seconds
     assert ends[1].high_seconds is not None and ends[1].predicted_gain_seconds < ends[1].high_seconds < left

@@ -15,7 +15,6 @@ from busfare.advise import amounts
 from busfare.cost.price import one_copy
 from busfare.cost.ranges import (
     FILE,
-    HELPED,
     figures_of,
     finding_between,
     gain_beside,
@@ -43,13 +42,12 @@ def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
     assert range_of("moon", "loggp", "probed") is None
 
 
-def test_what_helpers_do_for_a_copy_may_gain_more_than_its_own_time() -> None:
-    """A change that touches 1 ms of 100, and 20 that it gains: no helpers, no more than that and what runs differ by."""
-    alone = gain_beside(0.02, 0.1, "--dedupe", "probed", touched=0.001)
-    helped = gain_beside(0.02, 0.1, "--dedupe", "probed", HELPED, touched=0.001)
-    assert alone[1] < 0.025 < helped[1] < 0.1
-    of_finding = finding_between(0.02, True, ["--dedupe"], 0.1, None, 0.001, helped=True)
-    assert of_finding and of_finding[1] == gain_beside(0.02, 0.1, "--dedupe", "datasheet", HELPED)[1]
+def test_a_change_gains_no_more_than_what_it_touches_and_what_runs_differ_by() -> None:
+    """A change that touches 1 ms of 100, and 20 that it gains."""
+    limited = gain_beside(0.02, 0.1, "--dedupe", "probed", touched=0.001)
+    assert limited[1] < 0.025 < gain_beside(0.02, 0.1, "--dedupe", "probed")[1] < 0.1
+    of_finding = finding_between(0.02, True, ["--dedupe"], 0.1, None, 0.001)
+    assert of_finding and of_finding[1] == gain_beside(0.02, 0.1, "--dedupe", "datasheet", touched=0.001)[1]
 
 
 def test_a_rung_that_knows_more_has_a_narrower_range() -> None:

@@ -23,6 +23,7 @@ from busfare.trace.readers.recorded.file import (
     HEADER_BYTES,
     RETIRED,
     TABLES,
+    WAITS_OF_THREADS,
     Recording,
     read_recording,
 )
@@ -99,11 +100,17 @@ def test_an_unknown_table_and_an_unknown_column_are_passed_over(tmp_path: Path) 
 def test_tables_of_earlier_versions_are_passed_over_and_counted(everything: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.bf"
     retired = [chunk(number, [(0, 0, 1, b"")], 5, 1) for number in RETIRED]
-    path.write_bytes(everything + b"".join(retired))
+    names = [
+        (0, 8, 0, struct.pack("<2Q", 901, 902)),
+        (1, 8, 0, struct.pack("<2Q", 5, 8)),
+        (2, 255, 13, b"futexMPI_Send"),
+    ]
+    waits = chunk(26, [(3, 8, 0, struct.pack("<3Q", 901, 902, 901))], 3, 1)
+    path.write_bytes(everything + b"".join(retired) + chunk(1, names, 2, 1) + waits)
     assert not {*RETIRED} & {*TABLES}
     (omission,) = (one for one in read(path).omissions if one.id == "retired-tables")
-    assert omission.count == 5 * len(RETIRED)
-    assert all(name in omission.what for name in RETIRED.values())
+    assert omission.count == 5 * len(RETIRED) + 2
+    assert all(name in omission.what for name in [*RETIRED.values(), WAITS_OF_THREADS])
 
 
 def test_everything_recorded_is_read_back(recorded: Recorded) -> None:

@@ -118,18 +118,6 @@ def test_a_report_comes_out_of_anything(
         assert "nan" not in capsys.readouterr().out
 
 
-wakes_of = st.fixed_dictionaries(
-    {
-        "start_ns": times,
-        "end_ns": times,
-        "length": lengths,
-        "woken_ns": times,
-        "process": ordinal,
-        "thread": ordinal,
-        "waker": ordinal,
-    }
-).map(ended)
-
 EVERYTHING: dict[str, Any] = {
     "pin": "",
     "async": ".",
@@ -150,16 +138,14 @@ EVERYTHING: dict[str, Any] = {
     st.lists(operations_of, max_size=10),
     st.lists(calls_of, max_size=6),
     st.sampled_from([None, "h100-probed", "dgx-a100"]),
-    st.lists(wakes_of, max_size=6),
 )
 def test_an_answer_to_what_if_comes_out_of_anything(
     capsys: pytest.CaptureFixture[str],
     operations: list[dict[str, Any]],
     calls: list[dict[str, Any]],
     node: str | None,
-    wakes: list[dict[str, Any]],
 ) -> None:
-    recorded = trace(*operations, calls=calls, wakes=wakes)
+    recorded = trace(*operations, calls=calls)
     make_sound(recorded)
     home = load_node(node) if node else None
     try:

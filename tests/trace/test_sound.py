@@ -12,8 +12,7 @@ from busfare.trace import Omission, Trace, tables
 from busfare.trace.model import Omissions, name_process
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
-from tests.traces import copy, omitted, woken
-from tests.traces import trace as made_by_hand
+from tests.traces import omitted
 
 
 def trace_of(
@@ -240,11 +239,3 @@ def test_the_same_omission_found_again_adds_to_its_count() -> None:
         Omission("truncated", 0, "the file ends in the middle"),
         Omission("untimed", 1, "operations without times"),
     ]
-
-
-def test_waits_of_threads_count_from_there_too_and_impossible_ones_are_left_out() -> None:
-    wakes = [woken(2, 1, 9, 11, 12), woken(2, 1, 9, 13, 12), woken(2, 1, 20, 21, 19), woken(2, 1, 2, 1e18, 9)]
-    recorded = made_by_hand(copy(5, 9, 512, "d2h", correlation=3), wakes=wakes)
-    make_sound(recorded)
-    assert recorded.wakes.select("start_ns", "woken_ns", "end_ns").rows() == [(4_000, 6_000, 7_000)]
-    assert omitted(recorded)["unsound-wakes"] == 3

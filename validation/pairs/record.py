@@ -68,7 +68,6 @@ class Run:
                 [source.name, "--variant", variant],
                 capture="profiler-calls",
                 fingerprint=recording.endswith("fingerprint"),
-                threads=recording.endswith("threads"),
             )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
         self._process = subprocess.Popen(

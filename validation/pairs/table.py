@@ -22,7 +22,7 @@ def variants_of(text: str) -> tuple[str, ...]:
 
 class Program(msgspec.Struct, frozen=True, dict=True):
     """`library`: what a user would call its kind. `fingerprint`: `before` is recorded once more with hashes of what it
-    copies; `threads`: and once with who woke whom.
+    copies; `threads`: and once by an earlier version, which also recorded which thread woke which.
     """
 
     name: str

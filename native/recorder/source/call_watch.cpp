@@ -38,9 +38,8 @@ CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const Tr
       fingerprint_(options.fingerprint),
       kinds_(options.watched_kinds()),
       notes_(std::move(wake_writer)),
-      hashes_(clock, notes_),
       streams_(cupti) {
-    if (fingerprint_) hashes_.start();
+    if (fingerprint_) landed_copies_.start();
     for (CUpti_CallbackId number = 1; number < kNumbers; ++number) {
         const char* name = nullptr;
         if (cupti_.callback_name(CUPTI_CB_DOMAIN_DRIVER_API, number, &name) != CUPTI_SUCCESS || !name)
@@ -155,7 +154,8 @@ void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             if (fingerprint_ && call.host == HostSide::kDestination)
                 take_fingerprint(note.two, note.three, t_fingerprint);
             if (fingerprint_ && call.host == HostSide::kDestinationLater && note.result == 0)
-                take_fingerprint_later(note, handle<CUstream>(data, 3), plan.per_thread, t_fingerprint);
+                take_fingerprint_if_landed({handle<CUstream>(data, 3), plan.per_thread, note.two, note.three},
+                                           t_fingerprint);
             return push(note, plan, t_fingerprint.two ? &t_fingerprint : nullptr);
         }
         case Act::kStreamWait:
@@ -205,11 +205,10 @@ void CallWatch::take_fingerprint(uint64_t address, uint64_t bytes, Note& print) 
     print.three = end > print.two ? end - print.two : 0;
 }
 
-/// Now, or in the stream; that costs the thread the time to ask for it.
-void CallWatch::take_fingerprint_later(const Note& copy, CUstream stream, bool per_thread, Note& print) {
+/// Where the bytes are not there yet, asking cost the thread that time all the same.
+void CallWatch::take_fingerprint_if_landed(const LandedCopies::Copy& copy, Note& print) {
     const uint64_t begin = clock_.now();
-    const StreamHashes::Copy asked = {stream, per_thread, copy.correlation, copy.two, copy.three};
-    if (hashes_.ask(asked) == StreamHashes::When::kNow) return take_fingerprint(copy.two, copy.three, print);
+    if (landed_copies_.landed(copy)) return take_fingerprint(copy.destination, copy.bytes, print);
     const uint64_t end = clock_.now();
     print.what = Note::What::kFingerprint;
     print.one = 0;

@@ -8,10 +8,10 @@
 #include "copy_calls.h"
 #include "cupti_library.h"
 #include "handles.h"
+#include "landed_copies.h"
 #include "note.h"
 #include "options.h"
 #include "stacks.h"
-#include "stream_hashes.h"
 #include "trace_clock.h"
 
 namespace busfare::recorder {
@@ -30,10 +30,7 @@ class CallWatch {
     void subscribe(CUpti_SubscriberHandle subscriber, bool on) const;
 
     /// Off: calls that begin pass unnoted.
-    void turn(bool on) {
-        hashes_.turn(on);
-        on_ = on;
-    }
+    void turn(bool on) { on_ = on; }
 
     /// From the callback of a driver call: false when this does not watch it.
     bool note(CUpti_CallbackId number, const CUpti_CallbackData& data);
@@ -64,7 +61,7 @@ class CallWatch {
     void leave(CUpti_CallbackId number, const Plan& plan, const CUpti_CallbackData& data);
     void push(Note& note, const Plan& plan, const Note* fingerprint = nullptr);
     void take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const;
-    void take_fingerprint_later(const Note& copy, CUstream stream, bool per_thread, Note& print);
+    void take_fingerprint_if_landed(const LandedCopies::Copy& copy, Note& print);
     Act act_of(const char* name) const;
 
     static constexpr CUpti_CallbackId kNumbers = 1024;
@@ -74,7 +71,7 @@ class CallWatch {
     const bool fingerprint_;
     const uint32_t kinds_;
     Notes notes_;
-    StreamHashes hashes_;
+    LandedCopies landed_copies_;
     Stacks stacks_;
     StreamNumbers streams_;
     EventNumbers events_;

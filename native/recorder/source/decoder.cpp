@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "kinds.h"
+#include "landed_copies.h"
 #include "messages.h"
-#include "stream_hashes.h"
 
 namespace busfare::recorder {
 namespace {
@@ -183,7 +183,7 @@ uint64_t Decoder::call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call) 
         const bool known = cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS && name;
         // CUPTI's records do not tell the recorder's calls from the program's.
         const bool own =
-            hashing_left_out_ && known && domain == CUPTI_CB_DOMAIN_DRIVER_API && StreamHashes::calls(name);
+            hashing_left_out_ && known && domain == CUPTI_CB_DOMAIN_DRIVER_API && LandedCopies::calls(name);
         const bool wanted = !own && (all_calls_ || !known || is_call_of_interest(name));
         names[call] = !wanted ? kLeftOut : journal_.string(known ? std::string_view(name) : "unknown");
     }
@@ -213,9 +213,6 @@ void Decoder::note(const Note& note, const Note* fingerprint) {
                                                       note.two, note.three});
         case Note::What::kStack:
             return journal_.append(TableId::kCallStacks, {note.correlation, note.one});
-        case Note::What::kStreamHash:
-            return journal_.append(TableId::kStreamFingerprints,
-                                   {note.correlation, note.one, note.two, note.three});
         default:
             return;
     }

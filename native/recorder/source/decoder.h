@@ -50,7 +50,7 @@ class Decoder {
     Journal& journal_;
     const Windows& windows_;
     const bool all_calls_;
-    const bool hashing_left_out_;          ///< calls that hashing in streams makes
+    const bool hashing_left_out_;          ///< calls that `LandedCopies` makes
     std::vector<uint64_t> call_names_[3];  ///< by domain and callback number; 0: not yet asked for
 };
 

@@ -200,10 +200,6 @@ void write_communicators(Journal& journal) {
 void wake_for_messages(std::function<void()> wake_writer) {
     g_wake = new std::function<void()>(std::move(wake_writer));
     g_on = true;
-    // libbusfare_threads.so, where it stands in front of the program's waits.
-    using Begin = void(const BusfareMessageSink*);
-    auto* const begin = reinterpret_cast<Begin*>(dlsym(RTLD_DEFAULT, "busfare_threads_begin"));
-    if (begin) begin(&kSink);
 }
 
 }  // namespace busfare::recorder

@@ -18,7 +18,6 @@ struct alignas(64) Note {
         kFingerprint,  ///< of the copy noted next: `one` hash, `two` when taking it began, `three` for how
                        ///< long
         kStack,        ///< of the call noted before: `one` number of its stack
-        kStreamHash,   ///< of a copy, from its stream: `one`, `two` and `three` as of a fingerprint
     };
 
     uint64_t start;  ///< trace clock

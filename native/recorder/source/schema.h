@@ -36,7 +36,6 @@ enum class TableId : uint16_t {
     kStacks = 28,
     kCallStacks = 29,
     // 30 is `lines`, which the launcher writes.
-    kStreamFingerprints = 34,
 };
 
 /// How many columns the writer of this version fills, by table; column numbers run from 0 in the documented

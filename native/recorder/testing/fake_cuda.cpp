@@ -60,12 +60,6 @@ int of_gpu(const char* name, Arguments... arguments) {
     return 100;  // no device
 }
 
-extern "C" int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
-    return of_gpu("fake_host_function", stream, 0, function, data);
-}
-extern "C" int cuLaunchHostFunc_ptsz(void* stream, void (*function)(void*), void* data) {
-    return of_gpu("fake_host_function", stream, 1, function, data);
-}
 extern "C" int cuStreamIsCapturing(void* stream, int* status) {
     return of_gpu("fake_is_capturing", stream, 0, status);
 }

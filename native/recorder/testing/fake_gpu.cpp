@@ -1,6 +1,6 @@
 // A GPU whose copies to the host really land there, at real times: by another mapping of the same memory
 // where it is pinned, as an engine would write it; by the calling thread where it is pageable, as the driver
-// stages it. Its streams do their copies and host functions in turn, or are captured.
+// stages it. Its streams do their copies in turn, or are captured.
 //
 // Recorded with FAKE_CUPTI_SYSTEM_CLOCK.
 
@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,8 +26,6 @@ using namespace fake;
 
 namespace {
 
-constexpr Call kCopyBack = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy_v3020,
-                            CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2};
 constexpr Call kCopyBackAsync = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
                                  CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
 constexpr Call kCopyBackOwn = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
@@ -78,10 +77,8 @@ struct Stream {
 
 std::mutex g_streams_mutex;  ///< guards what follows, which is never destroyed: streams go on at the end
 auto& g_streams = *new std::map<std::pair<CUstream, std::thread::id>, Stream*>;
-auto& g_captured =
-    *new std::map<CUstream, std::vector<std::function<void()>>>;  ///< host functions, by stream
-auto& g_graph = *new std::vector<std::function<void()>>;          ///< of what was captured
-int g_host_functions, g_invalidated;
+auto& g_captured = *new std::set<CUstream>;
+int g_invalidated;
 
 /// What a call does to the captures of other threads and its own, unless it was told not to.
 thread_local CUstreamCaptureMode t_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -141,7 +138,7 @@ void* fake_pinned(uint64_t bytes) {
 }
 
 /// How a copy is called: by the runtime's or the driver's function, which may wait for it.
-enum Called { kBlocking, kAsynchronous, kDirectly };
+enum Called { kAsynchronous, kDirectly };
 
 /// Fills `destination` with `value` by a copy that takes so long. Asynchronous ones wait where it is
 /// pageable, unless the GPU writes that itself; a stream that is captured does nothing.
@@ -168,23 +165,20 @@ uint32_t fake_copy_in(CUstream stream, int per_thread, int called, void* destina
         emit(CUPTI_ACTIVITY_KIND_MEMCPY, copy);
     };
     const auto device = static_cast<CUdeviceptr>(0x7f0000000000);
-    const cuMemcpyDtoH_v2_params blocking = {destination, device, bytes};
-    const cuMemcpyDtoHAsync_v2_params asynchronous = {destination, device, bytes, stream};
+    const cuMemcpyDtoHAsync_v2_params parameters = {destination, device, bytes, stream};
     const uint64_t now = tick(0);
     const auto work = [&] {
         {
             const std::lock_guard lock(g_streams_mutex);
             if (g_captured.contains(meant(stream, per_thread))) return;
         }
-        if (called != kBlocking && (seen || coherent)) return stream_of(stream, per_thread).begin(move);
+        if (seen || coherent) return stream_of(stream, per_thread).begin(move);
         stream_of(stream, per_thread).rest();
         move();
     };
-    Call call = called == kBlocking ? kCopyBack : per_thread ? kCopyBackOwn : kCopyBackAsync;
+    Call call = per_thread ? kCopyBackOwn : kCopyBackAsync;
     if (called == kDirectly) call.runtime = 0;
-    const void* const parameters =
-        called == kBlocking ? static_cast<const void*>(&blocking) : static_cast<const void*>(&asynchronous);
-    call_back(call, correlation, now, now + 100, nullptr, parameters, work);
+    call_back(call, correlation, now, now + 100, nullptr, &parameters, work);
     if (called == kDirectly) emit_call(call, correlation, now, now + 100);
     return correlation;
 }
@@ -213,30 +207,6 @@ void* fake_managed_memory(uint64_t bytes) {
 }
 
 // What the driver's functions of these names do (fake_cuda.cpp).
-
-int fake_host_function(CUstream stream, int per_thread, CUhostFn function, void* data) {
-    const cuLaunchHostFunc_params parameters = {stream, function, data};
-    const auto number =
-        per_thread ? CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc_ptsz : CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc;
-    return driver_call(number, &parameters, [&]() -> int {
-        const auto run = [=] { function(data); };
-        {
-            const std::lock_guard lock(g_streams_mutex);
-            ++g_host_functions;
-            const CUstream one = meant(stream, per_thread);
-            if (const auto captured = g_captured.find(one); captured != g_captured.end()) {
-                captured->second.push_back(run);
-                return 0;
-            }
-            if (one == CU_STREAM_LEGACY && !g_captured.empty()) {
-                ++g_invalidated;
-                return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-            }
-        }
-        stream_of(stream, per_thread).begin(run);
-        return 0;
-    });
-}
 
 int fake_is_capturing(CUstream stream, int per_thread, CUstreamCaptureStatus* status) {
     const cuStreamIsCapturing_params parameters = {stream, status};
@@ -278,22 +248,17 @@ int fake_pointer_attribute(void* value, CUpointer_attribute which, void* pointer
     });
 }
 
-/// Begins or ends a capture of a stream, whose host functions then are the graph's.
+/// Begins or ends a capture of a stream.
 void fake_capture_stream(CUstream stream, int begin) {
     const std::lock_guard lock(g_streams_mutex);
-    if (begin) return void(g_captured[stream]);
-    g_graph = std::move(g_captured[stream]);
-    g_captured.erase(stream);
+    if (begin) {
+        g_captured.insert(stream);
+    } else {
+        g_captured.erase(stream);
+    }
 }
 
-void fake_launch_graph(CUstream stream) {
-    for (const auto& function : g_graph) stream_of(stream, 0).begin(function);
-}
-
-/// Host functions that were asked for, and captures that a call ended.
-int fake_host_functions() {
-    return g_host_functions;
-}
+/// Captures that a call ended.
 int fake_invalidated() {
     return g_invalidated;
 }

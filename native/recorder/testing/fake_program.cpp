@@ -5,22 +5,16 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,71 +53,6 @@ void round(int number) {
     fake("fake_copy", 1, 2, 3, static_cast<void*>(device), static_cast<const void*>(host), bytes);
     fake("fake_kernel", kKernel, uint64_t{0});
     fake("fake_copy", 2, 3, 1, static_cast<void*>(host), static_cast<const void*>(device), bytes);
-}
-
-/// Waits and wakes by a condition, a semaphore and a futex, as threads of libraries do.
-class Bell {
-  public:
-    enum Kind { kCondition, kSemaphore, kFutex };
-    explicit Bell(Kind kind) : kind_(kind) { sem_init(&semaphore_, 0, 0); }
-    void ring() {
-        if (kind_ == kSemaphore) {
-            sem_post(&semaphore_);
-        } else if (kind_ == kFutex) {
-            word_.store(1);
-            syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-        } else {
-            const std::lock_guard lock(mutex_);
-            word_.store(1);
-            changed_.notify_one();
-        }
-    }
-    void wait() {
-        if (kind_ == kSemaphore) {
-            sem_wait(&semaphore_);
-        } else if (kind_ == kFutex) {
-            while (word_.load() == 0) syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
-        } else {
-            std::unique_lock lock(mutex_);
-            changed_.wait(lock, [&] { return word_.load() != 0; });
-        }
-    }
-
-  private:
-    const Kind kind_;
-    std::atomic<uint32_t> word_{0};
-    sem_t semaphore_{};
-    std::mutex mutex_;
-    std::condition_variable changed_;
-};
-
-/// One thread wakes another, which copies back, with 20 ms of work before and after it; then a third, which
-/// calls nothing, wakes the first.
-void errand(Bell::Kind kind) {
-    Bell asked(kind), copied(kind), done(kind);
-    const auto work = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
-    std::thread copies([&] {
-        static char host[1024];
-        asked.wait();
-        work();
-        fake("fake_copy", 2, 3, 1, static_cast<void*>(host), reinterpret_cast<const void*>(0x7f0000000000),
-             uint64_t{sizeof host});
-        work();
-        copied.ring();
-    });
-    std::thread passes_on([&] {
-        copied.wait();
-        done.ring();
-    });
-    work();
-    round(0);
-    work();
-    asked.ring();
-    done.wait();
-    work();
-    round(0);
-    copies.join();
-    passes_on.join();
 }
 
 void everything() {
@@ -178,8 +107,6 @@ int main(int argc, char** argv) {
             *done = static_cast<uint64_t>(number) + 1;
             if (count > 0 && number % count == 0) nap(0.001);
         }
-    } else if (scenario == "errand") {
-        errand(static_cast<Bell::Kind>(count));
     } else if (scenario == "threads") {
         std::vector<std::thread> threads;
         for (int thread = 0; thread < 8; ++thread) {

@@ -94,7 +94,7 @@ def _replayed_alone(
     """Findings in `traces` of a job of many, which was read without replays, each priced by the replay of its own trace."""
     ranked = {one.path: Ranked(path=one.path, rank=one.rank, host=one.host) for one in result.ranks}
     anew = over_traces(
-        (ranked[str(path)], ranged(finding, trace.makespan_seconds, node, helped=trace.helped))
+        (ranked[str(path)], ranged(finding, trace.makespan_seconds, node))
         for trace, path in zip(traces, paths, strict=True)
         for finding in findings(trace, node, partial(rebuilt, trace, node))
     )

@@ -207,7 +207,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
     found = findings()
-    report.findings = [ranged(finding, run_seconds, node, bare, helped=trace.helped) for finding in found]
+    report.findings = [ranged(finding, run_seconds, node, bare) for finding in found]
     return Examined(report, as_recorded, found)
 
 

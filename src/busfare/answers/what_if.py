@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from busfare.answers.project import run_between
 from busfare.answers.report import RecordingCost
-from busfare.cost.ranges import HELPED, NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
+from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.recording_cost import without_recorder as job_without_recorder
@@ -216,8 +216,8 @@ def _outcome(
     others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")
     if others:
         figures, touched = figures_of(setting.recorded_on), applied.touched
-        what = HELPED if baseline.timeline.trace.helped else "change"
-        ends += _after(run, after, others, figures, what, None if touched is None else touched.length() * NS)
+        seconds = None if touched is None else touched.length() * NS
+        ends += _after(run, after, others, figures, touched=seconds)
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)

@@ -89,7 +89,6 @@ def probe(
 )
 @option("--fingerprint/--no-fingerprint", "Hash each copied buffer, to find what is sent twice.")
 @option("--stacks/--no-stacks", "Take call stacks, so that a report names the lines of calls.")
-@option("--threads/--no-threads", "Note which thread woke which, so that a replay knows who waits for whom.")
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
     """Run any CUDA program and record its GPU work; returns the program's exit status.
 

@@ -32,6 +32,8 @@ REMOVED_OPTIONS: dict[tuple[str, str], str] = {
     ("record", "--no-storage"): "leave it out",
     ("what-if", "--read-ahead"): "change the program, record it again and use busfare diff",
     ("what-if", "--wait-at-first-use"): "use --async or --drop-synchronisations",
+    ("record", "--threads"): "give busfare report JAX's own profile (jax.profiler.trace)",
+    ("record", "--no-threads"): "leave it out",
 }
 
 #: By command path; the text completes "PATH was removed; ".

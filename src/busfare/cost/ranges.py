@@ -48,8 +48,8 @@ COPIES = ("pinned", "pageable", "managed", "device", "p2p")
 #: Models that others published. On short copies, and between other memories, they are off like `datasheet`.
 BASELINES = ("ahead", "peak", "envelope")
 #: What has a row for all its models together, and what has a row for all figures together: their ranges are alike.
-ALL_MODELS = frozenset({"change", "helped-change", "job-change", "strategy", "run", "layer", "kv"})
-ALL_FIGURES = frozenset({"helped-change", "kernel-alike", "kv"})
+ALL_MODELS = frozenset({"change", "job-change", "strategy", "run", "layer", "kv"})
+ALL_FIGURES = frozenset({"kernel-alike", "kv"})
 #: A range whose ends are so many times apart is shown without the prediction inside.
 WIDE = 10.0
 #: Built-in models and the rung of their prices. Errors of those on other rungs than the data sheet's are taken to be no
@@ -63,8 +63,6 @@ METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explic
 #: What two runs differ by though nothing that a change touches does, as a part of the run. Of 94 programs and machines, the
 #: process furthest from the median was 2.9 % off or less in four of five, and both runs are: `validation/replay_pairs.py`.
 UNCHANGED = 0.04
-#: A change to a run in which streams run functions of the host, and helper threads prepare and unpack what is copied (JAX).
-HELPED = "helped-change"
 #: A copy as long as those of strategies that are worth planning.
 LONG_BYTES = 64 << 20
 
@@ -219,12 +217,11 @@ def gain_beside(
 ) -> tuple[float, float]:
     """The least and the most seconds that a change gains of a run of `run` seconds, where `gain` is predicted: by the range
     of the run after it, as far as that is not what it was. `change`: the options of `what-if` that stand for it, without
-    their values. `what`: `job-change` of a job of several ranks, HELPED of a run whose threads wait for functions of
-    streams. `touched`: for how many seconds of the run something that it touches was under way; None: maybe all of it.
+    their values. `what`: `job-change` of a job of several ranks. `touched`: for how many seconds of the run something
+    that it touches was under way; None: maybe all of it.
     """
     found, after = range_of(what, change, figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
-    # What helpers do for a copy is not under way with it.
-    moved = after if touched is None or what == HELPED else min(after, touched + UNCHANGED * run)
+    moved = after if touched is None else min(after, touched + UNCHANGED * run)
     return gain - moved * (found.high - 1.0), gain + moved * (1.0 - found.low)
 
 
@@ -235,17 +232,15 @@ def finding_between(
     run: float,
     node: Node | None,
     touched: float | None = None,
-    helped: bool = False,
 ) -> tuple[float, float] | None:
     """The least and the most seconds of what a finding gains of a run of `run` seconds: from nothing to its bound where it
     is only bounded; None where it is not. `options`: those of `what-if` that show it; `node`: where it was recorded;
-    `touched`: as of `gain_beside`; `helped`: whether streams run functions of the host.
+    `touched`: as of `gain_beside`.
     """
     if gain is None:
         return None
     if not by_replay:
         return 0.0, gain
     change = " ".join(option for option in options if option.startswith("--"))
-    what = HELPED if helped else "change"
-    low, high = gain_beside(gain, run, change, figures_of(node), what, touched)
+    low, high = gain_beside(gain, run, change, figures_of(node), touched=touched)
     return max(0.0, low), high

@@ -98,8 +98,7 @@ def partial(trace: Trace, path: Path, node: Node | None = None, of_many: bool = 
         by_path=_moved(account.by_path(trace), PATH),
         sizes=_moved(account.size_histogram(trace), SIZES),
         findings=[
-            ranged(finding, totals.makespan_seconds, node, helped=trace.helped)
-            for finding in advise.findings(trace, node, run)
+            ranged(finding, totals.makespan_seconds, node) for finding in advise.findings(trace, node, run)
         ],
         rates=best_rates(trace, node)[:MOST_RATES],
         traffic=traffic,

@@ -24,8 +24,6 @@ from busfare.output import check_place
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
 MESSAGES = "libbusfare_messages.so"
-#: Stands in front of what threads wait with, likewise.
-THREADS = "libbusfare_threads.so"
 
 #: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
 KINDS = (
@@ -94,8 +92,6 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
-    if options.get("threads"):
-        raise InputError("threads: has to be there from the start; use `busfare record --threads -- PROGRAM`")
     target = _target(str(output))
     asked = environment(target, (sys.executable, *sys.argv), **options)
     _require_driver()
@@ -130,15 +126,14 @@ def environment(
     calls: str = "driver",
     fingerprint: bool = False,
     stacks: bool = False,
-    threads: bool = False,
     library: Path | None = None,
 ) -> dict[str, str]:
     """The environment variables that make a program record itself, for launchers that cannot be wrapped.
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
     cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `threads` notes which
-    thread woke which. `library` is the recorder to use.
+    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `library` is the recorder to
+    use.
     Raises InputError for values out of range, and where the recorder is not installed.
     """
     for name, given, known in (
@@ -157,8 +152,6 @@ def environment(
             raise InputError(f"{name} {seconds}: give seconds, {least:g} or more")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
-    taken = set(kinds or ("default",))
-    messages = bool({"default", "messages"} & taken)
     path = recorder_library(library)
     asked = {
         "OUTPUT": output,
@@ -174,16 +167,11 @@ def environment(
         "STACKS": "1" if stacks else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
-    if threads and not messages:
-        raise InputError("--threads: --kinds leaves out `messages`, which notes them; add it")
-    wanted = {MESSAGES: messages, THREADS: threads}
+    messages = path.with_name(MESSAGES)
     # The loader takes the list apart at spaces and colons.
-    found = (path.with_name(name) for name in wanted if wanted[name] and not {*" :"} & {*str(path)})
-    loaded = [str(file) for file in found if file.is_file()]
-    if threads and str(file := path.with_name(THREADS)) not in loaded:
-        raise InputError(f"--threads: {file} is missing, or its path has a space or colon; reinstall busfare")
-    if loaded:
-        variables["LD_PRELOAD"] = " ".join([*loaded, os.environ.get("LD_PRELOAD", "")]).strip()
+    loadable = messages.is_file() and not {*" :"} & {*str(messages)}
+    if loadable and {"default", "messages"} & set(kinds or ("default",)):
+        variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from busfare.nodes import Node
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import LONGEST_NS, WAIT, Columns, Mask, Timeline, Times
+from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
 from busfare.timeline.prices import packing_nanoseconds, pageable, staged
 from busfare.timeline.touched import under_way
 from busfare.trace.lanes import Union
@@ -29,7 +29,7 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
-ERRANDS = "what other threads do for these copies alone is not done either, from where it is handed to them"
+FOR_COPIES = "other threads no longer prepare these copies, from the moment they are handed the work"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) ->
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
     """The timeline without these operations, on conditions where there are some; shape (operations,)."""
-    conditions = (*rests_on, *[ERRANDS] * bool(errands_for(timeline, removed).any()))
+    conditions = (*rests_on, *[FOR_COPIES] * bool(_calls_for(timeline, removed).any()))
     return applied(
         timeline, without_operations(timeline, removed), removed, *(conditions if removed.any() else ())
     )
@@ -95,7 +95,7 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
         return timeline
     columns, kept = dict(timeline.columns), ~removed
     emptied = _emptied(timeline, removed)
-    errands = errands_for(timeline, removed)
+    prepared = _calls_for(timeline, removed)
     before = before_in(columns["operation_stream"])
     number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
     # Who waited for one that is gone waits for the one before it in its stream.
@@ -103,9 +103,9 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     columns |= {
         "operation_order_lag": lags_behind(timeline, before, removed),
         "operation_after": number[_kept_before(columns["operation_after"], removed)].astype(np.int32),
-        "call_own": np.where(emptied | errands, 0, columns["call_own"]),
-        "call_gap": gaps_without_errands(
-            timeline, errands, columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
+        "call_own": np.where(emptied | prepared, 0, columns["call_own"]),
+        "call_gap": np.where(
+            prepared, 0, columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
         ),
     }
     changed = with_rows(timeline, columns, np.flatnonzero(kept), number[instead])
@@ -114,12 +114,12 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     return changed.with_columns(call_wait=np.where(none, WAIT["none"], wait).astype(np.uint8))
 
 
-def errands_for(timeline: Timeline, removed: Mask) -> Mask:
-    """The calls of errands that are for the operations `removed` alone; shape (calls,). `removed`: shape (operations,).
+def _calls_for(timeline: Timeline, removed: Mask) -> Mask:
+    """The calls that threads make for the operations `removed` alone; shape (calls,). `removed`: shape (operations,).
 
-    An errand is what a thread, other than its process's first, calls from where it is handed the work until somebody goes on
-    after it (`handed_over`). What is for `removed` alone goes with it, and the time since it was handed over, in which a
-    thread woke up and made ready what it copies; the time until somebody goes on stays.
+    A thread, other than its process's first, works on what it was handed (`handed_over`) until another call comes after one
+    of its own. Its calls for `removed` alone go with them, and the time since it was handed the work, in which it woke up
+    and prepared what it copies. The time until another thread goes on stays.
     """
     after, thread = timeline.columns["call_after"], timeline.columns["call_thread"]
     handed = after >= 0
@@ -127,51 +127,25 @@ def errands_for(timeline: Timeline, removed: Mask) -> Mask:
         return np.zeros(len(after), bool)
     first = np.zeros(len(after), bool)
     first[np.unique(thread, return_index=True)[1]] = True
-    errand = numbered_in(thread, handed | first)
-    begins, goes_on = np.zeros((2, int(errand.max()) + 1), bool)
-    begins[errand[handed]] = True
-    goes_on[errand[after[handed]]] = True
-    awaited = np.zeros(len(removed), bool)
-    awaited[timeline.columns["call_wait_key"][_woken_by_work(timeline)]] = True
-    goes_on[errand[timeline.calls_of(awaited)]] = True
+    stretch = numbered_in(thread, handed | first)
+    begins, goes_on = np.zeros((2, int(stretch.max()) + 1), bool)
+    begins[stretch[handed]] = True
+    goes_on[stretch[after[handed]]] = True
     kept, emptied = timeline.calls_of(~removed), _emptied(timeline, removed)
     stays = kept | timeline.waiting() & ~emptied
     # Where the first thread makes no calls, another one may be the program's own.
     process = timeline.calls["process"]
     own = timeline.calls["thread"].eq_missing(process)
     stays |= (own | ~process.is_in(process.filter(own).unique().implode()).fill_null(False)).to_numpy()
-    begins[errand[stays]] = False
+    begins[stretch[stays]] = False
     does = np.zeros(len(begins), bool)
-    does[errand[emptied]] = True
-    return np.asarray((begins & goes_on & does)[errand])
-
-
-def _woken_by_work(timeline: Timeline) -> Mask:
-    """The calls that stand for waits which the end of work on the GPU ended (`build.wakes`); shape (calls,)."""
-    given = timeline.waiting("given")
-    if "given" not in timeline.calls.columns or not given.any():
-        return np.zeros(len(given), bool)
-    return np.asarray(given & timeline.calls["given"].is_not_null().to_numpy())
+    does[stretch[emptied]] = True
+    return np.asarray((begins & goes_on & does)[stretch])
 
 
 def _emptied(timeline: Timeline, removed: Mask) -> Mask:
-    """The calls that launched nothing but the operations `removed`, and waits that their end ended; shape (calls,)."""
-    woken = _woken_by_work(timeline)
-    woken[woken] = removed[timeline.columns["call_wait_key"][woken]]
-    return timeline.calls_of(removed) & ~timeline.calls_of(~removed) | woken
-
-
-def gaps_without_errands(timeline: Timeline, errands: Mask, gap: Times) -> Times:
-    """`gap` without the errands, calls of shape (calls,): what they took since their hand-over, and until they woke those
-    that go on after them. Where the recording does not tell that moment, it is the hand-over, and the last call.
-    """
-    after = timeline.columns["call_after"]
-    until = np.zeros(len(after), np.int64)
-    if "awake_ns" in timeline.calls.columns:
-        awake = timeline.calls["awake_ns"].fill_null(LONGEST_NS).clip(0, LONGEST_NS).to_numpy()
-        until = np.maximum(gap - awake, 0)
-    behind = (after >= 0) & errands[after]
-    return np.where(errands, until, np.where(behind, gap - until, gap))
+    """The calls that launched nothing but the operations `removed`; shape (calls,)."""
+    return timeline.calls_of(removed) & ~timeline.calls_of(~removed)
 
 
 def with_rows(timeline: Timeline, columns: Columns, rows: Times, number: Times) -> Timeline:

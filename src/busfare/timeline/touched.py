@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from busfare.timeline.model import Mask, Timeline
+from busfare.trace.api_calls import HOST_FUNCTION
 from busfare.trace.lanes import Union
 
 __all__ = ["NOTHING", "either", "under_way"]
@@ -19,10 +20,14 @@ def under_way(
     operations: Mask | None = None,
     calls: Mask | None = None,
     after_gaps: Mask | None = None,
-) -> Union:
+) -> Union | None:
     """When, as recorded, one of these operations, of their calls, or of these calls is under way, or the host's own time
     before one of the calls `after_gaps`. Shapes (operations,) and (calls,).
+
+    None, maybe all the time, where streams run functions of the host: what waits for those is not recorded.
     """
+    if timeline.calls_named(HOST_FUNCTION).any():
+        return None
     chosen = np.zeros(timeline.calls.height, bool) if calls is None else calls
     frames = []
     if operations is not None:

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import tables
-from busfare.trace.api_calls import GRAPH_LAUNCH, HOST_FUNCTION
+from busfare.trace.api_calls import GRAPH_LAUNCH
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
 from busfare.trace.words import Names, calls_named
@@ -77,7 +77,6 @@ class Trace:
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
     counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
-    wakes: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.WAKES))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
     described: pl.DataFrame = field(
@@ -101,11 +100,6 @@ class Trace:
     def names(self) -> Names:
         """The names of the calls, each once."""
         return Names.of_calls(self.calls)
-
-    @cached_property
-    def helped(self) -> bool:
-        """Whether streams run functions of the host, as JAX's do, whose threads prepare and unpack what is copied."""
-        return bool(self.calls_named(HOST_FUNCTION).height)
 
     @cached_property
     def makespan_seconds(self) -> float:

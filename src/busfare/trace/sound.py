@@ -34,8 +34,6 @@ LARGEST = 1 << 44
 MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
-#: Of operations that were hashed in their streams.
-ALSO_TIMES = ("hash_start_ns", "hash_end_ns")
 TABLES = ("operations", "calls", "events", "markers")
 
 
@@ -49,7 +47,6 @@ def make_sound(trace: Trace) -> None:
     trace.origin_ns += first
     for table in TABLES:
         _in_order_from(trace, table, first)
-    trace.wakes = _woken(trace.wakes, first, omissions)
     omissions.add_if(
         _without_call(trace),
         "cut-window",
@@ -165,14 +162,6 @@ def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     kept = _kept(events, _usable("start_ns"), "records-without-call", what, omissions)
     end = pl.col("end_ns")
     return kept.with_columns(end_ns=pl.when(end.is_between("start_ns", LATEST)).then(end))
-
-
-def _woken(wakes: pl.DataFrame, first: int, omissions: Omissions) -> pl.DataFrame:
-    """Waits of threads in order of their ends, their times counted from `first`."""
-    sound = _usable("start_ns") & _usable("woken_ns") & _usable("end_ns")
-    sound &= (pl.col("start_ns") <= pl.col("end_ns")) & (pl.col("woken_ns") <= pl.col("end_ns"))
-    kept = _kept(wakes, sound, "unsound-wakes", "waits of threads without usable times: left out", omissions)
-    return kept.with_columns(pl.col(*TIMES, "woken_ns") - first).sort("end_ns", maintain_order=True)
 
 
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
@@ -325,10 +314,9 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
     if is_sorted and first == 0:
         return
     frame = frame.clone()
-    moved = [name for name in (*TIMES, *ALSO_TIMES) if name in frame.columns]
     setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
     if is_sorted:
-        for name in moved:
+        for name in TIMES:
             frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
         return
     order = order_of(frame["start_ns"])  # tables come in order, one behind the other
@@ -338,7 +326,7 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
 
     def put(number: int) -> None:
         column = frame[frame.columns[number]]
-        frame.replace_column(number, in_order(column, order, first if column.name in moved else 0))
+        frame.replace_column(number, in_order(column, order, first if column.name in TIMES else 0))
 
     if frame.height < MANY_ROWS:
         for number in filled:

@@ -48,8 +48,6 @@ OPERATIONS_RECORDED: Schema = {
     "source_allocation_bytes": pl.Int64(),
     "destination_allocation_bytes": pl.Int64(),
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
-    "hash_start_ns": pl.Int64(),  # of a copy whose bytes were hashed in its stream: that held the stream up from here …
-    "hash_end_ns": pl.Int64(),  # … to here
 }
 
 #: What only kernels have; absent from traces that were not read with their launches.
@@ -153,16 +151,6 @@ CALLS: Schema = {
 CALLS_RECORDED: Schema = {
     # Between the thread's call before and this one, for fingerprints.
     "recorder_ns": pl.Int64(),
-}
-
-#: Waits of the host's threads that another thread ended, in order of their ends; of recordings with `--threads` alone.
-WAKES: Schema = {
-    "process": pl.Int64(),
-    "thread": pl.Int64(),
-    "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),
-    "waker": pl.Int64(),  # the thread that ended it
-    "woken_ns": pl.Int64(),  # when that one did so
 }
 
 #: Where in the program a call is made; absent from traces that say nothing of it.

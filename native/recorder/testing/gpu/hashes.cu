@@ -1,11 +1,9 @@
 // Copies back whose bytes are known: `hashes NAME` makes those of one scenario and prints a line a copy, as
 // JSON: direction, bytes, what they hold (the same number: the same bytes), and how a recording with
-// fingerprints must have hashed them. Then how many host functions it gave to streams. Needs a GPU; hashes.py
-// checks.
+// fingerprints must have hashed them. Needs a GPU; hashes.py checks.
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -27,9 +25,8 @@ namespace {
 
 constexpr size_t kMost = size_t{64} << 20;
 constexpr size_t kSizes[] = {1, 4096, 1 << 20, kMost};
-int g_host_functions = 0;
 
-/// `hashed`: in-stream, by-thread or not.
+/// `hashed`: by-thread or not.
 void tell(const char* direction, size_t bytes, int content, const char* hashed) {
     std::printf("{\"direction\": \"%s\", \"bytes\": %zu, \"content\": %d, \"hashed\": \"%s\"}\n", direction,
                 bytes, content, hashed);
@@ -42,10 +39,6 @@ __global__ void spin(long long cycles) {
 void occupy(cudaStream_t stream) {
     spin<<<1, 1, 0, stream>>>(20'000'000);  // some 10 ms
     CHECK(cudaGetLastError());
-}
-void host_function(cudaStream_t stream, cudaHostFn_t function, void* data) {
-    CHECK(cudaLaunchHostFunc(stream, function, data));
-    ++g_host_functions;
 }
 
 char* device_memory(size_t bytes = kMost) {
@@ -80,26 +73,12 @@ void returned(char* host, cudaStream_t stream) {
         for (int round = 0; round < 3; ++round) {
             CHECK(cudaMemsetAsync(device, ++content, bytes, stream));
             occupy(stream);
-            back(host, device, bytes, content, stream, "in-stream");
+            back(host, device, bytes, content, stream, "not");
             CHECK(cudaStreamSynchronize(stream));
             into(device, host, bytes, content, stream);
             CHECK(cudaStreamSynchronize(stream));
         }
     }
-}
-
-void changed() {
-    char* const device = device_memory();
-    char* const host = pinned_memory();
-    const cudaStream_t stream = new_stream();
-    CHECK(cudaMemset(device, 1, kMost));
-    back(host, device, kMost, 1, stream, "in-stream");
-    host_function(stream, [](void* memory) { std::memset(memory, 2, kMost); }, host);
-    CHECK(cudaStreamSynchronize(stream));
-    into(device, host, kMost, 2, stream);
-    CHECK(cudaStreamSynchronize(stream));
-    std::memset(host, 1, kMost);
-    into(device, host, kMost, 1, stream);
 }
 
 void pageable() {
@@ -118,69 +97,24 @@ void pageable() {
 
 void captured() {
     char* const device = device_memory();
-    char* const host = pinned_memory();
+    std::vector<char> host(2 * 4096);
     const cudaStream_t stream = new_stream(), other = new_stream();
     CHECK(cudaMemset(device, 1, kMost));
     cudaGraph_t graph;
     cudaGraphExec_t run;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    CHECK(cudaMemcpyAsync(host, device, 4096, cudaMemcpyDeviceToHost, stream));
+    spin<<<1, 1, 0, stream>>>(1000);
+    CHECK(cudaGetLastError());
     // Beside it a copy of another stream, which has its hash, by this thread and another.
-    back(host + 8192, device, 4096, 1, other, "in-stream");
-    std::thread([&] { back(host + 16384, device, 4096, 1, other, "in-stream"); }).join();
+    back(host.data(), device, 4096, 1, other, "by-thread");
+    std::thread([&] { back(host.data() + 4096, device, 4096, 1, other, "by-thread"); }).join();
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiate(&run, graph, 0));
-    for (int launch = 0; launch < 2; ++launch) {
-        CHECK(cudaGraphLaunch(run, stream));
-        tell("d2h", 4096, 1, "not");
-    }
+    CHECK(cudaGraphLaunch(run, stream));
     CHECK(cudaDeviceSynchronize());
     size_t nodes = 0;
     CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
-    if (nodes != 1) std::exit(4);  // nothing but the copy is in the graph
-}
-
-void streams() {
-    constexpr int kStreams = 8, kRounds = 4;
-    constexpr size_t kPart = kMost / kStreams;
-    char* const device = device_memory();
-    char* const host = pinned_memory();
-    std::vector<cudaStream_t> all;
-    for (int n = 0; n < kStreams; ++n) all.push_back(new_stream());
-    for (int round = 0; round < kRounds; ++round) {
-        for (int n = 0; n < kStreams; ++n) {
-            const int content = round * kStreams + n + 1;
-            CHECK(cudaMemsetAsync(device + n * kPart, content, kPart, all[n]));
-            back(host + n * kPart, device + n * kPart, kPart, content, all[n], "in-stream");
-        }
-        CHECK(cudaDeviceSynchronize());
-        for (int n = 0; n < kStreams; ++n)
-            into(device + n * kPart, host + n * kPart, kPart, round * kStreams + n + 1, all[n]);
-        CHECK(cudaDeviceSynchronize());
-    }
-}
-
-using DriverCopy = CUresult(void*, CUdeviceptr, size_t, CUstream);
-
-/// A copy call of the driver itself, which no call of the runtime is around.
-DriverCopy* driver_copy(const char* name) {
-    const auto copy =
-        reinterpret_cast<DriverCopy*>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name));
-    if (!copy) std::exit(5);
-    return copy;
-}
-void by_driver(DriverCopy* copy, CUstream given, cudaStream_t stream) {
-    char* const device = device_memory();
-    char* const host = pinned_memory();
-    for (int content = 1; content <= 3; ++content) {
-        CHECK(cudaMemsetAsync(device, content, kMost, stream));
-        occupy(stream);
-        CHECK(copy(host, reinterpret_cast<CUdeviceptr>(device), kMost, given));
-        tell("d2h", kMost, content, "in-stream");
-        CHECK(cudaStreamSynchronize(stream));
-        into(device, host, kMost, content, stream);
-        CHECK(cudaStreamSynchronize(stream));
-    }
+    if (nodes != 1) std::exit(4);  // nothing but the kernel is in the graph
 }
 
 void managed() {
@@ -191,17 +125,6 @@ void managed() {
     CHECK(cudaMemset(device, 1, kMost));
     back(memory, device, kMost, 1, stream, "not");
     CHECK(cudaStreamSynchronize(stream));
-}
-
-/// Ends before its stream.
-void ending() {
-    char* const device = device_memory();
-    char* const host = pinned_memory();
-    const cudaStream_t stream = new_stream();
-    for (int each = 0; each < 20; ++each) {
-        occupy(stream);
-        CHECK(cudaMemcpyAsync(host, device, kMost, cudaMemcpyDeviceToHost, stream));
-    }
 }
 
 }  // namespace
@@ -217,30 +140,15 @@ int main(int argc, char** argv) {
         returned(host, new_stream());
     } else if (name == "null-stream") {
         returned(pinned_memory(), nullptr);
-    } else if (name == "changed") {
-        changed();
     } else if (name == "pageable") {
         pageable();
     } else if (name == "captured") {
         captured();
-    } else if (name == "streams") {
-        streams();
-    } else if (name == "own-stream") {
-        // The null stream is the thread's own here.
-        by_driver(driver_copy("cuMemcpyDtoHAsync_v2_ptsz"), nullptr, cudaStreamPerThread);
-    } else if (name == "driver") {
-        const cudaStream_t stream = new_stream();
-        by_driver(driver_copy("cuMemcpyDtoHAsync_v2"), stream, stream);
     } else if (name == "managed") {
         managed();
-    } else if (name == "ending") {
-        ending();
-        std::printf("{\"host_functions\": 0}\n");
-        return 0;
     } else {
         return 2;
     }
     CHECK(cudaDeviceSynchronize());
-    std::printf("{\"host_functions\": %d}\n", g_host_functions);
     return 0;
 }

@@ -17,21 +17,7 @@ import polars as pl
 from busfare.measure.record import environment
 from busfare.trace import Trace, read
 
-SCENARIOS = (
-    "pinned",
-    "registered",
-    "null-stream",
-    "changed",
-    "pageable",
-    "captured",
-    "streams",
-    "own-stream",
-    "driver",
-    "managed",
-    "ending",
-)
-#: The GPU's clock may be so far from the host's.
-SLACK_NS = 50_000
+SCENARIOS = ("pinned", "registered", "null-stream", "pageable", "captured", "managed")
 #: Calls of the recorder's that no program here makes itself.
 OWN = ("cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode")
 
@@ -55,11 +41,11 @@ def recorded(build: Path, name: str, calls: str) -> tuple[list[str], Trace]:
 
 def faults(lines: list[str], trace: Trace) -> list[str]:
     """What the recording says otherwise than the program."""
-    *told, functions = map(json.loads, lines)
+    told = list(map(json.loads, lines))
     found = []
     copies = trace.operations.filter(pl.col("kind") == "copy").sort("correlation", "start_ns")
     rows = copies.iter_rows(named=True)
-    if told and copies.height != len(told):
+    if copies.height != len(told):
         found.append(f"{copies.height} copies, not {len(told)}")
     prints: dict[tuple[int, int], int] = {}
     for number, (known, row) in enumerate(zip(told, rows, strict=False)):
@@ -68,12 +54,9 @@ def faults(lines: list[str], trace: Trace) -> list[str]:
         if (direction, known["bytes"]) != (row["direction"], row["bytes"]):
             found.append(f"copy {number} is another one: {row['direction']} of {row['bytes']} bytes")
             continue
-        start = row.get("hash_start_ns")
-        how = "in-stream" if start is not None else "not" if row["fingerprint"] is None else "by-thread"
+        how = "not" if row["fingerprint"] is None else "by-thread"
         if how != known["hashed"]:
             found.append(f"copy {number} was hashed {how}, not {known['hashed']}")
-        if start is not None and start < row["end_ns"] - SLACK_NS:
-            found.append(f"copy {number} was hashed {row['end_ns'] - start} ns before its end")
         if row["fingerprint"] is not None:
             same = prints.setdefault((row["bytes"], known["content"]), row["fingerprint"])
             if same != row["fingerprint"]:
@@ -81,9 +64,6 @@ def faults(lines: list[str], trace: Trace) -> list[str]:
     if len(set(prints.values())) != len(prints):
         found.append("different bytes have one hash")
     names = trace.calls["name"].cast(pl.String)
-    called = int(names.str.contains("LaunchHostFunc").sum())
-    if called != functions["host_functions"]:
-        found.append(f"{called} calls of LaunchHostFunc, not {functions['host_functions']}")
     found += [f"the recorder's own {name} is among the calls" for name in OWN if (names == name).any()]
     found += [
         f"{omission.id}: {omission.what}"
@@ -93,17 +73,6 @@ def faults(lines: list[str], trace: Trace) -> list[str]:
     return found
 
 
-def held(trace: Trace) -> str:
-    """By how much streams were held up, and how soon behind the copies."""
-    if "hash_start_ns" not in trace.operations.columns:
-        return ""
-    rows = trace.operations.filter(pl.col("hash_start_ns").is_not_null())
-    took = ((rows["hash_end_ns"] - rows["hash_start_ns"]).sum()) * 1e-9
-    behind = (rows["hash_start_ns"] - rows["end_ns"]).median()
-    rate = rows["bytes"].sum() / took / 1e9 if took else 0
-    return f", {rows.height} hashed in streams at {rate:.1f} GB/s, begun {behind} ns behind the copy (median)"
-
-
 def main() -> int:
     failed = 0
     for name in SCENARIOS:
@@ -111,9 +80,7 @@ def main() -> int:
             lines, trace = recorded(Path(sys.argv[1]).absolute(), name, calls)
             wrong = faults(lines, trace)
             failed += bool(wrong)
-            print(
-                f"{name:12} {calls:7} " + (f"FAIL {wrong[:5]}" if wrong else f"pass{held(trace)}"), flush=True
-            )
+            print(f"{name:12} {calls:7} " + (f"FAIL {wrong[:5]}" if wrong else "pass"), flush=True)
     return 1 if failed else 0
 
 

@@ -13,11 +13,9 @@ from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.timeline import _core
 from busfare.timeline.build.device_work import class_of, engines, issued, observed_before, unit_of
-from busfare.timeline.build.hashes import without_hashes
 from busfare.timeline.build.host_calls import between_calls, handed_over, outermost, without_pollers
 from busfare.timeline.build.links import alone, shared_links
 from busfare.timeline.build.waits import acts, waits
-from busfare.timeline.build.wakes import calls_with_wakes
 from busfare.timeline.model import LONGEST_NS, NO_LINKS, Columns, Timeline, typed
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
@@ -34,8 +32,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     Raises InputError where it holds nothing with times.
     """
     trace, moved = _within_a_year(trace)
-    made = calls_with_wakes(trace)
-    asked = without_pollers(made)
+    asked = without_pollers(trace.calls.with_row_index("row"))
     host = outermost(asked)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
@@ -95,7 +92,6 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     }
     explained = _core.explain(columns | without_links, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
-    columns = without_hashes(columns, calls, operations)
     links = shared_links(operations, node) if node is not None and alone_there else None
     if links is not None:
         links, columns = alone(links, columns, operations, recorded)
@@ -111,14 +107,14 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         ("replay-waits-unknown", waiting_for.unknown,
          "calls that may wait, for nothing that the trace shows, keep their time"),
         ("replay-events", done.lost, "waits of streams for events whose record the trace lacks are left out"),
-        ("replay-pollers", made.height - asked.height,
+        ("replay-pollers", trace.calls.height - asked.height,
          "calls of threads that only ask what is done are left out: nothing waits for them"),
         ("replay-inferred-events", done.inferred,
          "waits of streams for events that the trace does not name: taken from the order of calls and the times of work"),
         ("replay-host-functions",
-         calls_named(calls, HOST_FUNCTION, names).height if trace.wakes.is_empty() else 0,
+         calls_named(calls, HOST_FUNCTION, names).height,
          "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
-         "tell (`record --threads` notes who wakes whom); a change to what they wait for may gain more than is said"),
+         "tell; a change to what they wait for may gain more than is said"),
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
          "streams of unknown kind are taken not to wait for the default stream"),

@@ -104,12 +104,7 @@ def between_calls(calls: pl.DataFrame, after: Rows, origin_ns: int) -> Times:
     """
     previous = np.where(after >= 0, after, before_in(calls["thread_number"].to_numpy()))
     ends = np.append(calls["end_ns"].to_numpy(), origin_ns)  # of -1: where there is none before
-    starts = calls["start_ns"]
-    if "asleep_ns" in calls.columns:  # before the first call, maybe
-        starts = calls["asleep_ns"].clip(lower_bound=origin_ns).fill_null(starts)
-    gap = pl.Series(starts.to_numpy() - ends[previous])
-    if "asleep_ns" in calls.columns:
-        gap = gap.zip_with(calls["asleep_ns"].is_null(), gap.clip(lower_bound=0))
+    gap = pl.Series(calls["start_ns"].to_numpy() - ends[previous])
     if "recorder_ns" in calls.columns:
         gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)
     return gap.to_numpy().astype(np.int64)
@@ -146,22 +141,4 @@ def handed_over(calls: pl.DataFrame) -> Rows:
         own = other["thread_number"] == firsts["thread_number"]
         hands = (own | silent | waits) & (other["row"] < firsts["row"])
         after[firsts.filter(hands)["row"].to_numpy()] = other.filter(hands)["row"].to_numpy()
-    return _as_recorded(rows, after) if "woken_after" in rows.columns else after
-
-
-def _as_recorded(rows: pl.DataFrame, after: Rows) -> Rows:
-    """`after` by who woke whom, where the recording has it: of that call and the thread's own before, the later one. A
-    thread that nobody woke, and that goes on behind its own call, did something itself meanwhile.
-    """
-    known = rows.select("process", woken_after="correlation", by="row").drop_nulls()
-    known = known.unique(["process", "woken_after"], keep="first")
-    told = rows.join(known, on=["process", "woken_after"], how="left", maintain_order="left")
-    by = told["by"].cast(pl.Int64).fill_null(-1).to_numpy()
-    own, ends = before_in(rows["thread_number"].to_numpy()), np.append(rows["end_ns"].to_numpy(), 0)
-    later = np.where((own >= 0) & (ends[own] > ends[by]), own, by)
-    after = np.where((by >= 0) & (by < np.arange(len(by))), later, after)
-    # So does one that waits for the GPU, but for helpers, whose waits are given what they come after.
-    helped = (rows["given"].is_null() | rows["woken_after"].is_not_null()).to_numpy()
-    nobody = rows["awake_ns"].is_null().to_numpy() & (after == own)
-    goes_on = ~helped | nobody
-    return np.where(goes_on, -1, after).astype(np.int32)
+    return after

@@ -136,7 +136,6 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     wanted = calls[rows].select("process", "event", call=pl.Series(rows, dtype=pl.Int64))
     key[rows] = _last_record(wanted, acts.records).fill_null(-1).to_numpy()
     _full_queues(calls, operations, kind, key)
-    _woken_by_work(calls, operations, kind, key)
     unnamed = np.flatnonzero(np.isin(kind, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0))
     key[unnamed] = _last_used(calls, operations, unnamed)
     guessed = key[unnamed] >= 0
@@ -146,21 +145,6 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     lost = (kind == WAIT["operation"]) & ~has_work
     kind[lost] = WAIT["none"]
     return Waits(kind, key, int(guessed.sum()), int((~guessed).sum()) + int(lost.sum()))
-
-
-def _woken_by_work(calls: pl.DataFrame, operations: pl.DataFrame, kind: NDArray[np.uint8], key: Rows) -> None:
-    """Waits of threads that work on the GPU ended, as `wakes` has them."""
-    if "given" not in calls.columns:
-        return
-    work = operations.select("process", "correlation", "end_ns", row=pl.int_range(pl.len(), dtype=pl.Int32))
-    last = work.sort("end_ns", maintain_order=True).unique(["process", "correlation"], keep="last")
-    last = last.select("process", "row", given="correlation")
-    wanted = calls.select("process", "given", call=pl.int_range(pl.len())).drop_nulls("given")
-    found = wanted.join(last, on=["process", "given"], how="inner", maintain_order="left")
-    rows, work_rows = found["call"].to_numpy(), found["row"].to_numpy()
-    issued_before = operations["call"].to_numpy()[work_rows] <= rows
-    rows = rows[issued_before]
-    kind[rows], key[rows] = WAIT["given"], work_rows[issued_before]
 
 
 def _last_used(calls: pl.DataFrame, operations: pl.DataFrame, rows: NDArray[np.int64]) -> Rows:

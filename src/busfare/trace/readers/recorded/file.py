@@ -5,6 +5,7 @@ Needs numpy alone, so that recordings can be looked at where they are made.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -105,13 +106,16 @@ TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
     28: ("stacks", ("stack", "depth", "module", "address", "symbol")),
     29: ("call_stacks", ("correlation", "stack")),
     30: ("lines", ("module", "address", "depth", "function", "file", "line")),
-    34: ("stream_fingerprints", ("correlation", "fingerprint", "start", "duration")),
 }  # fmt: skip
 
 #: Tables of earlier versions, by number: nothing is read of them. Their numbers are never used again.
 RETIRED: dict[int, str] = {
-    24: "counted_launches", 25: "counters", 31: "first_uses", 32: "storage", 33: "mapped_arguments", 35: "argument_memory",
+    24: "counted_launches", 25: "counters", 31: "first_uses", 32: "storage", 33: "mapped_arguments",
+    34: "stream_fingerprints", 35: "argument_memory",
 }  # fmt: skip
+#: Rows of `messages` of earlier versions, by what is called: nothing is read of them either.
+RETIRED_MESSAGES = re.compile(r"(futex|pthread_cond_\w+|sem_\w+)$")
+WAITS_OF_THREADS = "waits of threads"
 
 Column = npt.NDArray[np.uint64]
 
@@ -305,7 +309,17 @@ def read_recording(path: Path) -> Recording:
         recording.strings.get(key, "?"): recording.strings.get(value, "")
         for key, value in zip(keys, values, strict=True)
     }
+    waits = _waits_of_threads(tables["messages"]["name"], recording.strings)
+    if waits:
+        recording.retired_rows[WAITS_OF_THREADS] = waits
     return recording
+
+
+def _waits_of_threads(names: Column, strings: dict[int, str]) -> int:
+    """Rows among the messages that only recordings of earlier versions hold."""
+    numbers, counts = np.unique(names, return_counts=True)
+    retired = (RETIRED_MESSAGES.match(strings.get(number, "")) for number in numbers.tolist())
+    return sum(count for count, found in zip(counts.tolist(), retired, strict=True) if found)
 
 
 def _read_strings(table: Table, text: bytes, strings: dict[int, str]) -> None:

@@ -41,7 +41,7 @@ def _noted(process: RecordedProcess) -> pl.DataFrame:
     noted = process.frame(table, *columns, wall=True).with_columns(
         name=process.names(table["name"]).cast(pl.String)
     )
-    noted = noted.filter(pl.col("name").str.contains("^(MPI_|nccl)"))  # not what threads wait with
+    noted = noted.filter(pl.col("name").str.contains("^(MPI_|nccl)"))
     names, members = (process.names(made[column]).cast(pl.String) for column in ("name", "members"))
     known = process.frame(made, "number", "place", "size").with_columns(called=names, members=members)
     known = known.select(pl.col("number").alias("communicator"), *OF_COMMUNICATOR).unique(

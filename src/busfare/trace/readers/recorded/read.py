@@ -15,7 +15,6 @@ from busfare.trace.readers.recorded.messages import messages
 from busfare.trace.readers.recorded.process import RecordedProcess
 from busfare.trace.readers.recorded.rows import calls, devices, events, markers, operations, streams
 from busfare.trace.readers.recorded.stacks import located
-from busfare.trace.readers.recorded.wakes import wakes
 from busfare.trace.tables import DESCRIBED, empty
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
@@ -77,7 +76,6 @@ def read(path: Path, launches: bool = False) -> Trace:
         described=pl.concat(described),
         devices=_together([devices(part) for part in parts]),
         streams=_together([streams(part) for part in parts]),
-        wakes=pl.concat([wakes(part) for part in parts]),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(parts),
         origin_ns=first,

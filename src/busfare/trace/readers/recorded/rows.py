@@ -98,7 +98,7 @@ def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
     kinds = ("copy_kind", "source_kind", "destination_kind", "destination_device")
     frame = _operations(process, "copies", "bytes", "copy_count", *kinds)
-    return _hashed_in_streams(_with_addresses(cupti.copies(frame, omissions), process), process)
+    return _with_addresses(cupti.copies(frame, omissions), process)
 
 
 def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
@@ -107,7 +107,8 @@ def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFr
     Copies inside graphs have none (their correlation is that of the launch).
     """
     table = process.recording.table("copy_addresses")
-    rows = _rows_of_copies(table, copies)
+    rows = first_rows(table["correlation"], copies["correlation"].fill_null(0).to_numpy().astype(np.uint64))
+    rows[copies["graph_node"].is_not_null().to_numpy()] = -1
     names = {"source_address": "source", "destination_address": "destination", "fingerprint": "fingerprint"}
     made = copies.with_columns(
         pl.Series(name, at(table[column], rows)).replace(0, None) for name, column in names.items()
@@ -118,28 +119,6 @@ def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFr
         sizes = allocation_sizes(allocations, made[f"{side}_address"].fill_null(0).to_numpy(), times)
         made = made.with_columns(pl.Series(f"{side}_allocation_bytes", sizes).replace(0, None))
     return made
-
-
-def _rows_of_copies(table: Table, copies: pl.DataFrame) -> NDArray[np.int64]:
-    """Of each copy, the row of `table` that has its correlation; -1: none, or in a graph."""
-    rows = first_rows(table["correlation"], copies["correlation"].fill_null(0).to_numpy().astype(np.uint64))
-    rows[copies["graph_node"].is_not_null().to_numpy()] = -1
-    return rows
-
-
-def _hashed_in_streams(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
-    """`copies` with the fingerprints that were taken in their streams, and when; as they are where none was."""
-    table = process.recording.table("stream_fingerprints")
-    if not len(table):
-        return copies
-    rows = _rows_of_copies(table, copies)
-    start, lasted = (at(table[name], rows).view(np.int64) for name in ("start", "duration"))
-    held = pl.when(pl.Series(rows >= 0))
-    return copies.with_columns(
-        fingerprint=pl.coalesce("fingerprint", pl.Series(at(table["fingerprint"], rows)).replace(0, None)),
-        hash_start_ns=held.then(pl.Series(start + process.shift_ns)),
-        hash_end_ns=held.then(pl.Series(start + lasted + process.shift_ns)),
-    )
 
 
 def allocation_sizes(
@@ -216,8 +195,7 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
 def held_up(recording: Recording) -> NDArray[np.int64]:
     """Before each call of the recording: ns that the recorder held its thread up since its call before.
 
-    A buffer on its way to the GPU is hashed before its call begins, one from the GPU, or its stream asked to, after its
-    call has ended.
+    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended.
     """
     calls = recording.table("calls")
     ns = np.zeros(len(calls), np.int64)
