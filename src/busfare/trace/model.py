@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from busfare.trace import tables
 from busfare.trace.api_calls import GRAPH_LAUNCH
+from busfare.trace.collectives import collectives_of
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
 from busfare.trace.words import Names, calls_named
@@ -87,9 +88,7 @@ class Trace:
     @cached_property
     def collectives(self) -> pl.DataFrame:
         """What communicates between ranks: columns of COLLECTIVES."""
-        from busfare.trace.collectives import collectives_of
-
-        return collectives_of(self)
+        return collectives_of(self.operations, self.lanes, self.calls, self.markers, self.described)
 
     @cached_property
     def lanes(self) -> Lanes:

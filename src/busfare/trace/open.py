@@ -1,23 +1,101 @@
-"""Finds the format of a trace from its content, and reads it. Only that format's reader is imported."""
+"""Finds the format of a trace from its content, and reads it; names those that are refused, and what to give instead."""
 
 from __future__ import annotations
 
+import re
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+
+from polars.exceptions import PanicException
 
 from busfare.errors import InputError
 from busfare.printable import printable
+from busfare.trace.launches import number_launches
+from busfare.trace.model import Trace
+from busfare.trace.readers import Format, Source, formats
 from busfare.trace.readers.compressed import COMPRESSIONS, SUFFIXES, head_of
-from busfare.trace.readers.format import Format, Source, formats
-from busfare.trace.readers.refused import refusal
+from busfare.trace.readers.sqlite_file import SqliteFile, at_rest
+from busfare.trace.sound import make_sound
 
-if TYPE_CHECKING:
-    from busfare.trace.model import Trace
+__all__ = ["is_trace_directory", "may_be_trace", "read"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+class Refused(NamedTuple):
+    """A format: what stands in the first bytes of its files (with `suffix`: which must also end so), and what to say."""
+
+    mark: re.Pattern[bytes]
+    what: str
+    suffix: str | None = None
+
+
+JSON = rb"\A(?:\xef\xbb\xbf)?\s*[{\[](?s:.*?)"
+NOT_JSON = rb"\A(?!(?:\xef\xbb\xbf)?\s*[{\[])"
+COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
+#: Of several that match a file the first one counts.
+REFUSED = (
+    Refused(
+        re.compile(rb"\AQDSTRM"),
+        "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it",
+    ),
+    Refused(
+        re.compile(rb"\A<\?xml"), "XML: a .nvvp that holds only a session; give the file that nvprof wrote"
+    ),
+    Refused(re.compile(rb"\APK\x03\x04"), "a zip archive; unpack it and give the trace inside"),
+    Refused(re.compile(rb"\A(?s:.{257})ustar"), "a tar archive; unpack it and give the trace inside"),
+    Refused(
+        re.compile(rb"\AARROW1"),
+        "a single Arrow file; give the directory that holds all tables of the export",
+    ),
+    Refused(
+        re.compile(rb"\APAR1"),
+        "a single Parquet file; give the directory that holds all tables of the export",
+    ),
+    Refused(re.compile(rb"\ANVR\0"), COMPUTE),
+    Refused(re.compile(NOT_JSON), COMPUTE, ".ncu-rep"),
+    Refused(
+        re.compile(NOT_JSON),
+        "OTF2 of rocprofv3; record with `--output-format rocpd`, and give its .db",
+        ".otf2",
+    ),
+    # A packet, its length, and one of the fields that the first packet has.
+    Refused(
+        re.compile(rb"\A\n[\x80-\xff]{0,3}[\0-\x7f][\x18\x32\x40\x50\x6a]"),
+        "a Perfetto trace, as rocprofv3 and ROCm Systems Profiler write; record with "
+        "`rocprofv3 --runtime-trace --output-format rocpd -- ./app`",
+    ),
+    # Lines that nvprof prints about itself, or the head of a table.
+    Refused(
+        re.compile(
+            NOT_JSON
+            + rb'(?s:.*?)(?m:^)(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)'
+        ),
+        "text that nvprof printed; record with `nvprof -o run.nvprof ./app`",
+    ),
+    Refused(
+        re.compile(rb"\AStart \(ns\),"),
+        "a table of `nsys stats`; give the .nsys-rep or .sqlite that it was made of",
+    ),
+    Refused(
+        re.compile(JSON + rb'"writer":\s*"busfare export"'),
+        "a time line that `busfare export` made for ui.perfetto.dev; give the trace that it was made of",
+    ),
+    Refused(
+        re.compile(JSON + rb'"pid":\s*"(?:CPU|CUDA) functions"'),
+        "of PyTorch's older profiler, which tells neither copies nor calls; record with `torch.profiler`",
+    ),
+    Refused(
+        re.compile(JSON + rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)'),
+        "a time line of Intel's unitrace; record with `torch.profiler` and `ProfilerActivity.XPU`",
+    ),
+    Refused(
+        re.compile(JSON + rb'"inspector_output_format_version"'),
+        "records of NCCL Inspector; record each rank with `busfare record -- ./app`",
+    ),
+)
 
 
 def read(path: str | Path, launches: bool = False) -> Trace:
@@ -30,29 +108,17 @@ def read(path: str | Path, launches: bool = False) -> Trace:
     try:
         trace = _read(path, launches)
         if launches:
-            from busfare.trace.launches import number_launches
-
             number_launches(trace)
-        from busfare.trace.sound import make_sound
-
         make_sound(trace)
     except InputError as error:  # names of files and tables, and what libraries say, may hold anything
         raise InputError(printable(str(error))) from None
     except OSError as error:
         reason = f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
         raise InputError(printable(reason)) from None
-    except BaseException as panic:
-        if not _is_panic(panic):
-            raise
+    except PanicException as panic:  # Polars met data that it did not foresee
         reason = next(iter(str(panic).splitlines()), "no reason given")
         raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
     return trace
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether Polars met data that it did not foresee: not an Exception."""
-    panic = getattr(sys.modules.get("polars.exceptions"), "PanicException", None)
-    return panic is not None and isinstance(error, panic)
 
 
 def is_trace_directory(path: Path) -> bool:
@@ -83,8 +149,16 @@ def may_be_trace(path: Path) -> bool:
         head.startswith((SQLITE_MAGIC, *magics))
         or _is_json(head)
         or any(_leads(head, path, format) for format in formats())
-        or refusal(head, path) is not None
+        or _refusal(head, path) is not None
     )
+
+
+def _refusal(head: bytes, path: Path) -> str | None:
+    """What a file of a refused format is and what to do, by its first bytes `head` and its name; None for other files."""
+    for mark, what, suffix in REFUSED:
+        if (suffix is None or suffix in path.suffixes) and mark.search(head):
+            return what
+    return None
 
 
 def _leads(head: bytes, path: Path, format: Format) -> bool:
@@ -138,7 +212,7 @@ def _of_file(head: bytes, path: Path) -> Format:
     for format in formats():
         if format.begins and format.begins.match(head):
             return format
-    if what := refusal(head, path):
+    if what := _refusal(head, path):
         raise InputError(f"{path}: this is {what}")
     if _is_json(head):
         of_json = [format for format in formats() if format.json and format.json.search(head)]
@@ -157,8 +231,6 @@ def _readable() -> str:
 
 def _read_database(source: Source, file: Path) -> Trace:
     """The trace of `source`, which is the SQLite file `file`."""
-    from busfare.trace.readers.sqlite_file import SqliteFile, at_rest
-
     with at_rest(file) as place:
         database = SqliteFile(source.path, place)
         try:

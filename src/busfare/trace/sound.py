@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import HARMFUL, printable
-from busfare.trace.columns import in_order, occurs, order_of
-from busfare.trace.large import EARLIEST, LATEST, MANY_ROWS
+from busfare.trace.columns import MANY_ROWS, in_order, occurs, order_of
 from busfare.trace.model import INCOMPLETE, Omission, Omissions, Trace
-from busfare.trace.readers.format import record_again
+from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
 
@@ -27,6 +26,8 @@ KINDS_CALLED = (
 #: AMD's runtime's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
 COPYING_KERNEL = r"^__amd_rocclr_copy"
 
+#: Usable times in nanoseconds: wide enough for those since 1970, and any difference of two fits 64 bits.
+EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from busfare.trace.allocations import ALLOCATIONS, OF_GPU
+from busfare.trace.launches import ALLOCATIONS, OF_GPU
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers.tables import ints, meant
 from busfare.trace.tables import DIRECTIONS, KINDS, MARKERS, MEMORY_KINDS, STREAM_KINDS, STREAMS, conform

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -12,6 +13,7 @@ from urllib.parse import quote
 
 from busfare.errors import InputError
 from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
+from busfare.trace.readers.compressed import room
 
 #: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes that are no
 #: text, and SQLite calls a value of impossible size a lack of memory.
@@ -193,10 +195,6 @@ def at_rest(path: Path) -> Iterator[Path]:
     if not waiting:
         yield path
         return
-    import shutil
-
-    from busfare.trace.readers.compressed import room
-
     with room(path) as (place, copying):
         with copying:
             shutil.copyfile(path, place)

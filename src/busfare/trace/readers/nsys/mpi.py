@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from busfare.trace.collectives import CALL, MESSAGES, as_ranges, kinds_of, of_mpi
 from busfare.trace.model import OPEN_RANGES, Omissions
 from busfare.trace.readers.cupti import TIMES
-from busfare.trace.readers.mpi_messages import CALL, MESSAGES, as_ranges, kinds_of, of_mpi
 from busfare.trace.readers.nsys.rows import process_of, thread_of
 from busfare.trace.readers.tables import TableSource, ints
 from busfare.trace.tables import DESCRIBED, MARKERS, empty

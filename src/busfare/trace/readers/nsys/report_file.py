@@ -12,10 +12,9 @@ import time
 from pathlib import Path
 
 from busfare.errors import InputError
-from busfare.trace.readers.nsys import MAGIC
 
-#: How such a file ends.
-END = b"[END]"
+#: How such a file begins, of versions 2020 to 2026, and how it ends.
+MAGIC, END = b"NVIDIA Tegra Profiler Report", b"[END]"
 #: Where Nsight Systems and the toolkits put it, if not on the PATH.
 PLACES = (
     ("/opt/nvidia/nsight-systems", "*/bin/nsys"),

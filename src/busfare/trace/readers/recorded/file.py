@@ -1,7 +1,4 @@
-"""The tables of a recording as numpy columns. Format: docs/recording-format.md.
-
-Needs numpy alone, so that recordings can be looked at where they are made.
-"""
+"""The tables of a recording as numpy columns. Format: docs/recording-format.md."""
 
 from __future__ import annotations
 
@@ -15,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng import zlib_ng
 
 from busfare.errors import InputError
-from busfare.trace.readers.recorded import MAGIC
 
+MAGIC = b"\x89BFREC\r\n"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQ")
 HEADER_BYTES = 64
@@ -200,14 +198,6 @@ class _Chunk(NamedTuple):
     payload: memoryview  # unchecked, and cut where the file ends
 
 
-def _checksum(data: memoryview) -> int:
-    try:
-        from zlib_ng import zlib_ng
-    except ImportError:
-        return zlib.crc32(data)
-    return int(zlib_ng.crc32(data))
-
-
 def _chunk_at(data: memoryview, at: int) -> _Chunk | None:
     """The chunk whose header is at `at`; None if there is none."""
     begin = at + CHUNK.size
@@ -238,7 +228,7 @@ def _chunks(text: bytes, recording: Recording) -> Iterator[_Chunk]:
             recording.torn_bytes = len(data) - at
             return
         at += CHUNK.size + chunk.size
-        if _checksum(chunk.payload) != chunk.checksum:
+        if zlib_ng.crc32(chunk.payload) != chunk.checksum:
             recording.damaged_chunks += 1
             continue
         recording.missing_chunks += max(chunk.sequence - expected, 0)
@@ -263,6 +253,15 @@ def _parts(chunk: _Chunk) -> tuple[dict[int, Part], bytes] | None:
             over = np.frombuffer(chunk.payload, f"<u{width}", chunk.rows, offset) if length else None
             parts[number] = Part(base, over)
     return parts, blob
+
+
+def is_recording(path: Path) -> bool:
+    """Whether the file at `path` begins as recordings do."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def read_recording(path: Path) -> Recording:

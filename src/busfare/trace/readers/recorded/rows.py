@@ -7,8 +7,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import api_calls
-from busfare.trace.allocations import ALLOCATIONS, with_allocated
 from busfare.trace.columns import first_rows
+from busfare.trace.launches import ALLOCATIONS, with_allocated
 from busfare.trace.model import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID

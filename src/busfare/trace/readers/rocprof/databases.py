@@ -7,13 +7,13 @@ run: the tables are read and united here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import polars as pl
 
 from busfare.trace.api_calls import GRID_IN_ITEMS
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.rocprof import ROCPD_KERNELS, SUFFIX
 from busfare.trace.readers.rocprof.records import (
     DIRECTION_OF_NAME,
     Records,
@@ -26,6 +26,9 @@ from busfare.trace.readers.rocprof.records import (
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
 
+#: What rocprofv3 puts behind the names of its tables, one set of them a process.
+SUFFIX = r"(_[0-9a-fA-F_-]+)?"
+ROCPD_KERNELS = "rocpd_kernel_dispatch"
 #: Of a dispatch and of its kernel.
 SIDES = {
     f"{theirs}_size_{side}": f"{ours}_{side}"
@@ -46,13 +49,14 @@ MARKER_CALL = "UserMarker"
 TRACER_CALLS = r"^(rpd_tracer|\w+Table|\w+DataSource)::|^hcc_activity_callback$|^rpdflush$"
 
 
-def _is_rocpd(tables: TableSource) -> bool:
-    return any(re.fullmatch(ROCPD_KERNELS + SUFFIX, name) for name in tables.names)
+def is_rocpd(names: Iterable[str]) -> bool:
+    """Whether tables of these names are rocprofv3's."""
+    return any(re.fullmatch(ROCPD_KERNELS + SUFFIX, name) for name in names)
 
 
 def read(tables: TableSource, launches: bool = False) -> Trace:
     """Reads either, with its launches or not. Raises InputError if a table that is there cannot be read."""
-    return (_Rocpd if _is_rocpd(tables) else _Rpd)(tables).trace(launches)
+    return (_Rocpd if is_rocpd(tables.names) else _Rpd)(tables).trace(launches)
 
 
 class _File:

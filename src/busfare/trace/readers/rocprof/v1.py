@@ -17,11 +17,15 @@ from busfare.errors import InputError
 from busfare.trace.columns import first_pairs
 from busfare.trace.model import Omissions, Trace
 from busfare.trace.readers.compressed import pieces
-from busfare.trace.readers.rocprof import MEASURED, TABLES
 from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
+from busfare.trace.readers.sqlite_file import SqliteFile
 from busfare.trace.readers.tables import INT, TableSource, ints, texts, typed
 from busfare.trace.tables import conform
 
+#: rocprof's tables of calls and operations, and what they hold.
+TABLES = {"HIP": "HIP", "HSA": "HSA", "rocTX": "MARKER", "COPY": "COPY", "OPS": "GPU"}
+#: Kernels that rocprof measured, as newer versions name their table and as older ones do; OPS has the same where it has any.
+MEASURED = ("KERN", "A")
 #: What rocprof records, as the JSON names it and as the database does; GPU0 and on are kernels.
 SECTIONS = {
     "Markers and Ranges": "MARKER",
@@ -77,6 +81,12 @@ class _Event(msgspec.Struct):
 
 class _File(msgspec.Struct):
     events: list[_Event] = msgspec.field(name="traceEvents")
+
+
+def has_rocprof_tables(file: SqliteFile) -> bool:
+    """Whether it has HIP's calls or operations, with times, and no table of texts."""
+    present = {*TABLES, *MEASURED} & file.names
+    return "STR_TABLE" not in file.names and any("BeginNs" in file.columns(table) for table in present)
 
 
 def read(source: TableSource | Path, launches: bool = False) -> Trace:

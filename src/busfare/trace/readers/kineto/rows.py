@@ -1,29 +1,23 @@
-"""PyTorch profiler traces (Kineto, Chrome JSON), plain or gzip, read as they stream past."""
+"""Events of a Kineto trace as rows of a trace's tables: operations, calls, and what waits for what.
+
+Calls tell what operations do not: whose these are in a file of several ranks, and of copies direction and size.
+"""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-import msgspec
 import numpy as np
 import polars as pl
 
-from busfare.errors import InputError
 from busfare.trace import api_calls, sites
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
-from busfare.trace.launches import grid_side, operators_of
-from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
-from busfare.trace.readers.compressed import HEAD, pieces
+from busfare.trace.launches import grid_side
+from busfare.trace.model import Omissions
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
-from busfare.trace.readers.kineto.calls import LAUNCH, of_calls, with_owners
-from busfare.trace.readers.tables import meant
-from busfare.trace.spans import innermost
+from busfare.trace.readers.tables import INT, meant
 from busfare.trace.tables import (
     CALLS,
     DESCRIBED,
-    DEVICES,
     DIRECTIONS,
     EVENTS,
     KINDS,
@@ -36,6 +30,22 @@ from busfare.trace.tables import (
     empty,
 )
 
+__all__ = [
+    "SET",
+    "calls_of",
+    "dependencies",
+    "events_of",
+    "names_of",
+    "operations_of",
+    "ranges_of",
+    "with_collectives",
+]
+
+#: hipMemcpyKind, of the kinds that have an end on the host and one on the GPU.
+DIRECTION_OF_KIND = {1: "h2d", 2: "d2h"}
+LAUNCH = ["process", "correlation"]
+#: A number of a process is less: what is above tells processes apart that have one number.
+RANK_BITS = 32
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
 CALL = pl.col("category").is_in([RUNTIME_CALL, DRIVER_CALL])
@@ -52,111 +62,8 @@ ROCTRACER_COPY = r"^(?:Copy|hcMemcpy)((?:Host|Device)To(?:Host|Device))(?:2D)?$"
 ROCTRACER_FILL = "FillBuffer"
 WAYS = {"HostToDevice": "HtoD", "DeviceToHost": "DtoH", "DeviceToDevice": "DtoD", "HostToHost": "HtoH"}
 
-#: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
-KEYS = {
-    b"schemaVersion",
-    b"deviceProperties",
-    b"computeProperties",
-    b"distributedInfo",
-    b"baseTimeNanoseconds",
-}
-CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
 
-
-def read(path: Path, launches: bool = False) -> Trace:
-    """Reads a Kineto trace, with its launches or not.
-
-    Raises InputError if it holds no list of events, or another program's.
-
-    A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an
-    omission.
-    """
-    omissions = Omissions()
-    scanner = EventScanner(launches=True) if launches else EventScanner()
-    head = b""
-    for piece in pieces(path, omissions):
-        head = head or piece[:HEAD]
-        scanner.feed(piece)
-        if scanner.error:
-            break
-    scanner.finish()
-    if reason := _no_trace(scanner, head):
-        raise InputError(
-            f"{path}: not a PyTorch profiler trace ({reason}); "
-            "give the .json or .json.gz of `export_chrome_trace`"
-        )
-    if scanner.error:
-        omissions.add(
-            "damaged",
-            f"damaged JSON at byte {scanner.error_position} ({scanner.error}): what follows is left out",
-        )
-    elif scanner.truncated:
-        omissions.add("truncated", "the file ends in the middle: what it held beyond is missing")
-    omissions.add_if(
-        scanner.unusable, "unusable-events", "entries of the event list without usable times: left out"
-    )
-
-    names = _names(scanner)
-    events = with_owners(
-        _events(scanner, none=names.height - 1), names, CALL, CALL | (pl.col("category") == ANNOTATION)
-    )
-    events, about = _with_collectives(events, scanner, names)
-    header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
-    calls = _located(_calls(events, names), scanner)
-    operations = _in_groups(_operations(events, names, omissions), calls)
-    if scanner.accelerator_events and operations.is_empty():
-        raise InputError(
-            f"{path}: a trace of an accelerator that is no GPU ({scanner.accelerator_events:,} events of it); "
-            "busfare reads what runs on GPUs"
-        )
-    omissions.add_if(
-        scanner.accelerator_events,
-        "other-accelerator",
-        "events of an accelerator that is no GPU: left out",
-    )
-    omissions.add_if(
-        scanner.other_calls,
-        "calls-left-out",
-        "calls of the host that are neither CUDA's nor HIP's: what they wait for is not known; left out",
-    )
-    trace = Trace(
-        path=path,
-        format="kineto",
-        producer=_producer(header),
-        operations=operations,
-        calls=calls,
-        events=_dependencies(events, names, calls),
-        markers=conform(_named(events, names, ANNOTATION), MARKERS, OPERATIONS_OF_COLLECTIVES),
-        devices=_devices(header),
-        host=_host(header),
-        described=about,
-    )
-    name_process(trace)
-    number_graph_nodes(trace, omissions)
-    trace.omissions = omissions.list()
-    if launches:
-        external = events.filter(pl.col("category") <= SET)["external"]
-        launch, trace.launches = operators_of(scanner, trace.operations, external, calls)
-        trace.operations = trace.operations.with_columns(launch)
-    return trace
-
-
-def _no_trace(scanner: EventScanner, head: bytes) -> str:
-    """Why this is no trace of PyTorch's profiler; '' if it is one."""
-    if not scanner.saw_events:
-        if scanner.error:
-            return f"{scanner.error} at byte {scanner.error_position}"
-        if scanner.truncated:
-            return "it ends in the middle, before it has any `traceEvents`"
-        return "it has no `traceEvents`"
-    if not KEYS.isdisjoint(scanner.header) or CATEGORIES.search(head) or len(scanner.columns["category"]):
-        return ""
-    if scanner.truncated:
-        return "it ends in the middle, before any event of that profiler"
-    return "its events are of another program" if scanner.events else "it has no events"
-
-
-def _names(scanner: EventScanner) -> pl.DataFrame:
+def names_of(scanner: EventScanner) -> pl.DataFrame:
     """Each text once, and what it means as the name of a call or copy; the last row is what is not named."""
     texts = [name.decode("utf-8", "replace") or None for name in scanner.names]
     name, plain = pl.col("name"), pl.col("plain")
@@ -181,24 +88,25 @@ def _names(scanner: EventScanner) -> pl.DataFrame:
     )
 
 
-def _events(scanner: EventScanner, none: int) -> pl.DataFrame:
-    """The scanner's columns, null where an event does not say; texts are rows of the names, `none` if there is none."""
+def events_of(scanner: EventScanner, names: pl.DataFrame) -> pl.DataFrame:
+    """The scanner's columns and the `owner` of operations, null where an event does not say; texts are rows of the names."""
     numbers = pl.all().exclude("name", "sync_kind", "place")
     texts = pl.col("name", "sync_kind")
     events = pl.DataFrame(scanner.columns).with_columns(
         pl.when(numbers != MISSING).then(numbers),
-        pl.when(texts >= 0).then(texts).otherwise(none),
+        pl.when(texts >= 0).then(texts).otherwise(names.height - 1),
         pl.when(pl.col("place") >= 0).then("place"),
     )
     above_0 = pl.col("correlation", "graph_node", "waited_correlation")
-    return events.with_columns(
+    events = events.with_columns(
         pl.when(above_0 > 0).then(above_0),
         pl.when(pl.col("waited_event") >= 0).then("waited_event"),
         end_ns=pl.col("start_ns") + pl.col("duration_ns"),
     )
+    return _with_owners(events, names)
 
 
-def _with_collectives(
+def with_collectives(
     events: pl.DataFrame, scanner: EventScanner, names: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The events with a column `collective`, rows of the second result, where their arguments tell of one."""
@@ -218,7 +126,10 @@ def _named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.Da
     return pl.concat([some.drop("name"), names[some["name"]]], how="horizontal")
 
 
-def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+def operations_of(
+    events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame, omissions: Omissions
+) -> pl.DataFrame:
+    """Rows of `operations`, with how kernels were launched, and the row of `described` of those that communicate."""
     frame = _named(events, names, KERNEL, COPY, SET)
     if names["plain"].cast(pl.String).str.starts_with("hip").any():
         frame = frame.with_columns(category=pl.coalesce("no_kernel", "category"))
@@ -234,7 +145,7 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         name=pl.when(~copy).then("name"),
         copy_count=pl.when(copy).then(1),
     )
-    frame = of_calls(frame, events.filter(CALL))
+    frame = _as_called(frame, events.filter(CALL))
     omissions.add_if(
         frame.filter(copy)["direction"].null_count(),
         "unknown-direction",
@@ -245,7 +156,7 @@ def _operations(events: pl.DataFrame, names: pl.DataFrame, omissions: Omissions)
         "unknown-memory",
         "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
     )
-    return conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES})
+    return _in_groups(conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES}), calls)
 
 
 def _in_groups(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -267,7 +178,8 @@ def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.
     return some.filter(pl.col("sync_kind").is_in(kinds))
 
 
-def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+def calls_of(events: pl.DataFrame, names: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
+    """Rows of `calls`, with the columns of `CALLS_LOCATED` where the trace tells of Python's functions."""
     for_event = pl.col("sync_kind") == "Event Sync"
     waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
         "correlation",
@@ -278,11 +190,10 @@ def _calls(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     waits = waits.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
     calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
     calls = calls.join(waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
-    return conform(calls, CALLS)
+    return _located(conform(calls, CALLS), scanner)
 
 
 def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
-    """The calls with the columns of `CALLS_LOCATED`, where the trace tells of Python's functions."""
     functions = pl.DataFrame(scanner.functions)
     if functions.is_empty():
         return calls
@@ -293,13 +204,19 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
         means = pl.Series([meaning(text) for text in texts], dtype=pl.Categorical)
         meant = means[functions["name"]]
         spans = functions.filter(meant.is_not_null())
-        around = innermost(spans, calls)
+        around = sites.innermost(spans, calls)
         found = meant.drop_nulls().gather(around)
         calls = calls.with_columns(found.alias(column))
     return calls
 
 
-def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def ranges_of(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `markers`, with the row of `described` of those that communicate."""
+    return conform(_named(events, names, ANNOTATION), MARKERS, OPERATIONS_OF_COLLECTIVES)
+
+
+def dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `events`."""
     waits = _synchronised(events, names, "Stream Wait Event").with_columns(
         kind=pl.lit("wait"),
         event="waited_event",
@@ -320,70 +237,71 @@ def _dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame
     return pl.concat(conform(frame, EVENTS) for frame in (waits, records, implied.with_columns(kind=record)))
 
 
-class _Device(
-    msgspec.Struct,
-    rename={
-        "memory_bytes": "totalGlobalMem",
-        "major": "computeMajor",
-        "minor": "computeMinor",
-        "multiprocessors": "numSms",
-    },
-):
-    """An entry of `deviceProperties`."""
+def _with_owners(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """The events with a column `owner`: the process whose call launched an operation, null where that is not known.
 
-    id: int | None = None
-    name: str | None = None
-    memory_bytes: int | None = None
-    major: int | None = None
-    minor: int | None = None
-    multiprocessors: int | None = None
-
-
-class _Job(msgspec.Struct):
-    """`distributedInfo`."""
-
-    rank: int | None = None
+    The process of a GPU's row is the GPU's number. In a file into which several ranks were merged, each may use the same
+    numbers for calls and what they launch: what the tool that merged them made of the numbers of processes decides, or,
+    where it left them alone, whether only one process has made a call of that number.
+    """
+    events = _with_labels(events, names)
+    calls = events.filter(CALL).select(*LAUNCH, "place", "label")
+    processes = calls["process"].unique()
+    if len(processes) <= 1:
+        return events.with_columns(owner=pl.lit(processes.first() if len(processes) else None, INT))
+    found = []
+    for key in ("place", "label", "correlation"):
+        only = pl.when(pl.col("process").n_unique() == 1).then(pl.col("process").first())
+        owners = calls.drop_nulls(key).group_by(key).agg(only.alias(f"of_{key}"))
+        events = events.join(owners, on=key, how="left", maintain_order="left")
+        found.append(f"of_{key}")
+    return events.with_columns(owner=pl.coalesce(found)).drop(found)
 
 
-def _decoded(text: bytes | None, kind: type[object] | object) -> object:
-    """`text` as `kind`, or None where the file says something else."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+def _with_labels(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """The events with a column `label`: of a process that is a text, that without its last number, which tells ranks.
+
+    Processes of several texts that have one number get another each.
+    """
+    if events["place"].null_count() == events.height:
+        return events.with_columns(label=pl.lit(None, pl.String))
+    host = CALL | (pl.col("category") == ANNOTATION)
+    texts = events.filter(host).select("place", "process").drop_nulls("place").unique(maintain_order=True)
+    again = pl.int_range(pl.len()).over("process") * (1 << RANK_BITS)
+    number = pl.col("process").fill_null(0) if texts.height > 1 else pl.col("process")
+    texts = texts.select("place", apart=number + again)
+    places = events["place"].drop_nulls().unique()
+    label = names["name"].gather(places).cast(pl.String).str.replace(r"\d+(\D*)$", " ${1}")
+    events = events.join(texts, on="place", how="left", maintain_order="left")
+    events = events.join(
+        pl.DataFrame({"place": places, "label": label}), on="place", how="left", maintain_order="left"
+    )
+    process = pl.when(host).then(pl.coalesce("apart", "process")).otherwise("process")
+    return events.with_columns(process=process).drop("apart")
 
 
-def _devices(header: dict[str, bytes]) -> pl.DataFrame:
-    """Rows of `DEVICES`; none where the file lists no GPUs."""
-    listed = _decoded(header.get("deviceProperties"), list[_Device])
-    if not isinstance(listed, list):
-        return empty(DEVICES)
-    rows = [
-        msgspec.structs.asdict(gpu)
-        | {
-            "device": gpu.id,
-            "name": gpu.name or None,
-            "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}",
-        }
-        for gpu in listed
-        if gpu.id is not None and abs(gpu.id) < 1 << 31
-    ]
-    return conform(pl.DataFrame(rows, strict=False), DEVICES)
+def _as_called(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """`operations`, copies with size and direction as their calls tell them, where they do not tell themselves.
 
-
-def _producer(header: dict[str, bytes]) -> str:
-    """The profiler, and its CUPTI where the file tells."""
-    version = _decoded(header.get("cupti_version"), int)
-    return "PyTorch profiler (Kineto" + (f", CUPTI {version})" if version else ")")
-
-
-def _host(header: dict[str, bytes]) -> dict[str, str]:
-    """`cuda`, `hostname` and `rank`, those that the file tells."""
-    keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
-    values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
-    job = _decoded(header.get("distributedInfo"), _Job)
-    if isinstance(job, _Job) and job.rank is not None:
-        values["rank"] = str(job.rank)
-    return {key: str(value) for key, value in values.items() if value}
+    Profilers of HIP before 2025 write the size with the call alone. They call a copy 'DtoD', too, whose host memory
+    HIP knows (pinned memory), as HIP itself treats that as a buffer like any other: the call has the true direction.
+    """
+    telling = calls.filter(pl.col("bytes").is_not_null() | pl.col("copy_kind").is_not_null())
+    if telling.is_empty():
+        return operations
+    telling = telling.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
+    kind_told = meant("copy_kind", DIRECTION_OF_KIND, DIRECTIONS)
+    telling = telling.select(*LAUNCH, told="bytes", kind_told=kind_told)
+    found = operations.join(telling, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    # Several copies of one call share its size.
+    alone = (pl.col("kind") == "copy") & (pl.len().over(LAUNCH) == 1)
+    other = ((pl.col("direction") == "d2d") & pl.col("kind_told").is_not_null()).fill_null(False)
+    to_gpu = other & (pl.col("kind_told") == "h2d")
+    return found.with_columns(
+        bytes=pl.coalesce("bytes", pl.when(alone).then("told")),
+        direction=pl.when(other).then("kind_told").otherwise("direction"),
+        # What HIP knows of that memory beyond that it is the host's is not told.
+        source_memory=pl.when(~to_gpu).then("source_memory"),
+        destination_memory=pl.when(~other | to_gpu).then("destination_memory"),
+        of_host=pl.col("of_host") | other,
+    ).drop("told", "kind_told")
