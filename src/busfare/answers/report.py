@@ -22,7 +22,7 @@ from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import beside
-from busfare.trace.model import INCOMPLETE
+from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Gap, Totals
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ they add up to, a reader for each profiler's formats, and files for the tools of
 what, and which advice follows belong to `cost`, `timeline` and `advise`.
 """
 
-from busfare.trace.model import Omission, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omission
 from busfare.trace.open import is_trace_directory, may_be_trace, read
 
 __all__ = ["Omission", "Trace", "is_trace_directory", "may_be_trace", "read"]

@@ -17,19 +17,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from busfare.trace import tables as schema
 from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import Lanes, is_communication
 from busfare.trace.sites import around_calls
-from busfare.trace.tables import (
-    COLLECTIVE_KINDS,
-    COLLECTIVES,
-    DESCRIBED,
-    MARKERS,
-    OPERATIONS_OF_COLLECTIVES,
-    RANGES_OF_COLLECTIVES,
-    conform,
-    empty,
-)
+from busfare.trace.tables import conform, empty
 
 #: A collective by its name in small letters alone, whoever calls it so: allreduce of PyTorch, AllReduce of NCCL.
 KINDS = {
@@ -115,8 +107,10 @@ def all_described(texts: Sequence[bytes], range_names: Sequence[str | None]) -> 
             sequences[row] = int(sequence[1])
             text = text[: sequence.start(1)] + b"null" + text[sequence.end(1) :]
         of[row] = about.setdefault((text, name), len(about))
-    differing = pl.from_dicts([described(*each) for each in about], schema=dict(DESCRIBED), strict=False)
-    own = pl.Series(sequences, dtype=DESCRIBED["sequence"])
+    differing = pl.from_dicts(
+        [described(*each) for each in about], schema=dict(schema.DESCRIBED), strict=False
+    )
+    own = pl.Series(sequences, dtype=schema.DESCRIBED["sequence"])
     return differing[of].with_columns(sequence=pl.coalesce(own, "sequence"))
 
 
@@ -175,7 +169,7 @@ def collectives_of(
 ) -> pl.DataFrame:
     """Columns of COLLECTIVES, in order of their starts, of a trace's tables; `given`: DESCRIBED, by the reader."""
     rows = lanes.rows(is_communication())
-    kernels, ranges = empty(COLLECTIVES), _mpi_calls(markers, given)
+    kernels, ranges = empty(schema.COLLECTIVES), _mpi_calls(markers, given)
     if len(rows):
         kernels = operations[rows].with_columns(operation=rows)
         tables = (
@@ -183,23 +177,23 @@ def collectives_of(
             _ranges_around(kernels, calls, markers, given),
             _named(kernels["name"]),
         )
-        columns = [pl.coalesce(*(table[name] for table in tables)).alias(name) for name in DESCRIBED]
-        kernels = conform(kernels.drop("bytes").with_columns(columns), COLLECTIVES)
+        columns = [pl.coalesce(*(table[name] for table in tables)).alias(name) for name in schema.DESCRIBED]
+        kernels = conform(kernels.drop("bytes").with_columns(columns), schema.COLLECTIVES)
     return pl.concat([kernels, ranges]).sort("start_ns", maintain_order=True) if ranges.height else kernels
 
 
 def _given(rows: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
     """What the reader gave for each of `rows`, which has a column `collective`; nulls otherwise."""
     if "collective" not in rows.columns:
-        return empty(DESCRIBED).clear(rows.height)
-    return conform(given, DESCRIBED)[rows["collective"]]
+        return empty(schema.DESCRIBED).clear(rows.height)
+    return conform(given, schema.DESCRIBED)[rows["collective"]]
 
 
 def _ranges_around(
     kernels: pl.DataFrame, calls: pl.DataFrame, markers: pl.DataFrame, given: pl.DataFrame
 ) -> pl.DataFrame:
     """What the innermost range around the call that launched each kernel tells."""
-    nothing = empty(DESCRIBED).clear(kernels.height)
+    nothing = empty(schema.DESCRIBED).clear(kernels.height)
     names = markers["name"].unique().drop_nulls().cast(pl.String)
     names = names.filter(names.str.contains(RANGE))
     if names.is_empty() or calls.is_empty():
@@ -222,7 +216,7 @@ def _ranges_around(
     if ranges.is_empty():
         return nothing
     place = around_calls(ranges, calls, first_pairs(calls, kernels))
-    named = pl.Series([known[text] for text in ranges["text"]], dtype=DESCRIBED["collective_kind"])
+    named = pl.Series([known[text] for text in ranges["text"]], dtype=schema.DESCRIBED["collective_kind"])
     told = _given(ranges, given).with_columns(pl.coalesce("collective_kind", named))[place]
     # Of several kernels that a group launches on a GPU, the bytes of each are not known.
     of_group = ranges["text"].is_in(["ncclGroupEnd"])[place].fill_null(False)
@@ -242,11 +236,11 @@ def _named(names: pl.Series) -> pl.DataFrame:
         protocol=pl.col("name").str.extract(PROTOCOL).str.to_lowercase(),
     )
     kinds = pl.Series(
-        [kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(COLLECTIVE_KINDS)
+        [kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(schema.COLLECTIVE_KINDS)
     )
     groups = groups.with_columns(collective_kind=kinds)
     each = names.cast(pl.String).to_frame("name").join(groups, on="name", how="left", maintain_order="left")
-    return conform(each, DESCRIBED)
+    return conform(each, schema.DESCRIBED)
 
 
 def _mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
@@ -261,7 +255,7 @@ def _mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
         )
     markers = markers.filter(theirs & pl.col("end_ns").is_not_null())
     if markers.is_empty():
-        return empty(COLLECTIVES)
+        return empty(schema.COLLECTIVES)
     reached = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
     markers = markers.sort("start_ns", -pl.col("end_ns")).filter(
         (pl.col("start_ns") >= reached).fill_null(True)
@@ -271,9 +265,9 @@ def _mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
         markers = markers.with_columns(collective=several).explode("collective")
     called = markers["name"].cast(pl.String).str.extract(MPI, 1)
     kinds = [None if not text or re.match(OF_REQUESTS, text) else kind_of(text) for text in called]
-    named = pl.Series(kinds, dtype=DESCRIBED["collective_kind"])
+    named = pl.Series(kinds, dtype=schema.DESCRIBED["collective_kind"])
     described = _given(markers, given).with_columns(pl.coalesce("collective_kind", named))
-    return conform(markers.with_columns(described), COLLECTIVES)
+    return conform(markers.with_columns(described), schema.COLLECTIVES)
 
 
 #: Calls that end requests, that start prepared ones, and that post one.
@@ -281,7 +275,7 @@ ENDS, STARTS, PREPARES, POSTS = r"^MPI_(Wait|Test)", r"^MPI_Start(all)?$", r"_in
 #: What moves bytes of a window, and what waits for it, but for the fence, which waits for all its ranks.
 ONE_SIDED, FENCE = r"^MPI_((Put|Get|Accumulate|Rput|Rget|Raccumulate)$|Win_)", "MPI_Win_fence"
 MESSAGES = ("send", "receive")
-KIND = pl.Enum(COLLECTIVE_KINDS)
+KIND = pl.Enum(schema.COLLECTIVE_KINDS)
 CALL = ["thread", "start_ns", "end_ns", "name"]
 OF_COMMUNICATOR = ["called", "members", "place", "size"]
 
@@ -355,6 +349,6 @@ def as_ranges(noted: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl
     calls = calls.join(of_calls, on="call", how="left", maintain_order="left")
     calls = calls.with_columns(pl.col("messages").fill_null(0))
     said = rows.with_columns(communicator="called", group_size="size", collective_kind="kind")
-    return conform(calls, MARKERS, {**OPERATIONS_OF_COLLECTIVES, **RANGES_OF_COLLECTIVES}), conform(
-        said, DESCRIBED
-    )
+    return conform(
+        calls, schema.MARKERS, {**schema.OPERATIONS_OF_COLLECTIVES, **schema.RANGES_OF_COLLECTIVES}
+    ), conform(said, schema.DESCRIBED)

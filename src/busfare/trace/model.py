@@ -15,46 +15,10 @@ from busfare.trace.api_calls import GRAPH_LAUNCH
 from busfare.trace.collectives import collectives_of
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
+from busfare.trace.omissions import Omission, Omissions
 from busfare.trace.words import Names, calls_named
 
-#: What is said of ranges without an end.
-OPEN_RANGES = "NVTX ranges that were still open when the trace ended: shown as marks"
-#: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.
-INCOMPLETE = frozenset(
-    {"cut", "damaged", "damaged-compression", "missing", "torn", "truncated", "truncated-compression"}
-)
-
-
-@dataclass(slots=True)
-class Omissions:
-    """Omissions in the order in which they were found; the same one found again adds to its count."""
-
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)
-
-    def add(self, id: str, what: str, count: int = 0) -> None:
-        """Note an omission. `count` is the number of records concerned, 0 where records cannot be counted."""
-        self.counts[id, what] = self.counts.get((id, what), 0) + count
-
-    def add_if(self, count: int, id: str, what: str) -> None:
-        """Note an omission of `count` records, if there are any."""
-        if count:
-            self.add(id, what, count)
-
-    def list(self) -> list[Omission]:
-        return [Omission(id, count, what) for (id, what), count in self.counts.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Omission:
-    """Something of the trace that was skipped, repaired or unknown.
-
-    `id` is a short stable name; `count` how many records it concerns (0: not countable); `what` tells the
-    user, and what follows from it.
-    """
-
-    id: str
-    count: int
-    what: str
+__all__ = ["Trace", "name_process", "number_graph_nodes"]
 
 
 @dataclass
@@ -150,8 +114,4 @@ def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:
         number = pl.int_range(1, pl.len() + 1).over("process", "correlation")
         numbered = pl.coalesce("graph_node", pl.when(launched).then(number))
         trace.operations = trace.operations.with_columns(graph_node=numbered)
-    omissions.add_if(
-        trace.operations.height - trace.operations["graph_node"].null_count(),
-        "graph-nodes",
-        "operations inside graph launches: seen, but not how they depend on each other; taken in the order observed",
-    )
+    omissions.count("graph-nodes", trace.operations.height - trace.operations["graph_node"].null_count())

@@ -187,7 +187,17 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
 
 def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds, class (`compute` or `communication`)."""
-    tallied = _tallied(trace)
+    lanes, names = trace.lanes, trace.operations["name"]
+    numbers = names.to_physical()
+    greatest = numbers.max()
+    size = int(greatest) + 1 if isinstance(greatest, int) else 0
+    number_of = np.ascontiguousarray(numbers.fill_null(size).to_numpy())
+    chosen = lanes.chosen(is_work() | is_communication()).view(np.uint8)
+    first_rows, count, ns = _columns.tally(
+        number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1
+    )
+    present = np.flatnonzero(count)
+    tallied = pl.DataFrame({"name": names[first_rows[present]], "count": count[present], "ns": ns[present]})
     is_carrier = named_so(pl.col("name"))
     return (
         tallied.group_by(pl.col("name").cast(pl.String))
@@ -198,23 +208,6 @@ def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
             pl.when(is_carrier).then(pl.lit("communication")).otherwise(pl.lit("compute")).alias("class")
         )
     )
-
-
-def _tallied(trace: Trace) -> pl.DataFrame:
-    """Name, count, ns of kernels of either class, and of graph launches."""
-    lanes, names = trace.lanes, trace.operations["name"]
-    numbers = names.to_physical()
-    greatest = numbers.max()
-    size = int(greatest) + 1 if isinstance(greatest, int) else 0
-    number_of = np.ascontiguousarray(
-        (numbers.fill_null(size) if numbers.null_count() else numbers).to_numpy()
-    )
-    chosen = lanes.chosen(is_work() | is_communication()).view(np.uint8)
-    first_rows, count, ns = _columns.tally(
-        number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1
-    )
-    present = np.flatnonzero(count)
-    return pl.DataFrame({"name": names[first_rows[present]], "count": count[present], "ns": ns[present]})
 
 
 def top_copies(trace: Trace, most: int) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 
 from busfare.trace.model import Trace
 from busfare.trace.readers.compressed import whole
-from busfare.trace.readers.sqlite_file import SqliteFile
+from busfare.trace.readers.sqlite_tables import SqliteTables
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Source:
     path: Path
     packed: bool = False
     launches: bool = False
-    database: SqliteFile | None = None
+    database: SqliteTables | None = None
 
     def unpacked(self) -> AbstractContextManager[Path]:
         """Where its content lies uncompressed; a copy goes afterwards."""
@@ -56,7 +56,7 @@ class Format:
     #: Whether it takes JSON that no other format and no refused one claims.
     any_json: bool = False
     #: Whether an SQLite file is of this format, by its tables.
-    database: Callable[[SqliteFile], bool] | None = None
+    database: Callable[[SqliteTables], bool] | None = None
     #: Whether a directory is a trace of this format. May raise InputError, and OSError where it cannot be listed.
     directory: Callable[[Path], bool] | None = None
     #: What its files may be called. Those of `sure_suffixes` are of this format even without a mark.

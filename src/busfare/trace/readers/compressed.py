@@ -9,14 +9,14 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from zlib_ng import zlib_ng
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions
+from busfare.trace.omissions import Omissions
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdDecompressor, ZstdError
@@ -29,20 +29,8 @@ PIECES_AHEAD = 4
 HEAD = 1 << 16
 
 
-class _Decompressor(Protocol):
-    """What bz2, lzma and zstd of the standard library have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    @property
-    def needs_input(self) -> bool: ...
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes: ...
-
-
 class _Gzip:
-    """zlib-ng, which is faster than the standard library's, with that interface."""
+    """zlib-ng, which is faster than the standard library's, with the interface of bz2, lzma and zstd."""
 
     def __init__(self) -> None:
         self._inflate = zlib_ng.decompressobj(31)
@@ -107,24 +95,19 @@ def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
         name = compression(waiting)
         assert name is not None
         magic, begin = COMPRESSIONS[name]
-        member: _Decompressor = begin()
+        member = begin()
         while waiting or not (member.needs_input or member.eof):
             if member.eof:  # another member, or padding
                 waiting += file.read(PIECE // 4) if len(waiting) < len(magic) else b""
                 if not waiting.startswith(magic):
                     if waiting.strip(b"\0") or file.read(PIECE).strip(b"\0"):
-                        omissions.add(
-                            "after-compressed", "the compressed file has something after its end: left out"
-                        )
+                        omissions.add("after-compressed")
                     return
                 member = begin()
             try:
                 piece = member.decompress(waiting, PIECE)
             except DAMAGES:
-                omissions.add(
-                    "damaged-compression",
-                    f"the compressed data is damaged near byte {file.tell()}: what follows is left out",
-                )
+                omissions.add("damaged-compression", at=file.tell())
                 return
             if piece:
                 yield piece
@@ -133,7 +116,7 @@ def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
             else:
                 waiting = file.read(PIECE // 4) if member.needs_input else b""
         if not member.eof:
-            omissions.add("truncated-compression", "the compressed file ends in the middle")
+            omissions.add("truncated-compression")
 
 
 @contextmanager
@@ -145,9 +128,7 @@ def whole(path: Path, packed: bool) -> Iterator[Path]:
     if not packed:
         yield path
         return
-    with room(path) as (place, copying):
-        with copying:
-            unpack(path, place)
+    with copied(path, lambda place: unpack(path, place)) as place:
         try:
             yield place
         except InputError as error:  # of the file that its reader saw
@@ -166,18 +147,15 @@ def unpack(path: Path, place: Path) -> None:
 
 
 @contextmanager
-def room(path: Path) -> Iterator[tuple[Path, AbstractContextManager[None]]]:
-    """Where a copy of `path` can be, which goes afterwards, and what says of an error in copying that there is no room."""
+def copied(path: Path, copy: Callable[[Path], None]) -> Iterator[Path]:
+    """Where `copy` has put a copy of `path`, which goes afterwards. Raises InputError where there is no room for it."""
     with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
-        yield Path(folder, "trace"), _copying(path, folder)
-
-
-@contextmanager
-def _copying(path: Path, folder: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
-            "another folder with TMPDIR"
-        ) from None
+        place = Path(folder, "trace")
+        try:
+            copy(place)
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
+                "another folder with TMPDIR"
+            ) from None
+        yield place

@@ -11,7 +11,8 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.trace._kineto_events import EventScanner
 from busfare.trace.launches import operators_of
-from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
+from busfare.trace.model import Trace, name_process, number_graph_nodes
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, RecordAgain
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.kineto import rows
@@ -53,15 +54,10 @@ def read(path: Path, launches: bool = False) -> Trace:
             "give the .json or .json.gz of `export_chrome_trace`"
         )
     if scanner.error:
-        omissions.add(
-            "damaged",
-            f"damaged JSON at byte {scanner.error_position} ({scanner.error}): what follows is left out",
-        )
+        omissions.add("damaged/json", at=scanner.error_position, error=scanner.error)
     elif scanner.truncated:
-        omissions.add("truncated", "the file ends in the middle: what it held beyond is missing")
-    omissions.add_if(
-        scanner.unusable, "unusable-events", "entries of the event list without usable times: left out"
-    )
+        omissions.add("truncated")
+    omissions.count("unusable-events", scanner.unusable)
 
     names = rows.names_of(scanner)
     events, about = rows.with_collectives(rows.events_of(scanner, names), scanner, names)
@@ -73,20 +69,13 @@ def read(path: Path, launches: bool = False) -> Trace:
             f"{path}: a trace of an accelerator that is no GPU ({scanner.accelerator_events:,} events of it); "
             "busfare reads what runs on GPUs"
         )
-    omissions.add_if(
-        scanner.accelerator_events,
-        "other-accelerator",
-        "events of an accelerator that is no GPU: left out",
-    )
-    omissions.add_if(
-        scanner.other_calls,
-        "calls-left-out",
-        "calls of the host that are neither CUDA's nor HIP's: what they wait for is not known; left out",
-    )
+    omissions.count("other-accelerator", scanner.accelerator_events)
+    omissions.count("calls-left-out", scanner.other_calls)
+    version = _decoded(header.get("cupti_version"), int)
     trace = Trace(
         path=path,
         format="kineto",
-        producer=_producer(header),
+        producer="PyTorch profiler (Kineto" + (f", CUPTI {version})" if version else ")"),
         operations=operations,
         calls=calls,
         events=rows.dependencies(events, names, calls),
@@ -171,12 +160,6 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
         if gpu.id is not None and abs(gpu.id) < 1 << 31
     ]
     return conform(pl.DataFrame(rows, strict=False), DEVICES)
-
-
-def _producer(header: dict[str, bytes]) -> str:
-    """The profiler, and its CUPTI where the file tells."""
-    version = _decoded(header.get("cupti_version"), int)
-    return "PyTorch profiler (Kineto" + (f", CUPTI {version})" if version else ")")
 
 
 def _host(header: dict[str, bytes]) -> dict[str, str]:

@@ -9,26 +9,14 @@ import numpy as np
 import polars as pl
 
 from busfare.trace import api_calls, sites
+from busfare.trace import tables as schema
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
 from busfare.trace.launches import grid_side
-from busfare.trace.model import Omissions
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
 from busfare.trace.readers.tables import INT, meant
-from busfare.trace.tables import (
-    CALLS,
-    DESCRIBED,
-    DIRECTIONS,
-    EVENTS,
-    KINDS,
-    LAUNCH_SHAPE,
-    MARKERS,
-    MEMORY_KINDS,
-    OPERATIONS,
-    OPERATIONS_OF_COLLECTIVES,
-    conform,
-    empty,
-)
+from busfare.trace.tables import conform, empty
 
 __all__ = [
     "SET",
@@ -79,9 +67,9 @@ def names_of(scanner: EventScanner) -> pl.DataFrame:
     return names.select(
         name.cast(pl.Categorical),
         plain.cast(pl.Categorical),
-        meant("direction", DIRECTION_OF, DIRECTIONS),
-        meant("source", MEMORY_OF, MEMORY_KINDS).alias("source_memory"),
-        meant("destination", MEMORY_OF, MEMORY_KINDS).alias("destination_memory"),
+        meant("direction", DIRECTION_OF, schema.DIRECTIONS),
+        meant("source", MEMORY_OF, schema.MEMORY_KINDS).alias("source_memory"),
+        meant("destination", MEMORY_OF, schema.MEMORY_KINDS).alias("destination_memory"),
         waits_for=api_calls.waits_for(plain),
         of_host=pl.col("source").is_in(OF_HOST) | pl.col("destination").is_in(OF_HOST),
         no_kernel=pl.when(way.is_not_null()).then(COPY).when(name == ROCTRACER_FILL).then(SET),
@@ -111,7 +99,7 @@ def with_collectives(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The events with a column `collective`, rows of the second result, where their arguments tell of one."""
     if not scanner.collectives:
-        return events, empty(DESCRIBED)
+        return events, empty(schema.DESCRIBED)
     found, texts = zip(*scanner.collectives, strict=True)
     ranges = names["name"].cast(pl.String)[events["name"][found]]
     rows = np.full(events.height, -1, np.int64)
@@ -137,7 +125,7 @@ def operations_of(
     of_copies = pl.col("direction", "source_memory", "destination_memory", "of_host")
     frame = frame.with_columns(
         pl.when(copy).then(of_copies),
-        kind=meant("category", dict(enumerate(KINDS[: SET + 1])), KINDS),
+        kind=meant("category", dict(enumerate(schema.KINDS[: SET + 1])), schema.KINDS),
         # Older traces give the device as the process, and the stream as the thread, of a GPU row.
         device=pl.coalesce("device", "process"),
         stream=pl.coalesce("stream", "thread"),
@@ -146,27 +134,16 @@ def operations_of(
         copy_count=pl.when(copy).then(1),
     )
     frame = _as_called(frame, events.filter(CALL))
-    omissions.add_if(
-        frame.filter(copy)["direction"].null_count(),
-        "unknown-direction",
-        "copies whose name does not say their direction: counted, with no direction",
-    )
-    omissions.add_if(
-        int(frame["of_host"].sum()),
-        "unknown-memory",
-        "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
-    )
-    return _in_groups(conform(frame, OPERATIONS, {**LAUNCH_SHAPE, **OPERATIONS_OF_COLLECTIVES}), calls)
-
-
-def _in_groups(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """The operations, their grids in groups where the launch took work-items: the trace tells what the call was given."""
-    if "grid_x" not in operations.columns:
-        return operations
+    omissions.count("unknown-direction", frame.filter(copy)["direction"].null_count())
+    omissions.count("unknown-memory", int(frame["of_host"].sum()))
+    frame = conform(frame, schema.OPERATIONS, {**schema.LAUNCH_SHAPE, **schema.OPERATIONS_OF_COLLECTIVES})
+    if "grid_x" not in frame.columns:
+        return frame
+    # Where a launch takes work-items the trace tells these.
     in_items = calls["name"].cast(pl.String).str.contains(api_calls.GRID_IN_ITEMS).fill_null(False)
     of_items = pl.col("correlation").is_in(calls["correlation"].filter(in_items).drop_nulls().implode())
     sides = [(f"grid_{side}", f"block_{side}") for side in "xyz"]
-    return operations.with_columns(
+    return frame.with_columns(
         pl.when(of_items).then(grid_side(*both)).otherwise(both[0]).alias(both[0]) for both in sides
     )
 
@@ -190,7 +167,7 @@ def calls_of(events: pl.DataFrame, names: pl.DataFrame, scanner: EventScanner) -
     waits = waits.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
     calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
     calls = calls.join(waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
-    return _located(conform(calls, CALLS), scanner)
+    return _located(conform(calls, schema.CALLS), scanner)
 
 
 def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
@@ -212,7 +189,7 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
 
 def ranges_of(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     """Rows of `markers`, with the row of `described` of those that communicate."""
-    return conform(_named(events, names, ANNOTATION), MARKERS, OPERATIONS_OF_COLLECTIVES)
+    return conform(_named(events, names, ANNOTATION), schema.MARKERS, schema.OPERATIONS_OF_COLLECTIVES)
 
 
 def dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -234,7 +211,9 @@ def dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame)
     times = calls.select(*LAUNCH, "start_ns", "end_ns").drop_nulls("correlation")
     implied, times = (frame.unique(LAUNCH, keep="first", maintain_order=True) for frame in (implied, times))
     implied = implied.join(times, on=LAUNCH, how="inner", nulls_equal=True, maintain_order="left")
-    return pl.concat(conform(frame, EVENTS) for frame in (waits, records, implied.with_columns(kind=record)))
+    return pl.concat(
+        conform(frame, schema.EVENTS) for frame in (waits, records, implied.with_columns(kind=record))
+    )
 
 
 def _with_owners(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
@@ -290,7 +269,7 @@ def _as_called(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     if telling.is_empty():
         return operations
     telling = telling.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
-    kind_told = meant("copy_kind", DIRECTION_OF_KIND, DIRECTIONS)
+    kind_told = meant("copy_kind", DIRECTION_OF_KIND, schema.DIRECTIONS)
     telling = telling.select(*LAUNCH, told="bytes", kind_told=kind_told)
     found = operations.join(telling, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
     # Several copies of one call share its size.

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 import polars as pl
 
 from busfare.trace.launches import with_allocated
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, RecordAgain, Source, cupti
 from busfare.trace.readers.nsys import mpi, rows
 from busfare.trace.readers.nsys.report_file import MAGIC, exported
-from busfare.trace.readers.nsys.rows import CALLS_TABLE, COPIES, GRAPHS, RECORDS, SETS, WAITS
-from busfare.trace.readers.tables import INT, DirectoryTables, SqliteTables, TableSource, ints, texts
-from busfare.trace.tables import DEVICES, LAUNCH_SHAPE, OPERATIONS, conform
+from busfare.trace.readers.nsys.rows import CALLS_TABLE, RECORDS, WAITS
+from busfare.trace.readers.tables import INT, DirectoryTables, TableSource, ints, texts
+from busfare.trace.tables import DEVICES, conform
 
 #: What reports are called.
 REPORTS = (".nsys-rep", ".qdrep")
@@ -37,11 +37,11 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
     omissions = Omissions()
     waits, records = tables.read(WAITS, rows.WAIT_COLUMNS), tables.read(RECORDS, rows.RECORD_COLUMNS)
-    about = _about(tables)
+    product, schema = _version(tables)
     calls = rows.calls_of(tables.read(CALLS_TABLE, rows.CALL_COLUMNS), strings, omissions)
     calls = rows.located(calls, tables, strings)
     events, waited = rows.events_of(waits, records, calls, omissions)
-    operations = _operations(tables, strings, launches, omissions)
+    operations = rows.operations(tables, strings, launches, omissions)
     if launches:
         operations = with_allocated(operations, rows.allocations(tables, calls))
     markers = rows.markers(tables, strings, omissions)
@@ -50,39 +50,19 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         markers = pl.concat([markers, of_mpi], how="diagonal")
     _note_diagnostics(tables, omissions)
     return Trace(
+        path=tables.path,
+        format="nsys-sqlite" if tables.path.is_file() else "nsys-directory",
+        producer=f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
         operations=operations,
         calls=cupti.with_waits(calls, waited),
         events=events,
         markers=markers,
+        devices=_devices(tables),
+        streams=_streams(tables),
+        host=_host(tables) | mpi.host(tables),
         described=described,
         omissions=omissions.list(),
-        **about,
     )
-
-
-def _operations(
-    tables: TableSource, strings: pl.DataFrame, launches: bool, omissions: Omissions
-) -> pl.DataFrame:
-    made = (
-        rows.kernels(tables, strings, launches),
-        rows.copies(tables.read(COPIES, rows.COPY_COLUMNS), omissions),
-        rows.sets(tables.read(SETS, rows.SET_COLUMNS)),
-        rows.graphs(tables.read(GRAPHS, rows.GRAPH_COLUMNS), omissions),
-    )
-    return pl.concat([conform(frame, OPERATIONS, LAUNCH_SHAPE) for frame in made], how="diagonal")
-
-
-def _about(tables: TableSource) -> dict[str, Any]:
-    """What a trace has beside what happened."""
-    product, schema = _version(tables)
-    return {
-        "path": tables.path,
-        "format": "nsys-sqlite" if tables.path.is_file() else "nsys-directory",
-        "producer": f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
-        "devices": _devices(tables),
-        "streams": _streams(tables),
-        "host": _host(tables) | mpi.host(tables),
-    }
 
 
 def _version(tables: TableSource) -> tuple[str, str]:
@@ -108,14 +88,8 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     )
     warnings = warnings.sort("rank", descending=True, maintain_order=True)
     for text, count in warnings.select("text", "len").head(MOST_WARNINGS).iter_rows():
-        omissions.add(
-            "profiler-said", f"the profiler said while it recorded: {' '.join(text[:200].split())}", count
-        )
-    omissions.add_if(
-        int(warnings["len"].slice(MOST_WARNINGS).sum()),
-        "profiler-said",
-        "further warnings of the profiler; see DIAGNOSTIC_EVENT in the file",
-    )
+        omissions.add("profiler-said", count, text=" ".join(text[:200].split()))
+    omissions.count("profiler-said/more", int(warnings["len"].slice(MOST_WARNINGS).sum()))
 
 
 OF_GPUS = ints(
@@ -205,9 +179,8 @@ def _is_export(names: AbstractSet[str]) -> bool:
     return STRINGS in names and any(name.startswith(FAMILIES) for name in names)
 
 
-def _read_database(source: Source) -> Trace:
-    assert source.database is not None
-    return read(SqliteTables(source.database), source.launches)
+def _read(source: Source) -> Trace:
+    return read(source.database or DirectoryTables(source.path), source.launches)
 
 
 AGAIN = RecordAgain(gpu="`nsys profile --trace=cuda`", allocations="nsys --cuda-memory-usage=true")
@@ -215,7 +188,7 @@ FORMATS = (
     Format(
         name="nsys-sqlite",
         title="Nsight Systems (.nsys-rep, .sqlite, or a directory of .parquet/.arrow)",
-        read=_read_database,
+        read=_read,
         begins=re.compile(re.escape(MAGIC)),
         database=lambda file: _is_export(file.names),
         suffixes=(".sqlite",),
@@ -225,7 +198,7 @@ FORMATS = (
     ),
     Format(
         name="nsys-directory",
-        read=lambda source: read(DirectoryTables(source.path), source.launches),
+        read=_read,
         directory=lambda path: _is_export(DirectoryTables(path).names),
         record_again=AGAIN,
     ),

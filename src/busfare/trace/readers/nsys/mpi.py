@@ -10,7 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from busfare.trace.collectives import CALL, MESSAGES, as_ranges, kinds_of, of_mpi
-from busfare.trace.model import OPEN_RANGES, Omissions
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import TIMES
 from busfare.trace.readers.nsys.rows import process_of, thread_of
 from busfare.trace.readers.tables import TableSource, ints
@@ -61,15 +61,10 @@ def calls(
     noted = _noted(tables, strings)
     if noted.is_empty():
         return empty(MARKERS), empty(DESCRIBED)
-    omissions.add_if(noted["end_ns"].null_count(), "open-ranges", OPEN_RANGES)
+    omissions.count("open-ranges", noted["end_ns"].null_count())
     noted = _with_peers(_numbered(_in_communicators(noted, tables)))
     unknown = noted.filter(pl.col("kind").is_not_null() & pl.col("called").is_null())
-    omissions.add_if(
-        unknown["call"].n_unique(),
-        "unknown-communicators",
-        "MPI calls in communicators that the export does not describe: shown, but not matched with other ranks "
-        "(record with NSYS_MPI_STORE_TEAMS_PER_RANK=1)",
-    )
+    omissions.count("unknown-communicators", unknown["call"].n_unique())
     rows = [of_mpi(noted.clear())]
     for _, of_process in noted.group_by("process", maintain_order=True):
         from_start = bool(of_process["name"].str.contains(r"^MPI_Init").any())

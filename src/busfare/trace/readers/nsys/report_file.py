@@ -41,7 +41,9 @@ def exported(path: Path, place: Path) -> Path:
     kept = folder / f"{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.sqlite"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _forget_old(folder)
+        for file in folder.glob("*.sqlite"):
+            if time.time() - file.stat().st_mtime > KEPT_S:
+                file.unlink(missing_ok=True)
         if not kept.exists():
             with tempfile.TemporaryDirectory(dir=folder) as room:
                 _export(path, place, Path(room, "export.sqlite")).replace(kept)
@@ -123,9 +125,3 @@ def _reason(text: str) -> str:
     what = [line.partition("::what: ")[2] for line in lines if "::what: " in line]
     plain = [line for line in lines if line and not line.startswith(("[", "Exporting ", "Processing "))]
     return next(iter(what + plain), "it gives no reason")[:160]
-
-
-def _forget_old(folder: Path) -> None:
-    for file in folder.glob("*.sqlite"):
-        if time.time() - file.stat().st_mtime > KEPT_S:
-            file.unlink(missing_ok=True)

@@ -8,10 +8,11 @@ from importlib import resources
 import polars as pl
 
 from busfare.trace import api_calls
-from busfare.trace.model import Omissions, Trace, name_process
+from busfare.trace.model import Trace, name_process
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, RecordAgain, Source, cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
-from busfare.trace.readers.tables import SqliteTables, TableSource, ints, texts
+from busfare.trace.readers.tables import TableSource, ints, texts
 from busfare.trace.tables import CALLS, DEVICES, EVENTS, LAUNCH_SHAPE, OPERATIONS, Schema, conform
 
 OF_OPERATIONS = TIMES | ints("deviceId contextId streamId correlationId graphNodeId")
@@ -23,14 +24,19 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
     """Reads an nvprof file, with its launches or not. Raises InputError if a table that is there cannot be read."""
     omissions = Omissions()
     strings = tables.read("StringTable", ints("_id_") | texts("value")).unique("_id_", keep="first")
-    waits = _waits(tables)
+    wanted = TIMES | ints("type correlationId contextId streamId cudaEventId")
+    waits = _records(tables, "SYNCHRONIZATION", wanted).rename({"cudaEventId": "event"})
+    waits = waits.with_columns(pl.col("stream", "event").replace(NO_ID, None))
     on_host = waits.filter(pl.col("type").is_in([cupti.EVENT_SYNC, cupti.STREAM_SYNC]))
     calls = cupti.with_waits(_calls(tables, omissions), on_host, on=["correlation"])
     version = tables.read("Version", ints("version"))
     number = version["version"][0] if version.height else None
+    between_gpus = _records(tables, "MEMCPY2", OF_COPIES).with_columns(copy_kind=pl.lit(cupti.PEER_COPY))
+    copied = [_records(tables, "MEMCPY", OF_COPIES), between_gpus]
     operations = [
         *_kernels(tables, strings, launches),
-        *_copies_and_sets(tables, omissions),
+        cupti.copies(pl.concat(copied, how="vertical_relaxed"), omissions),
+        cupti.sets(_records(tables, "MEMSET", OF_OPERATIONS | ints("bytes memoryKind"))),
         _migrations(tables),
     ]
     trace = Trace(
@@ -78,11 +84,7 @@ def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         for interface in ("runtime", "driver")
     ]
     frame = pl.concat(parts).join(_call_names(), on=["interface", "cbid"], how="left")
-    omissions.add_if(
-        frame["name"].null_count(),
-        "unnamed-calls",
-        "API calls known by number only (minor ones): shown as numbers, taken to wait for nothing",
-    )
+    omissions.count("unnamed-calls/numbers", frame["name"].null_count())
     number = pl.concat_str("interface", pl.lit(" call "), "cbid")
     frame = frame.with_columns(
         process="processId",
@@ -100,27 +102,10 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> list
     return [frame.with_columns(kind=pl.lit("kernel"), name=name) for frame in named]
 
 
-def _copies_and_sets(tables: TableSource, omissions: Omissions) -> list[pl.DataFrame]:
-    between_gpus = _records(tables, "MEMCPY2", OF_COPIES).with_columns(copy_kind=pl.lit(cupti.PEER_COPY))
-    return [
-        cupti.copies(
-            pl.concat([_records(tables, "MEMCPY", OF_COPIES), between_gpus], how="vertical_relaxed"),
-            omissions,
-        ),
-        cupti.sets(_records(tables, "MEMSET", OF_OPERATIONS | ints("bytes memoryKind"))),
-    ]
-
-
 def _migrations(tables: TableSource) -> pl.DataFrame:
     wanted = TIMES | ints("counterKind value srcId dstId streamId")
     names = {"counterKind": "counter", "value": "bytes", "srcId": "source", "dstId": "destination"}
     return cupti.migrations(_records(tables, "UNIFIED_MEMORY_COUNTER", wanted).rename(names))
-
-
-def _waits(tables: TableSource) -> pl.DataFrame:
-    wanted = TIMES | ints("type correlationId contextId streamId cudaEventId")
-    waits = _records(tables, "SYNCHRONIZATION", wanted).rename({"cudaEventId": "event"})
-    return waits.with_columns(pl.col("stream", "event").replace(NO_ID, None))
 
 
 def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
@@ -151,17 +136,13 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         generation, lanes = of_gpus.row(0)[1:]
         frame = frame.with_columns(pcie_generation=pl.lit(generation), pcie_lanes=pl.lit(lanes))
     elif of_gpus.height:
-        omissions.add(
-            "links-unlike",
-            "PCIe links of some GPUs only, or of several kinds: the trace does not say which is whose",
-            links.height,
-        )
+        omissions.add("links-unlike", links.height)
     return conform(frame, DEVICES)
 
 
 def _read(source: Source) -> Trace:
     assert source.database is not None
-    return read(SqliteTables(source.database), source.launches)
+    return read(source.database, source.launches)
 
 
 FORMATS = (

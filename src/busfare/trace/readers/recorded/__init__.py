@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, Source
 from busfare.trace.readers.recorded.file import MAGIC, Recording, is_recording, read_recording
 from busfare.trace.readers.recorded.process import RecordedProcess, located, messages
@@ -20,17 +21,16 @@ __all__ = ["FORMATS", "holds_recording", "is_recording", "read"]
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
 SAME_PROCESS_SHIFT = 24
-LOSS_OF = {
-    1: ("dropped", "records that CUPTI dropped for want of buffers: operations are missing"),
-    2: ("no-buffer", "times that CUPTI asked for a buffer and got none: operations are missing"),
-    3: (
-        "calls-lost",
-        "calls that came faster than they could be noted: they, or the addresses of their copies, are missing",
-    ),
-    4: ("unknown-records", "records of a kind that the recorder does not know"),
-    5: ("stacks-lost", "calls from too many different places: where these are made is not known"),
-    6: ("retired-losses", "lost rows of tables that are no longer read"),
-}
+#: What was lost, by the number that the file gives it.
+LOSSES = (
+    "unknown-loss",
+    "dropped",
+    "no-buffer",
+    "calls-lost",
+    "unknown-records",
+    "stacks-lost",
+    "retired-losses",
+)
 
 
 def read(path: Path, launches: bool = False) -> Trace:
@@ -83,10 +83,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     )
     hosts = {recording.facts.get("hostname", "") for recording in recordings}
     if len(hosts) > 1:
-        omissions.add(
-            "several-clocks",
-            f"the recordings come from {len(hosts)} hosts, whose clocks agree only as far as the hosts keep time",
-        )
+        omissions.add("several-clocks", hosts=len(hosts))
     trace.omissions = omissions.list()
     return trace
 
@@ -114,41 +111,31 @@ def _processes(recordings: list[Recording]) -> list[int]:
 def _note(recording: Recording, omissions: Omissions) -> None:
     name = recording.path.name
     if not recording.complete:
-        omissions.add(
-            "cut",
-            f"{name}: the program ended without closing its recording; what it did after the last flush is missing",
-        )
+        omissions.add("cut", file=name)
     damaged, missing = recording.damaged_chunks, recording.missing_chunks
-    for count, id, what in (
-        (recording.torn_bytes, "torn", "its last bytes are no whole chunk and were left out"),
-        (damaged, "damaged", "chunks fail their checksum and were left out"),
-        (missing if missing > damaged else 0, "missing", "chunks are missing from its middle"),
-        (recording.header_damaged, "damaged-header", "its header is damaged: process and clock may be wrong"),
-        (recording.unknown_chunks, "unknown-tables", "holds tables that only a later version knows"),
+    for id, count in (
+        ("torn", recording.torn_bytes),
+        ("damaged", damaged),
+        ("missing", missing if missing > damaged else 0),
+        ("damaged-header", int(recording.header_damaged)),
+        ("unknown-tables", recording.unknown_chunks),
     ):
-        omissions.add_if(int(count), id, f"{name}: {what}")
+        omissions.count(id, count, file=name)
     tables = ", ".join(sorted(recording.retired_rows))
-    what = f"rows of an earlier version's tables that are no longer read ({tables})"
-    omissions.add_if(sum(recording.retired_rows.values()), "retired-tables", what)
+    omissions.count("retired-tables", sum(recording.retired_rows.values()), tables=tables)
     losses = recording.table("losses")
     for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
-        id, what = LOSS_OF.get(loss, ("unknown-loss", "losses of a kind that this version does not know"))
-        omissions.add(id, f"{name}: {what}", count)
+        omissions.add(LOSSES[loss if loss < len(LOSSES) else 0], count, file=name)
     capture = [recording.facts[key] for key in ("capture", "delay", "duration") if key in recording.facts]
     if capture:
-        omissions.add("window", f"{name}: only a part of the program was recorded ({', '.join(capture)})")
-        _note_pauses(recording, omissions)
-
-
-def _note_pauses(recording: Recording, omissions: Omissions) -> None:
-    # On and off take turns.
-    turns = np.sort(recording.table("windows")["time"]).astype(np.int64)
-    on = turns[2::2]
-    off = turns[1::2][: len(on)]
-    if len(on):
-        of = f"{(on - off).sum() * 1e-9:.3g} of {np.ptp(turns) * 1e-9:.3g} s"
-        what = "what the program did then is not known, and counts as time of its host"
-        omissions.add("pauses", f"{recording.path.name}: pauses of the recording, {of}: {what}", len(on))
+        omissions.add("window", file=name, limits=", ".join(capture))
+        # On and off take turns.
+        turns = np.sort(recording.table("windows")["time"]).astype(np.int64)
+        on = turns[2::2]
+        off = turns[1::2][: len(on)]
+        if len(on):
+            paused, whole = (on - off).sum() * 1e-9, np.ptp(turns) * 1e-9
+            omissions.add("pauses", len(on), file=name, paused=paused, whole=whole)
 
 
 def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:

@@ -113,7 +113,6 @@ RETIRED: dict[int, str] = {
 }  # fmt: skip
 #: Rows of `messages` of earlier versions, by what is called: nothing is read of them either.
 RETIRED_MESSAGES = re.compile(r"(futex|pthread_cond_\w+|sem_\w+)$")
-WAITS_OF_THREADS = "waits of threads"
 
 Column = npt.NDArray[np.uint64]
 
@@ -302,26 +301,18 @@ def read_recording(path: Path) -> Recording:
             parts, blob = decoded
             tables[TABLES[chunk.table][0]].add(chunk.rows, parts)
             blobs.append(blob)
-    _read_strings(tables["strings"], b"".join(blobs), recording.strings)
+    text, lengths = b"".join(blobs), tables["strings"]["length"]
+    ends = np.cumsum(lengths).tolist()
+    for number, begin, end in zip(tables["strings"]["string"].tolist(), [0, *ends], ends, strict=False):
+        recording.strings[number] = text[begin:end].decode("utf-8", "replace")
     keys, values = tables["facts"]["key"].tolist(), tables["facts"]["value"].tolist()
     recording.facts = {
         recording.strings.get(key, "?"): recording.strings.get(value, "")
         for key, value in zip(keys, values, strict=True)
     }
-    waits = _waits_of_threads(tables["messages"]["name"], recording.strings)
-    if waits:
-        recording.retired_rows[WAITS_OF_THREADS] = waits
+    # Rows among the messages that only recordings of earlier versions hold.
+    numbers, counts = np.unique(tables["messages"]["name"], return_counts=True)
+    retired = [bool(RETIRED_MESSAGES.match(recording.strings.get(number, ""))) for number in numbers.tolist()]
+    if any(retired):
+        recording.retired_rows["waits of threads"] = int(counts[retired].sum())
     return recording
-
-
-def _waits_of_threads(names: Column, strings: dict[int, str]) -> int:
-    """Rows among the messages that only recordings of earlier versions hold."""
-    numbers, counts = np.unique(names, return_counts=True)
-    retired = (RETIRED_MESSAGES.match(strings.get(number, "")) for number in numbers.tolist())
-    return sum(count for count, found in zip(counts.tolist(), retired, strict=True) if found)
-
-
-def _read_strings(table: Table, text: bytes, strings: dict[int, str]) -> None:
-    ends = np.cumsum(table["length"]).tolist()
-    for number, begin, end in zip(table["string"].tolist(), [0, *ends], ends, strict=False):
-        strings[number] = text[begin:end].decode("utf-8", "replace")

@@ -10,7 +10,6 @@ from busfare.trace.model import Trace
 from busfare.trace.readers import Format, RecordAgain, Source
 from busfare.trace.readers.rocprof import csv_files, databases, results_json, v1
 from busfare.trace.readers.rocprof.csv_files import CsvFiles
-from busfare.trace.readers.tables import SqliteTables
 
 RPD_TABLES = {"rocpd_op", "rocpd_api", "rocpd_string"}
 
@@ -36,11 +35,7 @@ def _holds_csv(path: Path) -> bool:
 
 def _read_database(source: Source) -> Trace:
     assert source.database is not None
-    return databases.read(SqliteTables(source.database), source.launches)
-
-
-def _read_v1(source: Source) -> Trace:
-    return v1.read(SqliteTables(source.database) if source.database else source.path, source.launches)
+    return databases.read(source.database, source.launches)
 
 
 AGAIN = RecordAgain(gpu="`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`")
@@ -79,7 +74,7 @@ FORMATS = (
     Format(
         name="rocprof",
         title="rocprof",
-        read=_read_v1,
+        read=lambda source: v1.read(source.database or source.path, source.launches),
         json=re.compile(rb'"BeginNs"|"CPU (?:HIP|HSA) API"'),
         database=v1.has_rocprof_tables,
         suffixes=(".db", ".json"),

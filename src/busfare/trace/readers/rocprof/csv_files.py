@@ -12,7 +12,8 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import head_of, pieces
 from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records, of_agents
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, texts
@@ -114,8 +115,7 @@ class CsvFiles(TableSource):
         text = b"".join(pieces(file, self.omissions))
         end = text.rfind(b"\n") + 1
         if end < len(text):  # its last number may be half of one
-            what = "the file ends in the middle of a line: that line and what would follow are missing"
-            self.omissions.add("truncated", what)
+            self.omissions.add("truncated")
         try:
             frame = pl.read_csv(
                 text[:end], infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy"
@@ -157,7 +157,9 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
             f"{path}: no trace but {what or 'nothing'}; record with `rocprofv3 --runtime-trace`, and give the "
             ".db that it writes, or the directory of its CSV files"
         )
-    _refuse_many(tables)
+    for table in sorted(WORK & tables.names):
+        if (runs := tables.read(table, texts("guid"))["guid"].n_unique()) > 1:
+            raise InputError(f"{path}: CSV of {runs} processes in one file; give the .db that it was made of")
     kernels = tables.read("kernels", _texts_of(KERNELS, "agent"))
     copies = tables.read("copies", _texts_of(COPIES, "source_agent destination_agent"))
     regions = conform(tables.read("regions", _texts_of(REGIONS)), REGIONS)
@@ -192,15 +194,6 @@ def _texts_of(schema: Schema, more: str = "") -> dict[str, pl.DataType]:
     return {name: TEXT for name in schema if name in COLUMNS} | texts(more)
 
 
-def _refuse_many(tables: CsvFiles) -> None:
-    for table in sorted(WORK & tables.names):
-        runs = tables.read(table, texts("guid"))["guid"].n_unique()
-        if runs > 1:
-            raise InputError(
-                f"{tables.path}: CSV of {runs} processes in one file; give the .db that it was made of"
-            )
-
-
 def _numbered(agents: pl.DataFrame) -> pl.DataFrame:
     """`agents` (columns of `OF_AGENTS`) with `device`: the number among those of their type, in order of their nodes."""
     agents = agents.with_columns(pl.col("type").str.to_uppercase(), place=pl.coalesce("place", "node"))
@@ -217,11 +210,7 @@ def _seen(kernels: pl.DataFrame, copies: pl.DataFrame, omissions: Omissions) -> 
     ]
     number = pl.concat(names).str.extract(AGENT, 2).cast(INT, strict=False).drop_nulls().unique()
     found = pl.DataFrame({"node": number}).with_columns(type=pl.lit("GPU"))
-    omissions.add_if(
-        found.height,
-        "unknown-agents",
-        "agents that the trace does not list: those that kernels run on are taken as GPUs, numbered in order",
-    )
+    omissions.count("unknown-agents", found.height)
     return _numbered(conform(found, OF_AGENTS))
 
 

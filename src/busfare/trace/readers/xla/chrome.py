@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import pieces
 from busfare.trace.readers.xla.rows import GPU, HOST, NUMBERS, PYTHON_FRAME, STATS, STREAM, TPU, Row, Rows
 
@@ -62,9 +63,7 @@ def _one_by_one(text: str, omissions: Omissions) -> Iterator[Event]:
         between = BETWEEN.match(text, at)
         at = between.end() if between else at
     if text[at : at + 1] != "]":
-        omissions.add(
-            "truncated", "the file ends or is damaged in the middle: what it held beyond is missing"
-        )
+        omissions.add("truncated")
 
 
 def _sound(value: Any) -> Any:
@@ -87,17 +86,6 @@ def names_of(events: list[Event]) -> tuple[dict[Any, str], dict[Any, str]]:
             elif event.name == "thread_name":
                 threads[event.pid, event.tid] = event.args["name"]
     return places, threads
-
-
-def times_of(event: Event) -> tuple[int, int] | None:
-    """Start and end in ns of an event that says both, and its process and thread as numbers; None otherwise."""
-    begun, lasting = event.ts, 0 if event.dur is None else event.dur
-    if not all(isinstance(time, int | float) and abs(time) < 1e15 for time in (begun, lasting)):
-        return None
-    numbers = all(isinstance(number, int) and abs(number) < 1 << 63 for number in (event.pid, event.tid))
-    if not (numbers and isinstance(event.name, str)):
-        return None
-    return round(begun * 1000), round((begun + lasting) * 1000)
 
 
 def read(path: Path) -> Trace:
@@ -130,20 +118,24 @@ def read(path: Path) -> Trace:
         elif HOST.fullmatch(place) and not row["name"].startswith(PYTHON_FRAME):
             rows.add_on_host(row | {"thread": event.tid})
     if timed >= MOST_EVENTS:
-        omissions.add(
-            "cut",
-            f"the time line has {timed:,} events: its writer leaves out those after a million; give the .xplane.pb",
-        )
-    omissions.add_if(unusable, "unusable-events", "entries of the event list without usable times: left out")
+        omissions.add("cut/timeline", events=timed)
+    omissions.count("unusable-events", unusable)
     return rows.trace(path, "JAX or TensorFlow (time line of XLA's profiler)", omissions)
 
 
 def _row(event: Event) -> Row | None:
-    """Name, times in ns and stats; None where they cannot be used."""
-    times = times_of(event)
-    if times is None:
+    """Name, times in ns and stats; None where they cannot be used, or process and thread are no numbers."""
+    start, lasting = event.ts, 0 if event.dur is None else event.dur
+    if not all(isinstance(time, int | float) and abs(time) < 1e15 for time in (start, lasting)):
         return None
-    row: Row = {"name": event.name, "start_ns": times[0], "end_ns": times[1]}
+    numbers = all(isinstance(number, int) and abs(number) < 1 << 63 for number in (event.pid, event.tid))
+    if not (numbers and isinstance(event.name, str)):
+        return None
+    row: Row = {
+        "name": event.name,
+        "start_ns": round(start * 1000),
+        "end_ns": round((start + lasting) * 1000),
+    }
     for key, said in event.args.items() if isinstance(event.args, dict) else ():
         if column := STATS.get(key):
             row[column] = _whole(said) if column in NUMBERS else str(said)

@@ -15,21 +15,13 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace import api_calls
+from busfare.trace import tables as schema
 from busfare.trace.launches import MOST_REGISTERS
-from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
+from busfare.trace.model import Trace, name_process, number_graph_nodes
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.tables import INT, ints, meant, texts
-from busfare.trace.tables import (
-    CALLS,
-    DEVICES,
-    DIRECTIONS,
-    LAUNCH_SHAPE,
-    MARKERS,
-    MEMORY_KINDS,
-    OPERATIONS,
-    Schema,
-    conform,
-)
+from busfare.trace.tables import Schema, conform
 
 TEXTS = texts("kernel_details memcpy_details memset_details")
 #: Of each event on a stream of a GPU. Of `context_id` the number stands behind two dollars.
@@ -119,8 +111,8 @@ class Rows:
             producer=producer,
             operations=operations,
             calls=calls,
-            markers=conform(ranges, MARKERS),
-            devices=conform(pl.DataFrame(self.gpus, strict=False), DEVICES),
+            markers=conform(ranges, schema.MARKERS),
+            devices=conform(pl.DataFrame(self.gpus, strict=False), schema.DEVICES),
         )
         name_process(trace)
         number_graph_nodes(trace, omissions)
@@ -132,12 +124,12 @@ class Rows:
 DETAILS = {*STATS.values()} - {"context_id"}
 
 
-def _frame(rows: list[Row], schema: Schema) -> pl.DataFrame:
+def _frame(rows: list[Row], kinds: Schema) -> pl.DataFrame:
     """`rows` as columns; null is a number that has no room in 64 bits, or is none."""
     return pl.DataFrame(
         {
             name: pl.Series([row.get(name) for row in rows], dtype=kind, strict=False)
-            for name, kind in schema.items()
+            for name, kind in kinds.items()
         }
     )
 
@@ -148,7 +140,7 @@ def _number(column: str, key: str) -> pl.Expr:
 
 def _memory(key: str) -> pl.Expr:
     found = pl.col("memcpy_details").str.extract(rf"\b{key}:(\w+)").str.to_lowercase()
-    return found.replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(MEMORY_KINDS))
+    return found.replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(schema.MEMORY_KINDS))
 
 
 def _side(one: str, both: str, host: str, device: str) -> pl.Expr:
@@ -167,11 +159,7 @@ def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     kind = kind.when(pl.col("memset_details").is_not_null()).then(pl.lit("set"))
     kind = kind.when(pl.col("graph").is_not_null()).then(pl.lit("graph"))
     frame = rows.with_columns(kind=kind)
-    omissions.add_if(
-        frame["kind"].null_count(),
-        "unknown-operations",
-        "events on streams of GPUs that are no kernel, copy, set or graph: left out",
-    )
+    omissions.count("unknown-operations/xla", frame["kind"].null_count())
     frame = _copies(frame.drop_nulls("kind"), omissions)
     whole = pl.col("kind") == "graph"
     cupti.graphs(frame.filter(whole), omissions, WITHOUT_GRAPHS)
@@ -184,7 +172,7 @@ def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
         graph_node=pl.when(pl.col("graph_node") > 0).then("graph_node"),
         correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
     )
-    return conform(frame, OPERATIONS, LAUNCH_SHAPE)
+    return conform(frame, schema.OPERATIONS, schema.LAUNCH_SHAPE)
 
 
 def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -205,7 +193,9 @@ def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     )
     frame = frame.with_columns(
         direction=pl.when(copy).then(
-            pl.coalesce(meant("said", DIRECTION_OF, DIRECTIONS), by_kinds.cast(pl.Enum(DIRECTIONS)))
+            pl.coalesce(
+                meant("said", DIRECTION_OF, schema.DIRECTIONS), by_kinds.cast(pl.Enum(schema.DIRECTIONS))
+            )
         ),
         bytes=pl.coalesce(_number("memcpy_details", "size"), _number("memset_details", "num_bytes")),
     ).with_columns(
@@ -215,18 +205,10 @@ def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
         copy_count=pl.when(copy).then(1),
     )
     copies = frame.filter(copy)
-    omissions.add_if(
-        copies["direction"].null_count(),
-        "unknown-direction",
-        "copies whose direction the trace does not say: counted, with no direction",
-    )
+    omissions.count("unknown-direction", copies["direction"].null_count())
     unknown = (pl.col("direction") == "h2d") & pl.col("source_memory").is_null()
     unknown |= (pl.col("direction") == "d2h") & pl.col("destination_memory").is_null()
-    omissions.add_if(
-        copies.filter(unknown).height,
-        "unknown-memory",
-        "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
-    )
+    omissions.count("unknown-memory", copies.filter(unknown).height)
     return frame
 
 
@@ -266,14 +248,10 @@ def _calls(rows: pl.DataFrame, kernels: pl.Series, amd: bool, omissions: Omissio
     does = pl.when(copied).then(copies).when(launches).then(pl.lit("LaunchKernel"))
     called = pl.concat_str(pl.lit("hip" if amd else "cu"), does)
     frame = rows.with_columns(plain=plain, is_call=plain.str.contains(API_NAME))
-    omissions.add_if(
-        frame.filter(~pl.col("is_call")).height,
-        "calls-named-by-work",
-        "API calls that the trace names by the work that they launch: given the name of the driver's call for that",
-    )
+    omissions.count("calls-named-by-work", frame.filter(~pl.col("is_call")).height)
     frame = frame.with_columns(name=pl.when("is_call").then("plain").otherwise(pl.coalesce(called, "plain")))
     frame = frame.with_columns(
         waits_for=api_calls.waits_for(pl.col("name")),
         correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
     )
-    return conform(frame, CALLS)
+    return conform(frame, schema.CALLS)

@@ -7,14 +7,14 @@ are read as bytes, which no wrong UTF-8 makes unreadable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.protobuf import message_classes
 from busfare.trace.readers.xla.rows import GPU, HOST, NUMBERS, PYTHON_FRAME, STATS, STREAM, TPU, Row, Rows
 
@@ -31,6 +31,7 @@ MESSAGES = {
     "Entry": "key 1 int64, value 2 Metadata",
     "Plane": "name 2 bytes, lines 3 *Line, event_metadata 4 *Entry, stat_metadata 5 *Entry, stats 6 *Stat",
 }
+PLANE = message_classes("busfare.xla", MESSAGES)["Plane"]
 #: Fields of XSpace.
 PLANES, ERRORS, WARNINGS, HOSTNAMES = 1, 2, 3, 4
 LENGTH_DELIMITED = 2
@@ -46,7 +47,7 @@ def read(path: Path, file: Path) -> Trace:
             planes += 1
             _take(value, rows, about)
         elif field in (ERRORS, WARNINGS):
-            omissions.add("profiler-said", f"the profiler said: {value[:200]}", 1)
+            omissions.add("profiler-said", 1, text=value[:200])
         elif field == HOSTNAMES:
             hosts.append(value)
     if not planes:
@@ -119,11 +120,6 @@ def _device(device: int, stats: Row) -> Row:
     }
 
 
-@cache
-def _plane_class() -> Any:
-    return message_classes("busfare.xla", MESSAGES)["Plane"]
-
-
 def _contents(data: bytes, omissions: Omissions) -> Iterator[tuple[int, Any]]:
     """The fields of an XSpace: number and value, which is a decoded plane or a text.
 
@@ -133,20 +129,18 @@ def _contents(data: bytes, omissions: Omissions) -> Iterator[tuple[int, Any]]:
     while at < len(data):
         tag, at = _number(data, at)
         if tag & 7 != LENGTH_DELIMITED:
-            omissions.add("damaged", f"damaged protobuf near byte {at}: what follows is left out")
+            omissions.add("damaged/protobuf", at=at)
             return
         length, at = _number(data, at)
         if length < 0 or at + length > len(data):
-            omissions.add(
-                "truncated", "the file ends in the middle of a plane: it and what followed are missing"
-            )
+            omissions.add("truncated")
             return
         if tag >> 3 == PLANES:
-            plane = _plane_class()()
+            plane = PLANE()
             try:
                 plane.ParseFromString(whole[at : at + length])
             except DecodeError:
-                omissions.add("damaged", f"a damaged plane at byte {at} is left out", 1)
+                omissions.add("damaged/plane", 1, at=at)
             else:
                 yield PLANES, plane
         else:
