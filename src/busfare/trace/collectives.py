@@ -65,36 +65,21 @@ CUT = "..."
 SEQUENCE = re.compile(rb'"Seq":\s*(\d{1,18})(?=[,}\s])')
 
 
-class Arguments(
-    msgspec.Struct,
-    rename={
-        "name": "Collective name",
-        "sent": "In msg nelems",
-        "received": "Out msg nelems",
-        "size": "Group size",
-        "group": "Process Group Name",
-        "ranks": "Process Group Ranks",
-        "sequence": "Seq",
-        "source": "Src Rank",
-        "destination": "Dst Rank",
-        "dims": "Input Dims",
-        "types": "Input type",
-    },
-):
+class Arguments(msgspec.Struct):
     """Kineto's arguments of a communication kernel, or of the range around its call."""
 
-    name: str | None = None
-    sent: int | None = None
-    received: int | None = None
+    name: str | None = msgspec.field(default=None, name="Collective name")
+    sent: int | None = msgspec.field(default=None, name="In msg nelems")
+    received: int | None = msgspec.field(default=None, name="Out msg nelems")
     dtype: str | None = None
-    size: int | None = None
-    group: str | int | None = None
-    ranks: str | list[int] | None = None
-    sequence: int | None = None
-    source: int | None = None
-    destination: int | None = None
-    dims: Any = None
-    types: Any = None
+    size: int | None = msgspec.field(default=None, name="Group size")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
+    ranks: str | list[int] | None = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: int | None = msgspec.field(default=None, name="Seq")
+    source: int | None = msgspec.field(default=None, name="Src Rank")
+    destination: int | None = msgspec.field(default=None, name="Dst Rank")
+    dims: Any = msgspec.field(default=None, name="Input Dims")
+    types: Any = msgspec.field(default=None, name="Input type")
 
 
 def all_described(texts: Sequence[bytes], range_names: Sequence[str | None]) -> pl.DataFrame:

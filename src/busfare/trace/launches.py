@@ -51,9 +51,7 @@ def number_launches(trace: Trace) -> None:
     for name in OPERATORS:
         trace.launches = with_printable(trace.launches, name)
     rows = of_kernels["row"].to_numpy()
-    given, numbers = np.zeros(operations.height, np.bool_), np.zeros(operations.height, np.uint32)
-    given[rows], numbers[rows] = True, number_of
-    launch = pl.select(pl.when(pl.Series(given)).then(pl.Series(numbers))).to_series()
+    launch = pl.repeat(None, operations.height, dtype=pl.UInt32, eager=True).scatter(rows, number_of)
     trace.operations = operations.drop(*LAUNCH_SHAPE, *REACH, strict=False).with_columns(launch=launch)
 
 

@@ -80,11 +80,6 @@ class Trace:
         """Process, correlation, times, waits_for and row of the calls whose name contains the expression `pattern`."""
         return calls_named(self.calls, pattern, self.names)
 
-    def calls_during(self, start_ns: int, end_ns: int) -> pl.DataFrame:
-        """Start, end and name of all calls that run then, in order of their starts."""
-        begun = int(self.calls["start_ns"].search_sorted(end_ns))
-        return self.calls.select("start_ns", "end_ns", "name")[:begun].filter(pl.col("end_ns") > start_ns)
-
     def submitted(self, pattern: str, lanes: pl.Expr) -> NDArray[np.uint32]:
         """The operations of these lanes that a call submitted whose name contains the regular expression `pattern`."""
         calls = self.calls_named(pattern)
@@ -101,9 +96,8 @@ def name_process(trace: Trace) -> None:
     if len(processes) != 1:
         return
     only = pl.lit(processes[0], dtype=pl.Int64).alias("process")
-    trace.operations = trace.operations.with_columns(only)
-    trace.events = trace.events.with_columns(only)
-    trace.streams = trace.streams.with_columns(only)
+    for table in ("operations", "events", "streams"):
+        setattr(trace, table, getattr(trace, table).with_columns(only))
 
 
 def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:

@@ -36,7 +36,6 @@ LARGEST = 1 << 44
 MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
-TABLES = ("operations", "calls", "events", "markers")
 
 
 def make_sound(trace: Trace) -> None:
@@ -47,7 +46,7 @@ def make_sound(trace: Trace) -> None:
     worked = trace.operations.height or trace.calls.height
     first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
     trace.origin_ns += first
-    for table in TABLES:
+    for table in ("operations", "calls", "events", "markers"):
         _in_order_from(trace, table, first)
     omissions.count("cut-window", _without_call(trace))
     trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]

@@ -28,6 +28,12 @@ class Source:
     launches: bool = False
     database: SqliteTables | None = None
 
+    @property
+    def tables(self) -> SqliteTables:
+        """The open database of an SQLite file."""
+        assert self.database is not None
+        return self.database
+
     def unpacked(self) -> AbstractContextManager[Path]:
         """Where its content lies uncompressed; a copy goes afterwards."""
         return whole(self.path, self.packed)

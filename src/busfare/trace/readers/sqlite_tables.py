@@ -49,7 +49,12 @@ class SqliteTables(TableSource):
         self.place = place or path
         self.left_to_sqlite = ""  # why, for the message if SQLite cannot read it either
         try:
-            self.database = sqlite3.connect(_address(self.place), uri=True, isolation_level=None)
+            with self.place.open("rb") as file:
+                modes = file.read(20)[18:20]
+            # SQLite leaves files beside one in write-ahead mode, if that is not immutable.
+            immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(self.place) else ""
+            address = f"file:{quote(str(self.place))}?mode=ro{immutable}"
+            self.database = sqlite3.connect(address, uri=True, isolation_level=None)
             self.database.text_factory = lambda text: text.decode("utf-8", "replace")
             self.database.execute("PRAGMA trusted_schema=OFF")
             self.database.execute("PRAGMA cell_size_check=ON")
@@ -134,14 +139,6 @@ class SqliteTables(TableSource):
             f"{self.path}: damaged or unreadable SQLite file ({why}); export the trace again, "
             "or check that the copy is complete"
         )
-
-
-def _address(path: Path) -> str:
-    """What SQLite is to open. It leaves files beside one in write-ahead mode, if that is not immutable."""
-    with path.open("rb") as file:
-        modes = file.read(20)[18:20]
-    immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(path) else ""
-    return f"file:{quote(str(path))}?mode=ro{immutable}"
 
 
 #: `PRAGMA table_xinfo`: computed when read, and so in no record.

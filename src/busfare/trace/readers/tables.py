@@ -132,10 +132,7 @@ def _read_from(file: Path) -> Iterator[None]:
 def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
     """Column `name` as `wanted`; null where it holds something else, as in SQLite exports."""
     column = pl.col(name)
-    if wanted.is_integer():
-        if found == pl.UInt64:  # serialised ids use all 64 bits
-            return column.reinterpret(signed=True)
-        alike = found.is_integer()
-    else:
-        alike = found in (pl.String, pl.Categorical, pl.Enum)
+    if wanted.is_integer() and found == pl.UInt64:  # serialised ids use all 64 bits
+        return column.reinterpret(signed=True)
+    alike = found.is_integer() if wanted.is_integer() else found in (pl.String, pl.Categorical, pl.Enum)
     return column.cast(wanted, strict=False) if alike else pl.lit(None, dtype=wanted).alias(name)

@@ -109,23 +109,15 @@ def _no_trace(scanner: EventScanner, head: bytes) -> str:
     return "its events are of another program" if scanner.events else "it has no events"
 
 
-class _Device(
-    msgspec.Struct,
-    rename={
-        "memory_bytes": "totalGlobalMem",
-        "major": "computeMajor",
-        "minor": "computeMinor",
-        "multiprocessors": "numSms",
-    },
-):
+class _Device(msgspec.Struct):
     """An entry of `deviceProperties`."""
 
     id: int | None = None
     name: str | None = None
-    memory_bytes: int | None = None
-    major: int | None = None
-    minor: int | None = None
-    multiprocessors: int | None = None
+    memory_bytes: int | None = msgspec.field(default=None, name="totalGlobalMem")
+    major: int | None = msgspec.field(default=None, name="computeMajor")
+    minor: int | None = msgspec.field(default=None, name="computeMinor")
+    multiprocessors: int | None = msgspec.field(default=None, name="numSms")
 
 
 class _Job(msgspec.Struct):

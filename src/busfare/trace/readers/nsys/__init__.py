@@ -149,13 +149,6 @@ def _streams(tables: TableSource) -> pl.DataFrame:
     return cupti.streams(cupti.record_columns(frame).with_columns(process="processId", priority=signed))
 
 
-def _rank(named: dict[str, str]) -> str | None:
-    """The rank that the nearest launcher gave, of the variables of an environment."""
-    if all(name in named for name in TORCHRUN_VARIABLES):
-        return named["RANK"]
-    return next((named[name] for name in RANK_VARIABLES if name in named), None)
-
-
 def _host(tables: TableSource) -> dict[str, str]:
     """What the export says of the host: cpu, driver, cuda, hostname, and the rank, where known."""
     frame = tables.read("TARGET_INFO_SYSTEM_ENV", texts("name value"))
@@ -169,8 +162,11 @@ def _host(tables: TableSource) -> dict[str, str]:
     for name, value in frame.iter_rows():
         if name in wanted and value:
             known.setdefault(wanted[name], value)
-        elif name == "DeviceEnvironment" and value and (rank := _rank(dict(RANK.findall(value)))):
-            known.setdefault("rank", rank)
+        elif name == "DeviceEnvironment" and value:
+            named = dict(RANK.findall(value))
+            nearest = ["RANK"] if named.keys() >= {*TORCHRUN_VARIABLES} else RANK_VARIABLES
+            if rank := next((named[name] for name in nearest if name in named), None):
+                known.setdefault("rank", rank)
     return known
 
 

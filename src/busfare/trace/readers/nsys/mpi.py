@@ -67,8 +67,16 @@ def calls(
     omissions.count("unknown-communicators", unknown["call"].n_unique())
     rows = [of_mpi(noted.clear())]
     for _, of_process in noted.group_by("process", maintain_order=True):
+        # Numbers count from where the process began to talk.
         from_start = bool(of_process["name"].str.contains(r"^MPI_Init").any())
-        rows.append(_messages(of_process.filter("talks"), from_start))
+        talked = of_process.filter("talks")
+        # Messages have numbers only where none of their communicator can be any other's.
+        message = pl.col("kind").is_in(MESSAGES).fill_null(False)
+        half = pl.col("name").str.starts_with("MPI_Sendrecv") & (pl.len().over("call") == 1)
+        unclear = (message & pl.any_horizontal(pl.col("peer", "tag").is_null())) | half
+        unclear_in = talked.filter(unclear)["called"].unique().drop_nulls()
+        numbered = ~(message & pl.col("called").is_in(unclear_in.implode())) & from_start
+        rows.append(of_mpi(talked).with_columns(sequence=pl.when(numbered).then("sequence")))
     return as_ranges(noted, pl.concat(rows))
 
 
@@ -173,14 +181,3 @@ def _with_peers(noted: pl.DataFrame) -> pl.DataFrame:
         peer=pl.when((peer >= 0) | pl.col("nobody")).then(peer),
         tag=pl.when(pl.col("tag") >= 0).then("tag"),
     ).drop("nobody")
-
-
-def _messages(noted: pl.DataFrame, from_start: bool) -> pl.DataFrame:
-    """Messages and collectives of a process. They have numbers where it was recorded from its start on; messages only where
-    none of their communicator can be any other's.
-    """
-    message = pl.col("kind").is_in(MESSAGES).fill_null(False)
-    half = pl.col("name").str.starts_with("MPI_Sendrecv") & (pl.len().over("call") == 1)
-    unclear = noted.filter((message & pl.any_horizontal(pl.col("peer", "tag").is_null())) | half)["called"]
-    numbered = ~(message & pl.col("called").is_in(unclear.unique().drop_nulls().implode()))
-    return of_mpi(noted).with_columns(sequence=pl.when(numbered & from_start).then("sequence"))

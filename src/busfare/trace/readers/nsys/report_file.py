@@ -76,12 +76,6 @@ def _version(place: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", str(place))]
 
 
-def recorded_by(head: bytes) -> str:
-    """'2025.6.1', the version that recorded the file which begins so; '' where it does not say, as before 2025."""
-    numbers = re.match(re.escape(MAGIC) + rb" (\d{4}@\d+@\d+)@", head)
-    return numbers[1].decode().replace("@", ".") if numbers else ""
-
-
 def _export(path: Path, place: Path, export: Path) -> Path:
     with place.open("rb") as file:
         head = file.read(128)
@@ -90,8 +84,10 @@ def _export(path: Path, place: Path, export: Path) -> Path:
             raise InputError(
                 f"{path}: the report ends in the middle; copy it again from where it was recorded"
             )
-    version = recorded_by(head)
-    what = f"an Nsight Systems report{version and ' of version ' + version}"
+    version = re.match(re.escape(MAGIC) + rb" (\d{4}@\d+@\d+)@", head)  # since 2025
+    what = "an Nsight Systems report"
+    if version:
+        what += f" of version {version[1].decode().replace('@', '.')}"
     line = f"`nsys export --type sqlite {path.name}`"
     programs = installed()
     if not programs:

@@ -87,21 +87,17 @@ class Texts:
     texts: pl.Series  # the last one stands for whatever is not in the trace
     rows: NDArray[np.uint32]  # where the row's text stands in the table of strings
     number: NDArray[np.uint32]  # of each of those, its place in `texts`
-    any_unknown: bool
+    unknown: int  # rows without a text
 
     @staticmethod
     def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> Texts:
         rows = places(strings["id"], ids)
         used = occurring(rows, strings.height + 1)
-        any_unknown, used[-1] = bool(used[-1]), False
+        unknown, used[-1] = int(np.count_nonzero(rows == strings.height)) if used[-1] else 0, False
         number = np.cumsum(used, dtype=np.uint32) - used
         texts = strings["value"].filter(used[:-1])
         number[-1] = len(texts)
-        return Texts(texts.extend_constant(otherwise, 1), rows, number, any_unknown)
-
-    def unknown(self) -> NDArray[np.bool_]:
-        """Which rows mean no text."""
-        return np.equal(self.rows, len(self.number) - 1)
+        return Texts(texts.extend_constant(otherwise, 1), rows, number, unknown)
 
     def of_rows(self, values: pl.Series) -> pl.Series:
         """For each row, what `values` (words, none of them null) has for its text."""
@@ -134,7 +130,7 @@ def operations(
 def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.DataFrame:
     frame = tables.read(KERNELS, OF_OPERATIONS | ints("demangledName") | (cupti.LAUNCH if launches else {}))
     named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
-    if named.any_unknown:  # some versions and languages fill only another column
+    if named.unknown:  # some versions and languages fill only another column
         others = tables.read(KERNELS, ints("demangledName shortName mangledName"))
         if others.height == frame.height:
             known = [
@@ -185,7 +181,7 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
         .to_frame()
         .select(plain.cast(pl.Categorical), waits_for=api_calls.waits_for(plain))
     )
-    omissions.count("unnamed-calls", int(named.unknown().sum()) if named.any_unknown else 0)
+    omissions.count("unnamed-calls", named.unknown)
     frame = frame.select(
         process_of("globalTid"),
         thread_of("globalTid"),
@@ -245,7 +241,10 @@ def events_of(
     that may be either kind of wait is counted as unknown.
     """
     waits, records = _of_events(waits), _of_events(records)
-    known = _calls_of(pl.concat([waits.select(IDS), records.select(IDS)]), calls)
+    ids = pl.concat([waits.select(IDS), records.select(IDS)]).drop_nulls("correlation")
+    known = calls.select(*IDS, "start_ns", "end_ns", call="name").filter(pl.Series(occurs(ids, calls)))
+    name = pl.col("call").cast(pl.String)
+    known = known.with_columns(call=pl.when(name != UNNAMED).then(name)).unique(IDS, keep="first")
     waits = waits.join(known.select(*IDS, "call"), on=IDS, how="left", maintain_order="left")
     call = pl.col("call")
     unclear = call.is_null() & pl.all_horizontal(pl.col("event", "stream").is_not_null())
@@ -266,14 +265,6 @@ def _of_events(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
         pl.col("stream").replace(NO_ID, None), pl.col("event", "event_sync").replace([0, *NO_ID], None)
     )
-
-
-def _calls_of(ids: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Process, correlation, name and times of the calls that `ids` name: each once."""
-    known = calls.select(*IDS, "start_ns", "end_ns", call="name")
-    known = known.filter(pl.Series(occurs(ids.drop_nulls("correlation"), known)))
-    name = pl.col("call").cast(pl.String)
-    return known.with_columns(call=pl.when(name != UNNAMED).then(name)).unique(IDS, keep="first")
 
 
 def markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:

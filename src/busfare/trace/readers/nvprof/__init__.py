@@ -10,7 +10,7 @@ import polars as pl
 from busfare.trace import api_calls
 from busfare.trace.model import Trace, name_process
 from busfare.trace.omissions import Omissions
-from busfare.trace.readers import Format, RecordAgain, Source, cupti
+from busfare.trace.readers import Format, RecordAgain, cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
 from busfare.trace.readers.tables import TableSource, ints, texts
 from busfare.trace.tables import CALLS, DEVICES, EVENTS, LAUNCH_SHAPE, OPERATIONS, Schema, conform
@@ -140,16 +140,11 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
     return conform(frame, DEVICES)
 
 
-def _read(source: Source) -> Trace:
-    assert source.database is not None
-    return read(source.database, source.launches)
-
-
 FORMATS = (
     Format(
         name="nvprof",
         title="nvprof (its file)",
-        read=_read,
+        read=lambda source: read(source.tables, source.launches),
         database=lambda file: {"StringTable", "Version"} <= file.names,
         suffixes=(".nvvp", ".nvprof"),
         record_again=RecordAgain(gpu="`nvprof -o FILE PROGRAM`"),

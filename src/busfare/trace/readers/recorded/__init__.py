@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,17 +67,18 @@ def read(path: Path, launches: bool = False) -> Trace:
             before = sum(frame.height for frame in described)
             ranges.append(calls_of_ranks.with_columns(pl.col("collective") + before))
             described.append(said)
+    together = partial(pl.concat, how="diagonal")
     trace = Trace(
         path=path,
         format="recorded",
         producer=recordings[0].facts.get("producer", "busfare record"),
-        operations=_together([operations(part, omissions, launches) for part in parts]),
-        calls=_together([located(calls(part), part) for part in parts]),
-        events=_together([events(part) for part in parts]),
-        markers=_together(ranges),
+        operations=together(operations(part, omissions, launches) for part in parts),
+        calls=together(located(calls(part), part) for part in parts),
+        events=together(events(part) for part in parts),
+        markers=together(ranges),
         described=pl.concat(described),
-        devices=_together([devices(part) for part in parts]),
-        streams=_together([streams(part) for part in parts]),
+        devices=together(devices(part) for part in parts),
+        streams=together(streams(part) for part in parts),
         host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
         | _rank(parts),
         origin_ns=first,
@@ -98,14 +100,9 @@ def _rank(parts: list[RecordedProcess]) -> dict[str, str]:
 
 
 def _processes(recordings: list[Recording]) -> list[int]:
-    """A number for each file: its process id, told apart where two files share one."""
-    seen: dict[int, int] = {}
-    numbers = []
-    for recording in recordings:
-        again = seen.get(recording.process, 0)
-        seen[recording.process] = again + 1
-        numbers.append(recording.process + (again << SAME_PROCESS_SHIFT))
-    return numbers
+    """A number for each file: its process id, with a count above it where several files share that."""
+    ids = [recording.process for recording in recordings]
+    return [process + (ids[:at].count(process) << SAME_PROCESS_SHIFT) for at, process in enumerate(ids)]
 
 
 def _note(recording: Recording, omissions: Omissions) -> None:
@@ -136,10 +133,6 @@ def _note(recording: Recording, omissions: Omissions) -> None:
         if len(on):
             paused, whole = (on - off).sum() * 1e-9, np.ptp(turns) * 1e-9
             omissions.add("pauses", len(on), file=name, paused=paused, whole=whole)
-
-
-def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal")
 
 
 def holds_recording(path: Path) -> bool:

@@ -133,14 +133,14 @@ class Table:
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
-        self._chunks: list[tuple[int, dict[int, Part]]] = []
+        self.chunks: list[tuple[int, dict[int, Part]]] = []  # rows, and columns by their numbers
 
     def __len__(self) -> int:
-        return sum(rows for rows, _ in self._chunks)
+        return sum(rows for rows, _ in self.chunks)
 
     def __getitem__(self, name: str) -> Column:
         number = self.columns.index(name)
-        parts = [(rows, columns.get(number, Part())) for rows, columns in self._chunks]
+        parts = [(rows, columns.get(number, Part())) for rows, columns in self.chunks]
         if all(part.over is None for _, part in parts) and len({part.base for _, part in parts}) == 1:
             return np.broadcast_to(np.uint64(parts[0][1].base), len(self))
         out = np.empty(len(self), np.uint64)
@@ -154,10 +154,6 @@ class Table:
     def signed(self, name: str) -> npt.NDArray[np.int64]:
         """The column as signed values: negative numbers are stored modulo 2**64."""
         return self[name].view(np.int64)
-
-    def add(self, rows: int, columns: dict[int, Part]) -> None:
-        """A chunk of so many rows, its columns by their numbers."""
-        self._chunks.append((rows, columns))
 
 
 @dataclass(slots=True)
@@ -299,7 +295,7 @@ def read_recording(path: Path) -> Recording:
             recording.unknown_chunks += 1
         else:
             parts, blob = decoded
-            tables[TABLES[chunk.table][0]].add(chunk.rows, parts)
+            tables[TABLES[chunk.table][0]].chunks.append((chunk.rows, parts))
             blobs.append(blob)
     text, lengths = b"".join(blobs), tables["strings"]["length"]
     ends = np.cumsum(lengths).tolist()

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from busfare.errors import InputError
-from busfare.trace.model import Trace
-from busfare.trace.readers import Format, RecordAgain, Source
+from busfare.trace.readers import Format, RecordAgain
 from busfare.trace.readers.rocprof import csv_files, databases, results_json, v1
 from busfare.trace.readers.rocprof.csv_files import CsvFiles
 
@@ -33,17 +32,12 @@ def _holds_csv(path: Path) -> bool:
     return bool(files.names)
 
 
-def _read_database(source: Source) -> Trace:
-    assert source.database is not None
-    return databases.read(source.database, source.launches)
-
-
 AGAIN = RecordAgain(gpu="`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`")
 FORMATS = (
     Format(
         name="rocpd",
         title="rocprofv3 (rocpd, JSON, CSV)",
-        read=_read_database,
+        read=lambda source: databases.read(source.tables, source.launches),
         database=lambda file: databases.is_rocpd(file.names),
         suffixes=(".db",),
         record_again=AGAIN,
@@ -51,7 +45,7 @@ FORMATS = (
     Format(
         name="rpd",
         title="RPD",
-        read=_read_database,
+        read=lambda source: databases.read(source.tables, source.launches),
         database=lambda file: file.names >= RPD_TABLES,
         suffixes=(".rpd",),
         record_again=RecordAgain(gpu="`runTracer.sh`"),

@@ -167,7 +167,10 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
     known = _numbered(tables.read("agents", OF_AGENTS))
     if known.is_empty():
         known = _seen(kernels, copies, omissions)
-    kernels, copies = _placed(kernels, copies, known)
+    kernels = _on_agents(kernels, "agent", known).with_columns(device="agent_number")
+    for end in ("source", "destination"):
+        names = {f"{end}_agent_number": end, f"{end}_agent_type": f"{end}_type"}
+        copies = _on_agents(copies, f"{end}_agent", known).rename(names)
     freed = pl.col("operation").str.contains("FREE").fill_null(False)
     address = pl.col("address").str.strip_prefix("0x").str.to_integer(base=16, strict=False)
     allocations = _on_agents(allocations, "agent", known).with_columns(
@@ -235,15 +238,3 @@ def _on_agents(frame: pl.DataFrame, column: str, agents: pl.DataFrame) -> pl.Dat
         kind.otherwise(known("by_node_type", "by_place_type")).alias(f"{column}_type"),
     )
     return made.drop("label", "number", "by_node", "by_place", "by_node_type", "by_place_type")
-
-
-def _placed(
-    kernels: pl.DataFrame, copies: pl.DataFrame, agents: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Kernels with `device`, and copies with their ends, as `records.py` has them."""
-    kernels = _on_agents(kernels, "agent", agents).with_columns(device="agent_number")
-    for end in ("source", "destination"):
-        copies = _on_agents(copies, f"{end}_agent", agents).rename(
-            {f"{end}_agent_number": end, f"{end}_agent_type": f"{end}_type"}
-        )
-    return kernels, copies

@@ -226,22 +226,20 @@ class _Rpd(_File):
         self.omissions.count("tracer-calls", own.height)
         theirs = api.filter(~name.str.contains(TRACER_CALLS))
         marks = theirs.filter(name == MARKER_CALL).drop("name")
+        # What they say stands since schema 3 in a table of its own, with all arguments.
+        spoken = self.strings
+        if "rocpd_ustring" in self.tables.names:
+            spoken = self.lookup("rocpd_ustring", ints("id") | texts("string"))
+        marks = self.joined(marks, "args_id", spoken.rename({"string": "name"}))
         return Trace(
             path=self.tables.path,
             format="rpd",
             producer="rocmProfileData" + (f" (schema {self.schema})" if self.schema else ""),
             operations=operations,
             calls=calls(theirs.filter(name != MARKER_CALL)),
-            markers=conform(self._said(marks), MARKERS),
+            markers=conform(marks, MARKERS),
             omissions=self.omissions.list(),
         )
-
-    def _said(self, marks: pl.DataFrame) -> pl.DataFrame:
-        """Markers with what they say, which since schema 3 stands in a table of its own, with all arguments."""
-        if marks.is_empty() or "rocpd_ustring" not in self.tables.names:
-            return self.text(marks, "args_id", "name")
-        arguments = self.lookup("rocpd_ustring", ints("id") | texts("string"))
-        return self.joined(marks, "args_id", arguments.rename({"string": "name"}))
 
     def _operations(self, api: pl.DataFrame, launches: bool) -> pl.DataFrame:
         frame = self.all("rocpd_op", ints("id gpuId queueId start end description_id opType_id"))

@@ -29,8 +29,7 @@ from busfare.trace.readers.rocprof.records import (
 from busfare.trace.readers.tables import texts
 from busfare.trace.tables import DEVICES, Schema, conform
 
-GPU, CPU = 2, 1
-TYPES = {CPU: "CPU", GPU: "GPU"}
+TYPES = {1: "CPU", 2: "GPU"}
 
 
 class _Handle(msgspec.Struct):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from busfare.trace.model import Trace
-from busfare.trace.readers import Format, RecordAgain, Source
+from busfare.trace.readers import Format, RecordAgain
 from busfare.trace.readers.xla import chrome, space
 
 #: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
@@ -17,17 +16,12 @@ XSPACE = re.compile(
 PROCESS = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
 
 
-def _read_xspace(source: Source) -> Trace:
-    with source.unpacked() as place:
-        return space.read(source.path, place)
-
-
 AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI")
 FORMATS = (
     Format(
         name="xla",
         title="JAX and TensorFlow (.xplane.pb, .trace.json.gz)",
-        read=_read_xspace,
+        read=space.read,
         begins=XSPACE,
         suffixes=(".pb",),
         record_again=AGAIN,

@@ -78,13 +78,12 @@ def names_of(events: list[Event]) -> tuple[dict[Any, str], dict[Any, str]]:
     places: dict[Any, str] = {}
     threads: dict[Any, str] = {}
     for event in events:
-        if event.ph == "M" and isinstance(event.args, dict) and isinstance(event.args.get("name"), str):
-            if not (isinstance(event.pid, int) and isinstance(event.tid, int | None)):
-                continue
+        name = event.args.get("name") if event.ph == "M" and isinstance(event.args, dict) else None
+        if isinstance(name, str) and isinstance(event.pid, int) and isinstance(event.tid, int | None):
             if event.name == "process_name":
-                places[event.pid] = event.args["name"]
+                places[event.pid] = name
             elif event.name == "thread_name":
-                threads[event.pid, event.tid] = event.args["name"]
+                threads[event.pid, event.tid] = name
     return places, threads
 
 

@@ -7,7 +7,6 @@ are read as bytes, which no wrong UTF-8 makes unreadable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -16,6 +15,7 @@ from busfare.errors import InputError
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.protobuf import message_classes
+from busfare.trace.readers import Source
 from busfare.trace.readers.xla.rows import GPU, HOST, NUMBERS, PYTHON_FRAME, STATS, STREAM, TPU, Row, Rows
 
 __all__ = ["read"]
@@ -37,12 +37,14 @@ PLANES, ERRORS, WARNINGS, HOSTNAMES = 1, 2, 3, 4
 LENGTH_DELIMITED = 2
 
 
-def read(path: Path, file: Path) -> Trace:
-    """Reads the XSpace `path`, which lies at `file`. Raises InputError if no plane of it can be read, or it is of a TPU."""
+def read(source: Source) -> Trace:
+    """Reads an XSpace. Raises InputError if no plane of it can be read, or it is of a TPU."""
     omissions, rows = Omissions(), Rows()
     about: Row = {}
     hosts, planes = [], 0
-    for field, value in _contents(file.read_bytes(), omissions):
+    with source.unpacked() as place:
+        data = place.read_bytes()
+    for field, value in _contents(data, omissions):
         if field == PLANES:
             planes += 1
             _take(value, rows, about)
@@ -51,12 +53,12 @@ def read(path: Path, file: Path) -> Trace:
         elif field == HOSTNAMES:
             hosts.append(value)
     if not planes:
-        raise InputError(f"{path}: nothing of this profile can be read; copy or record it again")
+        raise InputError(f"{source.path}: nothing of this profile can be read; copy or record it again")
     for row in (*rows.on_host, *rows.ranges):
         row["process"] = about.get("process_id")
     version = about.get("jax_version")
     producer = f"JAX {version} (XLA's profiler)" if version else "JAX or TensorFlow (XLA's profiler)"
-    trace = rows.trace(path, producer, omissions)
+    trace = rows.trace(source.path, producer, omissions)
     trace.host = {"hostname": hosts[0]} if hosts else {}
     return trace
 
