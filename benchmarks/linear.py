@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.runs import options_of, write
 from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
+from busfare.advise.findings import REPLAYED_ROWS
 from busfare.show.svg import Line, Lines
-from busfare.trace.large import REPLAYED_ROWS
 
 ARGUED = 100_000_000
 #: Fewer points are no line.

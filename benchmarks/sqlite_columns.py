@@ -46,7 +46,7 @@ COLUMNS = """
 import json, sys, time
 from pathlib import Path
 import polars as pl
-from busfare.trace.readers.tables import SqliteTables
+from busfare.trace.readers.sqlite_tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
 text = {"value", "name", "busLocation"}
 begun, processor = time.perf_counter(), time.process_time()
@@ -54,7 +54,7 @@ kept = []
 for table, columns, _ in json.loads(sys.argv[2]):
     kept.append(tables.read(table, {name: pl.String() if name in text else pl.Int64() for name in columns}))
 print(time.perf_counter() - begun, time.process_time() - processor)
-assert not tables.file.left_to_sqlite
+assert not tables.left_to_sqlite
 """
 REPORT = """
 import sys, time

@@ -134,7 +134,7 @@ def test_an_export_that_fails_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for function in ("perfetto.perfetto", "_write_tables"):
+    for function in ("perfetto", "_write_tables"):
         monkeypatch.setattr(f"busfare.trace.write.{function}", full)
     with pytest.raises(InputError, match="No space left"):
         export(read(TRACE), to, tmp_path / "made")

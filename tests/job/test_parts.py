@@ -10,7 +10,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.jobs import one_trace
 from busfare.jobs.parts import find_parts, trace_paths
-from busfare.trace.readers.recorded import MAGIC
+from busfare.trace.readers.recorded.file import MAGIC
 from tests.job.build_job import write_rank
 from tests.trace.build_directory import export_directory
 from tests.trace.build_nsys import small_export

@@ -23,7 +23,6 @@ from busfare.trace.readers.recorded.file import (
     HEADER_BYTES,
     RETIRED,
     TABLES,
-    WAITS_OF_THREADS,
     Recording,
     read_recording,
 )
@@ -110,7 +109,7 @@ def test_tables_of_earlier_versions_are_passed_over_and_counted(everything: byte
     assert not {*RETIRED} & {*TABLES}
     (omission,) = (one for one in read(path).omissions if one.id == "retired-tables")
     assert omission.count == 5 * len(RETIRED) + 2
-    assert all(name in omission.what for name in [*RETIRED.values(), WAITS_OF_THREADS])
+    assert all(name in omission.what for name in [*RETIRED.values(), "waits of threads"])
 
 
 def test_everything_recorded_is_read_back(recorded: Recorded) -> None:

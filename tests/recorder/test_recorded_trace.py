@@ -14,8 +14,8 @@ import pytest
 from busfare.errors import InputError
 from busfare.trace import read
 from busfare.trace.model import Trace
+from busfare.trace.readers import recorded as reader
 from busfare.trace.readers.recorded import holds_recording
-from busfare.trace.readers.recorded import read as reader
 from busfare.trace.readers.recorded.file import Part, Recording, Table
 from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
 

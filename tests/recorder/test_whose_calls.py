@@ -9,7 +9,7 @@ import pytest
 from busfare.errors import InputError
 from busfare.measure.record import environment
 from busfare.timeline import timeline
-from busfare.trace.readers.recorded import read as reader
+from busfare.trace.readers import recorded as reader
 from busfare.trace.readers.recorded.file import Recording
 
 from .conftest import Built, Recorded

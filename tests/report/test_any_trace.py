@@ -25,7 +25,7 @@ from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import tables
 from busfare.trace.lanes import is_transfer
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
-from busfare.trace.write.perfetto import perfetto, perfetto_beside
+from busfare.trace.write import perfetto, perfetto_beside
 from tests.traces import as_json, trace
 
 times = st.one_of(st.integers(-5, 200), st.integers(EARLIEST - 5, LATEST + 5), st.none())

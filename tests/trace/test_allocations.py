@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.trace import read
-from busfare.trace.allocations import ALLOCATIONS, with_allocated
+from busfare.trace.launches import ALLOCATIONS, with_allocated
 from busfare.trace.tables import OPERATIONS, conform
 from tests.trace.build_nsys import PROCESS, NsysExport
 

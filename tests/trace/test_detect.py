@@ -22,7 +22,7 @@ from backports import zstd
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace import may_be_trace, read
-from busfare.trace.readers.kineto import read as kineto
+from busfare.trace.readers import kineto
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file

@@ -11,7 +11,7 @@ from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, apply_all, changes_of
 from busfare.timeline.changes.removal import repeated_copies, returned_copies
 from busfare.trace import Trace
-from busfare.trace.fingerprints import with_fingerprints_of
+from busfare.trace.attach import with_fingerprints_of
 from tests.traces import copy, kernel, trace
 
 MIB = 1 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.trace import is_trace_directory, may_be_trace, read, readers
-from busfare.trace.readers.format import RecordAgain, formats, record_again
+from busfare.trace.readers import RecordAgain, formats, record_again
 
 PACKAGE = '''
     """A profiler that only this test has."""
@@ -20,7 +19,7 @@ PACKAGE = '''
     import re
 
     from busfare.trace.model import Trace
-    from busfare.trace.readers.format import Format, RecordAgain, Source
+    from busfare.trace.readers import Format, RecordAgain, Source
     from busfare.trace.tables import CALLS, DEVICES, EVENTS, MARKERS, OPERATIONS, STREAMS, empty
 
 
@@ -89,12 +88,3 @@ def test_formats_are_declared_in_order_with_ways_to_record_again() -> None:
     assert [format.name for format in formats() if format.any_json] == ["kineto"]
     assert record_again("nsys-directory").allocations == "nsys --cuda-memory-usage=true"
     assert record_again("of a job") == RecordAgain()
-
-
-def test_declarations_import_nothing_heavy() -> None:
-    code = (
-        "import sys, busfare.trace.readers.format as f; f.formats();"
-        "print([name for name in ('numpy', 'polars', 'msgspec', 'google.protobuf') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

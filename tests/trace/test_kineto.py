@@ -12,7 +12,7 @@ from busfare.answers.report import summarise
 from busfare.errors import InputError
 from busfare.trace import Trace, read
 from busfare.trace.readers import compressed
-from busfare.trace.write.perfetto import perfetto
+from busfare.trace.write import perfetto
 from tests.trace.build_kineto import (
     Event,
     call,

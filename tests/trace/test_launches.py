@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
-from busfare.trace.spans import innermost
+from busfare.trace.sites import innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, REACH
 from tests.published import published
 from tests.trace.build_directory import export_directory

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from busfare.errors import InputError
 from busfare.trace import read
-from busfare.trace.readers.ncu import METRICS, _bare, _plain, counted_kernels, printed_counters
+from busfare.trace.attach import METRICS, _bare, _plain, counted_kernels, printed_counters
 from busfare.trace.tables import COUNTERS
 from tests.conftest import Ask
 from tests.trace.build_nsys import LAUNCH, NsysExport

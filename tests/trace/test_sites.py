@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.trace import read, sites
-from busfare.trace.spans import MOST_NAMED, stacks
+from busfare.trace.sites import MOST_NAMED, stacks
 from tests.trace.build_kineto import call, copy, event, function, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport, small_export
 

@@ -9,7 +9,8 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.trace import Omission, Trace, tables
-from busfare.trace.model import Omissions, name_process
+from busfare.trace.model import name_process
+from busfare.trace.omissions import WHAT, Omissions
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
 from tests.traces import omitted
@@ -228,14 +229,16 @@ def test_the_process_of_the_calls(of_calls: list[int | None], expected: int | No
     assert trace.operations.schema["process"] == pl.Int64()
 
 
-def test_the_same_omission_found_again_adds_to_its_count() -> None:
+def test_the_same_omission_noted_again_adds_to_its_count() -> None:
     omissions = Omissions()
-    omissions.add("untimed", "calls without times", 2)
-    omissions.add("truncated", "the file ends in the middle")
-    omissions.add("untimed", "calls without times", 3)
-    omissions.add("untimed", "operations without times", 1)
+    omissions.add("untimed", 2, what="calls")
+    omissions.add("truncated")
+    omissions.count("untimed", 3, what="calls")
+    omissions.count("untimed", 0, what="markers")
+    omissions.add("untimed/recorded", 1)
+    calls, recorded = WHAT["untimed"].format(what="calls"), WHAT["untimed/recorded"]
     assert omissions.list() == [
-        Omission("untimed", 5, "calls without times"),
-        Omission("truncated", 0, "the file ends in the middle"),
-        Omission("untimed", 1, "operations without times"),
+        Omission("untimed", 5, calls),
+        Omission("truncated", 0, WHAT["truncated"]),
+        Omission("untimed", 1, recorded),
     ]

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from busfare.trace import _sqlite_columns
 from busfare.trace._sqlite_columns import UnreadableError
-from busfare.trace.readers.sqlite_file import Pages
-from busfare.trace.readers.tables import SqliteTables, read_columns
+from busfare.trace.readers.sqlite_tables import Pages, SqliteTables
 
 INT, REAL, TEXT = pl.Int64(), pl.Float64(), pl.String()
 KINDS: tuple[tuple[pl.DataType, type | tuple[type, ...]], ...] = (
@@ -54,7 +53,7 @@ def unlike(path: Path, table: str) -> list[str]:
             values = answers(database, table, column)
             for kind, accepted in KINDS:
                 try:
-                    read = read_columns(pages, table, {column: kind})[column].to_list()
+                    read = pages.read(table, {column: kind})[column].to_list()
                 except UnreadableError as error:
                     if "rowid" not in str(error):
                         found.append(f"{column} as {kind}: {error}")
@@ -68,7 +67,7 @@ def unlike(path: Path, table: str) -> list[str]:
 def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> list[str]:
     """What differs where all columns are read at once as whole numbers, and as those of 32 bits."""
     columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
-    wide = read_columns(pages, table, dict.fromkeys(columns, INT))
+    wide = pages.read(table, dict.fromkeys(columns, INT))
     found = [
         f"{column} beside others"
         for column in columns
@@ -77,7 +76,7 @@ def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> l
     narrow = wide.cast(pl.Int32, strict=False)
     for column in columns:
         try:
-            small = read_columns(pages, table, {column: pl.Int32()})
+            small = pages.read(table, {column: pl.Int32()})
         except UnreadableError as error:
             assert "rowid" in str(error)
             continue
@@ -99,7 +98,7 @@ def test_headers_come_and_go_and_may_be_long(tmp_path: Path) -> None:
         pages = Pages(path, database)
         for last in (7, 39):
             columns = [f"c{n}" for n in range(last + 1)]
-            read = read_columns(pages, "T", dict.fromkeys(columns, INT))
+            read = pages.read("T", dict.fromkeys(columns, INT))
             assert read.rows() == [tuple(row[: last + 1]) for row in rows]
 
 
@@ -161,7 +160,7 @@ def test_text_that_is_no_utf8_is_replaced_as_python_does(texts: list[bytes]) -> 
             database.executemany("INSERT INTO T VALUES (CAST(? AS TEXT))", [(text,) for text in texts])
             database.commit()
         with closing(connected(path)) as database:
-            read = read_columns(Pages(path, database), "T", {"a": TEXT})["a"].to_list()
+            read = Pages(path, database).read("T", {"a": TEXT})["a"].to_list()
     assert read == [text.decode("utf-8", "replace") for text in texts]
 
 
@@ -260,7 +259,7 @@ def same_as_sqlite(path: Path) -> bool:
     """Whether T was read past SQLite; then its values are SQLite's, if that can read it at all."""
     with closing(connected(path)) as database:
         try:
-            frame = read_columns(Pages(path, database), "T", {"a": INT, "b": TEXT, "c": REAL})
+            frame = Pages(path, database).read("T", {"a": INT, "b": TEXT, "c": REAL})
         except UnreadableError:
             return False
         try:
@@ -307,7 +306,7 @@ def test_what_is_not_read_here_sqlite_reads(text: str, why: str, tmp_path: Path)
     tables = SqliteTables(script(tmp_path / "t.sqlite", text))
     wanted = {name: TEXT if name == "b" else INT for name in tables.columns("T")}
     assert tables.read("T", wanted).rows() == [(5, "x", 7)[: len(wanted)]]
-    assert why in tables.file.left_to_sqlite
+    assert why in tables.left_to_sqlite
 
 
 def test_a_stored_generated_column_shifts_no_other(tmp_path: Path) -> None:
@@ -317,7 +316,7 @@ def test_a_stored_generated_column_shifts_no_other(tmp_path: Path) -> None:
     )
     tables = SqliteTables(path)
     assert tables.read("T", {"a": INT, "b": INT}).rows() == [(1, 9)]
-    assert tables.file.left_to_sqlite == ""
+    assert tables.left_to_sqlite == ""
 
 
 def test_a_transaction_in_a_journal_is_left_to_sqlite(tmp_path: Path) -> None:
@@ -326,7 +325,7 @@ def test_a_transaction_in_a_journal_is_left_to_sqlite(tmp_path: Path) -> None:
         writer.executescript("BEGIN IMMEDIATE; INSERT INTO T VALUES (6);")
         tables = SqliteTables(path)
         assert tables.read("T", {"a": INT}).rows() == [(5,)]
-        assert "journal" in tables.file.left_to_sqlite
+        assert "journal" in tables.left_to_sqlite
         tables.close()
 
 

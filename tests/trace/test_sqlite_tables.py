@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.trace.readers.tables import SqliteTables
+from busfare.trace.readers.sqlite_tables import SqliteTables
 from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()

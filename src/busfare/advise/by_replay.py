@@ -21,7 +21,7 @@ from busfare.timeline.edit import taken_out
 from busfare.timeline.model import Mask
 from busfare.timeline.touched import NOTHING, either
 from busfare.trace.api_calls import SYMBOL_COPY
-from busfare.trace.large import several
+from busfare.trace.columns import several
 
 __all__ = ["priced_by_replay"]
 

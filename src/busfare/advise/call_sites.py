@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from busfare.advise.amounts import several, size, time
 from busfare.trace import Trace
 from busfare.trace.columns import first_pairs, numbered
-from busfare.trace.spans import stacks
+from busfare.trace.sites import stacks
 from busfare.trace.tables import CALLS_LOCATED
 
 if TYPE_CHECKING:

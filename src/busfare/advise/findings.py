@@ -14,14 +14,17 @@ from busfare.advise.call_sites import call_sites
 from busfare.advise.finding import Finding, change_in, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.nodes import Node
-from busfare.trace import Trace, large
+from busfare.trace import Trace
+from busfare.trace.columns import several
 from busfare.trace.lanes import is_transfer, is_work
-from busfare.trace.large import several
 
 if TYPE_CHECKING:
     from busfare.timeline import Timeline
 
-__all__ = ["findings", "rebuilt", "unions"]
+__all__ = ["REPLAYED_ROWS", "findings", "rebuilt", "unions"]
+
+#: A run of more calls and operations is not replayed for a report: a replay would take longer than reading.
+REPLAYED_ROWS = 2_000_000
 
 
 def findings(
@@ -110,7 +113,7 @@ def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
     """The run as it replays; None without calls, or with too many rows."""
     if trace.calls.is_empty():
         return None
-    if trace.calls.height + trace.operations.height > large.REPLAYED_ROWS:
+    if trace.calls.height + trace.operations.height > REPLAYED_ROWS:
         return None
     from busfare.timeline import timeline  # imported only where it replays: that takes a while
 

@@ -35,7 +35,7 @@ from busfare.timeline.edit import with_durations
 from busfare.timeline.prices import kernel_prices, nanoseconds_of_kernels
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
-from busfare.trace.readers.format import record_again
+from busfare.trace.readers import record_again
 
 __all__ = ["by_path", "project", "projected", "run_between", "transfers_priced"]
 

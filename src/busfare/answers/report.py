@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from busfare import advise
 from busfare.advise import Finding
+from busfare.advise.findings import REPLAYED_ROWS
 from busfare.answers.diff import Diff
 from busfare.errors import InputError
 from busfare.jobs.results import Clock, Collective, Communication, RankTimes
@@ -20,8 +21,8 @@ from busfare.nodes import Node
 from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
-from busfare.trace.large import REPLAYED_ROWS, beside
-from busfare.trace.model import INCOMPLETE
+from busfare.trace.columns import beside
+from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Gap, Totals
 
 if TYPE_CHECKING:

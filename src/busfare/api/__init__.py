@@ -43,8 +43,7 @@ from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
-from busfare.trace.fingerprints import with_fingerprints_of
-from busfare.trace.readers.ncu import counted_kernels
+from busfare.trace.attach import counted_kernels, with_fingerprints_of
 
 __all__ = [
     "BusfareError", "Node", "Recorder", "Run", "compare", "diff", "node", "plan", "plan_kv", "plan_offload", "project",

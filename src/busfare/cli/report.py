@@ -129,7 +129,7 @@ def _of_trace(
     import_ahead(*ahead, *([] if json else ["busfare.show.report", "busfare.show.terminal"]))
     read = read_trace(path)
     if fingerprints:
-        from busfare.trace.fingerprints import with_fingerprints_of
+        from busfare.trace.attach import with_fingerprints_of
 
         read = with_fingerprints_of(read, read_trace(fingerprints))
     from busfare.answers.report import examine

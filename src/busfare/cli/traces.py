@@ -83,7 +83,7 @@ def what_if(
         trace, recorded_on=from_, unrecorded=unrecorded, fingerprints=fingerprints, model=model, **asked
     )
     if perfetto:
-        from busfare.trace.write.perfetto import perfetto_beside
+        from busfare.trace.write import perfetto_beside
 
         if result.runs is None:
             raise InputError("--perfetto is of one run: give it with one trace")

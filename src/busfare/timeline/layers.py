@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.timeline.model import ACT, Mask, Timeline
 from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
-from busfare.trace.spans import innermost
+from busfare.trace.sites import innermost
 
 __all__ = ["StreamedLayers", "streamed_layers"]
 

@@ -1,19 +1,12 @@
-"""Traces of GPU programs: `read(path)` gives a `Trace`, whatever profiler wrote the file."""
+"""Traces of GPU programs: `read(path)` gives a `Trace`, whatever profiler wrote the file.
 
-from typing import TYPE_CHECKING, Any
+It imports no package of busfare, only what all share (errors, printable text, files). It gives the tables of a trace, what
+they add up to, a reader for each profiler's formats, and files for the tools of others. What operations cost, what waits for
+what, and which advice follows belong to `cost`, `timeline` and `advise`.
+"""
 
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omission
 from busfare.trace.open import is_trace_directory, may_be_trace, read
 
-if TYPE_CHECKING:
-    from busfare.trace.model import Omission, Trace
-
 __all__ = ["Omission", "Trace", "is_trace_directory", "may_be_trace", "read"]
-
-
-def __getattr__(name: str) -> Any:
-    """What takes long to import: reading begins before."""
-    if name in ("Omission", "Trace"):
-        from busfare.trace import model
-
-        return getattr(model, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,10 @@
 """What a trace tells of communication between ranks: kind, communicator, bytes and peers of each kernel and MPI call.
 
 In order of preference: arguments of the kernel (Kineto's NCCL fields), the range around the call that launched it
-(`nccl:all_reduce` of PyTorch, NCCL's own NVTX ranges), the kernel's name.
+(`nccl:all_reduce` of PyTorch, NCCL's own NVTX ranges), the kernel's name. Readers that see communicators, peers and requests
+of MPI's calls give a table of these, `noted` below: a row a message, collective or request of a call, in the order of the
+program, numbered by `row`; columns process, CALL, `call` (numbers the calls), `posted` (= row), `ended` (false), `kind`,
+`communicator`, OF_COMMUNICATOR, `bytes`, `peer`, `tag`, `request`.
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from busfare.trace import tables as schema
 from busfare.trace.columns import first_pairs
-from busfare.trace.lanes import is_communication
-from busfare.trace.model import Trace
-from busfare.trace.spans import around_calls
-from busfare.trace.tables import COLLECTIVE_KINDS, COLLECTIVES, DESCRIBED, conform, empty
+from busfare.trace.lanes import Lanes, is_communication
+from busfare.trace.sites import around_calls
+from busfare.trace.tables import conform, empty
 
 #: A collective by its name in small letters alone, whoever calls it so: allreduce of PyTorch, AllReduce of NCCL.
 KINDS = {
@@ -62,36 +65,21 @@ CUT = "..."
 SEQUENCE = re.compile(rb'"Seq":\s*(\d{1,18})(?=[,}\s])')
 
 
-class Arguments(
-    msgspec.Struct,
-    rename={
-        "name": "Collective name",
-        "sent": "In msg nelems",
-        "received": "Out msg nelems",
-        "size": "Group size",
-        "group": "Process Group Name",
-        "ranks": "Process Group Ranks",
-        "sequence": "Seq",
-        "source": "Src Rank",
-        "destination": "Dst Rank",
-        "dims": "Input Dims",
-        "types": "Input type",
-    },
-):
+class Arguments(msgspec.Struct):
     """Kineto's arguments of a communication kernel, or of the range around its call."""
 
-    name: str | None = None
-    sent: int | None = None
-    received: int | None = None
+    name: str | None = msgspec.field(default=None, name="Collective name")
+    sent: int | None = msgspec.field(default=None, name="In msg nelems")
+    received: int | None = msgspec.field(default=None, name="Out msg nelems")
     dtype: str | None = None
-    size: int | None = None
-    group: str | int | None = None
-    ranks: str | list[int] | None = None
-    sequence: int | None = None
-    source: int | None = None
-    destination: int | None = None
-    dims: Any = None
-    types: Any = None
+    size: int | None = msgspec.field(default=None, name="Group size")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
+    ranks: str | list[int] | None = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: int | None = msgspec.field(default=None, name="Seq")
+    source: int | None = msgspec.field(default=None, name="Src Rank")
+    destination: int | None = msgspec.field(default=None, name="Dst Rank")
+    dims: Any = msgspec.field(default=None, name="Input Dims")
+    types: Any = msgspec.field(default=None, name="Input type")
 
 
 def all_described(texts: Sequence[bytes], range_names: Sequence[str | None]) -> pl.DataFrame:
@@ -100,12 +88,14 @@ def all_described(texts: Sequence[bytes], range_names: Sequence[str | None]) -> 
     of = np.empty(len(texts), np.int64)
     sequences: list[int | None] = [None] * len(texts)
     for row, (text, name) in enumerate(zip(texts, range_names, strict=True)):
-        if numbered := SEQUENCE.search(text):
-            sequences[row] = int(numbered[1])
-            text = text[: numbered.start(1)] + b"null" + text[numbered.end(1) :]
+        if sequence := SEQUENCE.search(text):
+            sequences[row] = int(sequence[1])
+            text = text[: sequence.start(1)] + b"null" + text[sequence.end(1) :]
         of[row] = about.setdefault((text, name), len(about))
-    differing = pl.from_dicts([described(*each) for each in about], schema=dict(DESCRIBED), strict=False)
-    own = pl.Series(sequences, dtype=DESCRIBED["sequence"])
+    differing = pl.from_dicts(
+        [described(*each) for each in about], schema=dict(schema.DESCRIBED), strict=False
+    )
+    own = pl.Series(sequences, dtype=schema.DESCRIBED["sequence"])
     return differing[of].with_columns(sequence=pl.coalesce(own, "sequence"))
 
 
@@ -159,46 +149,45 @@ def _members(ranks: str | list[int] | None) -> str | None:
     return None if CUT in text or not found else ",".join(found)
 
 
-def collectives_of(trace: Trace) -> pl.DataFrame:
-    """Columns of COLLECTIVES, in order of their starts."""
-    kernels = _kernels(trace)
-    calls = _mpi_calls(trace)
-    return pl.concat([kernels, calls]).sort("start_ns", maintain_order=True) if calls.height else kernels
+def collectives_of(
+    operations: pl.DataFrame, lanes: Lanes, calls: pl.DataFrame, markers: pl.DataFrame, given: pl.DataFrame
+) -> pl.DataFrame:
+    """Columns of COLLECTIVES, in order of their starts, of a trace's tables; `given`: DESCRIBED, by the reader."""
+    rows = lanes.rows(is_communication())
+    kernels, ranges = empty(schema.COLLECTIVES), _mpi_calls(markers, given)
+    if len(rows):
+        kernels = operations[rows].with_columns(operation=rows)
+        tables = (
+            _given(kernels, given),
+            _ranges_around(kernels, calls, markers, given),
+            _named(kernels["name"]),
+        )
+        columns = [pl.coalesce(*(table[name] for table in tables)).alias(name) for name in schema.DESCRIBED]
+        kernels = conform(kernels.drop("bytes").with_columns(columns), schema.COLLECTIVES)
+    return pl.concat([kernels, ranges]).sort("start_ns", maintain_order=True) if ranges.height else kernels
 
 
-def _kernels(trace: Trace) -> pl.DataFrame:
-    rows = trace.lanes.rows(is_communication())
-    if not len(rows):
-        return empty(COLLECTIVES)
-    kernels = trace.operations[rows].with_columns(operation=rows)
-    own = _given(kernels, trace)
-    around = _ranges_around(kernels, trace)
-    named = _named(kernels["name"])
-    columns = [
-        pl.coalesce(*(table[name] for table in (own, around, named))).alias(name) for name in DESCRIBED
-    ]
-    return conform(kernels.drop("bytes").with_columns(columns), COLLECTIVES)
-
-
-def _given(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _given(rows: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
     """What the reader gave for each of `rows`, which has a column `collective`; nulls otherwise."""
     if "collective" not in rows.columns:
-        return empty(DESCRIBED).clear(rows.height)
-    return conform(trace.described, DESCRIBED)[rows["collective"]]
+        return empty(schema.DESCRIBED).clear(rows.height)
+    return conform(given, schema.DESCRIBED)[rows["collective"]]
 
 
-def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _ranges_around(
+    kernels: pl.DataFrame, calls: pl.DataFrame, markers: pl.DataFrame, given: pl.DataFrame
+) -> pl.DataFrame:
     """What the innermost range around the call that launched each kernel tells."""
-    nothing = empty(DESCRIBED).clear(kernels.height)
-    names = trace.markers["name"].unique().drop_nulls().cast(pl.String)
+    nothing = empty(schema.DESCRIBED).clear(kernels.height)
+    names = markers["name"].unique().drop_nulls().cast(pl.String)
     names = names.filter(names.str.contains(RANGE))
-    if names.is_empty() or trace.calls.is_empty():
+    if names.is_empty() or calls.is_empty():
         return nothing
     called = names.to_frame().select(
         "name", said=pl.coalesce(names.str.extract(RANGE, 1), names.str.extract(RANGE, 2))
     )
     known = {text: kind_of(said) for text, said in called.iter_rows()}
-    ranges = trace.markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
+    ranges = markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
         pl.col("text").is_in(list(known)) & pl.col("end_ns").is_not_null()
     )
     # A range of a group says what it does by its arguments alone.
@@ -211,9 +200,9 @@ def _ranges_around(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         ranges = ranges.filter(tells)
     if ranges.is_empty():
         return nothing
-    place = around_calls(ranges, trace.calls, first_pairs(trace.calls, kernels))
-    named = pl.Series([known[text] for text in ranges["text"]], dtype=DESCRIBED["collective_kind"])
-    told = _given(ranges, trace).with_columns(pl.coalesce("collective_kind", named))[place]
+    place = around_calls(ranges, calls, first_pairs(calls, kernels))
+    named = pl.Series([known[text] for text in ranges["text"]], dtype=schema.DESCRIBED["collective_kind"])
+    told = _given(ranges, given).with_columns(pl.coalesce("collective_kind", named))[place]
     # Of several kernels that a group launches on a GPU, the bytes of each are not known.
     of_group = ranges["text"].is_in(["ncclGroupEnd"])[place].fill_null(False)
     where = pl.struct(pl.Series(place), kernels["process"], kernels["device"])
@@ -232,16 +221,16 @@ def _named(names: pl.Series) -> pl.DataFrame:
         protocol=pl.col("name").str.extract(PROTOCOL).str.to_lowercase(),
     )
     kinds = pl.Series(
-        [kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(COLLECTIVE_KINDS)
+        [kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(schema.COLLECTIVE_KINDS)
     )
     groups = groups.with_columns(collective_kind=kinds)
     each = names.cast(pl.String).to_frame("name").join(groups, on="name", how="left", maintain_order="left")
-    return conform(each, DESCRIBED)
+    return conform(each, schema.DESCRIBED)
 
 
-def _mpi_calls(trace: Trace) -> pl.DataFrame:
+def _mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
     """MPI calls, as ranges of their names; those inside another are its own business."""
-    markers = trace.markers.with_row_index("marker")
+    markers = markers.with_row_index("marker")
     name = pl.col("name").cast(pl.String)
     theirs = name.str.contains(MPI)
     if "messages" in markers.columns:
@@ -251,7 +240,7 @@ def _mpi_calls(trace: Trace) -> pl.DataFrame:
         )
     markers = markers.filter(theirs & pl.col("end_ns").is_not_null())
     if markers.is_empty():
-        return empty(COLLECTIVES)
+        return empty(schema.COLLECTIVES)
     reached = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
     markers = markers.sort("start_ns", -pl.col("end_ns")).filter(
         (pl.col("start_ns") >= reached).fill_null(True)
@@ -261,6 +250,90 @@ def _mpi_calls(trace: Trace) -> pl.DataFrame:
         markers = markers.with_columns(collective=several).explode("collective")
     called = markers["name"].cast(pl.String).str.extract(MPI, 1)
     kinds = [None if not text or re.match(OF_REQUESTS, text) else kind_of(text) for text in called]
-    named = pl.Series(kinds, dtype=DESCRIBED["collective_kind"])
-    given = _given(markers, trace).with_columns(pl.coalesce("collective_kind", named))
-    return conform(markers.with_columns(given), COLLECTIVES)
+    named = pl.Series(kinds, dtype=schema.DESCRIBED["collective_kind"])
+    described = _given(markers, given).with_columns(pl.coalesce("collective_kind", named))
+    return conform(markers.with_columns(described), schema.COLLECTIVES)
+
+
+#: Calls that end requests, that start prepared ones, and that post one.
+ENDS, STARTS, PREPARES, POSTS = r"^MPI_(Wait|Test)", r"^MPI_Start(all)?$", r"_init$", r"^MPI_I[a-z]"
+#: What moves bytes of a window, and what waits for it, but for the fence, which waits for all its ranks.
+ONE_SIDED, FENCE = r"^MPI_((Put|Get|Accumulate|Rput|Rget|Raccumulate)$|Win_)", "MPI_Win_fence"
+MESSAGES = ("send", "receive")
+KIND = pl.Enum(schema.COLLECTIVE_KINDS)
+CALL = ["thread", "start_ns", "end_ns", "name"]
+OF_COMMUNICATOR = ["called", "members", "place", "size"]
+
+
+def kinds_of(names: pl.Series) -> pl.Expr:
+    """The kind of each row by its `name`, one of `names`; `row` and `call` number the rows."""
+    kinds = {
+        name: kind_of(re.sub(r"^MPI_|^nccl|Config$|_init$", "", name)) for name in names.drop_nulls().unique()
+    }
+    kind = pl.col("name").replace_strict(kinds | {FENCE: "barrier"}, default=None, return_dtype=KIND)
+    # MPI_Sendrecv notes what it sends first.
+    sent = pl.col("row") == pl.col("row").min().over("call")
+    way = pl.when(sent).then(pl.lit("send")).otherwise(pl.lit("receive")).cast(KIND)
+    return pl.when(pl.col("name").str.starts_with("MPI_Sendrecv")).then(way).otherwise(kind)
+
+
+def in_sequence(rows: pl.DataFrame) -> pl.DataFrame:
+    """With `sequence`: collectives count by communicator; messages by peer and tag, too, each way."""
+    message = pl.col("kind").is_in(MESSAGES).fill_null(False)
+    way = [pl.col("ended")]
+    way += [pl.when(message).then(name).alias(f"of_{name}") for name in ("kind", "peer", "tag")]
+    return rows.sort("posted", maintain_order=True).with_columns(
+        pl.when(message).then(pl.col("peer", "tag")),
+        sequence=pl.int_range(pl.len()).over("communicator", *way),
+    )
+
+
+def of_mpi(noted: pl.DataFrame) -> pl.DataFrame:
+    """Messages and collectives of MPI in one process, where the program waits for them: a receive that was posted, where it
+    ends.
+    """
+    name, kind = pl.col("name"), pl.col("kind")
+    rows = noted.filter(name.str.starts_with("MPI_") & (~name.str.contains(ONE_SIDED) | (name == FENCE)))
+    others = rows.filter(~name.str.contains(f"{ENDS}|{STARTS}|{PREPARES}"))
+    posts = name.str.contains(POSTS)
+    started = _of_requests(rows.filter(name.str.contains(STARTS)), rows.filter(name.str.contains(PREPARES)))
+    started = started.with_columns(peer="own_peer", tag="own_tag", bytes="own_bytes", posted="row")
+    posted = pl.concat([others.filter(posts), started.select(rows.columns)]).sort("row")
+    # Of several calls that name a request, the last ends it.
+    ended = _of_requests(rows.filter(name.str.contains(ENDS)), posted).unique("posted", keep="last")
+    ended = ended.with_columns(ended=kind == "send")
+    # When others came to a collective that goes on in between is not known: it matches nothing, and is counted.
+    received = kind == "receive"
+    own = [
+        pl.when(received).then(pl.coalesce(name, f"own_{name}")).otherwise(f"own_{name}").alias(name)
+        for name in ("bytes", "peer", "tag")
+    ]
+    ended = ended.with_columns(*own, kind=pl.when(kind.is_in(MESSAGES)).then("kind"))
+    every = pl.concat([others.filter(~posts), posted.filter(kind == "send"), ended.select(rows.columns)])
+    alone = pl.when(kind.is_in(MESSAGES)).then((pl.col("peer") < 0) | (pl.col("peer") == pl.col("place")))
+    every = every.filter(~alone.otherwise(pl.col("size") == 1).fill_null(False))
+    return in_sequence(every.with_columns(kind=pl.when(pl.col("called").is_not_null()).then("kind")))
+
+
+def _of_requests(rows: pl.DataFrame, posts: pl.DataFrame) -> pl.DataFrame:
+    """Those of `rows` whose request one of `posts` made, the last before; with what that says."""
+    own = {f"own_{name}": name for name in ("bytes", "peer", "tag")}
+    said = ["kind", "communicator", "posted", *OF_COMMUNICATOR]
+    posts = posts.select("row", "request", *said, **own).sort("row")
+    rows = rows.drop(said).sort("row")
+    return rows.join_asof(posts, on="row", by="request", check_sortedness=False).drop_nulls("posted")
+
+
+def as_ranges(noted: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The calls of `noted` as rows of `MARKERS`, and of `DESCRIBED` those that they number: `rows` (with `sequence`)."""
+    rows = rows.sort("call", "row", maintain_order=True)
+    of_calls = (
+        rows.with_row_index("collective").group_by("call").agg(pl.col("collective").min(), messages=pl.len())
+    )
+    calls = noted.group_by("call", maintain_order=True).agg(pl.col("process", *CALL).first())
+    calls = calls.join(of_calls, on="call", how="left", maintain_order="left")
+    calls = calls.with_columns(pl.col("messages").fill_null(0))
+    said = rows.with_columns(communicator="called", group_size="size", collective_kind="kind")
+    return conform(
+        calls, schema.MARKERS, {**schema.OPERATIONS_OF_COLLECTIVES, **schema.RANGES_OF_COLLECTIVES}
+    ), conform(said, schema.DESCRIBED)

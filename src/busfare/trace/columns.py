@@ -1,20 +1,24 @@
-"""Columns of whole numbers: rows alike numbered, chosen, put in order, and looked up in another table."""
+"""Columns of whole numbers: rows numbered, chosen, sorted and looked up in another table; work on many rows in threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import _columns
-from busfare.trace.large import SMALL, SPARSE
 
 Rows = NDArray[np.uint32]
-A_CHUNK = 1 << 16
+T = TypeVar("T")
 MOST_NEGATIVE = -(1 << 63)
+#: A direct table may be this many times longer than what is looked up in it, and so much longer.
+SPARSE, SMALL = 8, 1 << 20
+#: From here on another thread is worth its start.
+MANY_ROWS = 1 << 18
 
 
 def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
@@ -157,3 +161,21 @@ def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
     if wanted["correlation"].null_count():
         found[wanted["correlation"].is_null().to_numpy()] = -1
     return found
+
+
+def beside(rows: int, work: Callable[[], T]) -> Callable[[], T]:
+    """Gives what waits for `work` and hands over its result; of few rows, it is then that the work is done."""
+    if rows < MANY_ROWS:
+        return work
+    thread = ThreadPoolExecutor(1)
+    done = thread.submit(work)
+    thread.shutdown(wait=False)
+    return done.result
+
+
+def several(rows: int, works: Sequence[Callable[[], T]]) -> list[T]:
+    """What each of `works` gives; of many rows, two of them at a time."""
+    if rows < MANY_ROWS:
+        return [work() for work in works]
+    with ThreadPoolExecutor(2) as threads:
+        return [done.result() for done in [threads.submit(work) for work in works]]

@@ -65,10 +65,6 @@ class Union:
         """Nanoseconds covered by this union and not by the other."""
         return self.length() - _columns.shared(self.starts, self.ends, other.starts, other.ends)
 
-    def gaps(self) -> tuple[Times, Times]:
-        """Starts and ends of the gaps between the intervals."""
-        return self.ends[:-1], self.starts[1:]
-
 
 NS = 1e-9
 T = TypeVar("T")

@@ -12,48 +12,13 @@ from numpy.typing import NDArray
 
 from busfare.trace import tables
 from busfare.trace.api_calls import GRAPH_LAUNCH
+from busfare.trace.collectives import collectives_of
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
+from busfare.trace.omissions import Omission, Omissions
 from busfare.trace.words import Names, calls_named
 
-#: What is said of ranges without an end.
-OPEN_RANGES = "NVTX ranges that were still open when the trace ended: shown as marks"
-#: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.
-INCOMPLETE = frozenset(
-    {"cut", "damaged", "damaged-compression", "missing", "torn", "truncated", "truncated-compression"}
-)
-
-
-@dataclass(slots=True)
-class Omissions:
-    """Omissions in the order in which they were found; the same one found again adds to its count."""
-
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)
-
-    def add(self, id: str, what: str, count: int = 0) -> None:
-        """Note an omission. `count` is the number of records concerned, 0 where records cannot be counted."""
-        self.counts[id, what] = self.counts.get((id, what), 0) + count
-
-    def add_if(self, count: int, id: str, what: str) -> None:
-        """Note an omission of `count` records, if there are any."""
-        if count:
-            self.add(id, what, count)
-
-    def list(self) -> list[Omission]:
-        return [Omission(id, count, what) for (id, what), count in self.counts.items()]
-
-
-@dataclass(frozen=True, slots=True)
-class Omission:
-    """Something of the trace that was skipped, repaired or unknown.
-
-    `id` is a short stable name; `count` how many records it concerns (0: not countable); `what` tells the
-    user, and what follows from it.
-    """
-
-    id: str
-    count: int
-    what: str
+__all__ = ["Trace", "name_process", "number_graph_nodes"]
 
 
 @dataclass
@@ -87,9 +52,7 @@ class Trace:
     @cached_property
     def collectives(self) -> pl.DataFrame:
         """What communicates between ranks: columns of COLLECTIVES."""
-        from busfare.trace.collectives import collectives_of
-
-        return collectives_of(self)
+        return collectives_of(self.operations, self.lanes, self.calls, self.markers, self.described)
 
     @cached_property
     def lanes(self) -> Lanes:
@@ -117,11 +80,6 @@ class Trace:
         """Process, correlation, times, waits_for and row of the calls whose name contains the expression `pattern`."""
         return calls_named(self.calls, pattern, self.names)
 
-    def calls_during(self, start_ns: int, end_ns: int) -> pl.DataFrame:
-        """Start, end and name of all calls that run then, in order of their starts."""
-        begun = int(self.calls["start_ns"].search_sorted(end_ns))
-        return self.calls.select("start_ns", "end_ns", "name")[:begun].filter(pl.col("end_ns") > start_ns)
-
     def submitted(self, pattern: str, lanes: pl.Expr) -> NDArray[np.uint32]:
         """The operations of these lanes that a call submitted whose name contains the regular expression `pattern`."""
         calls = self.calls_named(pattern)
@@ -138,9 +96,8 @@ def name_process(trace: Trace) -> None:
     if len(processes) != 1:
         return
     only = pl.lit(processes[0], dtype=pl.Int64).alias("process")
-    trace.operations = trace.operations.with_columns(only)
-    trace.events = trace.events.with_columns(only)
-    trace.streams = trace.streams.with_columns(only)
+    for table in ("operations", "events", "streams"):
+        setattr(trace, table, getattr(trace, table).with_columns(only))
 
 
 def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:
@@ -151,8 +108,4 @@ def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:
         number = pl.int_range(1, pl.len() + 1).over("process", "correlation")
         numbered = pl.coalesce("graph_node", pl.when(launched).then(number))
         trace.operations = trace.operations.with_columns(graph_node=numbered)
-    omissions.add_if(
-        trace.operations.height - trace.operations["graph_node"].null_count(),
-        "graph-nodes",
-        "operations inside graph launches: seen, but not how they depend on each other; taken in the order observed",
-    )
+    omissions.count("graph-nodes", trace.operations.height - trace.operations["graph_node"].null_count())

@@ -1,23 +1,62 @@
-"""Finds the format of a trace from its content, and reads it. Only that format's reader is imported."""
+"""Finds the format of a trace from its content, and reads it; names those that are refused, and what to give instead."""
 
 from __future__ import annotations
 
+import re
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from polars.exceptions import PanicException
 
 from busfare.errors import InputError
 from busfare.printable import printable
+from busfare.trace.launches import number_launches
+from busfare.trace.model import Trace
+from busfare.trace.readers import Format, Source, formats
 from busfare.trace.readers.compressed import COMPRESSIONS, SUFFIXES, head_of
-from busfare.trace.readers.format import Format, Source, formats
-from busfare.trace.readers.refused import refusal
+from busfare.trace.readers.sqlite_tables import SqliteTables, at_rest
+from busfare.trace.sound import make_sound
 
-if TYPE_CHECKING:
-    from busfare.trace.model import Trace
+__all__ = ["is_trace_directory", "may_be_trace", "read"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
+JSON = rb"\A(?:\xef\xbb\xbf)?\s*[{\[](?s:.*?)"
+COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
+#: Formats that are known and not read: what stands in their first bytes, and what to say. Of several the first one counts.
+REFUSED = {
+    rb"\AQDSTRM": "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it",
+    rb"\A<\?xml": "XML: a .nvvp that holds only a session; give the file that nvprof wrote",
+    rb"\APK\x03\x04": "a zip archive; unpack it and give the trace inside",
+    rb"\A(?s:.{257})ustar": "a tar archive; unpack it and give the trace inside",
+    rb"\AARROW1": "a single Arrow file; give the directory that holds all tables of the export",
+    rb"\APAR1": "a single Parquet file; give the directory that holds all tables of the export",
+    rb"\ANVR\0": COMPUTE,
+    # A packet, its length, and one of the fields that the first packet has.
+    rb"\A\n[\x80-\xff]{0,3}[\0-\x7f][\x18\x32\x40\x50\x6a]": "a Perfetto trace, as rocprofv3 and ROCm Systems "
+    "Profiler write; record with `rocprofv3 --runtime-trace --output-format rocpd -- ./app`",
+    # Lines that nvprof prints about itself, or the head of a table.
+    rb"\A(?!(?:\xef\xbb\xbf)?\s*[{\[])(?s:.*?)(?m:^)"
+    rb'(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)': "text that nvprof "
+    "printed; record with `nvprof -o run.nvprof ./app`",
+    rb"\AStart \(ns\),": "a table of `nsys stats`; give the .nsys-rep or .sqlite that it was made of",
+    JSON
+    + rb'"writer":\s*"busfare export"': "a time line that `busfare export` made for ui.perfetto.dev; give the trace "
+    "that it was made of",
+    JSON
+    + rb'"pid":\s*"(?:CPU|CUDA) functions"': "of PyTorch's older profiler, which tells neither copies nor calls; "
+    "record with `torch.profiler`",
+    JSON
+    + rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)': "a time line of Intel's unitrace; record with "
+    "`torch.profiler` and `ProfilerActivity.XPU`",
+    JSON
+    + rb'"inspector_output_format_version"': "records of NCCL Inspector; record each rank with `busfare record -- ./app`",
+}
+#: Formats of files that are no JSON by what they are called.
+REFUSED_SUFFIXES = {
+    ".ncu-rep": COMPUTE,
+    ".otf2": "OTF2 of rocprofv3; record with `--output-format rocpd`, and give its .db",
+}
 
 
 def read(path: str | Path, launches: bool = False) -> Trace:
@@ -30,29 +69,17 @@ def read(path: str | Path, launches: bool = False) -> Trace:
     try:
         trace = _read(path, launches)
         if launches:
-            from busfare.trace.launches import number_launches
-
             number_launches(trace)
-        from busfare.trace.sound import make_sound
-
         make_sound(trace)
     except InputError as error:  # names of files and tables, and what libraries say, may hold anything
         raise InputError(printable(str(error))) from None
     except OSError as error:
         reason = f"{path}: cannot be read ({error.strerror or error}); check the path and its permissions"
         raise InputError(printable(reason)) from None
-    except BaseException as panic:
-        if not _is_panic(panic):
-            raise
+    except PanicException as panic:  # Polars met data that it did not foresee
         reason = next(iter(str(panic).splitlines()), "no reason given")
         raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
     return trace
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether Polars met data that it did not foresee: not an Exception."""
-    panic = getattr(sys.modules.get("polars.exceptions"), "PanicException", None)
-    return panic is not None and isinstance(error, panic)
 
 
 def is_trace_directory(path: Path) -> bool:
@@ -82,15 +109,18 @@ def may_be_trace(path: Path) -> bool:
     return (
         head.startswith((SQLITE_MAGIC, *magics))
         or _is_json(head)
-        or any(_leads(head, path, format) for format in formats())
-        or refusal(head, path) is not None
+        or any(path.suffix in format.sure_suffixes for format in formats())
+        # Of a run of several files the one that is read for all of them.
+        or any(mark.match(head) for format in formats() if (mark := format.leads or format.begins))
+        or _refusal(head, path) is not None
     )
 
 
-def _leads(head: bytes, path: Path, format: Format) -> bool:
-    """Whether a file is of `format`, and the one that is read for all of its run."""
-    mark = format.leads or format.begins
-    return path.suffix in format.sure_suffixes or (mark is not None and mark.match(head) is not None)
+def _refusal(head: bytes, path: Path) -> str | None:
+    """What a file of a refused format is and what to do, by its first bytes `head` and its name; None for other files."""
+    by_mark = (what for mark, what in REFUSED.items() if re.search(mark, head))
+    by_name = (REFUSED_SUFFIXES.get(suffix) for suffix in path.suffixes if not _is_json(head))
+    return next(filter(None, by_name), None) or next(by_mark, None)
 
 
 def _is_json(head: bytes) -> bool:
@@ -138,7 +168,7 @@ def _of_file(head: bytes, path: Path) -> Format:
     for format in formats():
         if format.begins and format.begins.match(head):
             return format
-    if what := refusal(head, path):
+    if what := _refusal(head, path):
         raise InputError(f"{path}: this is {what}")
     if _is_json(head):
         of_json = [format for format in formats() if format.json and format.json.search(head)]
@@ -146,25 +176,22 @@ def _of_file(head: bytes, path: Path) -> Format:
     for format in formats():
         if {*path.suffixes} & {*format.sure_suffixes}:
             return format
-    raise InputError(f"{path}: not a trace that busfare knows; it reads {_readable()}")
+    raise _unknown(path, "not a trace")
 
 
-def _readable() -> str:
-    """The profilers whose traces are read, with their files, for a message."""
+def _unknown(path: Path, what: str) -> InputError:
     *titles, last = (format.title for format in formats() if format.title)
-    return f"{', '.join(titles)}, and {last}"
+    return InputError(f"{path}: {what} that busfare knows; it reads {', '.join(titles)}, and {last}")
 
 
 def _read_database(source: Source, file: Path) -> Trace:
     """The trace of `source`, which is the SQLite file `file`."""
-    from busfare.trace.readers.sqlite_file import SqliteFile, at_rest
-
     with at_rest(file) as place:
-        database = SqliteFile(source.path, place)
+        database = SqliteTables(source.path, place)
         try:
             for format in formats():
                 if format.database and format.database(database):
                     return format.read(replace(source, database=database))
         finally:
             database.close()
-    raise InputError(f"{source.path}: no tables of a trace that busfare knows; it reads {_readable()}")
+    raise _unknown(source.path, "no tables of a trace")

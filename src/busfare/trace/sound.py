@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import HARMFUL, printable
-from busfare.trace.columns import in_order, occurs, order_of
-from busfare.trace.large import EARLIEST, LATEST, MANY_ROWS
-from busfare.trace.model import INCOMPLETE, Omission, Omissions, Trace
-from busfare.trace.readers.format import record_again
+from busfare.trace.columns import MANY_ROWS, in_order, occurs, order_of
+from busfare.trace.model import Trace
+from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
+from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
 from busfare.trace.words import NONE, Words, of_codes
 
@@ -27,6 +27,8 @@ KINDS_CALLED = (
 #: AMD's runtime's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
 COPYING_KERNEL = r"^__amd_rocclr_copy"
 
+#: Usable times in nanoseconds: wide enough for those since 1970, and any difference of two fits 64 bits.
+EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
@@ -34,7 +36,6 @@ LARGEST = 1 << 44
 MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
-TABLES = ("operations", "calls", "events", "markers")
 
 
 def make_sound(trace: Trace) -> None:
@@ -45,14 +46,9 @@ def make_sound(trace: Trace) -> None:
     worked = trace.operations.height or trace.calls.height
     first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
     trace.origin_ns += first
-    for table in TABLES:
+    for table in ("operations", "calls", "events", "markers"):
         _in_order_from(trace, table, first)
-    omissions.add_if(
-        _without_call(trace),
-        "cut-window",
-        "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, but "
-        "not tied to a host thread",
-    )
+    omissions.count("cut-window", _without_call(trace))
     trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
     trace.producer = printable(trace.producer)
     trace.host = {key: printable(text) for key, text in trace.host.items()}
@@ -95,24 +91,21 @@ def _texts(names: pl.Series) -> pl.Series:
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
-    trace.markers = _marked(trace.markers, omissions)
-    trace.events = _dated(trace.events, omissions)
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    usable = _usable("start_ns") & (end.is_null() | (_usable("end_ns") & (end >= start)))
+    trace.markers = _kept(trace.markers, usable, omissions, "untimed", what="markers")
+    events = _kept(trace.events, _usable("start_ns"), omissions, "records-without-call")
+    trace.events = events.with_columns(end_ns=pl.when(end.is_between("start_ns", LATEST)).then(end))
     _note_what_is_absent(trace, omissions)
 
     unsized = pl.col("bytes").is_not_null() & ~pl.col("bytes").is_between(0, LARGEST)
     bad = int(trace.operations.select(unsized.sum()).item())
     if bad:
-        omissions.add(
-            "impossible-sizes", "operations of a negative or impossible size: size taken as unknown", bad
-        )
+        omissions.add("impossible-sizes", bad)
         trace.operations = trace.operations.with_columns(bytes=pl.when(~unsized).then("bytes"))
     without_size = pl.col("kind").is_in(["copy", "migration"]) & pl.col("bytes").is_null()
     sizeless = int(trace.operations.select(without_size.sum()).item())
-    omissions.add_if(
-        sizeless - bad if sizeless > bad else 0,
-        "unknown-sizes",
-        "copies whose size the trace does not say: their time counts, their bytes do not",
-    )
+    omissions.count("unknown-sizes", sizeless - bad if sizeless > bad else 0)
     trace.calls = _with_blocking_pageable(trace)
     _join_clocks(trace, omissions)
 
@@ -129,59 +122,42 @@ def _usable(time: str) -> pl.Expr:
     return pl.col(time).is_between(EARLIEST, LATEST).fill_null(False)
 
 
-def _kept(frame: pl.DataFrame, sound: pl.Expr, id: str, what: str, omissions: Omissions) -> pl.DataFrame:
+def _kept(
+    frame: pl.DataFrame, sound: pl.Expr, omissions: Omissions, key: str, **about: object
+) -> pl.DataFrame:
     """The rows that are `sound`; the others are noted."""
     flags = frame.select(sound).to_series()
     if flags.all():  # as in most traces
         return frame
-    omissions.add(id, what, int((~flags).sum()))
+    omissions.add(key, int((~flags).sum()), **about)
     return frame.filter(flags)
 
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
     if not all(_in_range(frame[name]) for name in TIMES):
         usable = _usable("start_ns") & _usable("end_ns")
-        frame = _kept(frame, usable, "untimed", f"{what} without usable times: left out", omissions)
+        frame = _kept(frame, usable, omissions, "untimed", what=what)
     backwards = int((frame["end_ns"] < frame["start_ns"]).sum())
     if backwards:
-        omissions.add(
-            "clock-backwards", f"{what} that end before they start: counted, as taking no time", backwards
-        )
+        omissions.add("clock-backwards", backwards, what=what)
         frame = frame.with_columns(end_ns=pl.max_horizontal("start_ns", "end_ns"))
     return frame
 
 
-def _marked(markers: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    end = pl.col("end_ns")
-    usable = _usable("start_ns") & (end.is_null() | (_usable("end_ns") & (end >= pl.col("start_ns"))))
-    return _kept(markers, usable, "untimed", "markers without usable times: left out", omissions)
-
-
-def _dated(events: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    what = "event records or waits whose call is outside the trace: left out of the dependencies"
-    kept = _kept(events, _usable("start_ns"), "records-without-call", what, omissions)
-    end = pl.col("end_ns")
-    return kept.with_columns(end_ns=pl.when(end.is_between("start_ns", LATEST)).then(end))
-
-
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
-    omissions.add_if(
-        _copying_kernels(trace.operations),
-        "copying-kernels",
-        "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
-    )
+    names = trace.operations["name"]
+    copying = _texts(names)
+    copying = copying.filter(copying.str.contains(COPYING_KERNEL)).unique()
+    if copying.len():
+        count = int(names.cast(pl.String).is_in(copying.implode()).sum())
+        omissions.count("copying-kernels", count)
     if trace.operations.is_empty():
         lost = "the GPU was not traced (it may well have worked)"
         if any(id in INCOMPLETE for id, _ in omissions.counts):
             lost = "it may lie in what is missing (copy the file anew), or the GPU was not traced"
-        omissions.add(
-            "no-gpu-records",
-            f"the trace holds no GPU activity: {lost}; record with {record_again(trace.format).gpu}",
-        )
+        omissions.add("no-gpu-records", lost=lost, command=record_again(trace.format).gpu)
     elif trace.calls.is_empty():
-        omissions.add(
-            "no-calls", "the trace holds no API calls: what the host did and waited for is not known"
-        )
+        omissions.add("no-calls")
     else:
         kinds = Words(trace.operations)
         for what, kind, pattern in KINDS_CALLED:
@@ -189,18 +165,7 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
                 called = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(pattern))
                 # Of whatever kind: AMD's runtime copies by kernels, too.
                 known = trace.operations.select("process", "correlation").drop_nulls("correlation")
-                omissions.add_if(
-                    int((~occurs(known, called)).sum()),
-                    f"{what}-not-recorded",
-                    f"calls that launch {what}, of which the trace holds none: record them, too",
-                )
-
-
-def _copying_kernels(operations: pl.DataFrame) -> int:
-    names = operations["name"]
-    texts = _texts(names)
-    copying = texts.filter(texts.str.contains(COPYING_KERNEL)).unique()
-    return 0 if copying.is_empty() else int(names.cast(pl.String).is_in(copying.implode()).sum())
+                omissions.count(f"{what}-not-recorded", int((~occurs(known, called)).sum()))
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
@@ -248,15 +213,8 @@ def _join_clocks(trace: Trace, omissions: Omissions) -> None:
         return
     moved = least + _drift(launched.with_columns(pl.col("start_ns", "end_ns") - least), calls)
     apart = int(moved.max() - moved.min())
-    omissions.add(
-        "two-clocks",
-        f"GPU operations timed by another clock than the calls, {abs(least) * 1e-9:.6g} s apart: moved so that the "
-        "quickest starts with its call"
-        + (
-            f", and later ones by up to {apart * 1e-6:.3g} ms more, for the clocks run apart" if apart else ""
-        ),
-        operations.height,
-    )
+    drift = f", and later ones by up to {apart * 1e-6:.3g} ms more, for the clocks run apart" if apart else ""
+    omissions.add("two-clocks", operations.height, distance=abs(least) * 1e-9, drift=drift)
     trace.operations = (
         operations.with_row_index("at")
         .join(launched.select("at", moved=pl.Series(moved)), on="at", how="left", maintain_order="left")
@@ -317,7 +275,10 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
     setattr(trace, table, frame)  # nobody else holds the columns: each goes as the next is made
     if is_sorted:
         for name in TIMES:
-            frame.replace_column(frame.get_column_index(name), _less(frame[name], first))
+            times = frame[name]
+            # numpy asks for large pages, which Polars does not.
+            less = times - first if times.null_count() else pl.Series(name, times.to_numpy() - first)
+            frame.replace_column(frame.get_column_index(name), less)
         return
     order = order_of(frame["start_ns"])  # tables come in order, one behind the other
 
@@ -334,11 +295,6 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
         return
     with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
         list(threads.map(put, filled))
-
-
-def _less(times: pl.Series, first: int) -> pl.Series:
-    # numpy asks for large pages, which Polars does not.
-    return times - first if times.null_count() else pl.Series(times.name, times.to_numpy() - first)
 
 
 def _without_call(trace: Trace) -> int:

@@ -187,7 +187,17 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
 
 def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds, class (`compute` or `communication`)."""
-    tallied = _tallied(trace)
+    lanes, names = trace.lanes, trace.operations["name"]
+    numbers = names.to_physical()
+    greatest = numbers.max()
+    size = int(greatest) + 1 if isinstance(greatest, int) else 0
+    number_of = np.ascontiguousarray(numbers.fill_null(size).to_numpy())
+    chosen = lanes.chosen(is_work() | is_communication()).view(np.uint8)
+    first_rows, count, ns = _columns.tally(
+        number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1
+    )
+    present = np.flatnonzero(count)
+    tallied = pl.DataFrame({"name": names[first_rows[present]], "count": count[present], "ns": ns[present]})
     is_carrier = named_so(pl.col("name"))
     return (
         tallied.group_by(pl.col("name").cast(pl.String))
@@ -198,23 +208,6 @@ def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
             pl.when(is_carrier).then(pl.lit("communication")).otherwise(pl.lit("compute")).alias("class")
         )
     )
-
-
-def _tallied(trace: Trace) -> pl.DataFrame:
-    """Name, count, ns of kernels of either class, and of graph launches."""
-    lanes, names = trace.lanes, trace.operations["name"]
-    numbers = names.to_physical()
-    greatest = numbers.max()
-    size = int(greatest) + 1 if isinstance(greatest, int) else 0
-    number_of = np.ascontiguousarray(
-        (numbers.fill_null(size) if numbers.null_count() else numbers).to_numpy()
-    )
-    chosen = lanes.chosen(is_work() | is_communication()).view(np.uint8)
-    first_rows, count, ns = _columns.tally(
-        number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1
-    )
-    present = np.flatnonzero(count)
-    return pl.DataFrame({"name": names[first_rows[present]], "count": count[present], "ns": ns[present]})
 
 
 def top_copies(trace: Trace, most: int) -> pl.DataFrame:
@@ -251,15 +244,14 @@ def engines(trace: Trace) -> pl.DataFrame:
     lanes, makespan = trace.lanes, trace.makespan_seconds
     asked = [(device, work) for device in _ordinals(lanes) for work in ENGINE_WORKS]
     masks = lanes.masks([_of_gpu(device) & ENGINE_WORKS[work] for device, work in asked])
-    some = [(*what, mask) for what, mask in zip(asked, masks, strict=True) if mask.any()]
     sizes = lanes.groups["bytes"].to_numpy()
     rows = []
-    lengths = lanes.lengths_of([mask for _, _, mask in some])
-    for (device, work, mask), ns in zip(some, lengths, strict=True):
+    for (device, work), mask, ns in zip(asked, masks, lanes.lengths_of(masks), strict=True):
         busy = ns * NS
         is_kernel = work in ("kernels", "communication")
-        moved = None if is_kernel or busy == 0 else float(sizes[mask].sum()) / busy
-        rows.append((device, work, busy, busy / makespan if makespan else 0.0, moved))
+        rate = None if is_kernel or busy == 0 else float(sizes[mask].sum()) / busy
+        if mask.any():
+            rows.append((device, work, busy, busy / makespan if makespan else 0.0, rate))
     kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
     kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
     return pl.DataFrame(rows, schema=kinds, orient="row")
@@ -290,7 +282,8 @@ def idle_gaps(trace: Trace, most: int) -> list[Gap]:
 
 def _explained(trace: Trace, device: int | None, start: int, length: int) -> Gap:
     end = start + length
-    calls = trace.calls_during(start, end)
+    begun = int(trace.calls["start_ns"].search_sorted(end))
+    calls = trace.calls.select("start_ns", "end_ns", "name")[:begun].filter(pl.col("end_ns") > start)
     if calls.is_empty():
         return Gap(device, start * NS, length * NS, None, 0.0)
     inside = np.minimum(calls["end_ns"].to_numpy(), end) - np.maximum(calls["start_ns"].to_numpy(), start)

@@ -19,7 +19,7 @@ from busfare.timeline.build.waits import acts, waits
 from busfare.timeline.model import LONGEST_NS, NO_LINKS, Columns, Timeline, typed
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
-from busfare.trace.model import INCOMPLETE
+from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.words import Names, calls_named
 
 __all__ = ["timeline"]

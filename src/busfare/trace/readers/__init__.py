@@ -1,1 +1,89 @@
-"""The readers, a folder a profiler; each makes a `Trace`."""
+"""The readers, a package a profiler, each of which declares its formats and makes a `Trace`; and what a format declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from busfare.trace.model import Trace
+from busfare.trace.readers.compressed import whole
+from busfare.trace.readers.sqlite_tables import SqliteTables
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trace to be read: a file or a directory, and of an SQLite file the open `database`.
+
+    `launches`: the trace gets its table `launches`.
+    """
+
+    path: Path
+    packed: bool = False
+    launches: bool = False
+    database: SqliteTables | None = None
+
+    @property
+    def tables(self) -> SqliteTables:
+        """The open database of an SQLite file."""
+        assert self.database is not None
+        return self.database
+
+    def unpacked(self) -> AbstractContextManager[Path]:
+        """Where its content lies uncompressed; a copy goes afterwards."""
+        return whole(self.path, self.packed)
+
+
+@dataclass(frozen=True)
+class RecordAgain:
+    """How to record with the same profiler what a trace lacks, as it stands behind 'record with'; '' where nobody knows."""
+
+    gpu: str = "the GPU's activity on"
+    allocations: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A format: its name (`Trace.format`), its marks, of which any is enough, and its reader."""
+
+    name: str
+    read: Callable[[Source], Trace]
+    #: The profiler and its files, for a message; '' where another format of the package names them.
+    title: str = ""
+    #: How its files begin.
+    begins: re.Pattern[bytes] | None = None
+    #: What stands in the first bytes of its JSON.
+    json: re.Pattern[bytes] | None = None
+    #: Whether it takes JSON that no other format and no refused one claims.
+    any_json: bool = False
+    #: Whether an SQLite file is of this format, by its tables.
+    database: Callable[[SqliteTables], bool] | None = None
+    #: Whether a directory is a trace of this format. May raise InputError, and OSError where it cannot be listed.
+    directory: Callable[[Path], bool] | None = None
+    #: What its files may be called. Those of `sure_suffixes` are of this format even without a mark.
+    suffixes: tuple[str, ...] = ()
+    sure_suffixes: tuple[str, ...] = ()
+    #: Of the files of a run in a folder, how the one begins that is read for all of them.
+    leads: re.Pattern[bytes] | None = None
+    #: How files begin that the profiler writes beside its traces, and that are none.
+    companions: re.Pattern[bytes] | None = None
+    #: Makes of a file of this format, whose content lies at the second path, the SQLite file that is read in its place.
+    export: Callable[[Path, Path], Path] | None = None
+    record_again: RecordAgain = RecordAgain()
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """All formats: `FORMATS` of each package in this folder, in order of their names."""
+    packages = sorted(module.name for module in iter_modules(__path__) if module.ispkg)
+    return tuple(format for name in packages for format in import_module(f"{__name__}.{name}").FORMATS)
+
+
+def record_again(name: str) -> RecordAgain:
+    """How to record again with the profiler of the format `name`."""
+    return next((format.record_again for format in formats() if format.name == name), RecordAgain())

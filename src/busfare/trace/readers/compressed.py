@@ -5,16 +5,23 @@ from __future__ import annotations
 import bz2
 import lzma
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
+
+from zlib_ng import zlib_ng
 
 from busfare.errors import InputError
+from busfare.trace.omissions import Omissions
 
-if TYPE_CHECKING:
-    from busfare.trace.model import Omissions
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdDecompressor, ZstdError
+else:
+    from backports.zstd import ZstdDecompressor, ZstdError
 
 PIECE = 1 << 20
 PIECES_AHEAD = 4
@@ -22,24 +29,10 @@ PIECES_AHEAD = 4
 HEAD = 1 << 16
 
 
-class _Decompressor(Protocol):
-    """What bz2, lzma and zstd of the standard library have in common."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    @property
-    def needs_input(self) -> bool: ...
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes: ...
-
-
 class _Gzip:
-    """zlib-ng, which is faster than the standard library's, with that interface."""
+    """zlib-ng, which is faster than the standard library's, with the interface of bz2, lzma and zstd."""
 
     def __init__(self) -> None:
-        from zlib_ng import zlib_ng
-
         self._inflate = zlib_ng.decompressobj(31)
 
     eof = property(lambda self: self._inflate.eof)
@@ -51,22 +44,15 @@ class _Gzip:
         return text
 
 
-def _zstd() -> _Decompressor:
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdDecompressor
-    else:
-        from backports.zstd import ZstdDecompressor
-    made: _Decompressor = ZstdDecompressor()
-    return made
-
-
 #: Its name, its first bytes, and what undoes it.
 COMPRESSIONS: dict[str, tuple[bytes, Callable[[], Any]]] = {
     "gzip": (b"\x1f\x8b", _Gzip),
-    "zstd": (b"\x28\xb5\x2f\xfd", _zstd),
+    "zstd": (b"\x28\xb5\x2f\xfd", ZstdDecompressor),
     "bzip2": (b"BZh", bz2.BZ2Decompressor),
     "xz": (b"\xfd7zXZ\0", lzma.LZMADecompressor),
 }
+#: What the libraries raise where data is damaged; the stubs of zlib-ng do not say that its error is an exception.
+DAMAGES: tuple[Any, ...] = (zlib_ng.error, lzma.LZMAError, ZstdError, OSError, EOFError, ValueError)
 #: What compressed files are called.
 SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
@@ -83,22 +69,7 @@ def head_of(path: Path) -> tuple[bytes, str | None]:
     name = compression(head)
     if name is None:
         return head, None
-    from busfare.trace.model import Omissions
-
     return next(decompressed(path, Omissions()), b"")[:HEAD], name
-
-
-def damages() -> tuple[type[Exception], ...]:
-    """What the libraries raise where data is damaged."""
-    from zlib_ng import zlib_ng
-
-    if sys.version_info >= (3, 14):
-        from compression.zstd import ZstdError
-    else:
-        from backports.zstd import ZstdError
-    # The stubs of zlib-ng do not say that its error is an exception.
-    of_gzip: type[Exception] = zlib_ng.error  # type: ignore[assignment]
-    return (of_gzip, lzma.LZMAError, ZstdError, OSError, EOFError, ValueError)
 
 
 def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
@@ -109,8 +80,6 @@ def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
             while piece := file.read(8 * PIECE):
                 yield piece
             return
-    from concurrent.futures import ThreadPoolExecutor
-
     each = decompressed(path, omissions)
     with ThreadPoolExecutor(1) as thread:
         ahead = deque(thread.submit(next, each, b"") for _ in range(PIECES_AHEAD))
@@ -121,30 +90,24 @@ def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
 
 def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
     """The text of a compressed file of any number of members, in pieces of bounded size."""
-    broken = damages()
     with path.open("rb") as file:
         waiting = file.read(PIECE // 4)
         name = compression(waiting)
         assert name is not None
         magic, begin = COMPRESSIONS[name]
-        member: _Decompressor = begin()
+        member = begin()
         while waiting or not (member.needs_input or member.eof):
             if member.eof:  # another member, or padding
                 waiting += file.read(PIECE // 4) if len(waiting) < len(magic) else b""
                 if not waiting.startswith(magic):
                     if waiting.strip(b"\0") or file.read(PIECE).strip(b"\0"):
-                        omissions.add(
-                            "after-compressed", "the compressed file has something after its end: left out"
-                        )
+                        omissions.add("after-compressed")
                     return
                 member = begin()
             try:
                 piece = member.decompress(waiting, PIECE)
-            except broken:
-                omissions.add(
-                    "damaged-compression",
-                    f"the compressed data is damaged near byte {file.tell()}: what follows is left out",
-                )
+            except DAMAGES:
+                omissions.add("damaged-compression", at=file.tell())
                 return
             if piece:
                 yield piece
@@ -153,7 +116,7 @@ def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
             else:
                 waiting = file.read(PIECE // 4) if member.needs_input else b""
         if not member.eof:
-            omissions.add("truncated-compression", "the compressed file ends in the middle")
+            omissions.add("truncated-compression")
 
 
 @contextmanager
@@ -165,9 +128,7 @@ def whole(path: Path, packed: bool) -> Iterator[Path]:
     if not packed:
         yield path
         return
-    with room(path) as (place, copying):
-        with copying:
-            unpack(path, place)
+    with copied(path, lambda place: unpack(path, place)) as place:
         try:
             yield place
         except InputError as error:  # of the file that its reader saw
@@ -176,8 +137,6 @@ def whole(path: Path, packed: bool) -> Iterator[Path]:
 
 def unpack(path: Path, place: Path) -> None:
     """Writes what the compressed file at `path` holds to `place`. Raises InputError where it is damaged, and OSError."""
-    from busfare.trace.model import Omissions
-
     lost = Omissions()
     with place.open("wb") as file:
         for piece in decompressed(path, lost):
@@ -188,20 +147,15 @@ def unpack(path: Path, place: Path) -> None:
 
 
 @contextmanager
-def room(path: Path) -> Iterator[tuple[Path, AbstractContextManager[None]]]:
-    """Where a copy of `path` can be, which goes afterwards, and what says of an error in copying that there is no room."""
-    import tempfile
-
+def copied(path: Path, copy: Callable[[Path], None]) -> Iterator[Path]:
+    """Where `copy` has put a copy of `path`, which goes afterwards. Raises InputError where there is no room for it."""
     with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
-        yield Path(folder, "trace"), _copying(path, folder)
-
-
-@contextmanager
-def _copying(path: Path, folder: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
-            "another folder with TMPDIR"
-        ) from None
+        place = Path(folder, "trace")
+        try:
+            copy(place)
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
+                "another folder with TMPDIR"
+            ) from None
+        yield place

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from busfare.trace.allocations import ALLOCATIONS, OF_GPU
-from busfare.trace.model import OPEN_RANGES, Omissions
+from busfare.trace.launches import ALLOCATIONS, OF_GPU
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.tables import ints, meant
 from busfare.trace.tables import DIRECTIONS, KINDS, MARKERS, MEMORY_KINDS, STREAM_KINDS, STREAMS, conform
 
@@ -107,11 +107,7 @@ def copies(
         destination_memory=meant("destination_kind", memory_of, MEMORY_KINDS),
         peer_device=pl.when(pl.col("copy_kind") == PEER_COPY).then("destination_device"),
     )
-    omissions.add_if(
-        frame["direction"].null_count(),
-        "unknown-direction",
-        "copies of a kind that this version does not know: counted, with no direction",
-    )
+    omissions.count("unknown-direction", frame["direction"].null_count())
     return frame
 
 
@@ -150,12 +146,7 @@ def migrations(frame: pl.DataFrame) -> pl.DataFrame:
 
 def graphs(frame: pl.DataFrame, omissions: Omissions, remedy: str) -> pl.DataFrame:
     """Launches of graphs that were recorded as a whole as rows of `operations`: of graph."""
-    omissions.add_if(
-        frame.height,
-        "opaque-graphs",
-        "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the trace, and "
-        f"not in any count here; {remedy} to see them",
-    )
+    omissions.count("opaque-graphs", frame.height, remedy=remedy)
     name = pl.lit("CUDA graph ") + pl.col("graph").cast(pl.String).fill_null("")
     return frame.with_columns(kind=pl.lit("graph"), name=name.str.strip_chars())
 
@@ -185,7 +176,7 @@ def markers(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     ranges = starts.unique("marker", keep="first", maintain_order=True).join(
         ends, on="marker", how="left", maintain_order="left"
     )
-    omissions.add_if(ranges["ended_ns"].null_count(), "open-ranges", OPEN_RANGES)
+    omissions.count("open-ranges", ranges["ended_ns"].null_count())
     both = pl.concat([marks, ranges], how="diagonal")
     return conform(both.with_columns(end_ns="ended_ns"), MARKERS)
 

@@ -1,4 +1,4 @@
-"""Tables of profilers as columns: out of SQLite files that nobody vouches for, and directories of Parquet or Arrow."""
+"""Tables of profilers, of which any table and column may be missing, and those in directories of Parquet or Arrow files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace._sqlite_columns import Kind, UnreadableError
-from busfare.trace.readers.sqlite_file import DAMAGE, Pages, SqliteFile, quoted
 from busfare.trace.tables import Schema, conform
 
 INT, TEXT = pl.Int64(), pl.String()
@@ -55,68 +53,6 @@ class TableSource:
         raise NotImplementedError
 
 
-ROWS_A_FETCH = 1 << 10
-ROWS_A_PIECE = 1 << 16
-#: A row takes two bytes of its page's index, and at least four of its own.
-LEAST_ROW = 6
-KIND_OF: dict[pl.DataType, Kind] = {
-    pl.Int64(): Kind.INTEGER,
-    pl.Int32(): Kind.SMALL,
-    pl.Float64(): Kind.REAL,
-    pl.String(): Kind.TEXT,
-}
-
-
-class SqliteTables(TableSource):
-    """The ordinary tables of an SQLite file.
-
-    Columns come straight from the file's pages where that can be done; whatever it cannot, damage included, is left to
-    SQLite's own judgement.
-    """
-
-    def __init__(self, file: SqliteFile | Path) -> None:
-        """Of an open file, or of a path. Raises InputError if that is not a readable SQLite file."""
-        self.file = file if isinstance(file, SqliteFile) else SqliteFile(file)
-        self.path, self.names = self.file.path, self.file.names
-        self.close = self.file.close
-
-    def columns(self, table: str) -> list[str]:
-        return self.file.columns(table)
-
-    def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
-        if self.file.pages is not None:
-            try:
-                return read_columns(self.file.pages, table, present)
-            except (*DAMAGE, UnreadableError) as error:
-                self.file.left_to_sqlite = str(error)
-        return self._stepped(table, present)
-
-    def _stepped(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
-        """The columns from SQLite, row by row."""
-        sql = f"SELECT {', '.join(quoted(name) for name in present)} FROM {quoted(table)}"
-        # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
-        size = self.file.place.stat().st_size
-        most_rows, most_text = size // LEAST_ROW, 2 * size
-        texts = [i for i, kind in enumerate(present.values()) if kind == pl.String]
-        pieces = [pl.DataFrame(schema=present)]
-        rows: list[tuple[object, ...]] = []
-        count = text = 0
-        try:
-            cursor = self.file.database.execute(sql)
-            while fetched := cursor.fetchmany(ROWS_A_FETCH):
-                count += len(fetched)
-                text += sum(len(v) for row in fetched for i in texts if isinstance(v := row[i], str))
-                if count > most_rows or text > most_text:
-                    raise self.file.unusable(f"table {table} never ends")
-                rows += fetched
-                if len(rows) >= ROWS_A_PIECE:
-                    pieces.append(typed(rows, present))
-                    rows = []
-        except DAMAGE as error:
-            raise self.file.unusable(error) from None
-        return pl.concat([*pieces, typed(rows, present)])
-
-
 def typed(rows: Sequence[tuple[object, ...]], schema: Schema) -> pl.DataFrame:
     """A table of these rows; a value of another type than its column's, or beyond it, is null."""
     made = []
@@ -126,30 +62,6 @@ def typed(rows: Sequence[tuple[object, ...]], schema: Schema) -> pl.DataFrame:
         known = [value if isinstance(value, accepted) else None for value in values]
         made.append(pl.Series(name, known, dtype=kind, strict=False))
     return pl.DataFrame(made)
-
-
-def read_columns(pages: Pages, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
-    """Those of the columns of `table`, which it has, that hold anything: straight from the file's pages, in order of rowid.
-
-    A value of another type than its column's is null. Raises UnreadableError if SQLite had better answer: the
-    table is damaged, WITHOUT ROWID, or has columns of types or defaults that are not read here.
-    """
-    root = pages.root(table)
-    layout = pages.layout(table)
-    wanted = []
-    for name, kind in columns.items():
-        if layout[name].is_rowid and kind != INT:
-            raise UnreadableError("a rowid that is not to be a whole number")
-        wanted.append(layout[name].wanted(KIND_OF[kind]))
-    read = pages.file.read(root, wanted, pl.thread_pool_size())
-    # A column of nothing but nulls takes no memory as a constant.
-    kept = [
-        # A name given to the series beside the column would not be heeded.
-        pl.Series(column).alias(name)
-        for number, (name, column) in enumerate(zip(columns, read, strict=True))
-        if number == 0 or column.null_count < len(column)
-    ]
-    return conform(pl.DataFrame(kept), columns)
 
 
 SUFFIXES = (".parquet", ".arrow")
@@ -220,10 +132,7 @@ def _read_from(file: Path) -> Iterator[None]:
 def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
     """Column `name` as `wanted`; null where it holds something else, as in SQLite exports."""
     column = pl.col(name)
-    if wanted.is_integer():
-        if found == pl.UInt64:  # serialised ids use all 64 bits
-            return column.reinterpret(signed=True)
-        alike = found.is_integer()
-    else:
-        alike = found in (pl.String, pl.Categorical, pl.Enum)
+    if wanted.is_integer() and found == pl.UInt64:  # serialised ids use all 64 bits
+        return column.reinterpret(signed=True)
+    alike = found.is_integer() if wanted.is_integer() else found in (pl.String, pl.Categorical, pl.Enum)
     return column.cast(wanted, strict=False) if alike else pl.lit(None, dtype=wanted).alias(name)

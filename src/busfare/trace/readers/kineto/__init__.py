@@ -1,27 +1,174 @@
-"""PyTorch's profiler: Chrome JSON."""
+"""PyTorch profiler traces (Kineto, Chrome JSON), plain or gzip, read as they stream past."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from busfare.trace.readers.format import Format, RecordAgain, Source
+import msgspec
+import polars as pl
 
-if TYPE_CHECKING:
-    from busfare.trace.model import Trace
+from busfare.errors import InputError
+from busfare.trace._kineto_events import EventScanner
+from busfare.trace.launches import operators_of
+from busfare.trace.model import Trace, name_process, number_graph_nodes
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers import Format, RecordAgain
+from busfare.trace.readers.compressed import HEAD, pieces
+from busfare.trace.readers.kineto import rows
+from busfare.trace.tables import DEVICES, conform, empty
+
+__all__ = ["FORMATS"]
+
+#: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
+KEYS = {
+    b"schemaVersion",
+    b"deviceProperties",
+    b"computeProperties",
+    b"distributedInfo",
+    b"baseTimeNanoseconds",
+}
+CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
 
 
-def _read(source: Source) -> Trace:
-    from busfare.trace.readers.kineto import read
+def read(path: Path, launches: bool = False) -> Trace:
+    """Reads a Kineto trace, with its launches or not.
 
-    return read.read(source.path, source.launches)
+    Raises InputError if it holds no list of events, or another program's.
+
+    A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an
+    omission.
+    """
+    omissions = Omissions()
+    scanner = EventScanner(launches=True) if launches else EventScanner()
+    head = b""
+    for piece in pieces(path, omissions):
+        head = head or piece[:HEAD]
+        scanner.feed(piece)
+        if scanner.error:
+            break
+    scanner.finish()
+    if reason := _no_trace(scanner, head):
+        raise InputError(
+            f"{path}: not a PyTorch profiler trace ({reason}); "
+            "give the .json or .json.gz of `export_chrome_trace`"
+        )
+    if scanner.error:
+        omissions.add("damaged/json", at=scanner.error_position, error=scanner.error)
+    elif scanner.truncated:
+        omissions.add("truncated")
+    omissions.count("unusable-events", scanner.unusable)
+
+    names = rows.names_of(scanner)
+    events, about = rows.with_collectives(rows.events_of(scanner, names), scanner, names)
+    header = {key.decode("utf-8", "replace"): value for key, value in scanner.header.items()}
+    calls = rows.calls_of(events, names, scanner)
+    operations = rows.operations_of(events, names, calls, omissions)
+    if scanner.accelerator_events and operations.is_empty():
+        raise InputError(
+            f"{path}: a trace of an accelerator that is no GPU ({scanner.accelerator_events:,} events of it); "
+            "busfare reads what runs on GPUs"
+        )
+    omissions.count("other-accelerator", scanner.accelerator_events)
+    omissions.count("calls-left-out", scanner.other_calls)
+    version = _decoded(header.get("cupti_version"), int)
+    trace = Trace(
+        path=path,
+        format="kineto",
+        producer="PyTorch profiler (Kineto" + (f", CUPTI {version})" if version else ")"),
+        operations=operations,
+        calls=calls,
+        events=rows.dependencies(events, names, calls),
+        markers=rows.ranges_of(events, names),
+        devices=_devices(header),
+        host=_host(header),
+        described=about,
+    )
+    name_process(trace)
+    number_graph_nodes(trace, omissions)
+    trace.omissions = omissions.list()
+    if launches:
+        external = events.filter(pl.col("category") <= rows.SET)["external"]
+        launch, trace.launches = operators_of(scanner, trace.operations, external, calls)
+        trace.operations = trace.operations.with_columns(launch)
+    return trace
+
+
+def _no_trace(scanner: EventScanner, head: bytes) -> str:
+    """Why this is no trace of PyTorch's profiler; '' if it is one."""
+    if not scanner.saw_events:
+        if scanner.error:
+            return f"{scanner.error} at byte {scanner.error_position}"
+        if scanner.truncated:
+            return "it ends in the middle, before it has any `traceEvents`"
+        return "it has no `traceEvents`"
+    if not KEYS.isdisjoint(scanner.header) or CATEGORIES.search(head) or len(scanner.columns["category"]):
+        return ""
+    if scanner.truncated:
+        return "it ends in the middle, before any event of that profiler"
+    return "its events are of another program" if scanner.events else "it has no events"
+
+
+class _Device(msgspec.Struct):
+    """An entry of `deviceProperties`."""
+
+    id: int | None = None
+    name: str | None = None
+    memory_bytes: int | None = msgspec.field(default=None, name="totalGlobalMem")
+    major: int | None = msgspec.field(default=None, name="computeMajor")
+    minor: int | None = msgspec.field(default=None, name="computeMinor")
+    multiprocessors: int | None = msgspec.field(default=None, name="numSms")
+
+
+class _Job(msgspec.Struct):
+    """`distributedInfo`."""
+
+    rank: int | None = None
+
+
+def _decoded(text: bytes | None, kind: type[object] | object) -> object:
+    """`text` as `kind`, or None where the file says something else."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _devices(header: dict[str, bytes]) -> pl.DataFrame:
+    """Rows of `DEVICES`; none where the file lists no GPUs."""
+    listed = _decoded(header.get("deviceProperties"), list[_Device])
+    if not isinstance(listed, list):
+        return empty(DEVICES)
+    rows = [
+        msgspec.structs.asdict(gpu)
+        | {
+            "device": gpu.id,
+            "name": gpu.name or None,
+            "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}",
+        }
+        for gpu in listed
+        if gpu.id is not None and abs(gpu.id) < 1 << 31
+    ]
+    return conform(pl.DataFrame(rows, strict=False), DEVICES)
+
+
+def _host(header: dict[str, bytes]) -> dict[str, str]:
+    """`cuda`, `hostname` and `rank`, those that the file tells."""
+    keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
+    values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
+    job = _decoded(header.get("distributedInfo"), _Job)
+    if isinstance(job, _Job) and job.rank is not None:
+        values["rank"] = str(job.rank)
+    return {key: str(value) for key, value in values.items() if value}
 
 
 FORMATS = (
     Format(
         name="kineto",
         title="PyTorch profiler (.json, .json.gz)",
-        read=_read,
+        read=lambda source: read(source.path, source.launches),
         any_json=True,
         suffixes=(".json",),
         # Execution traces: operators without times.

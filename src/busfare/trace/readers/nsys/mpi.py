@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from busfare.trace.model import OPEN_RANGES, Omissions
+from busfare.trace.collectives import CALL, MESSAGES, as_ranges, kinds_of, of_mpi
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import TIMES
-from busfare.trace.readers.mpi_messages import CALL, MESSAGES, as_ranges, kinds_of, of_mpi
 from busfare.trace.readers.nsys.rows import process_of, thread_of
 from busfare.trace.readers.tables import TableSource, ints
 from busfare.trace.tables import DESCRIBED, MARKERS, empty
@@ -61,19 +61,22 @@ def calls(
     noted = _noted(tables, strings)
     if noted.is_empty():
         return empty(MARKERS), empty(DESCRIBED)
-    omissions.add_if(noted["end_ns"].null_count(), "open-ranges", OPEN_RANGES)
+    omissions.count("open-ranges", noted["end_ns"].null_count())
     noted = _with_peers(_numbered(_in_communicators(noted, tables)))
     unknown = noted.filter(pl.col("kind").is_not_null() & pl.col("called").is_null())
-    omissions.add_if(
-        unknown["call"].n_unique(),
-        "unknown-communicators",
-        "MPI calls in communicators that the export does not describe: shown, but not matched with other ranks "
-        "(record with NSYS_MPI_STORE_TEAMS_PER_RANK=1)",
-    )
+    omissions.count("unknown-communicators", unknown["call"].n_unique())
     rows = [of_mpi(noted.clear())]
     for _, of_process in noted.group_by("process", maintain_order=True):
+        # Numbers count from where the process began to talk.
         from_start = bool(of_process["name"].str.contains(r"^MPI_Init").any())
-        rows.append(_messages(of_process.filter("talks"), from_start))
+        talked = of_process.filter("talks")
+        # Messages have numbers only where none of their communicator can be any other's.
+        message = pl.col("kind").is_in(MESSAGES).fill_null(False)
+        half = pl.col("name").str.starts_with("MPI_Sendrecv") & (pl.len().over("call") == 1)
+        unclear = (message & pl.any_horizontal(pl.col("peer", "tag").is_null())) | half
+        unclear_in = talked.filter(unclear)["called"].unique().drop_nulls()
+        numbered = ~(message & pl.col("called").is_in(unclear_in.implode())) & from_start
+        rows.append(of_mpi(talked).with_columns(sequence=pl.when(numbered).then("sequence")))
     return as_ranges(noted, pl.concat(rows))
 
 
@@ -178,14 +181,3 @@ def _with_peers(noted: pl.DataFrame) -> pl.DataFrame:
         peer=pl.when((peer >= 0) | pl.col("nobody")).then(peer),
         tag=pl.when(pl.col("tag") >= 0).then("tag"),
     ).drop("nobody")
-
-
-def _messages(noted: pl.DataFrame, from_start: bool) -> pl.DataFrame:
-    """Messages and collectives of a process. They have numbers where it was recorded from its start on; messages only where
-    none of their communicator can be any other's.
-    """
-    message = pl.col("kind").is_in(MESSAGES).fill_null(False)
-    half = pl.col("name").str.starts_with("MPI_Sendrecv") & (pl.len().over("call") == 1)
-    unclear = noted.filter((message & pl.any_horizontal(pl.col("peer", "tag").is_null())) | half)["called"]
-    numbered = ~(message & pl.col("called").is_in(unclear.unique().drop_nulls().implode()))
-    return of_mpi(noted).with_columns(sequence=pl.when(numbered & from_start).then("sequence"))

@@ -12,10 +12,9 @@ import time
 from pathlib import Path
 
 from busfare.errors import InputError
-from busfare.trace.readers.nsys import MAGIC
 
-#: How such a file ends.
-END = b"[END]"
+#: How such a file begins, of versions 2020 to 2026, and how it ends.
+MAGIC, END = b"NVIDIA Tegra Profiler Report", b"[END]"
 #: Where Nsight Systems and the toolkits put it, if not on the PATH.
 PLACES = (
     ("/opt/nvidia/nsight-systems", "*/bin/nsys"),
@@ -42,7 +41,9 @@ def exported(path: Path, place: Path) -> Path:
     kept = folder / f"{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.sqlite"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _forget_old(folder)
+        for file in folder.glob("*.sqlite"):
+            if time.time() - file.stat().st_mtime > KEPT_S:
+                file.unlink(missing_ok=True)
         if not kept.exists():
             with tempfile.TemporaryDirectory(dir=folder) as room:
                 _export(path, place, Path(room, "export.sqlite")).replace(kept)
@@ -75,12 +76,6 @@ def _version(place: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", str(place))]
 
 
-def recorded_by(head: bytes) -> str:
-    """'2025.6.1', the version that recorded the file which begins so; '' where it does not say, as before 2025."""
-    numbers = re.match(re.escape(MAGIC) + rb" (\d{4}@\d+@\d+)@", head)
-    return numbers[1].decode().replace("@", ".") if numbers else ""
-
-
 def _export(path: Path, place: Path, export: Path) -> Path:
     with place.open("rb") as file:
         head = file.read(128)
@@ -89,8 +84,10 @@ def _export(path: Path, place: Path, export: Path) -> Path:
             raise InputError(
                 f"{path}: the report ends in the middle; copy it again from where it was recorded"
             )
-    version = recorded_by(head)
-    what = f"an Nsight Systems report{version and ' of version ' + version}"
+    version = re.match(re.escape(MAGIC) + rb" (\d{4}@\d+@\d+)@", head)  # since 2025
+    what = "an Nsight Systems report"
+    if version:
+        what += f" of version {version[1].decode().replace('@', '.')}"
     line = f"`nsys export --type sqlite {path.name}`"
     programs = installed()
     if not programs:
@@ -124,9 +121,3 @@ def _reason(text: str) -> str:
     what = [line.partition("::what: ")[2] for line in lines if "::what: " in line]
     plain = [line for line in lines if line and not line.startswith(("[", "Exporting ", "Processing "))]
     return next(iter(what + plain), "it gives no reason")[:160]
-
-
-def _forget_old(folder: Path) -> None:
-    for file in folder.glob("*.sqlite"):
-        if time.time() - file.stat().st_mtime > KEPT_S:
-            file.unlink(missing_ok=True)

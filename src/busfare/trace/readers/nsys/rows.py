@@ -1,4 +1,4 @@
-"""Rows of Nsight Systems exports as rows of a trace's tables: operations, calls, events and what waits for them, markers."""
+"""Rows of Nsight Systems exports as rows of a trace's tables: operations, calls and where they are made, events, markers."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace import api_calls
-from busfare.trace.allocations import ALLOCATIONS
-from busfare.trace.columns import occurring, occurs, places, taken
-from busfare.trace.model import OPEN_RANGES, Omissions
+from busfare.trace import api_calls, sites
+from busfare.trace import tables as schema
+from busfare.trace.columns import first_pairs, occurring, occurs, places, taken
+from busfare.trace.launches import ALLOCATIONS
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
 from busfare.trace.readers.tables import INT, TableSource, ints, texts
-from busfare.trace.tables import (
-    CALLS,
-    EVENTS,
-    KINDS,
-    MARKERS,
-    MEMORY_KINDS,
-    RANGES_OF_COLLECTIVES,
-    conform,
-    empty,
-)
+from busfare.trace.tables import conform, empty
 from busfare.trace.words import of_codes
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -34,6 +26,9 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+CALLCHAINS = "CUDA_CALLCHAINS"
+#: So many calls tell how they name their chains.
+ENOUGH = 10_000
 #: Where process and thread stand in a serialised global id: the first bit, and how many.
 PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
 SMALL_INT = pl.Int32()
@@ -78,7 +73,7 @@ def thread_of(column: str) -> pl.Expr:
     return _bits(column, *THREAD_BITS).alias("thread")
 
 
-def placed(frame: pl.DataFrame) -> pl.DataFrame:
+def _placed(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` with the columns that say where and when an operation ran as a trace has them."""
     if "globalPid" in frame.columns:
         frame = frame.with_columns(process_of("globalPid")).drop("globalPid")
@@ -92,21 +87,17 @@ class Texts:
     texts: pl.Series  # the last one stands for whatever is not in the trace
     rows: NDArray[np.uint32]  # where the row's text stands in the table of strings
     number: NDArray[np.uint32]  # of each of those, its place in `texts`
-    any_unknown: bool
+    unknown: int  # rows without a text
 
     @staticmethod
     def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> Texts:
         rows = places(strings["id"], ids)
         used = occurring(rows, strings.height + 1)
-        any_unknown, used[-1] = bool(used[-1]), False
+        unknown, used[-1] = int(np.count_nonzero(rows == strings.height)) if used[-1] else 0, False
         number = np.cumsum(used, dtype=np.uint32) - used
         texts = strings["value"].filter(used[:-1])
         number[-1] = len(texts)
-        return Texts(texts.extend_constant(otherwise, 1), rows, number, any_unknown)
-
-    def unknown(self) -> NDArray[np.bool_]:
-        """Which rows mean no text."""
-        return np.equal(self.rows, len(self.number) - 1)
+        return Texts(texts.extend_constant(otherwise, 1), rows, number, unknown)
 
     def of_rows(self, values: pl.Series) -> pl.Series:
         """For each row, what `values` (words, none of them null) has for its text."""
@@ -120,11 +111,26 @@ MIGRATION_DIRECTION_OF = {11: "h2d", 12: "d2h", 13: "d2d"}
 MEMORY_OF = {number - 1: kind for number, kind in cupti.MEMORY_OF.items()}
 
 
-def kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.DataFrame:
-    """Kernels as rows of `operations`; how they are launched, too, if `launches`."""
+def operations(
+    tables: TableSource, strings: pl.DataFrame, launches: bool, omissions: Omissions
+) -> pl.DataFrame:
+    """Rows of `operations`; how kernels are launched, too, if `launches`."""
+    graphs = _placed(tables.read(GRAPHS, GRAPH_COLUMNS)).rename({"graphId": "graph"})
+    made = (
+        _kernels(tables, strings, launches),
+        _copies(tables.read(COPIES, COPY_COLUMNS), omissions),
+        cupti.sets(_placed(tables.read(SETS, SET_COLUMNS)), MEMORY_OF),
+        cupti.graphs(graphs, omissions, "record with `nsys profile --cuda-graph-trace=node`"),
+    )
+    return pl.concat(
+        [conform(frame, schema.OPERATIONS, schema.LAUNCH_SHAPE) for frame in made], how="diagonal"
+    )
+
+
+def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.DataFrame:
     frame = tables.read(KERNELS, OF_OPERATIONS | ints("demangledName") | (cupti.LAUNCH if launches else {}))
     named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
-    if named.any_unknown:  # some versions and languages fill only another column
+    if named.unknown:  # some versions and languages fill only another column
         others = tables.read(KERNELS, ints("demangledName shortName mangledName"))
         if others.height == frame.height:
             known = [
@@ -133,30 +139,18 @@ def kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.Da
             ids = others.select(pl.coalesce(*known)).to_series()
             named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
-    return placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
+    return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
 
 
-def copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    """Copies and migrations as rows of `operations`."""
+def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     direction_of = cupti.DIRECTION_OF | MIGRATION_DIRECTION_OF
     migration = pl.col("copy_kind").is_in(list(MIGRATION_DIRECTION_OF))
-    managed = pl.when(migration).then(pl.lit("managed", pl.Enum(MEMORY_KINDS)))
-    return cupti.copies(placed(frame), omissions, direction_of, MEMORY_OF).with_columns(
-        kind=pl.when(migration).then(pl.lit("migration", pl.Enum(KINDS))).otherwise("kind"),
+    managed = pl.when(migration).then(pl.lit("managed", pl.Enum(schema.MEMORY_KINDS)))
+    return cupti.copies(_placed(frame), omissions, direction_of, MEMORY_OF).with_columns(
+        kind=pl.when(migration).then(pl.lit("migration", pl.Enum(schema.KINDS))).otherwise("kind"),
         source_memory=managed.otherwise("source_memory"),
         destination_memory=managed.otherwise("destination_memory"),
     )
-
-
-def sets(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sets as rows of `operations`."""
-    return cupti.sets(placed(frame), MEMORY_OF)
-
-
-def graphs(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    """Graph launches that were recorded as a whole, as rows of `operations`."""
-    remedy = "record with `nsys profile --cuda-graph-trace=node`"
-    return cupti.graphs(placed(frame).rename({"graphId": "graph"}), omissions, remedy)
 
 
 def allocations(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
@@ -166,7 +160,7 @@ def allocations(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
         return empty(ALLOCATIONS)
     begun = calls.filter(pl.col("name").cast(pl.String).is_in(BEGINS)).select("process").unique()
     frame = (
-        placed(frame)
+        _placed(frame)
         .join(begun, on="process", how="semi")
         .with_columns(
             freed=pl.col("memoryOperationType").replace_strict({0: False, 1: True}, default=None),
@@ -179,7 +173,7 @@ def allocations(tables: TableSource, calls: pl.DataFrame) -> pl.DataFrame:
 def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     """Rows of `calls`."""
     if frame.is_empty():
-        return empty(CALLS)
+        return empty(schema.CALLS)
     named = Texts.of(frame["nameId"], strings, UNNAMED)
     plain = api_calls.plain_name(pl.col("plain"))
     names = (
@@ -187,11 +181,7 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
         .to_frame()
         .select(plain.cast(pl.Categorical), waits_for=api_calls.waits_for(plain))
     )
-    omissions.add_if(
-        int(named.unknown().sum()) if named.any_unknown else 0,
-        "unnamed-calls",
-        "API calls whose name is lost: taken to wait for nothing",
-    )
+    omissions.count("unnamed-calls", named.unknown)
     frame = frame.select(
         process_of("globalTid"),
         thread_of("globalTid"),
@@ -201,7 +191,45 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
         name=named.of_rows(names["plain"]),
         waits_for=named.of_rows(names["waits_for"]),
     )
-    return conform(frame, CALLS)
+    return conform(frame, schema.CALLS)
+
+
+def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
+    """`calls` with the column `site` of `CALLS_LOCATED`, where the export holds call chains."""
+    frames = tables.read(CALLCHAINS, ints("id symbol module stackDepth")).drop_nulls(["id", "stackDepth"])
+    of_calls = tables.read(CALLS_TABLE, ints("globalTid correlationId callchainId")).drop_nulls("callchainId")
+    if frames.is_empty() or of_calls.is_empty():
+        return calls
+    of_calls = of_calls.select(process_of("globalTid"), correlation="correlationId", id="callchainId")
+    row = pl.Series(first_pairs(of_calls, calls)).replace(-1, None)
+    named = calls.select(pl.col("name").cast(pl.String), id=of_calls["id"].gather(row))
+    for column in ("symbol", "module"):
+        text = strings.rename({"id": column, "value": f"{column}_text"})
+        frames = frames.join(text, on=column, how="left")
+    frames = frames.select("id", "stackDepth", pl.col("symbol_text", "module_text").fill_null(""))
+    kinds = frames.select("symbol_text", "module_text").unique()
+    kinds = kinds.with_columns(
+        site=pl.Series([sites.of_native(*pair) for pair in kinds.rows()], dtype=pl.String)
+    )
+    own = frames.join(kinds.drop_nulls("site"), on=["symbol_text", "module_text"], how="inner")
+    own = (
+        own.sort("id", "stackDepth")
+        .unique("id", keep="first")
+        .select("id", pl.col("site").cast(pl.Categorical))
+    )
+    asked = named.with_columns(pl.col("id") + _ahead(named, frames))
+    return calls.with_columns(asked.join(own, on="id", how="left", maintain_order="left")["site"])
+
+
+def _ahead(named: pl.DataFrame, frames: pl.DataFrame) -> int:
+    """By how much numbers of chains are ahead of what calls say: 1 until 2022, as the functions in the chains tell."""
+    some = named.drop_nulls("id").head(ENOUGH)
+    symbols = frames.select("id", name="symbol_text").unique()
+    same, next_ = (
+        some.with_columns(pl.col("id") + ahead).join(symbols, on=["id", "name"], how="semi").height
+        for ahead in (0, 1)
+    )
+    return int(next_ > same)
 
 
 def events_of(
@@ -213,43 +241,30 @@ def events_of(
     that may be either kind of wait is counted as unknown.
     """
     waits, records = _of_events(waits), _of_events(records)
-    known = _calls_of(pl.concat([waits.select(IDS), records.select(IDS)]), calls)
+    ids = pl.concat([waits.select(IDS), records.select(IDS)]).drop_nulls("correlation")
+    known = calls.select(*IDS, "start_ns", "end_ns", call="name").filter(pl.Series(occurs(ids, calls)))
+    name = pl.col("call").cast(pl.String)
+    known = known.with_columns(call=pl.when(name != UNNAMED).then(name)).unique(IDS, keep="first")
     waits = waits.join(known.select(*IDS, "call"), on=IDS, how="left", maintain_order="left")
     call = pl.col("call")
-    omissions.add_if(
-        waits.filter(call.is_null() & pl.all_horizontal(pl.col("event", "stream").is_not_null())).height,
-        "unknown-wait",
-        "synchronisations whose call was not recorded and which may be a stream or a host waiting for an "
-        "event: left out of the dependencies",
-    )
+    unclear = call.is_null() & pl.all_horizontal(pl.col("event", "stream").is_not_null())
+    omissions.count("unknown-wait", waits.filter(unclear).height)
     of_streams = call.str.contains(api_calls.STREAM_WAIT_EVENT).fill_null(False)
     of_records = records.join(known.drop("call"), on=IDS, how="left", maintain_order="left")
     events = [
-        conform(frame.with_columns(kind=pl.lit(kind)), EVENTS)
+        conform(frame.with_columns(kind=pl.lit(kind)), schema.EVENTS)
         for frame, kind in ((waits.filter(of_streams), "wait"), (of_records, "record"))
     ]
-    omissions.add_if(
-        events[0].height if records.is_empty() else 0,
-        "waits-without-records",
-        "streams wait for events whose records the trace does not hold: what they wait for is not known",
-    )
+    omissions.count("waits-without-records", events[0].height if records.is_empty() else 0)
     return pl.concat(events), waits.filter(~of_streams)
 
 
 def _of_events(frame: pl.DataFrame) -> pl.DataFrame:
     """Records of events, or waits, with ids that are null where there is none."""
-    frame = placed(frame).rename({"eventId": "event", "eventSyncId": "event_sync"})
+    frame = _placed(frame).rename({"eventId": "event", "eventSyncId": "event_sync"})
     return frame.with_columns(
         pl.col("stream").replace(NO_ID, None), pl.col("event", "event_sync").replace([0, *NO_ID], None)
     )
-
-
-def _calls_of(ids: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Process, correlation, name and times of the calls that `ids` name: each once."""
-    known = calls.select(*IDS, "start_ns", "end_ns", call="name")
-    known = known.filter(pl.Series(occurs(ids.drop_nulls("correlation"), known)))
-    name = pl.col("call").cast(pl.String)
-    return known.with_columns(call=pl.when(name != UNNAMED).then(name)).unique(IDS, keep="first")
 
 
 def markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -258,8 +273,7 @@ def markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) ->
     frame = tables.read("NVTX_EVENTS", wanted)
     newer = sorted(name for name in tables.names if name.startswith("NVTX_EVENTS_"))
     if frame.is_empty() and newer:
-        what = f"table {newer[0]} is newer than this version: its NVTX ranges are not read"
-        omissions.add("unknown-nvtx", what)
+        omissions.add("unknown-nvtx", table=newer[0])
     # 34 mark, 59 push/pop range, 60 start/end range, 75 domain; the others define categories and the like.
     frame = frame.filter(pl.col("eventType").is_in([34, 59, 60, DOMAIN_CREATED]))
     frame = frame.join(strings, left_on="textId", right_on="id", how="left", maintain_order="left")
@@ -268,9 +282,9 @@ def markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) ->
     )
     frame = _without_partners(frame, omissions)
     unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
-    omissions.add_if(unended, "open-ranges", OPEN_RANGES)
+    omissions.count("open-ranges", unended)
     frame = frame.rename({"start": "start_ns", "end": "end_ns", "domainId": "domain"})
-    return conform(frame, MARKERS, RANGES_OF_COLLECTIVES)
+    return conform(frame, schema.MARKERS, schema.RANGES_OF_COLLECTIVES)
 
 
 def _without_partners(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -282,10 +296,5 @@ def _without_partners(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame
         return frame
     theirs = theirs.with_columns(messages=pl.lit(0, pl.UInt32))
     frame = frame.join(theirs, on=["process", "domainId"], how="left", maintain_order="left")
-    omissions.add_if(
-        int(frame["messages"].count()),
-        "mpi-without-partners",
-        "MPI calls without communicators, partners and bytes, as older versions of Nsight Systems record them: shown, "
-        "but not matched with other ranks; record with a newer one, or with `busfare record`",
-    )
+    omissions.count("mpi-without-partners", int(frame["messages"].count()))
     return frame

@@ -1,26 +1,138 @@
-"""Recordings of `busfare record`: files, and the directories of jobs."""
+"""Recordings of `busfare record`: a file of one process, or the directory of a job, as one `Trace`."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from busfare.trace.readers.format import Format, Source
+import numpy as np
+import polars as pl
 
-if TYPE_CHECKING:
-    from busfare.trace.model import Trace
+from busfare.errors import InputError
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers import Format, Source
+from busfare.trace.readers.recorded.file import MAGIC, Recording, is_recording, read_recording
+from busfare.trace.readers.recorded.process import RecordedProcess, located, messages
+from busfare.trace.readers.recorded.rows import calls, devices, events, markers, operations, streams
+from busfare.trace.tables import DESCRIBED, empty
 
-MAGIC = b"\x89BFREC\r\n"
+__all__ = ["FORMATS", "holds_recording", "is_recording", "read"]
+
+#: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
+SAME_PROCESS_SHIFT = 24
+#: What was lost, by the number that the file gives it.
+LOSSES = (
+    "unknown-loss",
+    "dropped",
+    "no-buffer",
+    "calls-lost",
+    "unknown-records",
+    "stacks-lost",
+    "retired-losses",
+)
 
 
-def is_recording(path: Path) -> bool:
-    """Whether the file at `path` begins as recordings do."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+def read(path: Path, launches: bool = False) -> Trace:
+    """Reads a recording, or all recordings of a directory on one time line, with their launches or not.
+
+    Raises InputError when there is none, or none that can be read.
+    """
+    files = (
+        sorted(file for file in path.iterdir() if file.is_file() and is_recording(file))
+        if path.is_dir()
+        else [path]
+    )
+    if not files:
+        raise InputError(
+            f"{path}: the directory holds no recording; give the one that `busfare record -o` named"
+        )
+    omissions = Omissions()
+    recordings = [read_recording(file) for file in files]
+    parts = [
+        RecordedProcess(recording, process)
+        for recording, process in zip(recordings, _processes(recordings), strict=True)
+    ]
+    firsts = [part.first_ns() for part in parts]
+    first = min((time for time in firsts if time is not None), default=0)
+    for part in parts:
+        part.zero_ns = first
+        _note(part.recording, omissions)
+    ranges = [markers(part, omissions) for part in parts]
+    described = [empty(DESCRIBED)]
+    for part in parts:
+        calls_of_ranks, said = messages(part)
+        if calls_of_ranks.height:
+            before = sum(frame.height for frame in described)
+            ranges.append(calls_of_ranks.with_columns(pl.col("collective") + before))
+            described.append(said)
+    together = partial(pl.concat, how="diagonal")
+    trace = Trace(
+        path=path,
+        format="recorded",
+        producer=recordings[0].facts.get("producer", "busfare record"),
+        operations=together(operations(part, omissions, launches) for part in parts),
+        calls=together(located(calls(part), part) for part in parts),
+        events=together(events(part) for part in parts),
+        markers=together(ranges),
+        described=pl.concat(described),
+        devices=together(devices(part) for part in parts),
+        streams=together(streams(part) for part in parts),
+        host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
+        | _rank(parts),
+        origin_ns=first,
+    )
+    hosts = {recording.facts.get("hostname", "") for recording in recordings}
+    if len(hosts) > 1:
+        omissions.add("several-clocks", hosts=len(hosts))
+    trace.omissions = omissions.list()
+    return trace
+
+
+def _rank(parts: list[RecordedProcess]) -> dict[str, str]:
+    """`rank` that all recordings are of, if they say one and the same; else `ranks`, PROCESS=RANK of those that say one."""
+    said = {str(part.process): part.recording.facts.get("rank", "") for part in parts}
+    ranks = set(said.values())
+    if len(ranks) == 1:
+        return {"rank": ranks.pop()} if "" not in ranks else {}
+    return {"ranks": " ".join(f"{process}={rank}" for process, rank in said.items() if rank.isdecimal())}
+
+
+def _processes(recordings: list[Recording]) -> list[int]:
+    """A number for each file: its process id, with a count above it where several files share that."""
+    ids = [recording.process for recording in recordings]
+    return [process + (ids[:at].count(process) << SAME_PROCESS_SHIFT) for at, process in enumerate(ids)]
+
+
+def _note(recording: Recording, omissions: Omissions) -> None:
+    name = recording.path.name
+    if not recording.complete:
+        omissions.add("cut", file=name)
+    damaged, missing = recording.damaged_chunks, recording.missing_chunks
+    for id, count in (
+        ("torn", recording.torn_bytes),
+        ("damaged", damaged),
+        ("missing", missing if missing > damaged else 0),
+        ("damaged-header", int(recording.header_damaged)),
+        ("unknown-tables", recording.unknown_chunks),
+    ):
+        omissions.count(id, count, file=name)
+    tables = ", ".join(sorted(recording.retired_rows))
+    omissions.count("retired-tables", sum(recording.retired_rows.values()), tables=tables)
+    losses = recording.table("losses")
+    for loss, count in zip(losses["loss"].tolist(), losses["count"].tolist(), strict=True):
+        omissions.add(LOSSES[loss if loss < len(LOSSES) else 0], count, file=name)
+    capture = [recording.facts[key] for key in ("capture", "delay", "duration") if key in recording.facts]
+    if capture:
+        omissions.add("window", file=name, limits=", ".join(capture))
+        # On and off take turns.
+        turns = np.sort(recording.table("windows")["time"]).astype(np.int64)
+        on = turns[2::2]
+        off = turns[1::2][: len(on)]
+        if len(on):
+            paused, whole = (on - off).sum() * 1e-9, np.ptp(turns) * 1e-9
+            omissions.add("pauses", len(on), file=name, paused=paused, whole=whole)
 
 
 def holds_recording(path: Path) -> bool:
@@ -31,10 +143,8 @@ def holds_recording(path: Path) -> bool:
 
 
 def _read(source: Source) -> Trace:
-    from busfare.trace.readers.recorded import read
-
     with source.unpacked() as place:
-        trace = read.read(place, source.launches)
+        trace = read(place, source.launches)
     trace.path = source.path
     return trace
 

@@ -1,7 +1,4 @@
-"""The tables of a recording as numpy columns. Format: docs/recording-format.md.
-
-Needs numpy alone, so that recordings can be looked at where they are made.
-"""
+"""The tables of a recording as numpy columns. Format: docs/recording-format.md."""
 
 from __future__ import annotations
 
@@ -15,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng import zlib_ng
 
 from busfare.errors import InputError
-from busfare.trace.readers.recorded import MAGIC
 
+MAGIC = b"\x89BFREC\r\n"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQQ")
 HEADER_BYTES = 64
@@ -115,7 +113,6 @@ RETIRED: dict[int, str] = {
 }  # fmt: skip
 #: Rows of `messages` of earlier versions, by what is called: nothing is read of them either.
 RETIRED_MESSAGES = re.compile(r"(futex|pthread_cond_\w+|sem_\w+)$")
-WAITS_OF_THREADS = "waits of threads"
 
 Column = npt.NDArray[np.uint64]
 
@@ -136,14 +133,14 @@ class Table:
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
-        self._chunks: list[tuple[int, dict[int, Part]]] = []
+        self.chunks: list[tuple[int, dict[int, Part]]] = []  # rows, and columns by their numbers
 
     def __len__(self) -> int:
-        return sum(rows for rows, _ in self._chunks)
+        return sum(rows for rows, _ in self.chunks)
 
     def __getitem__(self, name: str) -> Column:
         number = self.columns.index(name)
-        parts = [(rows, columns.get(number, Part())) for rows, columns in self._chunks]
+        parts = [(rows, columns.get(number, Part())) for rows, columns in self.chunks]
         if all(part.over is None for _, part in parts) and len({part.base for _, part in parts}) == 1:
             return np.broadcast_to(np.uint64(parts[0][1].base), len(self))
         out = np.empty(len(self), np.uint64)
@@ -157,10 +154,6 @@ class Table:
     def signed(self, name: str) -> npt.NDArray[np.int64]:
         """The column as signed values: negative numbers are stored modulo 2**64."""
         return self[name].view(np.int64)
-
-    def add(self, rows: int, columns: dict[int, Part]) -> None:
-        """A chunk of so many rows, its columns by their numbers."""
-        self._chunks.append((rows, columns))
 
 
 @dataclass(slots=True)
@@ -200,14 +193,6 @@ class _Chunk(NamedTuple):
     payload: memoryview  # unchecked, and cut where the file ends
 
 
-def _checksum(data: memoryview) -> int:
-    try:
-        from zlib_ng import zlib_ng
-    except ImportError:
-        return zlib.crc32(data)
-    return int(zlib_ng.crc32(data))
-
-
 def _chunk_at(data: memoryview, at: int) -> _Chunk | None:
     """The chunk whose header is at `at`; None if there is none."""
     begin = at + CHUNK.size
@@ -238,7 +223,7 @@ def _chunks(text: bytes, recording: Recording) -> Iterator[_Chunk]:
             recording.torn_bytes = len(data) - at
             return
         at += CHUNK.size + chunk.size
-        if _checksum(chunk.payload) != chunk.checksum:
+        if zlib_ng.crc32(chunk.payload) != chunk.checksum:
             recording.damaged_chunks += 1
             continue
         recording.missing_chunks += max(chunk.sequence - expected, 0)
@@ -263,6 +248,15 @@ def _parts(chunk: _Chunk) -> tuple[dict[int, Part], bytes] | None:
             over = np.frombuffer(chunk.payload, f"<u{width}", chunk.rows, offset) if length else None
             parts[number] = Part(base, over)
     return parts, blob
+
+
+def is_recording(path: Path) -> bool:
+    """Whether the file at `path` begins as recordings do."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def read_recording(path: Path) -> Recording:
@@ -301,28 +295,20 @@ def read_recording(path: Path) -> Recording:
             recording.unknown_chunks += 1
         else:
             parts, blob = decoded
-            tables[TABLES[chunk.table][0]].add(chunk.rows, parts)
+            tables[TABLES[chunk.table][0]].chunks.append((chunk.rows, parts))
             blobs.append(blob)
-    _read_strings(tables["strings"], b"".join(blobs), recording.strings)
+    text, lengths = b"".join(blobs), tables["strings"]["length"]
+    ends = np.cumsum(lengths).tolist()
+    for number, begin, end in zip(tables["strings"]["string"].tolist(), [0, *ends], ends, strict=False):
+        recording.strings[number] = text[begin:end].decode("utf-8", "replace")
     keys, values = tables["facts"]["key"].tolist(), tables["facts"]["value"].tolist()
     recording.facts = {
         recording.strings.get(key, "?"): recording.strings.get(value, "")
         for key, value in zip(keys, values, strict=True)
     }
-    waits = _waits_of_threads(tables["messages"]["name"], recording.strings)
-    if waits:
-        recording.retired_rows[WAITS_OF_THREADS] = waits
+    # Rows among the messages that only recordings of earlier versions hold.
+    numbers, counts = np.unique(tables["messages"]["name"], return_counts=True)
+    retired = [bool(RETIRED_MESSAGES.match(recording.strings.get(number, ""))) for number in numbers.tolist()]
+    if any(retired):
+        recording.retired_rows["waits of threads"] = int(counts[retired].sum())
     return recording
-
-
-def _waits_of_threads(names: Column, strings: dict[int, str]) -> int:
-    """Rows among the messages that only recordings of earlier versions hold."""
-    numbers, counts = np.unique(names, return_counts=True)
-    retired = (RETIRED_MESSAGES.match(strings.get(number, "")) for number in numbers.tolist())
-    return sum(count for count, found in zip(counts.tolist(), retired, strict=True) if found)
-
-
-def _read_strings(table: Table, text: bytes, strings: dict[int, str]) -> None:
-    ends = np.cumsum(table["length"]).tolist()
-    for number, begin, end in zip(table["string"].tolist(), [0, *ends], ends, strict=False):
-        strings[number] = text[begin:end].decode("utf-8", "replace")

@@ -1,15 +1,37 @@
-"""A recording of one process and its place among the processes of a trace."""
+"""A recording of one process and its place among the processes of a trace: where in the program its calls are made, and what
+its MPI and NCCL calls send, receive or do together with other ranks.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace.columns import distinct
+from busfare.trace import sites
+from busfare.trace.collectives import (
+    CALL,
+    KIND,
+    MESSAGES,
+    OF_COMMUNICATOR,
+    as_ranges,
+    in_sequence,
+    kinds_of,
+    of_mpi,
+)
+from busfare.trace.columns import distinct, first_rows
 from busfare.trace.readers.recorded.file import Recording, Table
+from busfare.trace.tables import DESCRIBED, MARKERS, empty
+
+__all__ = ["RecordedProcess", "at", "located", "messages", "readable_names"]
+
+#: The ends of groups of NCCL.
+GROUP_END = "ncclGroupEnd"
+#: Function, file and line, the innermost that was inlined first, of places: module and address.
+Lines = dict[tuple[int, int], list[tuple[str, str, int]]]
 
 
 class RecordedProcess:
@@ -91,3 +113,123 @@ def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64
     if not len(values):
         return np.zeros(len(rows), np.uint64)
     return np.where(rows >= 0, values[rows], np.uint64(0))
+
+
+def located(calls: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
+    """`calls` with the column `site` of `CALLS_LOCATED`, where stacks were recorded."""
+    table = process.recording.table("call_stacks")
+    if not len(table) or calls.is_empty():
+        return calls
+    known = _sites(process)
+    numbers = np.array(sorted(known), np.uint64)
+    texts = pl.Series([known[number] for number in numbers.tolist()], dtype=pl.Categorical)
+    wanted = calls["correlation"].fill_null(0).to_numpy().view(np.uint64)
+    stack = at(table["stack"], first_rows(table["correlation"], wanted))
+    row = pl.Series(first_rows(numbers, stack)).replace(-1, None)
+    return calls.with_columns(texts.gather(row).alias("site"))
+
+
+def _sites(process: RecordedProcess) -> dict[int, str]:
+    """The site of each stack that has one."""
+    strings, lines = process.recording.strings, _lines(process)
+    table = process.recording.table("stacks")
+    order = np.lexsort((table["depth"], table["stack"]))
+    columns = (table[name][order].tolist() for name in ("stack", "module", "address", "symbol"))
+    found: dict[int, str] = {}
+    for stack, module, address, symbol in zip(*columns, strict=True):
+        name = strings.get(module, "")
+        if stack in found or sites.is_library_module(name):
+            continue
+        frames = lines.get((module, address)) or [(strings.get(symbol, f"+{address:#x}"), "", 0)]
+        own = (sites.of_native(function, name, file, line) for function, file, line in frames)
+        if (site := next(filter(None, own), None)) is not None:
+            found[stack] = site
+    return found
+
+
+def _lines(process: RecordedProcess) -> Lines:
+    strings, table = process.recording.strings, process.recording.table("lines")
+    order = np.lexsort((table["depth"], table["address"]))
+    columns = (table[name][order].tolist() for name in ("module", "address", "function", "file", "line"))
+    lines: Lines = defaultdict(list)
+    for module, address, function, file, line in zip(*columns, strict=True):
+        lines[module, address].append((strings.get(function, ""), strings.get(file, ""), line))
+    return lines
+
+
+def messages(process: RecordedProcess) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of `MARKERS`, and of `DESCRIBED` those that they number."""
+    noted = _noted(process)
+    if noted.is_empty():
+        return empty(MARKERS), empty(DESCRIBED)
+    rows = pl.concat([of_mpi(noted), _of_nccl(noted)])
+    if (process.recording.table("losses")["loss"] == 3).any():  # numbers behind those lost would be wrong
+        rows = rows.with_columns(sequence=pl.lit(None, pl.Int64))
+    calls, described = as_ranges(noted, rows)
+    inside = process.inside_window(calls["start_ns"].to_numpy() - process.shift_ns)
+    return calls.filter(pl.Series(inside)), described
+
+
+def _noted(process: RecordedProcess) -> pl.DataFrame:
+    """The rows of the file in their order, numbered (`row`), with their communicators; `call` numbers the calls."""
+    columns = ("thread", "communicator", "bytes", "peer", "tag", "request")
+    table, made = (process.recording.table(name) for name in ("messages", "communicators"))
+    noted = process.frame(table, *columns, wall=True).with_columns(
+        name=process.names(table["name"]).cast(pl.String)
+    )
+    noted = noted.filter(pl.col("name").str.contains("^(MPI_|nccl)"))
+    names, members = (process.names(made[column]).cast(pl.String) for column in ("name", "members"))
+    known = process.frame(made, "number", "place", "size").with_columns(called=names, members=members)
+    known = known.select(pl.col("number").alias("communicator"), *OF_COMMUNICATOR).unique(
+        "communicator", keep="last"
+    )
+    return (
+        noted.sort("start_ns", "thread", maintain_order=True)
+        .join(known, on="communicator", how="left", maintain_order="left")
+        .with_columns(call=pl.struct(CALL).rle_id())
+        .with_row_index("row")
+        .with_columns(posted="row", kind=kinds_of(noted["name"]), ended=False)
+    )
+
+
+def _of_nccl(noted: pl.DataFrame) -> pl.DataFrame:
+    """What NCCL's calls do, those of a group together, at its end."""
+    rows = in_sequence(
+        noted.filter(pl.col("name").str.starts_with("nccl")).with_columns(tag=pl.lit(None, pl.Int64))
+    )
+    ends = rows.filter(pl.col("name") == GROUP_END)
+    grouped = rows.filter((pl.col("request") > 0) & (pl.col("name") != GROUP_END))
+    alone = rows.filter(pl.col("request") == 0)
+    message = pl.col("kind").is_in(MESSAGES)
+    alone = alone.with_columns(sequence=pl.when(~message).then("sequence"))
+    each = grouped.group_by("request", "communicator").agg(
+        pl.col("called", "members", "place", "size").first(),
+        kinds=pl.col("kind").unique(),
+        only=pl.col("kind").first(),
+        bytes=pl.col("bytes").sum(),
+        sent=pl.col("bytes").filter(pl.col("kind") == "send").sum(),
+        sends=pl.col("peer").filter(pl.col("kind") == "send").n_unique(),
+        receives=pl.col("peer").filter(pl.col("kind") == "receive").n_unique(),
+        peer=pl.col("peer").first(),
+        sequence=pl.col("sequence").min(),
+        count=pl.len(),
+    )
+    one = pl.col("kinds").list.len() == 1
+    messages = pl.col("kinds").list.eval(pl.element().is_in(MESSAGES)).list.all()
+    everybody = (pl.col("sends") == pl.col("size")) & (pl.col("receives") == pl.col("size"))
+    several = pl.when(everybody).then(pl.lit("all_to_all")).otherwise(pl.lit("send_receive"))
+    single = messages & (pl.col("count") == 1)
+    each = each.with_columns(
+        kind=pl.when(single | (one & ~messages)).then(pl.col("only")).when(messages).then(several.cast(KIND)),
+        bytes=pl.when(messages & ~single).then("sent").when(one).then("bytes"),
+        peer=pl.when(single).then("peer"),
+        sequence=pl.when(~messages).then("sequence"),
+    )
+    # Of several GPUs of one process it says what is true of all.
+    fields = [*OF_COMMUNICATOR, "kind", "bytes", "peer", "sequence"]
+    each = each.group_by("request").agg(
+        pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name).first()
+        for name in fields
+    )
+    ends = ends.drop(fields).join(each, on="request", maintain_order="left")
+    return pl.concat([alone, ends.select(rows.columns)])

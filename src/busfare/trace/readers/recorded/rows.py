@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import api_calls
-from busfare.trace.allocations import ALLOCATIONS, with_allocated
+from busfare.trace import tables as schema
 from busfare.trace.columns import first_rows
-from busfare.trace.model import Omissions
+from busfare.trace.launches import ALLOCATIONS, with_allocated
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.readers.recorded.process import RecordedProcess, at, readable_names
 from busfare.trace.readers.tables import meant
-from busfare.trace.tables import (
-    CALLS,
-    CALLS_RECORDED,
-    DEVICES,
-    EVENTS,
-    LAUNCH_SHAPE,
-    OPERATIONS,
-    OPERATIONS_RECORDED,
-    REACH,
-    WAITS_FOR,
-    conform,
-    empty,
-)
+from busfare.trace.tables import conform, empty
 
 #: `operation` of allocations.
 ALLOCATED = 1
 #: What the table of kernels says of their launches.
-LAUNCH = (
-    *(name for name in LAUNCH_SHAPE if name != "shared_bytes"),
-    "static_shared_bytes",
-    "dynamic_shared_bytes",
-)
+SHARED = ("static_shared_bytes", "dynamic_shared_bytes")
+LAUNCH = (*(name for name in schema.LAUNCH_SHAPE if name != "shared_bytes"), *SHARED)
 WAIT_OF = {cupti.EVENT_SYNC: "event", cupti.STREAM_SYNC: "stream", cupti.CONTEXT_SYNC: "device"}
 
 
@@ -50,21 +38,19 @@ def _identified(*names: str) -> pl.Expr:
 
 def operations(process: RecordedProcess, omissions: Omissions, launches: bool) -> pl.DataFrame:
     """Rows of `OPERATIONS`, with what only recordings have, and how kernels are launched, if `launches`."""
+    place = ("correlation", "device", "context", "stream", "graph")
+    graphs = process.frame(process.recording.table("graph_launches"), *place)
     parts = [
         _kernels(process, launches),
         _copies(process, omissions),
         cupti.sets(_operations(process, "sets", "bytes", "memory_kind")),
         _migrations(process),
-        _graphs(process, omissions),
+        cupti.graphs(graphs, omissions, "record without `graphs` among the kinds"),
     ]
-    optional = {**OPERATIONS_RECORDED, **LAUNCH_SHAPE, **REACH}
-    frames = [conform(part, OPERATIONS, optional) for part in parts if part.height]
-    frame = pl.concat(frames, how="diagonal") if frames else empty(OPERATIONS)
-    omissions.add_if(
-        frame["start_ns"].null_count(),
-        "untimed",
-        "operations whose times the GPU did not give: counted, with no times",
-    )
+    optional = {**schema.OPERATIONS_RECORDED, **schema.LAUNCH_SHAPE, **schema.REACH}
+    frames = [conform(part, schema.OPERATIONS, optional) for part in parts if part.height]
+    frame = pl.concat(frames, how="diagonal") if frames else empty(schema.OPERATIONS)
+    omissions.count("untimed/recorded", frame["start_ns"].null_count())
     frame = frame.with_columns(pl.col("copy_count").fill_null(1))
     return with_allocated(frame, allocations(process)) if launches else frame
 
@@ -92,7 +78,7 @@ def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
     names = readable_names(process, process.recording.table("kernels")["name"])
     frame = _operations(process, "kernels", *(LAUNCH if launches else ()))
     frame = frame.with_columns(kind=pl.lit("kernel"), name=names)
-    return frame.with_columns(shared_bytes=cupti.shared_bytes(*LAUNCH[-2:])) if launches else frame
+    return frame.with_columns(shared_bytes=cupti.shared_bytes(*SHARED)) if launches else frame
 
 
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
@@ -129,27 +115,22 @@ def allocation_sizes(
     An address range is allocated again and again: the allocation that counts is the latest that began at the
     nearest base below the address before that time.
     """
-    made = allocations["operation"] == ALLOCATED
-    base, size, since = (allocations[name][made] for name in ("address", "bytes", "time"))
-    result = np.zeros(len(addresses), np.int64)
-    if not len(base):
-        return result
-    order = np.lexsort((since, base))
-    base, size, since = base[order], size[order], since[order].astype(np.int64)
-    bases = np.unique(base)
-    nearest = np.searchsorted(bases, addresses, side="right") - 1
-    below = nearest >= 0
-    begin = np.searchsorted(base, bases, side="left")
-    end = np.searchsorted(base, bases, side="right")
-    # Times rank within one base: shifting each base's times by its index keeps one sorted key for all.
-    span = np.int64(max(int(since.max()), int(times.max(initial=0))) + 1)
-    rank = np.searchsorted(bases, base).astype(np.float64) * float(span) + since
-    wanted = nearest[below].astype(np.float64) * float(span) + times[below]
-    last = np.searchsorted(rank, wanted, side="right") - 1
-    last = np.clip(last, begin[nearest[below]], end[nearest[below]] - 1)
-    inside = addresses[below] - base[last] < size[last]
-    result[below] = np.where(inside, size[last].astype(np.int64), 0)
-    return result
+    columns = {
+        "base": allocations["address"],
+        "bytes": allocations["bytes"],
+        "time": allocations.signed("time"),
+    }
+    made = pl.DataFrame(columns).filter(pl.Series(allocations["operation"] == ALLOCATED))
+    made = made.sort("time", maintain_order=True)
+    bases = made.select("base", address="base").unique().sort("base")
+    wanted = pl.DataFrame({"address": addresses, "time": times}).with_row_index("row")
+    wanted = wanted.sort("address").join_asof(bases, on="address").sort("time")
+    held = wanted.join_asof(made, on="time", by="base", check_sortedness=False)
+    first = made.unique("base", keep="first").select("base", earliest="bytes")
+    held = held.join(first, on="base", how="left").sort("row")
+    size = pl.coalesce("bytes", "earliest")
+    inside = (pl.col("address") - pl.col("base") < size).fill_null(False)
+    return held.select(pl.when(inside).then(size).otherwise(0).cast(pl.Int64)).to_series().to_numpy()
 
 
 def _migrations(process: RecordedProcess) -> pl.DataFrame:
@@ -158,12 +139,6 @@ def _migrations(process: RecordedProcess) -> pl.DataFrame:
     address = pl.col("address").reinterpret(signed=False)
     frame = frame.with_columns(bytes="value", source_address=address, destination_address=address)
     return cupti.migrations(frame.filter(pl.Series(process.inside_window(table["start"]))))
-
-
-def _graphs(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
-    place = ("correlation", "device", "context", "stream", "graph")
-    frame = process.frame(process.recording.table("graph_launches"), *place)
-    return cupti.graphs(frame, omissions, "record without `graphs` among the kinds")
 
 
 def calls(process: RecordedProcess) -> pl.DataFrame:
@@ -182,14 +157,15 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
         **{n: pl.Series(v) for n, v in of_wait.items()},
     )
     frame = frame.with_columns(
-        _identified("stream", "event"), waits_for=pl.coalesce(meant("type", WAIT_OF, WAITS_FOR), by_name)
+        _identified("stream", "event"),
+        waits_for=pl.coalesce(meant("type", WAIT_OF, schema.WAITS_FOR), by_name),
     )
     held = held_up(process.recording)
     if held.any():
         frame = frame.with_columns(pl.Series("recorder_ns", held))
     for name in ("stream", "event"):
         frame = frame.with_columns(pl.when(pl.col("waits_for") == name).then(name))
-    return conform(frame, CALLS, CALLS_RECORDED)
+    return conform(frame, schema.CALLS, schema.CALLS_RECORDED)
 
 
 def held_up(recording: Recording) -> NDArray[np.int64]:
@@ -197,17 +173,12 @@ def held_up(recording: Recording) -> NDArray[np.int64]:
 
     A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended.
     """
-    calls = recording.table("calls")
+    calls, copies = recording.table("calls"), recording.table("copy_addresses")
     ns = np.zeros(len(calls), np.int64)
-    held = [
-        np.stack([table["correlation"], table[f"{when}_start"], table[f"{when}_duration"]])
-        for name, when in (("copy_addresses", "fingerprint"),)
-        if len(table := recording.table(name))
-    ]
-    correlation, began, lasted = np.concatenate(held, axis=1) if held else np.zeros((3, 0), np.uint64)
+    began, lasted = copies["fingerprint_start"], copies["fingerprint_duration"]
     if not lasted.any() or not len(calls):
         return ns
-    row = first_rows(calls["correlation"], correlation)
+    row = first_rows(calls["correlation"], copies["correlation"])
     known = (row >= 0) & (lasted > 0)
     row, began, lasted = row[known], began[known], lasted[known]
     in_turn = np.lexsort((calls["start"], calls["thread"]))
@@ -238,7 +209,7 @@ def events(process: RecordedProcess) -> pl.DataFrame:
     )
     both = pl.concat([records, waits], how="diagonal").with_columns(_nonzero("event_sync"))
     both = both.join(process.device_of_context(), on="context", how="left", maintain_order="left")
-    return conform(both.with_columns(device=pl.coalesce("device", "of_context")), EVENTS)
+    return conform(both.with_columns(device=pl.coalesce("device", "of_context")), schema.EVENTS)
 
 
 def markers(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
@@ -256,7 +227,7 @@ def devices(process: RecordedProcess) -> pl.DataFrame:
     frame = process.frame(table, "device", *facts, "capability_major", "capability_minor").with_columns(
         name=process.names(table["name"]).cast(pl.String),
         compute_capability=pl.format("{}.{}", "capability_major", "capability_minor"),
-        uuid=pl.Series([_uuid(f"{high:016x}{low:016x}") for high, low in uuids], dtype=pl.String),
+        uuid=pl.Series([f"GPU-{UUID(int=high << 64 | low)}" for high, low in uuids], dtype=pl.String),
     )
     gpu = links["type"] == 0
     buses = zip(links["domain"][gpu].tolist(), links["upstream_bus"][gpu].tolist(), strict=True)
@@ -269,11 +240,7 @@ def devices(process: RecordedProcess) -> pl.DataFrame:
         }
     ).unique("device", keep="last")
     frame = frame.unique("device", keep="last", maintain_order=True)
-    return conform(frame.join(of_gpus, on="device", how="left", maintain_order="left"), DEVICES)
-
-
-def _uuid(digits: str) -> str:
-    return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return conform(frame.join(of_gpus, on="device", how="left", maintain_order="left"), schema.DEVICES)
 
 
 def streams(process: RecordedProcess) -> pl.DataFrame:

@@ -12,12 +12,11 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import head_of, pieces
-from busfare.trace.readers.rocprof.agents import COLUMNS as COLUMNS_OF_AGENTS
-from busfare.trace.readers.rocprof.agents import numbered, on_agents, placed, seen
-from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
-from busfare.trace.readers.tables import INT, TEXT, TableSource, texts
+from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records, of_agents
+from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, texts
 from busfare.trace.tables import Schema, conform
 
 #: Ours and, in order of preference, theirs, in lower case.
@@ -73,6 +72,11 @@ NAME = re.compile(
     r"(?P<process>.*?)_?(?:(?:kernel|memory_copy|memory_allocation|regions|(?:hip|hsa|marker|rccl)[a-z_]*)_trace"
     r"|agent_info)\.csv"
 )
+#: Agents, CPUs and GPUs, by the names that the files give them, as `--agent-index` asked for: the place among all agents
+#: ("Agent 4") or among those of its type ("GPU 0"); before ROCm 6.4 a bare number, the node.
+AGENT = r"^(?:(?P<label>Agent|CPU|GPU)[ -])?(?P<number>\d+)$"
+#: What a file may say of each: its node, its place among the agents that the process sees, its type and what it has.
+OF_AGENTS = ints("node place copy_engines multiprocessors") | texts("type name")
 
 
 class CsvFiles(TableSource):
@@ -111,8 +115,7 @@ class CsvFiles(TableSource):
         text = b"".join(pieces(file, self.omissions))
         end = text.rfind(b"\n") + 1
         if end < len(text):  # its last number may be half of one
-            what = "the file ends in the middle of a line: that line and what would follow are missing"
-            self.omissions.add("truncated", what)
+            self.omissions.add("truncated")
         try:
             frame = pl.read_csv(
                 text[:end], infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy"
@@ -154,18 +157,23 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
             f"{path}: no trace but {what or 'nothing'}; record with `rocprofv3 --runtime-trace`, and give the "
             ".db that it writes, or the directory of its CSV files"
         )
-    _refuse_many(tables)
+    for table in sorted(WORK & tables.names):
+        if (runs := tables.read(table, texts("guid"))["guid"].n_unique()) > 1:
+            raise InputError(f"{path}: CSV of {runs} processes in one file; give the .db that it was made of")
     kernels = tables.read("kernels", _texts_of(KERNELS, "agent"))
     copies = tables.read("copies", _texts_of(COPIES, "source_agent destination_agent"))
     regions = conform(tables.read("regions", _texts_of(REGIONS)), REGIONS)
     allocations = tables.read("allocations", _texts_of(ALLOCATIONS, "operation agent"))
-    known = numbered(tables.read("agents", COLUMNS_OF_AGENTS))
+    known = _numbered(tables.read("agents", OF_AGENTS))
     if known.is_empty():
-        known = seen(kernels, copies, omissions)
-    kernels, copies = placed(kernels, copies, known)
+        known = _seen(kernels, copies, omissions)
+    kernels = _on_agents(kernels, "agent", known).with_columns(device="agent_number")
+    for end in ("source", "destination"):
+        names = {f"{end}_agent_number": end, f"{end}_agent_type": f"{end}_type"}
+        copies = _on_agents(copies, f"{end}_agent", known).rename(names)
     freed = pl.col("operation").str.contains("FREE").fill_null(False)
     address = pl.col("address").str.strip_prefix("0x").str.to_integer(base=16, strict=False)
-    allocations = on_agents(allocations, "agent", known).with_columns(
+    allocations = _on_agents(allocations, "agent", known).with_columns(
         address=address, size=pl.when(~freed).then("size")
     )
     pids = regions["process"].drop_nulls().unique()
@@ -189,10 +197,44 @@ def _texts_of(schema: Schema, more: str = "") -> dict[str, pl.DataType]:
     return {name: TEXT for name in schema if name in COLUMNS} | texts(more)
 
 
-def _refuse_many(tables: CsvFiles) -> None:
-    for table in sorted(WORK & tables.names):
-        runs = tables.read(table, texts("guid"))["guid"].n_unique()
-        if runs > 1:
-            raise InputError(
-                f"{tables.path}: CSV of {runs} processes in one file; give the .db that it was made of"
-            )
+def _numbered(agents: pl.DataFrame) -> pl.DataFrame:
+    """`agents` (columns of `OF_AGENTS`) with `device`: the number among those of their type, in order of their nodes."""
+    agents = agents.with_columns(pl.col("type").str.to_uppercase(), place=pl.coalesce("place", "node"))
+    return agents.sort("node").with_columns(device=pl.int_range(pl.len()).over("type"))
+
+
+def _seen(kernels: pl.DataFrame, copies: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    """The GPUs of a file that lists no agents: those that kernels ran on, and that the directions of copies tell."""
+    to, of = (pl.col("name").str.contains(words).fill_null(False) for words in ("TO_DEVICE", "DEVICE_TO"))
+    names = [
+        kernels["agent"],
+        copies.filter(to)["destination_agent"].alias("agent"),
+        copies.filter(of)["source_agent"].alias("agent"),
+    ]
+    number = pl.concat(names).str.extract(AGENT, 2).cast(INT, strict=False).drop_nulls().unique()
+    found = pl.DataFrame({"node": number}).with_columns(type=pl.lit("GPU"))
+    omissions.count("unknown-agents", found.height)
+    return _numbered(conform(found, OF_AGENTS))
+
+
+def _on_agents(frame: pl.DataFrame, column: str, agents: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with number, null of a CPU, and type of the agents that `column` names, as `column`_number and …_type."""
+    agent = pl.col(column).str
+    keyed = frame.with_columns(
+        label=agent.extract(AGENT, 1), number=agent.extract(AGENT, 2).cast(INT, strict=False)
+    )
+    for key in ("node", "place"):
+        keyed = of_agents(keyed, f"by_{key}", agents, {key: "number"})
+    bare = pl.col("label").is_null()
+    by_type = pl.col("label").is_in(["CPU", "GPU"]).fill_null(False)
+
+    def known(node: str, place: str) -> pl.Expr:
+        return pl.when(bare).then(pl.coalesce(node, place)).otherwise(pl.coalesce(place, node))
+
+    number = pl.when(by_type).then(pl.when(pl.col("label") == "GPU").then("number"))
+    kind = pl.when(by_type).then("label")
+    made = keyed.with_columns(
+        number.otherwise(known("by_node", "by_place")).alias(f"{column}_number"),
+        kind.otherwise(known("by_node_type", "by_place_type")).alias(f"{column}_type"),
+    )
+    return made.drop("label", "number", "by_node", "by_place", "by_node_type", "by_place_type")

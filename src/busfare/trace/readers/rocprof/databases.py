@@ -7,13 +7,14 @@ run: the tables are read and united here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import polars as pl
 
 from busfare.trace.api_calls import GRID_IN_ITEMS
 from busfare.trace.launches import grid_side
-from busfare.trace.model import Omissions, Trace
-from busfare.trace.readers.rocprof import ROCPD_KERNELS, SUFFIX
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.rocprof.records import (
     DIRECTION_OF_NAME,
     Records,
@@ -26,6 +27,9 @@ from busfare.trace.readers.rocprof.records import (
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
 
+#: What rocprofv3 puts behind the names of its tables, one set of them a process.
+SUFFIX = r"(_[0-9a-fA-F_-]+)?"
+ROCPD_KERNELS = "rocpd_kernel_dispatch"
 #: Of a dispatch and of its kernel.
 SIDES = {
     f"{theirs}_size_{side}": f"{ours}_{side}"
@@ -46,13 +50,14 @@ MARKER_CALL = "UserMarker"
 TRACER_CALLS = r"^(rpd_tracer|\w+Table|\w+DataSource)::|^hcc_activity_callback$|^rpdflush$"
 
 
-def _is_rocpd(tables: TableSource) -> bool:
-    return any(re.fullmatch(ROCPD_KERNELS + SUFFIX, name) for name in tables.names)
+def is_rocpd(names: Iterable[str]) -> bool:
+    """Whether tables of these names are rocprofv3's."""
+    return any(re.fullmatch(ROCPD_KERNELS + SUFFIX, name) for name in names)
 
 
 def read(tables: TableSource, launches: bool = False) -> Trace:
     """Reads either, with its launches or not. Raises InputError if a table that is there cannot be read."""
-    return (_Rocpd if _is_rocpd(tables) else _Rpd)(tables).trace(launches)
+    return (_Rocpd if is_rocpd(tables.names) else _Rpd)(tables).trace(launches)
 
 
 class _File:
@@ -107,30 +112,19 @@ class _Rocpd(_File):
         """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
         frame = self.all(table, {**ints("start end start_id end_id track_id pid tid event_id"), **wanted})
         if frame["start"].is_null().all() and frame["start_id"].is_not_null().any():
-            frame = self._with_timestamps(frame)
+            times = self.lookup("rocpd_timestamp", ints("id value"))
+            for side in ("start", "end"):
+                frame = self.joined(frame.drop(side), f"{side}_id", times.rename({"value": side}))
         if frame["track_id"].is_not_null().any():
-            frame = self._with_tracks(frame)
-        return self._placed(frame)
-
-    def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Rows of `start`, `end`, `event_id` and `pid`, with what those say."""
+            tracked = ints("pid tid agent_id queue_id stream_id")
+            both = [name for name in tracked if name in frame.columns]
+            frame = self.joined(frame, "track_id", self.lookup("rocpd_track", ints("id") | tracked))
+            frame = frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in both)
         frame = self.joined(frame, "event_id", self.events)
         frame = self.joined(frame, "pid", self.processes)
         return frame.with_columns(
             start_ns="start", end_ns="end", correlation="stack_id", process=pl.coalesce("process", "pid")
         )
-
-    def _with_timestamps(self, frame: pl.DataFrame) -> pl.DataFrame:
-        times = self.lookup("rocpd_timestamp", ints("id value"))
-        for side in ("start", "end"):
-            frame = self.joined(frame.drop(side), f"{side}_id", times.rename({"value": side}))
-        return frame
-
-    def _with_tracks(self, frame: pl.DataFrame) -> pl.DataFrame:
-        tracked = ints("pid tid agent_id queue_id stream_id")
-        both = [name for name in tracked if name in frame.columns]
-        frame = self.joined(frame, "track_id", self.lookup("rocpd_track", ints("id") | tracked))
-        return frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in both)
 
     def _categorised(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with the text of its category, which 4.1 lists by themselves."""
@@ -158,11 +152,7 @@ class _Rocpd(_File):
             return frame
         of_dispatch = pl.col("replay_pass").min().over("part", "process", "dispatch_id")
         repeated = (pl.col("replay_pass") > of_dispatch).fill_null(False)
-        self.omissions.add_if(
-            frame.filter(repeated).height,
-            "repeated-kernels",
-            "kernels that the profiler ran again for its counters: left out",
-        )
+        self.omissions.count("repeated-kernels", frame.filter(repeated).height)
         return frame.filter(~repeated)
 
     def _copies(self) -> pl.DataFrame:
@@ -184,15 +174,13 @@ class _Rocpd(_File):
     def _regions(self) -> pl.DataFrame:
         """Calls and markers, which their category tells apart."""
         lasting = self.text(self._timed("rocpd_region", ints("name_id")), "name_id", "name")
-        frame = pl.concat([self._categorised(lasting), self._instants()], how="diagonal")
+        # What took no time: samples. Only the messages of marks are told of them, not which call one was.
+        instants = self._timed("rocpd_sample", ints("timestamp name_id")).drop_nulls("timestamp")
+        instants = self._categorised(self.text(instants, "name_id", "name"))
+        instants = instants.with_columns(start_ns="timestamp", end_ns="timestamp")
+        marks = instants.filter(marked(pl.col("category")))
+        frame = pl.concat([self._categorised(lasting), marks], how="diagonal")
         return self._threads(self._with_messages(frame.with_columns(ancestor="parent_stack_id")))
-
-    def _instants(self) -> pl.DataFrame:
-        """What took no time: samples. Only the messages of marks are told of them, not which call one was."""
-        frame = self._timed("rocpd_sample", ints("timestamp name_id")).drop_nulls("timestamp")
-        frame = self._categorised(self.text(frame, "name_id", "name"))
-        instants = frame.with_columns(start_ns="timestamp", end_ns="timestamp")
-        return instants.filter(marked(pl.col("category")))
 
     def _with_messages(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with what the program said as the name of a marker; else that is the name of ROCTx's function."""
@@ -235,26 +223,23 @@ class _Rpd(_File):
         operations = self._operations(api, launches)
         name = pl.col("name")
         own = api.filter(name.str.contains(TRACER_CALLS))
-        what = "calls of the tracer's own among the program's: left out"
-        self.omissions.add_if(own.height, "tracer-calls", what)
+        self.omissions.count("tracer-calls", own.height)
         theirs = api.filter(~name.str.contains(TRACER_CALLS))
         marks = theirs.filter(name == MARKER_CALL).drop("name")
+        # What they say stands since schema 3 in a table of its own, with all arguments.
+        spoken = self.strings
+        if "rocpd_ustring" in self.tables.names:
+            spoken = self.lookup("rocpd_ustring", ints("id") | texts("string"))
+        marks = self.joined(marks, "args_id", spoken.rename({"string": "name"}))
         return Trace(
             path=self.tables.path,
             format="rpd",
             producer="rocmProfileData" + (f" (schema {self.schema})" if self.schema else ""),
             operations=operations,
             calls=calls(theirs.filter(name != MARKER_CALL)),
-            markers=conform(self._said(marks), MARKERS),
+            markers=conform(marks, MARKERS),
             omissions=self.omissions.list(),
         )
-
-    def _said(self, marks: pl.DataFrame) -> pl.DataFrame:
-        """Markers with what they say, which since schema 3 stands in a table of its own, with all arguments."""
-        if marks.is_empty() or "rocpd_ustring" not in self.tables.names:
-            return self.text(marks, "args_id", "name")
-        arguments = self.lookup("rocpd_ustring", ints("id") | texts("string"))
-        return self.joined(marks, "args_id", arguments.rename({"string": "name"}))
 
     def _operations(self, api: pl.DataFrame, launches: bool) -> pl.DataFrame:
         frame = self.all("rocpd_op", ints("id gpuId queueId start end description_id opType_id"))
@@ -316,11 +301,7 @@ class _Rpd(_File):
         gpus = frame.filter(kind="kernel")["gpuId"].drop_nulls().unique().sort()
         nodes = nodes.drop_nulls().unique().sort()
         known = dict(zip(nodes, gpus, strict=True)) if len(nodes) == len(gpus) else {}
-        self.omissions.add_if(
-            0 if known else placed.height,
-            "unknown-gpus",
-            "copies of which the trace does not say on which GPU they are: counted, on none",
-        )
+        self.omissions.count("unknown-gpus", 0 if known else placed.height)
         frame = frame.with_columns(
             pl.when(by_node)
             .then(pl.col(end).replace_strict(known, default=None, return_dtype=INT))
@@ -339,27 +320,18 @@ class _Rpd(_File):
             told = pl.when(pl.col("pinned") != 0).then(pl.lit("pinned")).otherwise(pl.lit("pageable"))
             return pl.when(pl.col("pinned").is_not_null()).then(told)
         if len(pinned):
-            self.omissions.add(
-                "unknown-memory",
-                "the trace does not say which host memory was pinned: advice on pinning cannot be given",
-            )
+            self.omissions.add("unknown-memory/all")
         return pl.lit(None)
 
     def _note_unknown(self, frame: pl.DataFrame) -> None:
         graphs = frame.filter(pl.col("kind") == "graph")
         copied = graphs.filter(pl.col("type").str.contains(COPY_TYPES)).height
-        self.omissions.add_if(
-            graphs.height,
-            "opaque-graphs",
-            "operations inside graph launches: the trace says when they ran but not what they copied "
-            f"({copied} of them are copies); they count as GPU work of kind `graph`, not as kernels or copies",
-        )
-        self.omissions.add_if(
+        self.omissions.count("opaque-graphs/amd", graphs.height, copied=copied)
+        self.omissions.count(
+            "unknown-operations",
             frame.filter(
                 (pl.col("kind") == "kernel") & ~pl.col("type").is_in(KERNEL_TYPES).fill_null(False)
             ).height,
-            "unknown-operations",
-            "operations that are no kernel, copy or fill: counted as kernels, by their time",
         )
 
     def _with_launch(self, frame: pl.DataFrame) -> pl.DataFrame:

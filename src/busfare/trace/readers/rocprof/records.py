@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,21 +10,14 @@ from pathlib import Path
 import polars as pl
 
 from busfare.trace import api_calls
+from busfare.trace import tables as schema
+from busfare.trace.columns import first_pairs
 from busfare.trace.launches import grid_side
-from busfare.trace.model import Omissions, Trace, number_graph_nodes
-from busfare.trace.readers.rocprof.memory import host_memory
+from busfare.trace.model import Trace, number_graph_nodes
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.tables import ints, meant, texts
-from busfare.trace.tables import (
-    CALLS,
-    DEVICES,
-    DIRECTIONS,
-    LAUNCH_SHAPE,
-    MARKERS,
-    MEMORY_KINDS,
-    OPERATIONS,
-    Schema,
-    conform,
-)
+from busfare.trace.sites import innermost
+from busfare.trace.tables import Schema, conform, empty
 
 #: Names of copies, and the types of the agents that they are between.
 DIRECTION_OF_NAME = {
@@ -62,21 +56,27 @@ COPIES: Schema = (
 REGIONS: Schema = TIMED | ints("thread ancestor") | texts("name category")
 #: Memory that was taken or, of size null, given back.
 ALLOCATIONS: Schema = TIMED | ints("thread address size") | texts("agent_type")
+#: Whether copied host memory was pinned, by the addresses of copies and of what the program allocated: its calls decide.
+#: Memory of `hipHostMalloc` is pinned, that of `hipMallocManaged` managed. Any other is pageable only where nothing can have
+#: been missed: the device side of every copy lies in memory whose allocation was recorded, and no call registered memory.
+PINNING = r"^hip(Host(Malloc|Alloc)|MallocHost|(Ext)?MemAllocHost|MemHostAlloc)"
+MANAGING = r"^hipMallocManaged"
+REGISTERING = r"^hip(Host|MemHost)Register"
+#: What holds a piece of memory: a kind of MEMORY_KINDS, or memory that no call of the program's allocated itself.
+OTHER = "other"
 
-
-def _none(schema: Schema) -> pl.DataFrame:
-    return pl.DataFrame(schema=dict(schema))
+Piece = tuple[int, str]  # its end, and what holds it
 
 
 @dataclass(slots=True)
 class Records:
     """The records of a run by rocprofv3; columns of the schemas above."""
 
-    kernels: pl.DataFrame = field(default_factory=lambda: _none(KERNELS))
-    copies: pl.DataFrame = field(default_factory=lambda: _none(COPIES))
-    regions: pl.DataFrame = field(default_factory=lambda: _none(REGIONS))
-    allocations: pl.DataFrame = field(default_factory=lambda: _none(ALLOCATIONS))
-    devices: pl.DataFrame = field(default_factory=lambda: _none(DEVICES))
+    kernels: pl.DataFrame = field(default_factory=lambda: empty(KERNELS))
+    copies: pl.DataFrame = field(default_factory=lambda: empty(COPIES))
+    regions: pl.DataFrame = field(default_factory=lambda: empty(REGIONS))
+    allocations: pl.DataFrame = field(default_factory=lambda: empty(ALLOCATIONS))
+    devices: pl.DataFrame = field(default_factory=lambda: empty(schema.DEVICES))
 
     def trace(self, path: Path, format: str, producer: str, omissions: Omissions, launches: bool) -> Trace:
         """The trace of them, its operations with columns of `LAUNCH_SHAPE` if `launches`."""
@@ -86,12 +86,13 @@ class Records:
         regions = self.regions.filter(called)
         directed = self._directed()
         copied = copies(directed, omissions, self._host(directed, regions, omissions))
-        shape = LAUNCH_SHAPE if launches else {}
+        shape = schema.LAUNCH_SHAPE if launches else {}
         parts = [
-            conform(self._called(frame), OPERATIONS, shape)
+            conform(self._called(frame), schema.OPERATIONS, shape)
             for frame in (_shaped(conform(self.kernels, KERNELS)), copied)
         ]
         operations = pl.concat(parts, how="diagonal")
+        marks, lasting = self.regions.filter(~called & ~of_driver), pl.col("end_ns") != pl.col("start_ns")
         timed = (pl.col("start_ns") != 0) | (pl.col("end_ns") != 0)  # the tracer had no times for others
         trace = Trace(
             path=path,
@@ -99,15 +100,11 @@ class Records:
             producer=producer,
             operations=operations.with_columns(pl.when(timed).then(pl.col("start_ns", "end_ns"))),
             calls=calls(regions),
-            markers=_markers(self.regions.filter(~called & ~of_driver)),
-            devices=conform(self.devices, DEVICES),
+            markers=conform(marks.with_columns(end_ns=pl.when(lasting).then("end_ns")), schema.MARKERS),
+            devices=conform(self.devices, schema.DEVICES),
         )
         number_graph_nodes(trace, omissions)
-        omissions.add_if(
-            self.regions.filter(of_driver).height,
-            "driver-events",
-            "events of the driver (pages that fault or move, queues): left out",
-        )
+        omissions.count("driver-events", self.regions.filter(of_driver).height)
         trace.omissions = omissions.list()
         return trace
 
@@ -129,8 +126,8 @@ class Records:
         frame = frame.with_columns(named=direction_named(pl.col("name")), agents=types).with_columns(
             kind=pl.lit("copy"),
             direction=pl.coalesce(
-                meant("named", DIRECTION_OF_NAME, DIRECTIONS),
-                meant("agents", DIRECTION_OF_AGENTS, DIRECTIONS),
+                meant("named", DIRECTION_OF_NAME, schema.DIRECTIONS),
+                meant("agents", DIRECTION_OF_AGENTS, schema.DIRECTIONS),
             ),
             name=pl.lit(None),
         )
@@ -139,20 +136,13 @@ class Records:
 
     def _host(self, copied: pl.DataFrame, calls: pl.DataFrame, omissions: Omissions) -> pl.Expr:
         """The kind of each copy's memory on the host, as far as allocations tell it."""
-        kinds = host_memory(copied, conform(self.allocations, ALLOCATIONS), conform(calls, REGIONS))
+        kinds = _host_memory(copied, conform(self.allocations, ALLOCATIONS), conform(calls, REGIONS))
         of_host = copied["direction"].is_in(["h2d", "d2h"]).fill_null(False)
         unknown = int((of_host & kinds.is_null()).sum())
         if copied.height and unknown == int(of_host.sum()):
-            omissions.add(
-                "unknown-memory",
-                "the trace does not say which host memory was pinned: advice on pinning cannot be given",
-            )
+            omissions.add("unknown-memory/all")
         else:
-            omissions.add_if(
-                unknown,
-                "unknown-memory",
-                "copies whose host memory the recorded allocations do not tell as pinned or pageable",
-            )
+            omissions.count("unknown-memory/allocations", unknown)
         return pl.lit(kinds)
 
 
@@ -163,26 +153,18 @@ def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataF
     """
     direction, ends = pl.col("direction"), (pl.col("source"), pl.col("destination"))
     between = (direction == "d2d") & (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])
-    omissions.add_if(
-        frame.filter((pl.col("kind") == "copy") & direction.is_null()).height,
-        "unknown-direction",
-        "copies whose direction the trace does not say: counted, with no direction",
-    )
-    host = host.cast(pl.Enum(MEMORY_KINDS))
-    device = pl.lit("device").cast(pl.Enum(MEMORY_KINDS))
+    omissions.count("unknown-direction", frame.filter(direction.is_null(), kind="copy").height)
+    host, device = (kind.cast(pl.Enum(schema.MEMORY_KINDS)) for kind in (host, pl.lit("device")))
+    ends_on = {"source_memory": ("d2h", "h2d"), "destination_memory": ("h2d", "d2h")}  # GPU, host
     return frame.with_columns(
-        direction=pl.when(between).then(pl.lit("p2p")).otherwise(direction).cast(pl.Enum(DIRECTIONS)),
+        direction=pl.when(between).then(pl.lit("p2p")).otherwise(direction).cast(pl.Enum(schema.DIRECTIONS)),
         peer_device=pl.when(between).then("destination"),
-        source_memory=pl.when(direction.is_in(["d2h", "d2d"]))
-        .then(device)
-        .when(direction == "h2d")
-        .then(host),
-        destination_memory=pl.when(direction.is_in(["h2d", "d2d"]))
-        .then(device)
-        .when(direction == "d2h")
-        .then(host),
         bytes="size",
         copy_count=pl.lit(1),
+        **{
+            end: pl.when(direction.is_in([on_gpu, "d2d"])).then(device).when(direction == on_host).then(host)
+            for end, (on_gpu, on_host) in ends_on.items()
+        },
     )
 
 
@@ -195,17 +177,12 @@ def direction_named(name: pl.Expr) -> pl.Expr:
 def calls(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of `calls`."""
     plain = api_calls.plain_name(pl.col("name").fill_null("(unnamed call)"))
-    return conform(frame.with_columns(name=plain, waits_for=api_calls.waits_for(plain)), CALLS)
+    return conform(frame.with_columns(name=plain, waits_for=api_calls.waits_for(plain)), schema.CALLS)
 
 
 def marked(category: pl.Expr) -> pl.Expr:
     """Whether a program marked what is of this category, by ROCTx."""
     return category.str.to_uppercase().str.contains("MARKER|ROCTX").fill_null(False)
-
-
-def _markers(frame: pl.DataFrame) -> pl.DataFrame:
-    lasting = pl.col("end_ns") != pl.col("start_ns")
-    return conform(frame.with_columns(end_ns=pl.when(lasting).then("end_ns")), MARKERS)
 
 
 def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
@@ -230,3 +207,84 @@ def of_agents(
     known = agents.select(*keys, ordinal, pl.col("type").alias(f"{column}_type"))
     known = known.unique([*keys], keep="first", maintain_order=True)
     return frame.join(known, left_on=[*keys.values()], right_on=[*keys], how="left", maintain_order="left")
+
+
+def _host_memory(copies: pl.DataFrame, allocations: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """The kind of the host's memory of each copy, null where it is not known; columns of the schemas above."""
+    none = pl.Series([None] * copies.height, dtype=pl.Enum(schema.MEMORY_KINDS))
+    named = calls["name"].fill_null("")
+    if allocations.is_empty() or not named.str.starts_with("hip").any():
+        return none
+    ends = ("source_address", "destination_address")
+    host, device = (
+        pl.when(pl.col("direction") == "h2d").then(one).when(pl.col("direction") == "d2h").then(other)
+        for one, other in (ends, reversed(ends))
+    )
+    # When each copy was asked for: the clocks of GPU and host may differ.
+    rows = pl.Series(first_pairs(calls, copies)).replace(-1, None).cast(pl.UInt32)
+    called_ns = calls["start_ns"].gather(rows).fill_null(copies["start_ns"])
+    addressed = copies.select("process", start_ns=called_ns, order=pl.lit(1), host=host, device=device)
+    addressed = addressed.with_row_index("row").filter((pl.col("host") > 0) & (pl.col("device") > 0))
+    if addressed.is_empty():
+        return none
+    held = _held(allocations, calls.filter(named.str.starts_with("hip")))
+    found: dict[int, str | None] = {}
+    complete = not named.str.contains(REGISTERING).any()
+    events = pl.concat([held, addressed], how="diagonal").sort("start_ns", "order", maintain_order=True)
+    live: dict[int | None, _Memory] = {}
+    for event in events.iter_rows(named=True):
+        memory = live.setdefault(event["process"], _Memory())
+        if event["row"] is None:
+            memory.change(event["address"], event["size"], event["holds"])
+            continue
+        complete &= memory.holds(event["device"]) == "device"
+        found[event["row"]] = memory.holds(event["host"])
+    kinds = {"pinned": "pinned", "managed": "managed"} | ({OTHER: "pageable"} if complete else {})
+    told = [kinds.get(found[row] or OTHER) if row in found else None for row in range(copies.height)]
+    return pl.Series(told, dtype=pl.Enum(schema.MEMORY_KINDS))
+
+
+def _held(allocations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Changes of what is allocated, in order: `holds` says by whom memory was taken; size null where it is given back."""
+    around = innermost(calls, allocations)
+    caller = calls["name"].gather(around)
+    name = pl.lit(caller)
+    holds = (
+        pl.when(name.str.contains(PINNING)).then(pl.lit("pinned"))
+        .when(name.str.contains(MANAGING)).then(pl.lit("managed"))
+        .when(pl.col("agent_type") == "GPU").then(pl.lit("device"))
+        .otherwise(pl.lit(OTHER))
+    )  # fmt: skip
+    # Memory is there once its call returns, and gone when the call that frees it begins.
+    taken = pl.col("size").is_not_null()
+    return allocations.with_columns(holds=holds).select(
+        "process", "address", "size", "holds",
+        start_ns=pl.when(taken).then("end_ns").otherwise("start_ns"),
+        order=pl.lit(0),
+    ).drop_nulls(["address", "start_ns"])  # fmt: skip
+
+
+class _Memory:
+    """What a process has allocated: pieces that lie apart, by address."""
+
+    def __init__(self) -> None:
+        self._bases: list[int] = []
+        self._pieces: dict[int, Piece] = {}
+
+    def change(self, address: int, size: int | None, holds: str) -> None:
+        """Memory is taken, or of no size given back."""
+        if size is None:
+            if self._pieces.pop(address, None):
+                del self._bases[bisect.bisect_left(self._bases, address)]
+        elif size > 0:
+            if address not in self._pieces:
+                bisect.insort(self._bases, address)
+            self._pieces[address] = (address + size, holds)
+
+    def holds(self, address: int) -> str | None:
+        """What holds the memory at `address`; None where nothing was allocated there."""
+        at = bisect.bisect_right(self._bases, address) - 1
+        if at < 0:
+            return None
+        end, holds = self._pieces[self._bases[at]]
+        return holds if address < end else None

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import pieces
 from busfare.trace.readers.rocprof.records import (
     ALLOCATIONS,
@@ -28,8 +29,7 @@ from busfare.trace.readers.rocprof.records import (
 from busfare.trace.readers.tables import texts
 from busfare.trace.tables import DEVICES, Schema, conform
 
-GPU, CPU = 2, 1
-TYPES = {CPU: "CPU", GPU: "GPU"}
+TYPES = {1: "CPU", 2: "GPU"}
 
 
 class _Handle(msgspec.Struct):
@@ -167,16 +167,6 @@ def read(path: Path, launches: bool = False) -> Trace:
     return found.trace(path, "rocprofv3-json", "rocprofv3 (JSON)", omissions, launches)
 
 
-class _Frames(NamedTuple):
-    """The columns of `Records`, of a process."""
-
-    kernels: pl.DataFrame
-    copies: pl.DataFrame
-    regions: pl.DataFrame
-    allocations: pl.DataFrame
-    devices: pl.DataFrame
-
-
 #: What a column holds of a record: an attribute, or what is made of it.
 Column = str | Callable[[Any], object]
 TIMED: dict[str, Column] = {
@@ -198,7 +188,8 @@ def _frame(rows: Sequence[object], columns: dict[str, Column], types: Schema) ->
     return pl.DataFrame(made)
 
 
-def _records(process: _Process, number: int) -> _Frames:
+def _records(process: _Process, number: int) -> tuple[pl.DataFrame, ...]:
+    """The tables of `Records`, of a process."""
     found = process.buffer_records
     agents = _agents(process.agents)
     pid = process.metadata.pid if process.metadata.pid is not None else number
@@ -217,7 +208,7 @@ def _records(process: _Process, number: int) -> _Frames:
     numbers = agents.select("agent", "device")
     kernels = kernels.join(numbers, on="agent", how="left", maintain_order="left")
     gpus = agents.filter(pl.col("type") == "GPU").unique("device", maintain_order=True).sort("device")
-    return _Frames(
+    return (
         own(kernels, KERNELS),
         own(copies, COPIES),
         own(_regions(process), REGIONS),
@@ -229,21 +220,17 @@ def _records(process: _Process, number: int) -> _Frames:
 def _agents(agents: Iterable[_Agent]) -> pl.DataFrame:
     """CPUs and GPUs, the latter numbered as HIP does where nothing hides one: in order of their nodes."""
     ordered = sorted(agents, key=attrgetter("node_id"))
-    gpus = [agent.id.handle for agent in ordered if agent.type == GPU]
     columns: dict[str, Column] = {
         "agent": "id.handle",
         "type": lambda agent: TYPES.get(agent.type),
-        "device": lambda agent: None if agent.type != GPU else _ordinal(agent, gpus),
+        "device": "logical_node_type_id",
         "name": lambda agent: agent.product_name or agent.name,
         "multiprocessors": lambda agent: agent.cu_count or None,
         "copy_engines": lambda agent: agent.num_sdma_engines or None,
     }
-    return _frame(ordered, columns, texts("type name")).unique("agent", keep="first", maintain_order=True)
-
-
-def _ordinal(agent: _Agent, gpus: list[int]) -> int:
-    known = agent.logical_node_type_id
-    return gpus.index(agent.id.handle) if known is None or known < 0 else known
+    made = _frame(ordered, columns, texts("type name")).unique("agent", keep="first", maintain_order=True)
+    number = pl.when(pl.col("device") >= 0).then("device").otherwise(pl.int_range(pl.len()).over("type"))
+    return made.with_columns(device=pl.when(pl.col("type") == "GPU").then(number))
 
 
 def _kernels(dispatches: list[_Dispatch], symbols: list[_Symbol]) -> pl.DataFrame:

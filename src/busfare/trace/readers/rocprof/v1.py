@@ -15,13 +15,18 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.columns import first_pairs
-from busfare.trace.model import Omissions, Trace
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import pieces
-from busfare.trace.readers.rocprof import MEASURED, TABLES
 from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
+from busfare.trace.readers.sqlite_tables import SqliteTables
 from busfare.trace.readers.tables import INT, TableSource, ints, texts, typed
 from busfare.trace.tables import conform
 
+#: rocprof's tables of calls and operations, and what they hold.
+TABLES = {"HIP": "HIP", "HSA": "HSA", "rocTX": "MARKER", "COPY": "COPY", "OPS": "GPU"}
+#: Kernels that rocprof measured, as newer versions name their table and as older ones do; OPS has the same where it has any.
+MEASURED = ("KERN", "A")
 #: What rocprof records, as the JSON names it and as the database does; GPU0 and on are kernels.
 SECTIONS = {
     "Markers and Ranges": "MARKER",
@@ -79,6 +84,12 @@ class _File(msgspec.Struct):
     events: list[_Event] = msgspec.field(name="traceEvents")
 
 
+def has_rocprof_tables(file: SqliteTables) -> bool:
+    """Whether it has HIP's calls or operations, with times, and no table of texts."""
+    present = {*TABLES, *MEASURED} & file.names
+    return "STR_TABLE" not in file.names and any("BeginNs" in file.columns(table) for table in present)
+
+
 def read(source: TableSource | Path, launches: bool = False) -> Trace:
     """Reads either. Raises InputError if the JSON is damaged or cut, or a table cannot be read."""
     omissions = Omissions()
@@ -95,18 +106,17 @@ def _of_tables(tables: TableSource) -> pl.DataFrame:
     wanted = ints(" ".join(columns)) | ints("pid __section") | texts("Name args")
     parts = []
     for table, section in TABLES.items():
-        frame = tables.read(table, wanted).rename(columns).with_columns(section=_unless_barrier(section))
+        frame = tables.read(table, wanted).rename(columns).with_columns(section=pl.lit(section))
+        if section == "GPU":
+            barrier = pl.col("name").str.contains(BARRIER, literal=True)
+            barrier |= pl.col("__section") >= DRAWN_BARRIERS
+            frame = frame.with_columns(section=pl.when(barrier).then(pl.lit("BARRIER")).otherwise("section"))
         if "proc-id" not in tables.columns("OPS") and "proc-id" not in tables.columns("COPY"):
             frame = frame.with_columns(process="pid")
         parts.append(conform(frame, ROWS))
     if parts[-1].is_empty():
         parts += [_measured(tables, name) for name in MEASURED if "BeginNs" in tables.columns(name)]
     return pl.concat(parts)
-
-
-def _unless_barrier(section: str) -> pl.Expr:
-    barrier = pl.col("name").str.contains(BARRIER, literal=True) | (pl.col("__section") >= DRAWN_BARRIERS)
-    return pl.when(barrier & (section == "GPU")).then(pl.lit("BARRIER")).otherwise(pl.lit(section))
 
 
 def _measured(tables: TableSource, name: str) -> pl.DataFrame:
@@ -129,21 +139,9 @@ def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
     named = {e.pid: e.args.name for e in events if e.ph == "M" and e.args is not None}
     old = any(e.args.process is not None for e in events if e.args is not None)
     rows = [
-        (
-            *(
-                a.start_ns,
-                a.end_ns,
-                a.process if old else _process(e, a),
-                a.tid,
-                _device(a),
-                a.queue,
-                a.stream,
-                number,
-            ),
-            *(a.items_x, a.group_x, _section(named.get(e.pid), e.name), e.name, a.args, e.pid, e.tid, e.ts),
-        )
-        for number, e in enumerate(events)
-        if e.ph == "X" and (a := e.args) is not None
+        _row(event, number, old, named.get(event.pid))
+        for number, event in enumerate(events)
+        if event.ph == "X" and event.args is not None
     ]
     drawn = ints("drawn_pid drawn_tid drawn_ts")
     frame = typed(rows, {**ROWS, **drawn})
@@ -155,20 +153,17 @@ def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
     return conform(_linked(frame), ROWS)
 
 
-def _process(event: _Event, arguments: _Arguments) -> int | None:
-    """Its process; older versions write the number of the section there."""
-    return None if arguments.pid == event.pid else arguments.pid
-
-
-def _device(arguments: _Arguments) -> int | None:
-    return arguments.measured_on if arguments.device is None else arguments.device
-
-
-def _section(drawn: str | None, name: str) -> str | None:
-    """What the process that an event is drawn in stands for."""
-    if re.fullmatch(r"GPU( Barriers)?\d+", drawn or ""):
-        return "BARRIER" if "Barriers" in (drawn or "") or BARRIER in name else "GPU"
-    return SECTIONS.get(drawn or "")
+def _row(event: _Event, number: int, old: bool, drawn: str | None) -> tuple[object, ...]:
+    """The columns of `ROWS`, and where the event is drawn: in the process that is called `drawn`."""
+    a = event.args or _Arguments()
+    # Versions that are not `old` may write the number of the section as the process.
+    process = a.process if old else None if a.pid == event.pid else a.pid
+    device = a.measured_on if a.device is None else a.device
+    section = SECTIONS.get(drawn or "")
+    if gpu := re.fullmatch(r"GPU( Barriers)?\d+", drawn or ""):
+        section = "BARRIER" if gpu[1] or BARRIER in event.name else "GPU"
+    called = (a.start_ns, a.end_ns, process, a.tid, device, a.queue, a.stream, number, a.items_x, a.group_x)
+    return *called, section, event.name, a.args, event.pid, event.tid, event.ts
 
 
 def _linked(frame: pl.DataFrame) -> pl.DataFrame:
@@ -220,10 +215,8 @@ def _trace(path: Path, rows: pl.DataFrame, omissions: Omissions, launches: bool)
     called = rows.filter(pl.col("section").is_in(APIS)).with_columns(category="section")
     worked = rows.filter(pl.col("section").is_in(["COPY", "GPU"]))
     barriers, others = rows.filter(section="BARRIER").height, rows["section"].null_count()
-    omissions.add_if(barriers, "barriers", "packets that wait in a queue: left out, for they do no work")
-    omissions.add_if(
-        others, "unknown-events", "events of which the file does not say what they are: left out"
-    )
+    omissions.count("barriers", barriers)
+    omissions.count("unknown-events", others)
     said = _arguments(worked, called)
     for what in ("items", "group"):  # of all sides together, as rocprof itself measured them
         whole = worked[f"{what}_x"]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from busfare.trace.readers.format import Format, RecordAgain, Source
-
-if TYPE_CHECKING:
-    from busfare.trace.model import Trace
+from busfare.trace.readers import Format, RecordAgain
+from busfare.trace.readers.xla import chrome, space
 
 #: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
 XSPACE = re.compile(
@@ -19,28 +16,21 @@ XSPACE = re.compile(
 PROCESS = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
 
 
-def _read_json(source: Source) -> Trace:
-    from busfare.trace.readers.xla import chrome
-
-    return chrome.read(source.path)
-
-
-def _read_xspace(source: Source) -> Trace:
-    from busfare.trace.readers.xla import read
-
-    with source.unpacked() as place:
-        return read.read(source.path, place)
-
-
 AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI")
 FORMATS = (
     Format(
         name="xla",
         title="JAX and TensorFlow (.xplane.pb, .trace.json.gz)",
-        read=_read_xspace,
+        read=space.read,
         begins=XSPACE,
         suffixes=(".pb",),
         record_again=AGAIN,
     ),
-    Format(name="xla", read=_read_json, json=PROCESS, suffixes=(".json",), record_again=AGAIN),
+    Format(
+        name="xla",
+        read=lambda source: chrome.read(source.path),
+        json=PROCESS,
+        suffixes=(".json",),
+        record_again=AGAIN,
+    ),
 )

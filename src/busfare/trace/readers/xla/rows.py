@@ -1,4 +1,9 @@
-"""What both files of XLA's profiler hold, as rows, and the trace of these."""
+"""Events of XLA's profiler as rows, whichever of its files holds them, and the trace of these.
+
+Details are texts that its tracers of CUPTI and ROCm write [OpenXLA: xla/backends/profiler/gpu/cupti_collector.cc,
+rocm_collector.cc]: `kind_src:pinned kind_dst:device size:4096 dest:0 async:1`,
+`regs:32 static_shared:0 dynamic_shared:16 grid:8,1,1 block:128,1,1`, `kind:device num_bytes:64 async:1`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,36 @@ from typing import Any
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace.model import Omissions, Trace, name_process, number_graph_nodes
-from busfare.trace.readers.xla import work
-from busfare.trace.tables import DEVICES, MARKERS, Schema, conform
+from busfare.trace import api_calls
+from busfare.trace import tables as schema
+from busfare.trace.launches import MOST_REGISTERS
+from busfare.trace.model import Trace, name_process, number_graph_nodes
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers import cupti
+from busfare.trace.readers.tables import INT, ints, meant, texts
+from busfare.trace.tables import Schema, conform
 
+TEXTS = texts("kernel_details memcpy_details memset_details")
+#: Of each event on a stream of a GPU. Of `context_id` the number stands behind two dollars.
+ON_GPU: Schema = (
+    ints("device stream start_ns end_ns correlation graph_node graph") | texts("name context_id") | TEXTS
+)
+#: Of each event of the host that has a correlation.
+ON_HOST: Schema = ints("process thread start_ns end_ns correlation") | texts("name") | TEXTS
+
+#: Both ends of a copy in its name: MemcpyH2D, CopyDeviceToHost, MEMORY_COPY_HOST_TO_DEVICE.
+ENDS = r"(?i)^(?:mem(?:ory)?_?)?(?:cpy|copy)_?([hdp])\w*?_?(?:2|to)_?([hdp])"
+DIRECTION_OF = {"hd": "h2d", "dh": "d2h", "dd": "d2d", "pp": "p2p", "hh": "h2h"}
+MEMORY_OF = {name: name for name in ("pageable", "pinned", "device", "array", "managed")} | {
+    "device_static": "static",
+    "managed_static": "managed",
+}
+OF_HOST, OF_DEVICE = ["pageable", "pinned"], ["device", "array", "static"]
+#: Names of calls, rather than of what they launch.
+API_NAME = r"^(cu|cuda|hip)[A-Z]"
+WITHOUT_GRAPHS = "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= (which makes no graphs)"
+#: What is said behind the name of a call that launches a graph.
+OF_GRAPH = r" \(CudaGraph:\d+\)$"
 #: Planes, or processes of the time line: where a file is of several hosts, behind the name of one.
 GPU = re.compile(r"(?:\S+ )?/device:GPU:(\d{1,6})(?: \(pid \d+\))?")
 TPU = re.compile(r"(?:\S+ )?/device:TPU:\d+(?: \(pid \d+\))?")
@@ -20,7 +51,7 @@ HOST = re.compile(r"(?:\S+ )?/host:(?!metadata).*")
 #: How a line of a GPU is called that is one of its streams. The others (XLA Modules, XLA Ops, Steps, Framework Ops,
 #: Source code …) are derived from those: nothing on them is work of its own.
 STREAM = re.compile(r"(?:Stream )?#(\d+)")
-#: Stats of events, and the columns of `work.ON_GPU` and `work.ON_HOST` that they are.
+#: Stats of events, and the columns of `ON_GPU` and `ON_HOST` that they are.
 STATS = {
     "correlation_id": "correlation",
     "context_id": "context_id",
@@ -31,7 +62,7 @@ STATS = {
     "cuda_graph_exec_id": "graph",
 }
 #: The columns of those that are whole numbers.
-NUMBERS = {name for name, kind in work.ON_GPU.items() if kind == pl.Int64()}
+NUMBERS = {name for name, kind in ON_GPU.items() if kind == pl.Int64()}
 #: Frames of Python's functions, which are called so.
 PYTHON_FRAME = "$"
 NVTX = r"^NVTX:"
@@ -40,7 +71,7 @@ Row = dict[str, Any]
 
 
 class Rows:
-    """The rows of a profile. A row has columns of `work.ON_GPU` or `work.ON_HOST`, those that are known."""
+    """The rows of a profile. A row has columns of `ON_GPU` or `ON_HOST`, those that are known."""
 
     def __init__(self) -> None:
         self.tpus = 0
@@ -68,20 +99,20 @@ class Rows:
             raise InputError(
                 f"{path}: a profile of {self.tpus} TPU cores and no GPU; busfare reads what runs on GPUs"
             )
-        gpu_rows, host_rows = _frame(self.on_gpu, work.ON_GPU), _frame(self.on_host, work.ON_HOST)
-        operations = work.operations(gpu_rows, omissions)
+        gpu_rows, host_rows = _frame(self.on_gpu, ON_GPU), _frame(self.on_host, ON_HOST)
+        operations = _operations(gpu_rows, omissions)
         kernels = gpu_rows.filter(pl.col("kernel_details").is_not_null())["name"].unique()
         amd = self.amd or bool(host_rows["name"].str.starts_with("hip").any())
-        calls = work.calls(host_rows, kernels, amd, omissions)
-        ranges = _frame(self.ranges, work.ON_HOST).with_columns(pl.col("name").str.replace(NVTX, ""))
+        calls = _calls(host_rows, kernels, amd, omissions)
+        ranges = _frame(self.ranges, ON_HOST).with_columns(pl.col("name").str.replace(NVTX, ""))
         trace = Trace(
             path=path,
             format="xla",
             producer=producer,
             operations=operations,
             calls=calls,
-            markers=conform(ranges, MARKERS),
-            devices=conform(pl.DataFrame(self.gpus, strict=False), DEVICES),
+            markers=conform(ranges, schema.MARKERS),
+            devices=conform(pl.DataFrame(self.gpus, strict=False), schema.DEVICES),
         )
         name_process(trace)
         number_graph_nodes(trace, omissions)
@@ -93,11 +124,134 @@ class Rows:
 DETAILS = {*STATS.values()} - {"context_id"}
 
 
-def _frame(rows: list[Row], schema: Schema) -> pl.DataFrame:
+def _frame(rows: list[Row], kinds: Schema) -> pl.DataFrame:
     """`rows` as columns; null is a number that has no room in 64 bits, or is none."""
     return pl.DataFrame(
         {
             name: pl.Series([row.get(name) for row in rows], dtype=kind, strict=False)
-            for name, kind in schema.items()
+            for name, kind in kinds.items()
         }
     )
+
+
+def _number(column: str, key: str) -> pl.Expr:
+    return pl.col(column).str.extract(rf"\b{key}:(\d+)").cast(INT, strict=False)
+
+
+def _memory(key: str) -> pl.Expr:
+    found = pl.col("memcpy_details").str.extract(rf"\b{key}:(\w+)").str.to_lowercase()
+    return found.replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(schema.MEMORY_KINDS))
+
+
+def _side(one: str, both: str, host: str, device: str) -> pl.Expr:
+    """The kind of memory at one end: as told of it (`both`), or the only kind told, if it can be that of this end."""
+    only, direction = pl.col(one), pl.col("direction")
+    fits = ((direction == host) & only.is_in(OF_HOST)) | (
+        direction.is_in([device, "d2d"]) & only.is_in(OF_DEVICE)
+    )
+    return pl.coalesce(both, pl.when(fits).then(only))
+
+
+def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    """Rows of `operations`, with the shapes of launches, of rows of `ON_GPU`."""
+    copy, kernel = pl.col("memcpy_details").is_not_null(), pl.col("kernel_details").is_not_null()
+    kind = pl.when(copy).then(pl.lit("copy")).when(kernel).then(pl.lit("kernel"))
+    kind = kind.when(pl.col("memset_details").is_not_null()).then(pl.lit("set"))
+    kind = kind.when(pl.col("graph").is_not_null()).then(pl.lit("graph"))
+    frame = rows.with_columns(kind=kind)
+    omissions.count("unknown-operations/xla", frame["kind"].null_count())
+    frame = _copies(frame.drop_nulls("kind"), omissions)
+    whole = pl.col("kind") == "graph"
+    cupti.graphs(frame.filter(whole), omissions, WITHOUT_GRAPHS)
+    frame = _with_shapes(frame).with_columns(
+        name=pl.when(pl.col("kind") == "set")
+        .then(pl.lit("memset"))
+        .when(pl.col("kind") != "copy")
+        .then("name"),
+        context=pl.col("context_id").str.extract(r"^\$*(\d+)$").cast(INT, strict=False),
+        graph_node=pl.when(pl.col("graph_node") > 0).then("graph_node"),
+        correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
+    )
+    return conform(frame, schema.OPERATIONS, schema.LAUNCH_SHAPE)
+
+
+def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
+    copy = pl.col("kind") == "copy"
+    ends = pl.col("name").str.extract_groups(ENDS).struct.unnest()
+    frame = frame.with_columns(ends.name.map(lambda group: f"end_{group}"))
+    frame = frame.with_columns(
+        said=pl.concat_str("end_1", "end_2").str.to_lowercase(),
+        source=_memory("kind_src"),
+        destination=_memory("kind_dst"),
+        only=_memory("kind"),
+    )
+    from_host, to_host = (pl.col(end).is_in(OF_HOST) for end in ("source", "destination"))
+    from_gpu, to_gpu = (pl.col(end).is_in(OF_DEVICE) for end in ("source", "destination"))
+    by_kinds = pl.when(from_host & to_gpu).then(pl.lit("h2d")).when(from_gpu & to_host).then(pl.lit("d2h"))
+    by_kinds = (
+        by_kinds.when(from_gpu & to_gpu).then(pl.lit("d2d")).when(from_host & to_host).then(pl.lit("h2h"))
+    )
+    frame = frame.with_columns(
+        direction=pl.when(copy).then(
+            pl.coalesce(
+                meant("said", DIRECTION_OF, schema.DIRECTIONS), by_kinds.cast(pl.Enum(schema.DIRECTIONS))
+            )
+        ),
+        bytes=pl.coalesce(_number("memcpy_details", "size"), _number("memset_details", "num_bytes")),
+    ).with_columns(
+        source_memory=_side("only", "source", "h2d", "d2h"),
+        destination_memory=_side("only", "destination", "d2h", "h2d"),
+        peer_device=pl.when(pl.col("direction") == "p2p").then(_number("memcpy_details", "dest")),
+        copy_count=pl.when(copy).then(1),
+    )
+    copies = frame.filter(copy)
+    omissions.count("unknown-direction", copies["direction"].null_count())
+    unknown = (pl.col("direction") == "h2d") & pl.col("source_memory").is_null()
+    unknown |= (pl.col("direction") == "d2h") & pl.col("destination_memory").is_null()
+    omissions.count("unknown-memory", copies.filter(unknown).height)
+    return frame
+
+
+def _with_shapes(frame: pl.DataFrame) -> pl.DataFrame:
+    """Adds columns of `LAUNCH_SHAPE`."""
+    sides = {
+        f"{what}_{side}": pl.col("kernel_details")
+        .str.extract(rf"\b{what}:(\d+),(\d+),(\d+)", number + 1)
+        .cast(INT, strict=False)
+        for what in ("grid", "block")
+        for number, side in enumerate("xyz")
+    }
+    parts = {key: _number("kernel_details", key) for key in ("static_shared", "dynamic_shared")}
+    frame = frame.with_columns(**sides, **parts, registers=_number("kernel_details", "regs"))
+    # Where the number of registers is none, the tracer (ROCm's, of 2024) looked none of the three up.
+    known = pl.when(pl.col("registers") <= MOST_REGISTERS)
+    shared = pl.coalesce(cupti.shared_bytes(*parts), _number("kernel_details", "shm"))
+    return frame.with_columns(
+        registers=known.then("registers"),
+        shared_bytes=pl.coalesce(_number("kernel_details", "group_mem"), known.then(shared)),
+    )
+
+
+def _calls(rows: pl.DataFrame, kernels: pl.Series, amd: bool, omissions: Omissions) -> pl.DataFrame:
+    """Rows of `calls`, of rows of `ON_HOST`. `kernels`: names of the kernels; `amd`: the GPUs are AMD's.
+
+    Older tracers name a call as the work that it launches: it is then called as the driver's function for that.
+    """
+    plain = api_calls.plain_name(pl.col("name").str.replace(OF_GRAPH, ""))
+    ends = pl.concat_str(
+        pl.col("name").str.extract(ENDS, 1), pl.lit("to"), pl.col("name").str.extract(ENDS, 2)
+    )
+    waits = pl.when(_number("memcpy_details", "async") == 0).then(pl.lit("")).otherwise(pl.lit("Async"))
+    copies = pl.concat_str(pl.lit("Memcpy"), ends.fill_null(""), waits)
+    launches = pl.col("kernel_details").is_not_null() | pl.col("name").is_in(kernels.implode())
+    copied = pl.col("memcpy_details").is_not_null()
+    does = pl.when(copied).then(copies).when(launches).then(pl.lit("LaunchKernel"))
+    called = pl.concat_str(pl.lit("hip" if amd else "cu"), does)
+    frame = rows.with_columns(plain=plain, is_call=plain.str.contains(API_NAME))
+    omissions.count("calls-named-by-work", frame.filter(~pl.col("is_call")).height)
+    frame = frame.with_columns(name=pl.when("is_call").then("plain").otherwise(pl.coalesce(called, "plain")))
+    frame = frame.with_columns(
+        waits_for=api_calls.waits_for(pl.col("name")),
+        correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
+    )
+    return conform(frame, schema.CALLS)

@@ -1,29 +1,46 @@
-"""An SQLite file that nobody vouches for, open: its tables, their columns, and where they lie in its pages."""
+"""The tables of an SQLite file that nobody vouches for, read from its pages where that can be done, else by SQLite."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+import polars as pl
+
 from busfare.errors import InputError
 from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
+from busfare.trace.readers.compressed import copied
+from busfare.trace.readers.tables import INT, TableSource, typed
+from busfare.trace.tables import conform
 
 #: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes that are no
 #: text, and SQLite calls a value of impossible size a lack of memory.
 DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 #: Write-ahead mode, in the bytes 18 and 19 of the file.
 WRITE_AHEAD = 2
+ROWS_A_FETCH = 1 << 10
+ROWS_A_PIECE = 1 << 16
+#: A row takes two bytes of its page's index, and at least four of its own.
+LEAST_ROW = 6
+KIND_OF: dict[pl.DataType, Kind] = {
+    pl.Int64(): Kind.INTEGER,
+    pl.Int32(): Kind.SMALL,
+    pl.Float64(): Kind.REAL,
+    pl.String(): Kind.TEXT,
+}
 
 
-class SqliteFile:
-    """Open read-only, and locked against writers until it is closed.
+class SqliteTables(TableSource):
+    """The ordinary tables of a file, open read-only, and locked against writers until it is closed.
 
-    Views, virtual tables and triggers are never run: a trace cannot execute anything.
+    Views, virtual tables and triggers are never run: a trace cannot execute anything. Columns come straight from the file's
+    pages where that can be done; whatever it cannot, damage included, is left to SQLite's own judgement.
     """
 
     def __init__(self, path: Path, place: Path | None = None) -> None:
@@ -32,7 +49,12 @@ class SqliteFile:
         self.place = place or path
         self.left_to_sqlite = ""  # why, for the message if SQLite cannot read it either
         try:
-            self.database = sqlite3.connect(_address(self.place), uri=True, isolation_level=None)
+            with self.place.open("rb") as file:
+                modes = file.read(20)[18:20]
+            # SQLite leaves files beside one in write-ahead mode, if that is not immutable.
+            immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(self.place) else ""
+            address = f"file:{quote(str(self.place))}?mode=ro{immutable}"
+            self.database = sqlite3.connect(address, uri=True, isolation_level=None)
             self.database.text_factory = lambda text: text.decode("utf-8", "replace")
             self.database.execute("PRAGMA trusted_schema=OFF")
             self.database.execute("PRAGMA cell_size_check=ON")
@@ -77,6 +99,39 @@ class SqliteFile:
             self._columns[table] = [row[1] for row in rows]
         return self._columns[table]
 
+    def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        if self.pages is not None:
+            try:
+                return self.pages.read(table, present)
+            except (*DAMAGE, UnreadableError) as error:
+                self.left_to_sqlite = str(error)
+        return self._stepped(table, present)
+
+    def _stepped(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        """The columns from SQLite, row by row."""
+        sql = f"SELECT {', '.join(quoted(name) for name in present)} FROM {quoted(table)}"
+        # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
+        size = self.place.stat().st_size
+        most_rows, most_text = size // LEAST_ROW, 2 * size
+        texts = [i for i, kind in enumerate(present.values()) if kind == pl.String]
+        pieces = [pl.DataFrame(schema=present)]
+        rows: list[tuple[object, ...]] = []
+        count = text = 0
+        try:
+            cursor = self.database.execute(sql)
+            while fetched := cursor.fetchmany(ROWS_A_FETCH):
+                count += len(fetched)
+                text += sum(len(v) for row in fetched for i in texts if isinstance(v := row[i], str))
+                if count > most_rows or text > most_text:
+                    raise self.unusable(f"table {table} never ends")
+                rows += fetched
+                if len(rows) >= ROWS_A_PIECE:
+                    pieces.append(typed(rows, present))
+                    rows = []
+        except DAMAGE as error:
+            raise self.unusable(error) from None
+        return pl.concat([*pieces, typed(rows, present)])
+
     def unusable(self, reason: object) -> InputError:
         """The error to raise, whatever `reason` it is damaged for."""
         why = f"{reason}; {self.left_to_sqlite}" if self.left_to_sqlite else str(reason)
@@ -86,36 +141,8 @@ class SqliteFile:
         )
 
 
-def _address(path: Path) -> str:
-    """What SQLite is to open. It leaves files beside one in write-ahead mode, if that is not immutable."""
-    with path.open("rb") as file:
-        modes = file.read(20)[18:20]
-    immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(path) else ""
-    return f"file:{quote(str(path))}?mode=ro{immutable}"
-
-
 #: `PRAGMA table_xinfo`: computed when read, and so in no record.
 VIRTUAL = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a column stands in its table's records, whatever it is to be read as."""
-
-    index: int
-    is_rowid: bool
-    real_affinity: bool
-    has_default: bool
-
-    def wanted(self, kind: Kind) -> Wanted:
-        """The column as values of `kind`."""
-        return Wanted(
-            self.index,
-            kind,
-            is_rowid=self.is_rowid,
-            real_affinity=self.real_affinity,
-            has_default=self.has_default,
-        )
 
 
 class Pages:
@@ -130,45 +157,55 @@ class Pages:
             raise UnreadableError("a journal stands beside the file")
         self._database = database
         self.file = Database(str(path))
-        self._layouts: dict[str, dict[str, Place]] = {}
         self._roots: dict[str, object] = dict(
             database.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'")
         )
 
-    def root(self, table: str) -> int:
-        """The page where the table's tree begins. Raises UnreadableError if none is named."""
+    def read(self, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
+        """Those of the columns of `table`, which it has, that hold anything: in order of rowid.
+
+        A value of another type than its column's is null. Raises UnreadableError if SQLite had better answer: the
+        table is damaged, WITHOUT ROWID, or has columns of types or defaults that are not read here.
+        """
         root = self._roots[table]
         if not isinstance(root, int) or not 0 < root < 1 << 32:
             raise UnreadableError("no page of the table is named")
-        return root
+        wanted = self._wanted(table, columns)
+        read = self.file.read(root, [wanted[name] for name in columns], pl.thread_pool_size())
+        # A column of nothing but nulls takes no memory as a constant.
+        kept = [
+            # A name given to the series beside the column would not be heeded.
+            pl.Series(column).alias(name)
+            for number, (name, column) in enumerate(zip(columns, read, strict=True))
+            if number == 0 or column.null_count < len(column)
+        ]
+        return conform(pl.DataFrame(kept), columns)
 
-    def layout(self, table: str) -> dict[str, Place]:
-        """Where each column of `table` stands."""
-        if table not in self._layouts:
-            self._layouts[table] = self._laid_out(table)
-        return self._layouts[table]
-
-    def _laid_out(self, table: str) -> dict[str, Place]:
+    def _wanted(self, table: str, columns: dict[str, pl.DataType]) -> dict[str, Wanted]:
+        """The columns, each with its place in the table's records."""
         rows = self._database.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
         keys = [row for row in rows if row[5]]
         indexed = any(row[3] == "pk" for row in self._database.execute(f"PRAGMA index_list({quoted(table)})"))
-        layout = {}
+        wanted = {}
         stored = 0
         for _number, name, declared, _not_null, default, key, hidden in rows:
-            # Such a column is the rowid itself, if it is the whole key and the key has no index of its own.
-            is_rowid = bool(key) and len(keys) == 1 and declared.upper() == "INTEGER" and not indexed
-            has_default = default is not None and default.upper() != "NULL"
-            layout[name] = Place(stored, is_rowid, _real(declared), has_default)
+            if kind := columns.get(name):
+                # Such a column is the rowid itself, if it is the whole key and the key has no index of its own.
+                is_rowid = bool(key) and len(keys) == 1 and declared.upper() == "INTEGER" and not indexed
+                if is_rowid and kind != INT:
+                    raise UnreadableError("a rowid that is not to be a whole number")
+                wanted[name] = Wanted(
+                    stored,
+                    KIND_OF[kind],
+                    is_rowid=is_rowid,
+                    # [SQLite: determination of column affinity]
+                    real_affinity=bool(
+                        re.match("(?s)(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB)", declared.upper())
+                    ),
+                    has_default=default is not None and default.upper() != "NULL",
+                )
             stored += hidden != VIRTUAL
-        return layout
-
-
-def _real(declared: str) -> bool:
-    """Whether values of a column so declared become floating-point [SQLite: determination of column affinity]."""
-    name = declared.upper()
-    if any(word in name for word in ("INT", "CHAR", "CLOB", "TEXT", "BLOB")) or not name:
-        return False
-    return any(word in name for word in ("REAL", "FLOA", "DOUB"))
+        return wanted
 
 
 def beside(path: Path) -> list[tuple[Path, str]]:
@@ -193,15 +230,13 @@ def at_rest(path: Path) -> Iterator[Path]:
     if not waiting:
         yield path
         return
-    import shutil
 
-    from busfare.trace.readers.compressed import room
+    def copy(place: Path) -> None:
+        shutil.copyfile(path, place)
+        for file, suffix in waiting:
+            shutil.copyfile(file, f"{place}{suffix}")
 
-    with room(path) as (place, copying):
-        with copying:
-            shutil.copyfile(path, place)
-            for file, suffix in waiting:
-                shutil.copyfile(file, f"{place}{suffix}")
+    with copied(path, copy) as place:
         # Whoever reads a damaged one is told.
         with suppress(sqlite3.Error), closing(sqlite3.connect(place)) as database:
             database.execute("PRAGMA journal_mode=DELETE").fetchall()

@@ -1,0 +1,286 @@
+"""Events of a Kineto trace as rows of a trace's tables: operations, calls, and what waits for what.
+
+Calls tell what operations do not: whose these are in a file of several ranks, and of copies direction and size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from busfare.trace import api_calls, sites
+from busfare.trace import tables as schema
+from busfare.trace._kineto_events import MISSING, EventScanner
+from busfare.trace.collectives import all_described
+from busfare.trace.launches import grid_side
+from busfare.trace.omissions import Omissions
+from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
+from busfare.trace.readers.tables import INT, meant
+from busfare.trace.tables import conform, empty
+
+__all__ = [
+    "SET",
+    "calls_of",
+    "dependencies",
+    "events_of",
+    "names_of",
+    "operations_of",
+    "ranges_of",
+    "with_collectives",
+]
+
+#: hipMemcpyKind, of the kinds that have an end on the host and one on the GPU.
+DIRECTION_OF_KIND = {1: "h2d", 2: "d2h"}
+LAUNCH = ["process", "correlation"]
+#: A number of a process is less: what is above tells processes apart that have one number.
+RANK_BITS = 32
+#: `Category` of the event scanner.
+KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
+CALL = pl.col("category").is_in([RUNTIME_CALL, DRIVER_CALL])
+
+COPY_NAME = r"(?i)^Memcpy (?P<direction>\w+)(?: \((?P<source>.+?) -> (?P<destination>.+)\))?"
+#: Intel's spellings: M is memory of the host. S, which both share, may be at either.
+DIRECTION_OF = DIRECTION_NAMED | {"M2D": "h2d", "D2M": "d2h", "M2M": "h2h", "D2D": "d2d"}
+MEMORY_OF = MEMORY_NAMED | {"DEVICE": "device"}
+#: `HOST` is memory that the GPU's runtime gave, `MEMORY(Unknown)` any other.
+OF_HOST = ["Host", "HOST", "MEMORY(Unknown)"]
+#: Before PyTorch 2, all that ran on AMD's GPUs counts as kernels, copies and fills by roctracer's names for them
+#: [kineto: RoctracerActivityInterface.cpp; rocclr: activity.hpp].
+ROCTRACER_COPY = r"^(?:Copy|hcMemcpy)((?:Host|Device)To(?:Host|Device))(?:2D)?$"
+ROCTRACER_FILL = "FillBuffer"
+WAYS = {"HostToDevice": "HtoD", "DeviceToHost": "DtoH", "DeviceToDevice": "DtoD", "HostToHost": "HtoH"}
+
+
+def names_of(scanner: EventScanner) -> pl.DataFrame:
+    """Each text once, and what it means as the name of a call or copy; the last row is what is not named."""
+    texts = [name.decode("utf-8", "replace") or None for name in scanner.names]
+    name, plain = pl.col("name"), pl.col("plain")
+    names = pl.DataFrame({"name": pl.Series([*texts, None], dtype=pl.String).fill_null("(unnamed)")})
+    way = name.str.extract(ROCTRACER_COPY)
+    names = names.with_columns(
+        name.str.extract_groups(COPY_NAME).struct.unnest(), plain=api_calls.plain_name(name)
+    ).with_columns(
+        direction=pl.coalesce("direction", way.replace_strict(WAYS, default=None)),
+        source=pl.coalesce("source", way.str.extract("^(.*)To")),
+        destination=pl.coalesce("destination", way.str.extract("To(.*)$")),
+    )
+    return names.select(
+        name.cast(pl.Categorical),
+        plain.cast(pl.Categorical),
+        meant("direction", DIRECTION_OF, schema.DIRECTIONS),
+        meant("source", MEMORY_OF, schema.MEMORY_KINDS).alias("source_memory"),
+        meant("destination", MEMORY_OF, schema.MEMORY_KINDS).alias("destination_memory"),
+        waits_for=api_calls.waits_for(plain),
+        of_host=pl.col("source").is_in(OF_HOST) | pl.col("destination").is_in(OF_HOST),
+        no_kernel=pl.when(way.is_not_null()).then(COPY).when(name == ROCTRACER_FILL).then(SET),
+    )
+
+
+def events_of(scanner: EventScanner, names: pl.DataFrame) -> pl.DataFrame:
+    """The scanner's columns and the `owner` of operations, null where an event does not say; texts are rows of the names."""
+    numbers = pl.all().exclude("name", "sync_kind", "place")
+    texts = pl.col("name", "sync_kind")
+    events = pl.DataFrame(scanner.columns).with_columns(
+        pl.when(numbers != MISSING).then(numbers),
+        pl.when(texts >= 0).then(texts).otherwise(names.height - 1),
+        pl.when(pl.col("place") >= 0).then("place"),
+    )
+    above_0 = pl.col("correlation", "graph_node", "waited_correlation")
+    events = events.with_columns(
+        pl.when(above_0 > 0).then(above_0),
+        pl.when(pl.col("waited_event") >= 0).then("waited_event"),
+        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+    )
+    return _with_owners(events, names)
+
+
+def with_collectives(
+    events: pl.DataFrame, scanner: EventScanner, names: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The events with a column `collective`, rows of the second result, where their arguments tell of one."""
+    if not scanner.collectives:
+        return events, empty(schema.DESCRIBED)
+    found, texts = zip(*scanner.collectives, strict=True)
+    ranges = names["name"].cast(pl.String)[events["name"][found]]
+    rows = np.full(events.height, -1, np.int64)
+    rows[list(found)] = np.arange(len(found))
+    table = all_described(texts, ranges.to_list())
+    return events.with_columns(collective=pl.Series(rows).replace(-1, None)), table
+
+
+def _named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.DataFrame:
+    """The events of these categories, and what their names mean."""
+    some = events.filter(pl.col("category").is_in(categories))
+    return pl.concat([some.drop("name"), names[some["name"]]], how="horizontal")
+
+
+def operations_of(
+    events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame, omissions: Omissions
+) -> pl.DataFrame:
+    """Rows of `operations`, with how kernels were launched, and the row of `described` of those that communicate."""
+    frame = _named(events, names, KERNEL, COPY, SET)
+    if names["plain"].cast(pl.String).str.starts_with("hip").any():
+        frame = frame.with_columns(category=pl.coalesce("no_kernel", "category"))
+    copy = pl.col("category") == COPY
+    of_copies = pl.col("direction", "source_memory", "destination_memory", "of_host")
+    frame = frame.with_columns(
+        pl.when(copy).then(of_copies),
+        kind=meant("category", dict(enumerate(schema.KINDS[: SET + 1])), schema.KINDS),
+        # Older traces give the device as the process, and the stream as the thread, of a GPU row.
+        device=pl.coalesce("device", "process"),
+        stream=pl.coalesce("stream", "thread"),
+        process="owner",
+        name=pl.when(~copy).then("name"),
+        copy_count=pl.when(copy).then(1),
+    )
+    frame = _as_called(frame, events.filter(CALL))
+    omissions.count("unknown-direction", frame.filter(copy)["direction"].null_count())
+    omissions.count("unknown-memory", int(frame["of_host"].sum()))
+    frame = conform(frame, schema.OPERATIONS, {**schema.LAUNCH_SHAPE, **schema.OPERATIONS_OF_COLLECTIVES})
+    if "grid_x" not in frame.columns:
+        return frame
+    # Where a launch takes work-items the trace tells these.
+    in_items = calls["name"].cast(pl.String).str.contains(api_calls.GRID_IN_ITEMS).fill_null(False)
+    of_items = pl.col("correlation").is_in(calls["correlation"].filter(in_items).drop_nulls().implode())
+    sides = [(f"grid_{side}", f"block_{side}") for side in "xyz"]
+    return frame.with_columns(
+        pl.when(of_items).then(grid_side(*both)).otherwise(both[0]).alias(both[0]) for both in sides
+    )
+
+
+def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.DataFrame:
+    """The synchronisations of these kinds."""
+    some = events.filter(pl.col("category") == SYNC)
+    some = some.with_columns(sync_kind=names["name"].cast(pl.String)[some["sync_kind"]])
+    return some.filter(pl.col("sync_kind").is_in(kinds))
+
+
+def calls_of(events: pl.DataFrame, names: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
+    """Rows of `calls`, with the columns of `CALLS_LOCATED` where the trace tells of Python's functions."""
+    for_event = pl.col("sync_kind") == "Event Sync"
+    waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
+        "correlation",
+        process="owner",
+        stream=pl.when(~for_event).then("stream").replace(NO_ID, None),
+        event=pl.when(for_event).then("waited_event"),
+    )
+    waits = waits.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
+    calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
+    calls = calls.join(waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    return _located(conform(calls, schema.CALLS), scanner)
+
+
+def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
+    functions = pl.DataFrame(scanner.functions)
+    if functions.is_empty():
+        return calls
+    functions = functions.with_columns(pl.when(pl.all() != MISSING).then(pl.all()))
+    functions = functions.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    texts = [name.decode("utf-8", "replace") for name in scanner.function_names]
+    for column, meaning in (("site", sites.of_python), ("module", sites.module_of)):
+        means = pl.Series([meaning(text) for text in texts], dtype=pl.Categorical)
+        meant = means[functions["name"]]
+        spans = functions.filter(meant.is_not_null())
+        around = sites.innermost(spans, calls)
+        found = meant.drop_nulls().gather(around)
+        calls = calls.with_columns(found.alias(column))
+    return calls
+
+
+def ranges_of(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `markers`, with the row of `described` of those that communicate."""
+    return conform(_named(events, names, ANNOTATION), schema.MARKERS, schema.OPERATIONS_OF_COLLECTIVES)
+
+
+def dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `events`."""
+    waits = _synchronised(events, names, "Stream Wait Event").with_columns(
+        kind=pl.lit("wait"),
+        event="waited_event",
+        record_correlation="waited_correlation",
+        process="owner",
+    )
+    record = pl.lit("record")
+    records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(
+        kind=record, event="waited_event", process="owner"
+    )
+    # A wait names the record that it waits for; where that has no row of its own, its call gives one.
+    place = ["process", "device", "context", "event"]
+    implied = waits.select(*place, correlation="waited_correlation", stream="waited_stream")
+    implied = implied.join(records, on=LAUNCH, how="anti", nulls_equal=True, maintain_order="left")
+    times = calls.select(*LAUNCH, "start_ns", "end_ns").drop_nulls("correlation")
+    implied, times = (frame.unique(LAUNCH, keep="first", maintain_order=True) for frame in (implied, times))
+    implied = implied.join(times, on=LAUNCH, how="inner", nulls_equal=True, maintain_order="left")
+    return pl.concat(
+        conform(frame, schema.EVENTS) for frame in (waits, records, implied.with_columns(kind=record))
+    )
+
+
+def _with_owners(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """The events with a column `owner`: the process whose call launched an operation, null where that is not known.
+
+    The process of a GPU's row is the GPU's number. In a file into which several ranks were merged, each may use the same
+    numbers for calls and what they launch: what the tool that merged them made of the numbers of processes decides, or,
+    where it left them alone, whether only one process has made a call of that number.
+    """
+    events = _with_labels(events, names)
+    calls = events.filter(CALL).select(*LAUNCH, "place", "label")
+    processes = calls["process"].unique()
+    if len(processes) <= 1:
+        return events.with_columns(owner=pl.lit(processes.first() if len(processes) else None, INT))
+    found = []
+    for key in ("place", "label", "correlation"):
+        only = pl.when(pl.col("process").n_unique() == 1).then(pl.col("process").first())
+        owners = calls.drop_nulls(key).group_by(key).agg(only.alias(f"of_{key}"))
+        events = events.join(owners, on=key, how="left", maintain_order="left")
+        found.append(f"of_{key}")
+    return events.with_columns(owner=pl.coalesce(found)).drop(found)
+
+
+def _with_labels(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
+    """The events with a column `label`: of a process that is a text, that without its last number, which tells ranks.
+
+    Processes of several texts that have one number get another each.
+    """
+    if events["place"].null_count() == events.height:
+        return events.with_columns(label=pl.lit(None, pl.String))
+    host = CALL | (pl.col("category") == ANNOTATION)
+    texts = events.filter(host).select("place", "process").drop_nulls("place").unique(maintain_order=True)
+    again = pl.int_range(pl.len()).over("process") * (1 << RANK_BITS)
+    number = pl.col("process").fill_null(0) if texts.height > 1 else pl.col("process")
+    texts = texts.select("place", apart=number + again)
+    places = events["place"].drop_nulls().unique()
+    label = names["name"].gather(places).cast(pl.String).str.replace(r"\d+(\D*)$", " ${1}")
+    events = events.join(texts, on="place", how="left", maintain_order="left")
+    events = events.join(
+        pl.DataFrame({"place": places, "label": label}), on="place", how="left", maintain_order="left"
+    )
+    process = pl.when(host).then(pl.coalesce("apart", "process")).otherwise("process")
+    return events.with_columns(process=process).drop("apart")
+
+
+def _as_called(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """`operations`, copies with size and direction as their calls tell them, where they do not tell themselves.
+
+    Profilers of HIP before 2025 write the size with the call alone. They call a copy 'DtoD', too, whose host memory
+    HIP knows (pinned memory), as HIP itself treats that as a buffer like any other: the call has the true direction.
+    """
+    telling = calls.filter(pl.col("bytes").is_not_null() | pl.col("copy_kind").is_not_null())
+    if telling.is_empty():
+        return operations
+    telling = telling.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
+    kind_told = meant("copy_kind", DIRECTION_OF_KIND, schema.DIRECTIONS)
+    telling = telling.select(*LAUNCH, told="bytes", kind_told=kind_told)
+    found = operations.join(telling, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    # Several copies of one call share its size.
+    alone = (pl.col("kind") == "copy") & (pl.len().over(LAUNCH) == 1)
+    other = ((pl.col("direction") == "d2d") & pl.col("kind_told").is_not_null()).fill_null(False)
+    to_gpu = other & (pl.col("kind_told") == "h2d")
+    return found.with_columns(
+        bytes=pl.coalesce("bytes", pl.when(alone).then("told")),
+        direction=pl.when(other).then("kind_told").otherwise("direction"),
+        # What HIP knows of that memory beyond that it is the host's is not told.
+        source_memory=pl.when(~to_gpu).then("source_memory"),
+        destination_memory=pl.when(~other | to_gpu).then("destination_memory"),
+        of_host=pl.col("of_host") | other,
+    ).drop("told", "kind_told")
