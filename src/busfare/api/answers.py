@@ -21,8 +21,8 @@ from busfare.answers.report import Report as _Report
 from busfare.answers.what_if import WhatIf as _WhatIf
 from busfare.answers.what_if import predicted_trace
 from busfare.errors import InputError
+from busfare.files import write_file
 from busfare.jobs.results import JobReport as _JobReport
-from busfare.output import write_file
 from busfare.show.document import Document, Figure
 from busfare.show.page import page
 from busfare.show.terminal import render

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from busfare.cli.answer import answer, option
-from busfare.output import OUTPUT, PATH, as_html, as_json, write_file
+from busfare.files import write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json
 
 __all__ = ["probe", "record"]
 

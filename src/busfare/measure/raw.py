@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from busfare.errors import InputError
+from busfare.files import write_file
 from busfare.measure.cases import Case, Direction, Memory, Samples
 from busfare.measure.results import LeftOut
 from busfare.measure.summary import fastest_part, interquartile_mean
-from busfare.output import write_file
 
 _NS = 1e9
 #: One sample in so many of what moves data both ways is counted, the quickest ones.

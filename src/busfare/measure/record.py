@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from busfare.errors import InputError, NoGpuError
+from busfare.files import check_place
 from busfare.measure import rocm
-from busfare.output import check_place
 
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
