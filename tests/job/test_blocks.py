@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.jobs import blocks, communication
+from busfare.jobs import communication, ranks
 from busfare.jobs.ranks import MOMENTS, ROWS, Rank, TraceRank
 from busfare.trace.tables import conform
 
@@ -80,11 +80,11 @@ def test_blocks_say_what_the_whole_says(monkeypatch: pytest.MonkeyPatch, skipped
 
     def in_blocks(files: Any, count: int) -> list[list[bytes]]:
         cut.append(count)
-        return blocks.in_blocks(files, count)
+        return ranks.in_blocks(files, count)
 
     monkeypatch.setattr(communication, "in_blocks", in_blocks)
     monkeypatch.setattr(communication, "BLOCK_ROWS", 100)
-    monkeypatch.setattr(blocks, "TOGETHER_ROWS", 30)
+    monkeypatch.setattr(ranks, "TOGETHER_ROWS", 30)
     assert communication.communication(rows, RANKED) == whole
     assert cut == [-(-sum(frame.height for frame in rows) // 100)]
     matched = {(row.communicator, row.kind): row.count for row in whole.collectives if row.ranks}

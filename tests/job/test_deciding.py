@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import busfare
-from busfare.advise import jobs
-from busfare.jobs import deciding, run
-from busfare.jobs.results import JobFinding
+from busfare.advise.jobs import JobFinding
+from busfare.answers import job as jobs
+from busfare.jobs import run
+from busfare.jobs import timeline as deciding
 from tests.job.kineto_job import write_ranks
 
 RANKS, STRAGGLER = 15, 4

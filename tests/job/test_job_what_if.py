@@ -17,7 +17,7 @@ from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
-from busfare.jobs.launches import without_launches
+from busfare.jobs.changes import without_launches
 from busfare.nodes import load_node
 from busfare.timeline import play, timeline
 from tests.job.kineto_job import write_ranks

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from busfare.jobs.model import places_of
 from busfare.jobs.ranks import Rank, TraceRank
-from busfare.jobs.shared_links import places_of
 from busfare.nodes import Node, load_node
 from busfare.timeline import Timeline, timeline
 from tests.job.kineto_job import write_ranks

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from busfare.jobs.memory import free_memory
+from busfare.jobs.workers import free_memory
 
 MEBI = 1 << 20
 MACHINE = "MemTotal:  4194304 kB\nMemFree:  1024 kB\nMemAvailable:  2097152 kB\n"

@@ -9,7 +9,7 @@ import pytest
 
 from busfare.jobs.parts import Part
 from busfare.jobs.reduce import Job
-from busfare.jobs.work import decoded, do_part
+from busfare.jobs.run import decoded, do_part
 from busfare.show.job import job_document
 from busfare.show.terminal import show
 from tests.fuzz.corpus import CORPUS

@@ -8,9 +8,10 @@ import msgspec
 import polars as pl
 import pytest
 
+from busfare.advise.jobs import advised
 from busfare.answers.report import summarise
-from busfare.jobs.links import best_rates, link_traffic
-from busfare.jobs.partial import Partial, partial, place_of
+from busfare.jobs.partial import Partial, best_rates, link_traffic, partial_of
+from busfare.jobs.ranks import place_of
 from busfare.nodes import load_node
 from busfare.trace import read, tables
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
@@ -23,7 +24,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 def test_a_partial_agrees_with_the_traces_own_report(example: str) -> None:
     """Real recorded traces."""
     recorded = read(EXAMPLES / example)
-    part, report = partial(recorded, EXAMPLES / example), as_json(summarise(recorded))
+    part, report = partial_of(recorded, EXAMPLES / example, advise=advised), as_json(summarise(recorded))
     assert part.sums["makespan_ns"] == pytest.approx(report["makespan_seconds"] * 1e9, abs=1)
     assert part.sums["transfers_bytes"] == report["transfers"]["bytes"]
     assert part.sums["transfers_exposed_ns"] == pytest.approx(
@@ -37,13 +38,13 @@ def test_a_partial_agrees_with_the_traces_own_report(example: str) -> None:
 
 def test_a_partial_survives_being_sent() -> None:
     made = trace(copy(0, 100, 64 * MIB), copy(200, 300, 3), kernel(50, 400), gpu=H100)
-    part = partial(made, Path("rank3.json"))
+    part = partial_of(made, Path("rank3.json"))
     assert msgspec.json.decode(msgspec.json.encode(part), type=Partial) == part
-    assert part == partial(made, Path("rank3.json"))
+    assert part == partial_of(made, Path("rank3.json"))
 
 
 def test_a_trace_of_nothing_has_a_partial() -> None:
-    part = partial(trace(), Path("empty.json"))
+    part = partial_of(trace(), Path("empty.json"))
     assert (set(part.sums.values()), part.rates, part.traffic) == ({0}, [], [])
 
 

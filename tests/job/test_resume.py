@@ -11,8 +11,7 @@ from busfare.errors import InputError
 from busfare.jobs import How
 from busfare.jobs import run as run_module
 from busfare.jobs.reduce import Job
-from busfare.jobs.run import run_job
-from busfare.jobs.work import FILE, keeping
+from busfare.jobs.run import FILE, keeping, run_job
 from busfare.nodes import Node, load_node
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.job.test_parts import export
@@ -24,9 +23,9 @@ def read_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read: list[str] = []
     do_part = run_module.do_part
 
-    def noted(part: run_module.Part, node: Node | None) -> bytes:
+    def noted(part: run_module.Part, *arguments: object, **options: object) -> bytes:
         read.append(Path(part.path).name)
-        return do_part(part, node)
+        return do_part(part, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(run_module, "do_part", noted)
     return read
@@ -58,7 +57,7 @@ def test_another_node_or_version_is_another_question(
     run(folder, kept)
     run(folder, kept, load_node("h100-sxm"))
     assert len(read_paths) == 8
-    monkeypatch.setattr("busfare.jobs.work.__version__", "99")
+    monkeypatch.setattr("busfare.jobs.run.__version__", "99")
     run(folder, kept)
     assert len(read_paths) == 12
 
@@ -95,12 +94,12 @@ def test_a_damaged_line_costs_its_part_alone(
 
 
 def test_a_folder_in_use_or_that_is_none_is_refused(tmp_path: Path) -> None:
-    with keeping(tmp_path, None), pytest.raises(InputError, match="another run"), keeping(tmp_path, None):
+    with keeping(tmp_path), pytest.raises(InputError, match="another run"), keeping(tmp_path):
         pass
-    with keeping(tmp_path, None):
+    with keeping(tmp_path):
         pass
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot be used to resume"), keeping(tmp_path / "file", None):
+    with pytest.raises(InputError, match="cannot be used to resume"), keeping(tmp_path / "file"):
         pass
 
 

@@ -9,23 +9,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from busfare.advise.jobs import advised
+from busfare.answers.job import job_report
 from busfare.errors import InputError
 from busfare.jobs import How
-from busfare.jobs.partial import Partial, partial
+from busfare.jobs.partial import Partial, partial_of
 from busfare.jobs.reduce import Job
-from busfare.jobs.run import run_job
-from busfare.jobs.work import Outcome, decoded
+from busfare.jobs.run import Outcome, decoded, run_job
 from busfare.trace import Trace
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.traces import as_json, copy, kernel, trace
 
 
 def run(*paths: Path, jobs: int | None = None, progress: Noted | None = None) -> Job:
-    return run_job(list(paths), None, How(jobs=jobs), progress or Noted())
+    return run_job(list(paths), None, How(jobs=jobs), progress or Noted(), advised)
 
 
 def test_the_planted_faults_are_named(tmp_path: Path) -> None:
-    result = as_json(run(write_job(tmp_path, 8)).result())
+    result = as_json(job_report(run(write_job(tmp_path, 8))))
     assert (result["slowest"]["rank"], result["slowest"]["host"]) == (5, "node1")
     makespan = next(row for row in result["spread"] if row["figure"] == "makespan_seconds")
     assert [outlier["rank"] for outlier in makespan["outliers"]["listed"]] == [5]
@@ -37,7 +38,7 @@ def test_the_planted_faults_are_named(tmp_path: Path) -> None:
 
 
 def job_of(rank: Callable[[int], Trace], ranks: int) -> tuple[Job, list[Partial]]:
-    job, parts = Job(), [partial(rank(number), Path(f"rank{number}")) for number in range(ranks)]
+    job, parts = Job(), [partial_of(rank(n), Path(f"rank{n}"), advise=advised) for n in range(ranks)]
     for number, part in enumerate(parts):
         job.add(f"rank{number}", msgspec.json.decode(msgspec.json.encode(part), type=Partial))
     return job, parts
@@ -51,7 +52,7 @@ def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
 
     job, parts = job_of(rank, 8)
     gains = [f.predicted_gain_seconds for part in parts for f in part.findings if f.id == "pageable-copies"]
-    result = as_json(job.result())
+    result = as_json(job_report(job))
     (finding,) = [finding for finding in result["findings"] if finding["id"] == "pageable-copies"]
     assert (finding["traces"], finding["largest"]["path"]) == (8, "rank7")
     assert finding["predicted_gain_seconds"] == max(gains)
@@ -61,7 +62,7 @@ def test_a_gain_is_of_the_job_and_no_sum_over_its_ranks() -> None:
 
 def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
     job, _ = job_of(lambda _: trace(kernel(0, 10), kernel(10, 40, "ncclDevKernel_SendRecv()")), 2)
-    result = as_json(job.result())
+    result = as_json(job_report(job))
     assert result["kernels"] == {"count": 2, "seconds": pytest.approx(20e-6)}
     assert result["communication"] == {"count": 2, "seconds": pytest.approx(60e-6)}
     spread = {row["figure"]: row["most"] for row in result["spread"]}

@@ -19,11 +19,17 @@ from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
 from busfare.jobs import How
-from busfare.jobs.cluster import DaskWorkers, connected
 from busfare.jobs.parts import Part
-from busfare.jobs.run import run_job
-from busfare.jobs.work import decoded, do_part
-from busfare.jobs.workers import TOGETHER_BYTES, Processes, Workers, read_by, small_ones_together
+from busfare.jobs.run import do_part, run_job
+from busfare.jobs.workers import (
+    TOGETHER_BYTES,
+    DaskWorkers,
+    Processes,
+    Workers,
+    connected,
+    read_by,
+    small_ones_together,
+)
 from busfare.nodes import Node
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.processes import ended, finished, wait_until
@@ -122,18 +128,18 @@ def test_a_part_that_kills_its_workers_is_tried_alone_then_reported(tmp_path: Pa
     parts = [Part(str(path), True) for path in sorted(tmp_path.iterdir())]
     with place.workers() as workers:
         read = read_by(workers, iter(parts), None, dies_of_killers)
-        outcomes = {Path(part.path).name: decoded(made).failure for part, made in read}
+        outcomes = {Path(part.path).name: made for part, made in read}
     assert len(outcomes) == 7
-    assert "killer.json: the workers that read it, and nothing else, died" in (
-        outcomes.pop("killer.json") or ""
-    )
-    assert set(outcomes.values()) == {None}
+    assert "the workers that read it, and nothing else, died" in str(outcomes.pop("killer.json"))
+    assert {type(made) for made in outcomes.values()} == {bytes}
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     write_job(tmp_path, 8)
     with pytest.raises(KeyboardInterrupt), Processes(2) as workers:
-        for _ in read_by(workers, (Part(str(path), True) for path in sorted(tmp_path.iterdir())), None):
+        for _ in read_by(
+            workers, (Part(str(path), True) for path in sorted(tmp_path.iterdir())), None, do_part
+        ):
             raise KeyboardInterrupt
     assert multiprocessing.active_children() == []
 
@@ -151,7 +157,7 @@ def test_workers_that_lack_busfare_are_named(place: Place) -> None:
 
 
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("busfare.jobs.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("busfare.jobs.workers.CONNECT_SECONDS", 0.5)
     write_rank(tmp_path / "a.json")
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
         with pytest.raises(InputError, match="no Dask scheduler answers there"):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from busfare.advise import amounts
+from busfare.advise.amounts import Predicted, Ranged
 from busfare.answers.plan import machine_named
 from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
@@ -32,7 +33,6 @@ from busfare.planning.offload.kv import (
 )
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_model
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
-from busfare.results import Predicted, Ranged
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 

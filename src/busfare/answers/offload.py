@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from busfare.advise import amounts
+from busfare.advise.amounts import Predicted
 from busfare.answers.plan import machine_named
 from busfare.errors import InputError
 from busfare.planning import Machine
@@ -28,7 +29,6 @@ from busfare.planning.offload.rank import (
     share_hidden,
 )
 from busfare.planning.offload.schedule import MEMORIES, Schedule, copy_seconds, seconds_of
-from busfare.results import Predicted
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
 

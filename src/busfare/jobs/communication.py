@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from busfare.cost.collectives import KINDS, bus_factor
-from busfare.jobs.blocks import BLOCK_ROWS, in_blocks, matched
-from busfare.jobs.clocks import Clocks, align
-from busfare.jobs.matching import MESSAGES, match
-from busfare.jobs.ranks import MOMENTS, Rank
-from busfare.jobs.results import Clock, Collective, Communication, Last, Left, RankTimes
+from busfare.jobs.matching import MESSAGES, Clocks, align, match
+from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, RankedRows, in_blocks, matched
 from busfare.trace.tables import SYMMETRIC
 
 NS = 1e-9
@@ -35,45 +33,85 @@ LEFT_OUT = {
 }
 
 
+class Left(Struct):
+    """What is left out; `traces` is None of what the report itself leaves out."""
+
+    id: str
+    count: int | None
+    traces: int | None
+    what: str
+
+
+class Last(Struct):
+    """A rank that was the last to arrive, and how often."""
+
+    rank: int
+    count: int
+
+
+class Collective(Struct, kw_only=True):
+    """What the ranks of a communicator do together: sums over its ranks. `arrive`: until the last of them comes; `transfer`:
+    from then on; both None of what no other trace has a part in. `bytes` as nccl-tests counts them, of one rank.
+    """
+
+    communicator: str
+    kind: str | None
+    ranks: int | None
+    count: int
+    bytes: int | None
+    seconds: float
+    arrive_seconds: float | None
+    transfer_seconds: float | None
+    last_rank: int | None
+    last: list[Last]
+    bus_bytes_per_second: float | None
+
+
+class RankTimes(Struct, kw_only=True):
+    """One rank; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait, beside
+    which no kernel of the rank computes.
+    """
+
+    rank: int
+    path: str
+    host: str | None
+    makespan_seconds: float
+    kernels_seconds: float
+    communication_seconds: float
+    waiting_seconds: float
+    awaited_seconds: float
+    exposed_transfer_seconds: float
+
+
+class Clock(Struct, kw_only=True):
+    """What is added to the times of a rank's file, at the middle of the run; None where nothing ties it to others."""
+
+    rank: int
+    offset_ns: int
+    drift_ppm: float
+    uncertainty_ns: int | None
+
+
+class Communication(Struct, kw_only=True):
+    """Who of a job's ranks waits for whom, and what the transfers take."""
+
+    collectives: list[Collective]
+    ranks: list[RankTimes]
+    clocks: list[Clock]
+    left_out: list[Left]
+
+
 def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.DataFrame, Clocks, int]:
     """The members of all collectives: columns of MEMBERS, `joint`, and `last_ns`, when the last of the joint came; times
     by one clock, ns since the first, which is the third result. `rows[c]` (columns of ROWS) are those of the file of
     clock c.
     """
-    members = pl.concat(list(Ranked(rows, ranks)))
+    members = pl.concat(list(RankedRows(rows, ranks)))
     members = _to_the_other(members, members["rank"].unique().to_list())
     base = int(members["start_ns"].to_numpy().min()) if members.height else 0
     members = match(members.with_columns(pl.col("start_ns", "end_ns") - base))
     clocks = _aligned(members, len(rows), ranks)
     return _by_one_clock(members, clocks), clocks, base
-
-
-class Ranked(Sequence[pl.DataFrame]):
-    """The rows of each file with `clock` and `rank`, without those of no rank; times as they are, from `base_ns` on."""
-
-    def __init__(self, rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> None:
-        self._rows, self._base_ns = rows, base_ns
-        self._of_file: list[list[Rank]] = [[] for _ in rows]
-        for one in ranks:
-            self._of_file[one.clock].append(one)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, clock: Any) -> Any:
-        of_rank = pl.DataFrame(
-            [(one.times.process, one.times.device, one.rank) for one in self._of_file[clock]],
-            schema={"process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
-        )  # fmt: skip
-        of_process = of_rank.unique("process", keep="first", maintain_order=True).select(
-            "process", only="rank"
-        )
-        members = self._rows[clock].with_columns(
-            pl.col("start_ns", "end_ns") - self._base_ns, clock=pl.lit(clock, pl.UInt32)
-        )
-        members = _beside(members, of_rank, ["process", "device"])
-        members = _beside(members, of_process, ["process"])
-        return members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
 
 
 def _to_the_other(members: pl.DataFrame, ranks: Sequence[int]) -> pl.DataFrame:
@@ -104,10 +142,6 @@ def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
     number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
     return _sound(members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift))
-
-
-def _beside(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    return rows.join(others, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
 def _sound(members: pl.DataFrame) -> pl.DataFrame:
@@ -193,7 +227,7 @@ def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> list[list[by
             base = start if base is None else min(base, start)
     if height <= BLOCK_ROWS or base is None:
         return None
-    return in_blocks(Ranked(rows, ranks, base), -(-height // BLOCK_ROWS))
+    return in_blocks(RankedRows(rows, ranks, base), -(-height // BLOCK_ROWS))
 
 
 class Sums:
