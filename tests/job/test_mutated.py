@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from busfare.advise.jobs import advised
+from busfare.answers.job import job_report
 from busfare.jobs.parts import Part
 from busfare.jobs.reduce import Job
 from busfare.jobs.run import decoded, do_part
@@ -14,6 +15,7 @@ from busfare.show.job import job_document
 from busfare.show.terminal import show
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.run import input_number
+from tests.job.build_job import encoded
 
 SEED = 11
 
@@ -28,7 +30,7 @@ def test_mutated_traces_are_reduced_or_reported(
     surprises = []
     for number in range(40):
         path = input_number(number, SEED, corpus, tmp_path)
-        outcome = decoded(do_part(Part(str(path), True), None))
+        outcome = decoded(do_part(Part(str(path), True), None, advised))
         assert (outcome.partial is None) != (outcome.failure is None)
         if outcome.partial is not None:
             job.add(f"{number}", outcome.partial)
@@ -38,6 +40,6 @@ def test_mutated_traces_are_reduced_or_reported(
             job.failures.append((f"{number}", outcome.failure or ""))
     assert surprises == []
     assert job.traces and len(job.failures)
-    msgspec.json.encode(job.result())
-    show(job_document(job.result()))
+    assert encoded(job)
+    show(job_document(job_report(job)))
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 160
