@@ -17,7 +17,6 @@ from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
-from busfare.planning.offload.compute import gpu_seconds
 from busfare.planning.offload.kv import (
     LAYOUTS,
     MOST_TOKENS,
@@ -31,6 +30,7 @@ from busfare.planning.offload.kv import (
     ranked,
     worth_fetching,
 )
+from busfare.planning.offload.network import gpu_seconds
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_model
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 

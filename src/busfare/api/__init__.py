@@ -30,15 +30,8 @@ from busfare.api.plans import plan, plan_kv, plan_offload
 from busfare.errors import BusfareError, InputError
 from busfare.jobs import How, one_trace
 from busfare.jobs import changes as job_changes
-from busfare.jobs.parts import LEAST_RANKS, trace_paths
-from busfare.jobs.timeline import (
-    Deciding,
-    deciding,
-    job_timeline,
-    largest,
-    ranks_that_fit,
-    rows_of_all,
-)
+from busfare.jobs.parts import LEAST_RANKS, size_of, trace_paths
+from busfare.jobs.timeline import Deciding, deciding, job_timeline, ranks_that_fit
 from busfare.nodes import Node, load_node
 from busfare.quantities import parse_seconds
 from busfare.show import predictions
@@ -266,8 +259,8 @@ def _runs_that_fit(
     paths = [source for source in sources if isinstance(source, Path)]
     if len(paths) <= LEAST_RANKS or len(paths) < len(sources):
         return [_run(source, launches) for source in sources], None
-    first = _run(largest(paths), launches)
-    count = ranks_that_fit(len(paths), rows_of_all(first, paths))
+    first = _run(max(paths, key=size_of), launches)
+    count = ranks_that_fit(first, paths)
     some = None
     if count is not None:
         from busfare.jobs.run import run_job

@@ -107,20 +107,17 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     clock c.
     """
     members = pl.concat(list(RankedRows(rows, ranks)))
-    members = _to_the_other(members, members["rank"].unique().to_list())
+    present = members["rank"].unique().to_list()
+    if len(present) == 2:  # a message is to the peer
+        peer = pl.lit(sum(present)) - pl.col("rank")
+        message = pl.col("collective_kind").is_in(MESSAGES)
+        members = members.with_columns(
+            peer=pl.when(message).then(pl.coalesce("peer", peer.cast(pl.Int32))).otherwise("peer")
+        )
     base = int(members["start_ns"].to_numpy().min()) if members.height else 0
     members = match(members.with_columns(pl.col("start_ns", "end_ns") - base))
     clocks = _aligned(members, len(rows), ranks)
     return _by_one_clock(members, clocks), clocks, base
-
-
-def _to_the_other(members: pl.DataFrame, ranks: Sequence[int]) -> pl.DataFrame:
-    """`members` of `ranks`: where those are two, a message is to the other one."""
-    if len(ranks) != 2:
-        return members
-    other = pl.when(pl.col("rank") == ranks[0]).then(ranks[1]).otherwise(ranks[0]).cast(pl.Int32)
-    message = pl.col("collective_kind").is_in(MESSAGES)
-    return members.with_columns(peer=pl.when(message).then(pl.coalesce("peer", other)).otherwise("peer"))
 
 
 def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks:
@@ -138,16 +135,12 @@ def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks
 
 
 def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
-    """`members` by one clock, with `shift_ns`; without the joints that cannot be, and with `last_ns`."""
+    """`members` by one clock, with `shift_ns` and `last_ns`; without the joints of which a member ends before another
+    starts, but for messages, which need not be received while they are sent.
+    """
     number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
-    return _sound(members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift))
-
-
-def _sound(members: pl.DataFrame) -> pl.DataFrame:
-    """Without the joints of which a member ends before another starts; but for messages, which need not be received while
-    they are sent.
-    """
+    members = members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift)
     off = pl.col("start_ns").max().over("joint") > pl.col("end_ns").min().over("joint") + APART_NS
     members = members.with_columns(pl.when(~(off & pl.col("collective_kind").is_in(SYMMETRIC))).then("joint"))
     came = pl.when(~pl.col("ended").fill_null(False)).then("start_ns")
@@ -168,6 +161,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
             sums.add(_by_one_clock(matched(pieces), clocks))
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
     counts = dict(zip(LEFT_OUT, (sums.lost, sums.absent, untied), strict=True))
+    uncertainty = clocks.uncertainty if len(rows) > 1 else np.zeros(len(rows))
     ordered = sorted(ranks, key=lambda one: one.rank)
     return Communication(
         collectives=sums.collectives(),
@@ -190,7 +184,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
                 rank=one.rank,
                 offset_ns=round(float(clocks.offset[one.clock])),
                 drift_ppm=float(clocks.drift[one.clock]) * 1e6,
-                uncertainty_ns=_whole(clocks.uncertainty[one.clock]) if len(rows) > 1 else 0,
+                uncertainty_ns=None if np.isnan(off := uncertainty[one.clock]) else round(float(off)),
             )
             for one in ordered
         ],
@@ -317,10 +311,6 @@ def _collective(row: dict[str, Any]) -> Collective:
         last=late,
         bus_bytes_per_second=rate if seen and rate else None,
     )
-
-
-def _whole(number: float) -> int | None:
-    return None if np.isnan(number) else round(float(number))
 
 
 def _exposed(members: pl.DataFrame) -> NDArray[np.int64]:

@@ -112,11 +112,7 @@ class Partial(msgspec.Struct, frozen=True):
 
 
 def partial_of(
-    trace: Trace,
-    path: Path,
-    node: Node | None = None,
-    of_many: bool = False,
-    advise: Advise | None = None,
+    trace: Trace, path: Path, node: Node | None = None, of_many: bool = False, advise: Advise | None = None
 ) -> Partial:
     """The share of `trace` in its job; a pure function of its arguments.
 

@@ -215,13 +215,9 @@ class RankedRows(Sequence[pl.DataFrame]):
         members = self._rows[clock].with_columns(
             pl.col("start_ns", "end_ns") - self._base_ns, clock=pl.lit(clock, pl.UInt32)
         )
-        members = _beside(members, of_rank, ["process", "device"])
-        members = _beside(members, of_process, ["process"])
+        for ranks, keys in ((of_rank, ["process", "device"]), (of_process, ["process"])):
+            members = members.join(ranks, on=keys, how="left", nulls_equal=True, maintain_order="left")
         return members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
-
-
-def _beside(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    return rows.join(others, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
 @dataclass

@@ -5,7 +5,7 @@ along the ranks, and which links are slower than their peers'. Ties go by path.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from statistics import median
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ TUKEY = 1.5
 #: … and this far above the median: quartiles that all but touch make no outliers.
 ABOVE_MEDIAN = 1.1
 FEWEST_FOR_OUTLIERS = 8
+QUANTILES = {"least": 0.0, "quartile": 0.25, "median": 0.5, "upper_quartile": 0.75, "p95": 0.95, "most": 1.0}
 BARS, OUTERMOST, MOST_CELLS = 40, 16, 256
 #: Below this part of the peers' median, or of the data sheet, a link is named: the bound of the finding `slow-link`.
 SOUND = 0.7
@@ -254,8 +255,36 @@ class Job:
         return communication(Unpacked([file[-1] for file in files]), numbered([file[:-1] for file in files]))
 
     def link_health(self) -> LinkHealth:
-        """The best rates of its links, and those that are slow."""
-        return link_health(self._links.values())
+        """The best rates of its links by GPU model and direction; and links below SOUND of their peers' median or
+        of the data sheet, slowest first by share, at most LINKS_LISTED.
+        """
+        models: dict[tuple[str, str], list[tuple[LinkRate, Ranked]]] = defaultdict(list)
+        for link, rank in self._links.values():
+            models[link.gpu or "", link.direction].append((link, rank))
+        groups, slow = [], []
+        for (gpu, direction), links in sorted(models.items()):
+            rates = [link.bytes_per_second for link, _ in links]
+            sheets = [rate for link, _ in links if (rate := link.data_sheet_bytes_per_second)]
+            middle = median(rates)
+            of_all = min(rates), middle, max(rates), max(sheets, default=None)
+            groups.append(Group(gpu or None, direction, len(links), *of_all))
+            comparable = gpu and len(links) > FEWEST_PEERS
+            for link, rank in links:
+                rate, sheet = link.bytes_per_second, link.data_sheet_bytes_per_second
+                of_peers, of_sheet = rate / middle if comparable else None, rate / sheet if sheet else None
+                share = min((share for share in (of_peers, of_sheet) if share is not None), default=SOUND)
+                if share < SOUND:
+                    figures: dict[str, Any] = {
+                        name: getattr(link, name)
+                        for name in ("gpu", "device", "peer_device", "direction", "bytes_per_second")
+                    }
+                    figures |= {"share_of_peers": of_peers, "share_of_data_sheet": of_sheet}
+                    peer = -1 if link.peer_device is None else link.peer_device
+                    place = rank.path, link.device, direction, peer
+                    slow.append((share, place, Slow(**asdict(rank), **figures, peers=len(links) - 1)))
+        slow.sort(key=itemgetter(0, 1))
+        listed = [link for *_, link in slow[:LINKS_LISTED]]
+        return LinkHealth(sum(group.links for group in groups), True, SOUND, groups, listed)
 
 
 def spread(
@@ -266,11 +295,12 @@ def spread(
     largest = sorted(values, key=lambda held: (-held[0], held[1].path))[:OUTERMOST]
     numbers = [value for value, _ in ordered]
     count, total = len(numbers), sum(numbers)
-    quartile, median, upper, p95 = (numbers[int(share * (count - 1))] for share in (0.25, 0.5, 0.75, 0.95))
-    limit = max(upper + TUKEY * (upper - quartile), ABOVE_MEDIAN * median)
-    judged = count >= FEWEST_FOR_OUTLIERS and median > 0
+    at = {name: numbers[int(share * (count - 1))] for name, share in QUANTILES.items()}
+    middle, upper = at["median"], at["upper_quartile"]
+    limit = max(upper + TUKEY * (upper - at["quartile"]), ABOVE_MEDIAN * middle)
+    judged = count >= FEWEST_FOR_OUTLIERS and middle > 0
     outlying = [
-        Outlier(**asdict(rank), value=value * unit, of_median=value / median)
+        Outlier(**asdict(rank), value=value * unit, of_median=value / middle)
         for value, rank in largest
         if judged and value > limit
     ]
@@ -278,12 +308,7 @@ def spread(
         figure=figure,
         sum=total * unit,
         mean=total * unit / count,
-        least=numbers[0] * unit,
-        quartile=quartile * unit,
-        median=median * unit,
-        upper_quartile=upper * unit,
-        p95=p95 * unit,
-        most=numbers[-1] * unit,
+        **{name: value * unit for name, value in at.items()},
         outliers=Outliers(
             limit * unit if judged else None, judged * sum(value > limit for value in numbers), outlying
         ),
@@ -322,45 +347,3 @@ def strip(figures: dict[str, float], values: Sequence[tuple[int, Sequence[int]]]
         return StripCell(number * width, (number + 1) * width - 1, len(held), mean, most)
 
     return RankStrip(width if cells else 1, list(figures), [cell(*item) for item in sorted(cells.items())])
-
-
-def link_health(seen: Iterable[tuple[LinkRate, Ranked]]) -> LinkHealth:
-    """The best rates of a job's links, each with the trace that saw it: by GPU model and direction; and those that are below
-    SOUND of their peers' median or of the data sheet, slowest first by share, at most LISTED.
-    """
-    models: dict[tuple[str, str], list[tuple[LinkRate, Ranked]]] = defaultdict(list)
-    for link, rank in seen:
-        models[link.gpu or "", link.direction].append((link, rank))
-    groups, slow = [], []
-    for (gpu, direction), links in sorted(models.items()):
-        rates = [link.bytes_per_second for link, _ in links]
-        sheets = [rate for link, _ in links if (rate := link.data_sheet_bytes_per_second)]
-        middle = median(rates)
-        groups.append(
-            Group(
-                gpu or None, direction, len(links), min(rates), middle, max(rates), max(sheets, default=None)
-            )
-        )
-        comparable = gpu and len(links) > FEWEST_PEERS
-        for link, rank in links:
-            rate, sheet = link.bytes_per_second, link.data_sheet_bytes_per_second
-            shares = rate / middle if comparable else None, rate / sheet if sheet else None
-            share = min((share for share in shares if share is not None), default=SOUND)
-            if share < SOUND:
-                figures = {key: getattr(link, key) for key in ("gpu", "device", "peer_device", "direction")}
-                figures |= {
-                    "bytes_per_second": rate,
-                    "share_of_peers": shares[0],
-                    "share_of_data_sheet": shares[1],
-                }
-                place = (
-                    rank.path,
-                    link.device,
-                    direction,
-                    -1 if link.peer_device is None else link.peer_device,
-                )
-                slow.append((share, place, Slow(**asdict(rank), **figures, peers=len(links) - 1)))
-    slow.sort(key=itemgetter(0, 1))
-    return LinkHealth(
-        sum(group.links for group in groups), True, SOUND, groups, [one for *_, one in slow[:LINKS_LISTED]]
-    )

@@ -23,15 +23,7 @@ from busfare.errors import InputError, StoppedError
 from busfare.jobs.partial import Advise, Partial, partial_of
 from busfare.jobs.parts import MOST_TRACES, How, Part, Stamp, find_parts, shown, stamp_of
 from busfare.jobs.reduce import Job
-from busfare.jobs.workers import (
-    DaskWorkers,
-    Processes,
-    Work,
-    connected,
-    interrupts,
-    read_by,
-    usual_processes,
-)
+from busfare.jobs.workers import DaskWorkers, Processes, Work, connected, interrupts, read_by, usual_processes
 from busfare.nodes import Node
 from busfare.printable import printable
 from busfare.trace import may_be_trace, read

@@ -49,22 +49,11 @@ def rows_that_fit() -> int:
     return free_memory() // 2 // BYTES_A_ROW
 
 
-def rows_of_all(sample: Trace, paths: Sequence[Path]) -> int:
-    """About how many calls and operations the traces at `paths` have, by the `sample` among them."""
-    sizes = {path: size_of(path) for path in paths}
-    own = max(sizes.get(sample.path, 0), 1)
-    return (sample.calls.height + sample.operations.height) * sum(sizes.values()) // own
-
-
-def largest(paths: Sequence[Path]) -> Path:
-    """The largest of the traces at `paths`: what the others take is told from it."""
-    return max(paths, key=size_of)
-
-
-def ranks_that_fit(ranks: int, rows: int) -> int | None:
-    """Of a job's `ranks` with `rows` calls and operations how many are replayed; None where all are."""
-    most = rows_that_fit()
-    return None if rows <= most else min(most, SOME_ROWS) * ranks // rows
+def ranks_that_fit(sample: Trace, paths: Sequence[Path]) -> int | None:
+    """How many of the traces at `paths`, each of a rank, are replayed, by the rows of the `sample` among them; None: all."""
+    whole = sum(map(size_of, paths)) / max(size_of(sample.path), 1)
+    rows, most = int((sample.calls.height + sample.operations.height) * whole), rows_that_fit()
+    return None if rows <= most else min(most, SOME_ROWS) * len(paths) // rows
 
 
 def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = ()) -> Deciding:

@@ -53,12 +53,7 @@ LONELY_SECONDS = 120.0
 #: Of either version of control groups: its folder, files of the limit and of what is taken, and in memory.stat what caches
 #: of files hold [Linux, Documentation: cgroup-v2, cgroup-v1/memory].
 VERSION_2 = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
-VERSION_1 = (
-    "sys/fs/cgroup/memory",
-    "memory.limit_in_bytes",
-    "memory.usage_in_bytes",
-    "total_inactive_file",
-)
+VERSION_1 = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 class Workers(Protocol):

@@ -10,7 +10,7 @@ from busfare.answers.offload import PlanOffloadResult
 from busfare.answers.plan import Answer, PlanResult
 from busfare.planning.equations import Roofline
 from busfare.planning.machine import Basis
-from busfare.planning.sweep import Sweep
+from busfare.planning.rank import Sweep
 from busfare.show.blocks import change, predicted_lines, ranges, ranking_bars
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Line, Lines

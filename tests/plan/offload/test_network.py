@@ -11,8 +11,7 @@ from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning.machine import machine_of
 from busfare.planning.offload.network import Network, network_of
-from busfare.planning.offload.rank import break_even
-from busfare.planning.offload.schedule import Schedule, seconds_of
+from busfare.planning.offload.schedule import Schedule, break_even, seconds_of
 
 NODE = load_node("rtx-4090")
 

@@ -9,8 +9,13 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.nodes import load_node
-from busfare.planning.offload.compute import cpu_seconds, experts_touched, gpu_seconds
-from busfare.planning.offload.network import hit_rate_of, streamed_bytes
+from busfare.planning.offload.network import (
+    cpu_seconds,
+    experts_touched,
+    gpu_seconds,
+    hit_rate_of,
+    streamed_bytes,
+)
 from busfare.planning.offload.shapes import read_model, weight_bytes
 
 H100 = load_node("h100-sxm")

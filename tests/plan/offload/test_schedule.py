@@ -10,22 +10,20 @@ import pytest
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import machine_of
-from busfare.planning.offload.rank import (
-    best_first,
-    break_even,
-    link_share,
-    residents_of,
-    schedules,
-    share_hidden,
-)
 from busfare.planning.offload.schedule import (
     MEMORIES,
     Layers,
     Memory,
     Schedule,
+    best_first,
+    break_even,
     copy_curve,
+    link_share,
     pass_seconds,
     program_of,
+    residents_of,
+    schedules,
+    share_hidden,
 )
 
 NODES = ("h100-probed", "rtx-3090", "gh200", "k20")
