@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from busfare.cost.collectives import KINDS, bus_factor
 from busfare.jobs.matching import MESSAGES, Clocks, align, match
-from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, RankedRows, in_blocks, matched
+from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, in_blocks, matched, ranked_rows
 from busfare.trace.tables import SYMMETRIC
 
 NS = 1e-9
@@ -106,7 +106,7 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     by one clock, ns since the first, which is the third result. `rows[c]` (columns of ROWS) are those of the file of
     clock c.
     """
-    members = pl.concat(list(RankedRows(rows, ranks)))
+    members = pl.concat(list(ranked_rows(rows, ranks)))
     present = members["rank"].unique().to_list()
     if len(present) == 2:  # a message is to the peer
         peer = pl.lit(sum(present)) - pl.col("rank")
@@ -221,7 +221,7 @@ def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> list[list[by
             base = start if base is None else min(base, start)
     if height <= BLOCK_ROWS or base is None:
         return None
-    return in_blocks(RankedRows(rows, ranks, base), -(-height // BLOCK_ROWS))
+    return in_blocks(ranked_rows(rows, ranks, base), -(-height // BLOCK_ROWS))
 
 
 class Sums:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -192,8 +192,10 @@ def _in_order(rows: pl.DataFrame) -> Iterator[tuple[int, int, InOrder]]:
         symmetric=both_ends.is_in(SYMMETRIC).all(),
     )  # fmt: skip
     for at in range(lists.height):
-        each = {name: lists[name][at] for name in lists.columns}
-        yield each["group"], each["rank"], InOrder.of(each)
+        kinds = lists["kinds"][at].cast(pl.Int64).fill_null(-1).to_numpy()
+        row, sizes, end_ns = (lists[name][at].to_numpy() for name in ("row", "bytes", "end_ns"))
+        own = InOrder(row, kinds, sizes, end_ns, lists["symmetric"][at])
+        yield lists["group"][at], lists["rank"][at], own
 
 
 class InOrder(NamedTuple):
@@ -204,17 +206,6 @@ class InOrder(NamedTuple):
     bytes: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     symmetric: bool
-
-    @classmethod
-    def of(cls, lists: dict[str, Any]) -> InOrder:
-        kinds = lists["kinds"].cast(pl.Int64).fill_null(-1).to_numpy()
-        return cls(
-            lists["row"].to_numpy(),
-            kinds,
-            lists["bytes"].to_numpy(),
-            lists["end_ns"].to_numpy(),
-            lists["symmetric"],
-        )
 
     def as_in(self, first: InOrder) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Rows of `first`, and of this that end with them; None where both are alike in their order.

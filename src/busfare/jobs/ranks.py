@@ -5,7 +5,7 @@ into memory.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
@@ -135,17 +135,17 @@ def unpacked(text: bytes) -> pl.DataFrame:
     return pl.read_ipc(BytesIO(text)) if text else pl.DataFrame(schema=ROWS)
 
 
-class Unpacked(Sequence[pl.DataFrame]):
-    """Rows that were `packed`, each unpacked when it is asked for."""
+class Frames(Sequence[pl.DataFrame]):
+    """So many frames, each made anew whenever it is read: they never lie in memory together."""
 
-    def __init__(self, files: Sequence[bytes]) -> None:
-        self._files = files
+    def __init__(self, count: int, make: Callable[[int], pl.DataFrame]) -> None:
+        self._numbers, self._make = range(count), make
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._numbers)
 
     def __getitem__(self, number: Any) -> Any:
-        return unpacked(self._files[number])
+        return self._make(self._numbers[number])
 
 
 def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
@@ -192,32 +192,28 @@ def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
     )
 
 
-class RankedRows(Sequence[pl.DataFrame]):
+def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> Frames:
     """The rows of each file with `clock` and `rank`, without those of no rank; times as they are, from `base_ns` on."""
+    of_file: list[list[Rank]] = [[] for _ in rows]
+    for rank in ranks:
+        of_file[rank.clock].append(rank)
 
-    def __init__(self, rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> None:
-        self._rows, self._base_ns = rows, base_ns
-        self._of_file: list[list[Rank]] = [[] for _ in rows]
-        for one in ranks:
-            self._of_file[one.clock].append(one)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, clock: Any) -> Any:
+    def of(clock: int) -> pl.DataFrame:
         of_rank = pl.DataFrame(
-            [(one.times.process, one.times.device, one.rank) for one in self._of_file[clock]],
+            [(rank.times.process, rank.times.device, rank.rank) for rank in of_file[clock]],
             schema={"process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
         )  # fmt: skip
         of_process = of_rank.unique("process", keep="first", maintain_order=True).select(
             "process", only="rank"
         )
-        members = self._rows[clock].with_columns(
-            pl.col("start_ns", "end_ns") - self._base_ns, clock=pl.lit(clock, pl.UInt32)
+        members = rows[clock].with_columns(
+            pl.col("start_ns", "end_ns") - base_ns, clock=pl.lit(clock, pl.UInt32)
         )
-        for ranks, keys in ((of_rank, ["process", "device"]), (of_process, ["process"])):
-            members = members.join(ranks, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        for named, keys in ((of_rank, ["process", "device"]), (of_process, ["process"])):
+            members = members.join(named, on=keys, how="left", nulls_equal=True, maintain_order="left")
         return members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
+
+    return Frames(len(rows), of)
 
 
 @dataclass

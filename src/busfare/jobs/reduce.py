@@ -16,7 +16,7 @@ from msgspec.structs import asdict, astuple
 
 from busfare.jobs.communication import Communication, communication
 from busfare.jobs.partial import COUNTED, Advice, LinkRate, LinkTraffic, Moved, Partial
-from busfare.jobs.ranks import TraceRank, Unpacked, numbered
+from busfare.jobs.ranks import Frames, TraceRank, numbered, unpacked
 
 NS = 1e-9
 LONGEST_PATH = 48
@@ -252,7 +252,8 @@ class Job:
     def communication(self) -> Communication:
         """What the ranks do together; each file has a clock."""
         files = sorted(self._communicating, key=lambda file: file[0])
-        return communication(Unpacked([file[-1] for file in files]), numbered([file[:-1] for file in files]))
+        rows = Frames(len(files), lambda number: unpacked(files[number][-1]))
+        return communication(rows, numbered([file[:-1] for file in files]))
 
     def link_health(self) -> LinkHealth:
         """The best rates of its links by GPU model and direction; and links below SOUND of their peers' median or

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -206,9 +207,8 @@ def priced_on(job: JobTimeline, fabric: Fabric) -> FloatArray:
 def kinds_and_sizes(job: JobTimeline) -> tuple[list[str], FloatArray]:
     kinds = job.members["collective_kind"].cast(pl.String).fill_null("").to_list()
     sizes = job.members.select(pl.col("bytes").max().over("joint")).to_series().cast(pl.Float64)
-    return ["send_receive" if kind in MESSAGES else kind for kind in kinds], sizes.fill_null(
-        np.nan
-    ).to_numpy()
+    kinds = ["send_receive" if kind in MESSAGES else kind for kind in kinds]
+    return kinds, sizes.fill_null(np.nan).to_numpy()
 
 
 def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatArray], FloatArray]:
@@ -217,11 +217,8 @@ def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatA
     """
     kinds, sizes = kinds_and_sizes(job)
     fabric = None
-    if node is not None:
-        try:
-            fabric = Fabric.of(node, job.size)
-        except InputError:
-            fabric = None
+    with suppress(InputError):
+        fabric = None if node is None else Fabric.of(node, job.size)
 
     @cache
     def fitted(kind: str) -> Callable[[FloatArray], FloatArray]:
@@ -236,10 +233,7 @@ def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatA
             return model
         return fit_collectives(sizes[rows], np.asarray(job.transfer_ns[rows] * NS), model)
 
-    def of_kind(kind: str, wanted: FloatArray) -> FloatArray:
-        return fitted(kind)(wanted)
-
-    return of_kind
+    return lambda kind, wanted: fitted(kind)(wanted)
 
 
 def no_stragglers() -> JobChange:
@@ -251,8 +245,7 @@ def no_stragglers() -> JobChange:
     """
 
     def apply(state: JobState) -> JobState:
-        changed = _as_on_median(state) or _shortened(state)
-        timelines, count = changed
+        timelines, count = _as_on_median(state) or _shortened(state)
         return replace(state, timelines=timelines).touched(count, RESTS_ON)
 
     return JobChange("--no-stragglers", "no rank is later than the median", apply)
@@ -271,7 +264,13 @@ def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:
     stretch = [np.asarray(np.cumsum(own) - own, np.int64) for own in crowd.carries]
     count = int(crowd.carries[0].sum()) + 1
     hosts = [_before_launches(run) for run in state.timelines]
-    gpu = [_alone(crowd, number, run) for number, run in enumerate(state.timelines)]
+    # What each operation takes with nothing beside it, ns; 0 of those that communicate.
+    gpu = [
+        np.where(carries, 0.0, run.columns["operation_duration"] - loses * recorded)
+        for carries, loses, recorded, run in zip(
+            crowd.carries, crowd.loses, crowd.recorded, state.timelines, strict=True
+        )
+    ]
     on_gpu, late_gpu = _ratios(stretch, gpu, count, job.stands_for)
     on_host, late_host = _ratios(stretch, [own for own, _ in hosts], count, job.stands_for)
     timelines = []
@@ -301,12 +300,6 @@ def _ratios(
     usual = np.take_along_axis(sums, np.take_along_axis(order, middle[None], 0), 0)[0]
     late = sums > np.maximum(LATE * usual, usual + LATE_NS)
     return np.where(late, usual / np.maximum(sums, 1.0), 1.0), int(late.sum())
-
-
-def _alone(crowd: Crowd, number: int, run: Timeline) -> FloatArray:
-    """What each operation takes with nothing beside it, ns; of those that communicate nothing. Shape (operations,)."""
-    lost = crowd.loses[number] * crowd.recorded[number]
-    return np.where(crowd.carries[number], 0.0, run.columns["operation_duration"] - lost)
 
 
 def _before_launches(run: Timeline) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -340,40 +333,32 @@ def _shortened(state: JobState) -> tuple[list[Timeline], int]:
     rows = rows.with_columns(own=(pl.col("start_ns") - pl.col("since")).clip(lower_bound=1))
     rows = rows.with_columns(stands_for=pl.Series(job.stands_for[rows["part"].to_numpy()])).sort("own")
     below = pl.col("stands_for").cum_sum().over("joint")
-    half = below >= pl.col("stands_for").sum().over("joint") / 2
-    rows = rows.with_columns(half=half)
+    rows = rows.with_columns(half=below >= pl.col("stands_for").sum().over("joint") / 2)
     rows = rows.with_columns(usual=pl.col("own").filter(pl.col("half")).min().over("joint"))
     late = rows.filter((pl.col("own") > pl.col("usual")) & (pl.col("joint").len().over("joint") > 1))
     timelines = list(state.timelines)
     for number, run in enumerate(timelines):
         own = late.filter(pl.col("part") == number)
         if own.height:
-            begin = (own["since"] - own["shift_ns"]).to_numpy()
-            end = (own["start_ns"] - own["shift_ns"]).to_numpy()
-            pace = (own["usual"] / own["own"]).to_numpy()
-            timelines[number] = _paced(run, job, number, begin, end, pace)
+            timelines[number] = _with_usual(run, own, int(job.bases_ns[number]))
     return timelines, late.height
 
 
-def _paced(
-    run: Timeline,
-    job: JobTimeline,
-    number: int,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    pace: FloatArray,
-) -> Timeline:
-    """A part with everything between each `begin` and `end` (ns, by the clock of its file, since what members count from)
-    taking so much of its time.
+def _with_usual(run: Timeline, late: pl.DataFrame, base_ns: int) -> Timeline:
+    """A part with all that lies in a `late` stretch (from `since` to `start_ns`, by the clock of members) shortened by as much
+    as the stretch has to be; `base_ns`: what is added to times of the part's trace.
     """
-    order = np.argsort(begin)
-    begin, end, pace = begin[order], end[order], pace[order]
-    base = job.bases_ns[number]
+    late = late.select(
+        begin=pl.col("since") - pl.col("shift_ns"),
+        end=pl.col("start_ns") - pl.col("shift_ns"),
+        share=pl.col("usual") / pl.col("own"),
+    ).sort("begin")
+    begin, end, share = (late[name].to_numpy() for name in late.columns)
 
     def factor(times: NDArray[np.int64]) -> FloatArray:
-        at = np.searchsorted(begin, times + base, side="right") - 1
-        inside = (at >= 0) & (times + base < end[np.maximum(at, 0)])
-        return np.where(inside, pace[np.maximum(at, 0)], 1.0)
+        at = np.searchsorted(begin, times + base_ns, side="right") - 1
+        inside = (at >= 0) & (times + base_ns < end[np.maximum(at, 0)])
+        return np.where(inside, share[np.maximum(at, 0)], 1.0)
 
     started, called = (frame["start_ns"].to_numpy() for frame in (run.operations, run.calls))
     own, calls = factor(started), factor(called)
