@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import os
@@ -9,7 +10,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ from busfare.jobs.workers import (
     Processes,
     Workers,
     connected,
+    hand_over,
     read_by,
     small_ones_together,
 )
@@ -156,6 +159,37 @@ def test_workers_that_lack_busfare_are_named(place: Place) -> None:
         list(read_by(workers, iter([Part("x", True)]), None, cannot_be_run))
 
 
+class Running:
+    """A Dask future, as far as it is read."""
+
+    def __init__(self, status: str, outcome: list[bytes] | Exception) -> None:
+        self.status, self._outcome = status, outcome
+
+    async def result(self) -> list[bytes]:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "raised"),
+    [
+        ("error", ValueError("of the task"), ValueError),
+        ("cancelled", CancelledError(), CancelledError),
+        ("lost", ValueError("not enough values to unpack"), CancelledError),
+        ("lost", [b"done"], None),
+    ],
+)
+def test_only_what_a_task_raises_is_its_workers_fault(
+    status: str, outcome: list[bytes] | Exception, raised: type[Exception] | None
+) -> None:
+    """A scheduler may be lost while a result is on its way."""
+    made: Future[list[bytes]] = Future()
+    asyncio.run(hand_over(Running(status, outcome), made))
+    with pytest.raises(raised) if raised else nullcontext():
+        assert made.result(0) == outcome
+
+
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("busfare.jobs.workers.CONNECT_SECONDS", 0.5)
     write_rank(tmp_path / "a.json")
@@ -169,11 +203,7 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(
     ("options", "status"),
-    [
-        (("--scheduler", "tcp://127.0.0.1:9"), 2),
-        (("--jobs", "1"), 0),
-        (("--jobs", "2"), 0),
-    ],
+    [(("--scheduler", "tcp://127.0.0.1:9"), 2), (("--jobs", "1"), 0), (("--jobs", "2"), 0)],
 )
 def test_only_clusters_need_dask_and_its_absence_is_said_with_its_extra(
     tmp_path: Path, options: tuple[str, ...], status: int

@@ -1,4 +1,4 @@
-"""Many ranks: their traces read, matched, put on one clock and played as one timeline, and changes to it; many traces on Dask.
+"""Many ranks: their traces read (on Dask, too), matched, put on one clock and played as one timeline; changes to that.
 
 It may import planning, timeline, cost, nodes and trace. It gives sums over traces, who waits for whom, and the job as it
 plays; what is advised belongs to `advise`, and the results of a command to `answers`.

@@ -1,1 +1,1 @@
-"""What lives on the host: schedules of streamed layers (`schedule`), networks as layers (`shapes`, `network`), KV caches (`kv`)."""
+"""What lives on the host: schedules of streamed layers, networks as layers (`shapes`, `network`), KV caches (`kv`)."""
