@@ -345,8 +345,8 @@ def _shortened(state: JobState) -> tuple[list[Timeline], int]:
 
 
 def _with_usual(run: Timeline, late: pl.DataFrame, base_ns: int) -> Timeline:
-    """A part with all that lies in a `late` stretch (`since` to `start_ns`, by the clock of members) shortened as the stretch
-    is; `base_ns`: what is added to times of the part's trace.
+    """A part with all that lies in a `late` stretch (`since` to `start_ns`, by the clock of members) shortened as that is;
+    `base_ns`: what is added to times of the part's trace.
     """
     late = late.select(
         begin=pl.col("since") - pl.col("shift_ns"),
