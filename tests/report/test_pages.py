@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from busfare.answers.job import read_job
 from busfare.answers.plan import answer_plan
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
 from busfare.jobs import How
-from busfare.jobs.run import run_job
 from busfare.measure.bench.results import MethodsResult, StrategiesResult, read_result
 from busfare.measure.probe import again as fitted
 from busfare.nodes import load_node
@@ -56,7 +56,7 @@ def job(folder: Path) -> Document:
     write_job(folder / "job", 12)
     write_rank(folder / "job" / f"{names}.json", 13, HOSTILE)
     (folder / "job" / f"bad{names}.json").write_text("{")
-    return job_document(run_job([folder / "job"], None, How(), Noted()).result())
+    return job_document(read_job([folder / "job"], None, How(), Noted()))
 
 
 def planned(_: Path) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,16 +15,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.advise.amounts import several
+from busfare.advise.amounts import Ranged, several
 from busfare.advise.call_sites import CallSite
 from busfare.cost.model import Seconds, as_copies_of
+from busfare.cost.ranges import finding_between, seconds_between
 from busfare.nodes import Node
 from busfare.trace import Trace, _columns
 from busfare.trace.columns import numbered, plain, taken
 from busfare.trace.lanes import Times, Union, is_work
 from busfare.trace.totals import top_kernels
 
-__all__ = ["Chosen", "Finding", "change_in", "finding", "language_of", "rows_of", "rows_of_calls"]
+__all__ = [
+    "Chosen", "Finding", "RangedFinding", "change_in", "finding", "language_of", "ranged", "rows_of", "rows_of_calls",
+]  # fmt: skip
 
 NS = 1e-9
 #: What a price needs, and no more.
@@ -31,6 +35,11 @@ COLUMNS = (
     *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
     *("peer_device", "copy_count"),
 )
+
+GAIN_IS = {
+    True: "replay: what the run, replayed with the change and all else as it was, saves",
+    False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
+}
 
 
 @dataclass(frozen=True)
@@ -214,3 +223,36 @@ def language_of(trace: Trace) -> str | None:
 def change_in(language: str | None, found: Finding) -> str:
     """The change that a finding advises, in the words of a language of directives where it has some."""
     return _words()[found.id].get(language or "", found.change)
+
+
+class RangedFinding(Ranged, kw_only=True):
+    """A finding, with the range of its gain."""
+
+    id: str
+    title: str
+    evidence: str
+    change: str
+    predicted_gain_seconds: float
+    gain_is: str
+    by_replay: bool
+    bound_seconds: float | None
+    rests_on: list[str]
+    what_if: list[str]
+    overlaps_with: list[str]
+    call_sites: list[CallSite]
+
+
+def ranged(
+    finding: Finding, run_seconds: float, node: Node | None, options: Sequence[str] = ()
+) -> RangedFinding:
+    """`finding` in a run of `run_seconds` recorded on `node`; `options` are those that `what-if` needs beside its own."""
+    gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
+    between = finding_between(gain, by_replay, finding.what_if, run_seconds, node, finding.touched_seconds)
+    low, high = between or (None, None)
+    keys = msgspec.structs.asdict(finding)
+    keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
+    keys |= {
+        "gain_is": GAIN_IS[by_replay],
+        "what_if": [*finding.what_if, *(options if finding.what_if else ())],
+    }
+    return msgspec.convert(keys, RangedFinding)

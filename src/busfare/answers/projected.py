@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from busfare.results import Predicted
+from busfare.advise.amounts import Predicted
 
 
 class TransfersThere(Predicted, kw_only=True):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, several, size, time
 from busfare.answers.report import Report, path_name
-from busfare.results import RangedFinding
 from busfare.show.blocks import (
     communication_blocks,
     omitted,
