@@ -13,6 +13,7 @@ import pytest
 from busfare.advise import amounts
 from busfare.answers.compare import compared
 from busfare.answers.diff import Diff
+from busfare.answers.doctor import Doctor
 from busfare.answers.plan import PlanResult
 from busfare.answers.project import project, projected
 from busfare.answers.projected import Compared, Projected
@@ -22,8 +23,8 @@ from busfare.errors import InputError
 from busfare.jobs import How
 from busfare.jobs.results import JobReport
 from busfare.jobs.run import run_job
-from busfare.measure.bench.results import MethodsResult, StrategiesResult
-from busfare.measure.results import Doctor, ProbeResult
+from busfare.measure.bench.run import MethodsResult, StrategiesResult
+from busfare.measure.probe import ProbeResult
 from busfare.nodes import load_node
 from busfare.show.document import Document
 from busfare.show.job import job_document
