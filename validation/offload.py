@@ -24,7 +24,7 @@ from claims import Truth, goal, judge, table
 from stored import known_as, unpacked
 
 from busfare.measure.bench.run import ranked
-from busfare.measure.summary import fastest_part
+from busfare.measure.cases import fastest_part
 from busfare.nodes import load_node
 from busfare.planning import Machine, machine_of
 from busfare.planning.offload.kv import Blocks, fetch, host_of

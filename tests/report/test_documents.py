@@ -13,6 +13,7 @@ import pytest
 from busfare.advise import amounts
 from busfare.answers.compare import compared
 from busfare.answers.diff import Diff
+from busfare.answers.doctor import Doctor
 from busfare.answers.job import JobReport, read_job
 from busfare.answers.plan import PlanResult
 from busfare.answers.project import project, projected
@@ -21,8 +22,8 @@ from busfare.answers.report import Report, examine, summarise
 from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError
 from busfare.jobs import How
-from busfare.measure.bench.results import MethodsResult, StrategiesResult
-from busfare.measure.results import Doctor, ProbeResult
+from busfare.measure.bench.run import MethodsResult, StrategiesResult
+from busfare.measure.probe import ProbeResult
 from busfare.nodes import load_node
 from busfare.show.document import Document
 from busfare.show.job import job_document

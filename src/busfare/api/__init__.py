@@ -361,7 +361,7 @@ def record(output: str | Path | None = None, **options: Any) -> Iterator[Recorde
     `options` are those of `busfare.measure.record.environment`, as `stacks=True`. Needs an NVIDIA GPU, and that no other
     profiler records meanwhile.
     """
-    from busfare.measure.record import recording
+    from busfare.answers.measure import recording
 
     folder = Path(output or mkdtemp(dir=_kept().name))
     with recording(folder, **options):

@@ -28,7 +28,7 @@ from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
 from busfare.trace import Omission
 
 if TYPE_CHECKING:
-    from busfare.measure.bench.results import Beside
+    from busfare.answers.measure import Beside
 
 RUNGS = {
     "datasheet": "data sheets",
