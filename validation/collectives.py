@@ -23,8 +23,7 @@ from stored import read_table
 
 from busfare.cost.collectives import Fabric, bus_factor, fit_collectives, price_collectives
 from busfare.cost.collectives.price import held_with
-from busfare.nodes import load_node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, load_node
 from busfare.nodes.file import decode
 
 MIB, GIB = 2**20, 2**30

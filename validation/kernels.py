@@ -44,8 +44,7 @@ from stored import machines, unpacked
 from busfare.answers.compare import compare_kernels
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.price import RANGED, SIDES
-from busfare.nodes import load_node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, load_node
 from busfare.trace import Trace, read
 from busfare.trace.tables import COUNTERS
 

@@ -11,7 +11,7 @@ from busfare.advise import Finding, findings, guess_node, ranged, rebuilt
 from busfare.nodes import Node, load_node
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.removal import keep_on_gpu
+from busfare.timeline.changes.fewer_copies import keep_on_gpu
 from busfare.trace import Trace, read, tables
 from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 

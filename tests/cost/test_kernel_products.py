@@ -11,8 +11,7 @@ from busfare.cost.kernels.gemm import TILES, gemm_seconds, product_seconds
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import Evidence, move
 from busfare.measure.kernels import BATCHES
-from busfare.nodes import Gemm, load_node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Gemm, load_node
 
 A100 = "a100-sxm4-80gb"
 

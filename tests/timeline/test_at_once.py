@@ -8,7 +8,7 @@ import pytest
 
 from busfare.nodes import Node, load_node
 from busfare.nodes.contention import typical_memory
-from busfare.timeline.at_once import copy_seconds_at_once
+from busfare.timeline.build.links import copy_seconds_at_once
 from tests.timeline.test_shared_links import node
 
 SIZE = 1 << 28

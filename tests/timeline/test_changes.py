@@ -13,10 +13,9 @@ from busfare.nodes import load_node
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.elsewhere import copy_speed, host_times, kernel_times, on_node
+from busfare.timeline.changes.fewer_copies import batch, collect, dedupe, loop_nanoseconds, remove
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
-from busfare.timeline.changes.packing import batch, collect, loop_nanoseconds
 from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.removal import dedupe, remove
 from busfare.timeline.changes.streams import chunks, streams
 from busfare.timeline.edit import SCATTERED
 from busfare.trace import Trace, read

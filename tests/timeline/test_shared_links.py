@@ -12,7 +12,7 @@ from busfare.nodes import Node, load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.elsewhere import on_node
-from busfare.timeline.changes.removal import remove
+from busfare.timeline.changes.fewer_copies import remove
 from busfare.trace import Trace
 from tests.traces import copy, made, run
 

@@ -221,7 +221,7 @@ def _one_memory(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
-    from busfare.timeline.changes.removal import KNOWN_BY, SMALLEST_BYTES, returned_copies
+    from busfare.timeline.changes.fewer_copies import KNOWN_BY, SMALLEST_BYTES, returned_copies
 
     # Sizes and order tell of chunks that pass through, too; regions of directives copy the same arrays each time.
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
@@ -243,7 +243,7 @@ def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
 def _repeated(trace: Trace, node: Node | None) -> Finding | None:
     if "fingerprint" not in trace.operations.columns:
         return None
-    from busfare.timeline.changes.removal import repeated_copies
+    from busfare.timeline.changes.fewer_copies import repeated_copies
 
     repeated = repeated_copies(trace.operations)
     if repeated is None or not repeated.again.any():

@@ -26,7 +26,7 @@ from busfare.nodes import Node
 from busfare.quantities import MOST_SECONDS
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
-from busfare.timeline.prices import kernel_prices
+from busfare.timeline.edit import kernel_prices
 from busfare.timeline.recording_cost import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.nodes import Flow, Node, Path
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Flow, Node, Path
 
 __all__ = [
     "Batch",

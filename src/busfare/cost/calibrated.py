@@ -28,8 +28,7 @@ from busfare.cost.batch import (
 from busfare.cost.latency import of_node, of_trace
 from busfare.cost.pageable import copy_ratio, copying_seconds_per_byte, measured_copy, staged_seconds
 from busfare.errors import InputError
-from busfare.nodes import Curve, Memory, Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Curve, FloatArray, Memory, Node
 
 __all__ = ["Calibrated", "how_staged"]
 

@@ -16,8 +16,7 @@ import polars as pl
 from busfare.cost.batch import Batch, Seconds, batches, moving_seconds, path_of, priced, stays_on_device
 from busfare.cost.latency import Latency, latency_for
 from busfare.cost.pageable import copy_seconds_per_byte, staged_seconds
-from busfare.nodes import Link, Node, NvlinkLink, PcieLink
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Link, Node, NvlinkLink, PcieLink
 
 __all__ = ["FORMULAS", "ByFormula", "effective_bytes"]
 

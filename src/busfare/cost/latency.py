@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, recorded_seconds
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Node
 
 __all__ = ["DEFAULT_LATENCY_S", "Latency", "latency_for", "of_node", "of_trace"]
 

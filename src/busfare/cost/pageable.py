@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from busfare.nodes import Cpu, Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Cpu, FloatArray, Node
 
 __all__ = [
     "COPY_BYTES_PER_S",

@@ -16,8 +16,7 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, batches, priced
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Node
 
 __all__ = [
     "COPIES",

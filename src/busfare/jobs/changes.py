@@ -23,8 +23,7 @@ from busfare.nodes.arrays import FloatArray
 from busfare.quantities import exact_bytes, parse_bytes, parse_factor
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
-from busfare.timeline.chosen import NoMatchError
-from busfare.timeline.model import ACT, WAIT
+from busfare.timeline.model import ACT, WAIT, NoMatchError
 from busfare.trace import Trace
 
 NS = 1e-9

@@ -1,4 +1,6 @@
-"""GPUs by the names that drivers and profilers give them: their data sheets in `gpus.toml`, and a node of each."""
+"""The machines of the catalogue by name, and GPUs by the names that drivers and profilers give them: their data sheets in
+`gpus.toml`, and a node of each.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,14 @@ from typing import Any, get_args
 import msgspec
 
 from busfare.errors import InputError
-from busfare.nodes.component import Cpu, Memory
+from busfare.nodes.component import Cpu, Memory, Source
 from busfare.nodes.component import Gpu as GpuComponent
-from busfare.nodes.file import catalogue_names
 from busfare.nodes.graph import Node
 from busfare.nodes.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink, link_in_short
-from busfare.nodes.source import Source
 
 __all__ = [
-    "Gpu", "Recorded", "bare_node", "clock_by_peak", "gpu_names", "gpu_of_device_name", "gpus", "l2_rate",
-    "launch_seconds", "node_of_gpu", "reached_share",
+    "Gpu", "Recorded", "bare_node", "catalogue_names", "catalogue_text", "clock_by_peak", "gpu_names", "gpu_of_device_name",
+    "gpus", "l2_rate", "launch_seconds", "node_of_gpu", "reached_share",
 ]  # fmt: skip
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
@@ -102,6 +102,18 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     lanes: dict[str, int]
     tensor: dict[str, int]
     group: list[dict[str, Any]]
+
+
+@cache
+def catalogue_names() -> tuple[str, ...]:
+    """The names of the machines that busfare knows, sorted: one file each in `catalogue/`."""
+    found = (entry.name for entry in files("busfare.nodes").joinpath("catalogue").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+
+
+def catalogue_text(name: str) -> str:
+    """The TOML text of the catalogue's node called `name`."""
+    return files("busfare.nodes").joinpath("catalogue", f"{name}.toml").read_text(encoding="utf-8")
 
 
 @cache

@@ -16,8 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from busfare.errors import InputError
-from busfare.nodes.arrays import FloatArray
-from busfare.nodes.source import Factor, Name, Rate, Sourced, Text
+from busfare.nodes.component import Factor, FloatArray, Name, Rate, Sourced, Text
 
 __all__ = [
     "PCIE",

@@ -9,14 +9,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from busfare.nodes import Node
-from busfare.timeline.build.device_work import unit_of
-from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
-from busfare.timeline.prices import packing_nanoseconds, pageable, staged
-from busfare.timeline.touched import under_way
+from busfare import cost
+from busfare.cost.kernels.price import KernelPrices, price_kernels
+from busfare.cost.model import as_copies_of
+from busfare.errors import InputError
+from busfare.nodes import FloatArray, Node
+from busfare.timeline.build.work import before_in, unit_of
+from busfare.timeline.model import (
+    WAIT,
+    Columns,
+    Mask,
+    Timeline,
+    Times,
+    pageable,
+    staged,
+    under_way,
+)
 from busfare.trace.lanes import Union
 
 ASYNC_COPY = r"Memcpy.*Async"
@@ -29,6 +40,10 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
+#: One core writes a packed buffer at about this rate where staging was not measured, in bytes per second.
+PACKING_BYTES_PER_S = 8e9
+#: Copies of pageable memory between these sizes take longer by what one core takes to copy the bytes.
+STAGED_BYTES = (256 * 1024, 4 * 1024 * 1024)
 FOR_COPIES = "other threads no longer prepare these copies, from the moment they are handed the work"
 
 
@@ -291,3 +306,69 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     )
     own = timeline.columns["call_own"][free]
     return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
+
+
+def _as_they_are(timeline: Timeline) -> pl.DataFrame:
+    """The operations with the times that they have in this timeline."""
+    duration = pl.Series(timeline.columns["operation_duration"])
+    return timeline.operations.with_columns(end_ns=pl.col("start_ns") + duration)
+
+
+def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) -> FloatArray:
+    """What every operation takes on `to`; its own time where `model` has no price. Shape (operations,)."""
+    operations = _as_they_are(timeline)
+    predicted = cost.model(model, recorded_on=recorded_on).seconds(operations, to) * 1e9
+    transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
+    kept = timeline.columns["operation_duration"].astype(np.float64)
+    return np.where(transfer & np.isfinite(predicted), predicted, kept)
+
+
+def kernel_prices(timeline: Timeline, recorded_on: Node, to: Node) -> KernelPrices:
+    """What every kernel takes on `to`. Raises InputError where what bounds kernels on one of the GPUs is not known."""
+    trace = timeline.trace
+    return price_kernels(_as_they_are(timeline), trace.launches, recorded_on, to, trace.counters)
+
+
+def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
+    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
+    changed = times.astype(np.float64)
+    changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
+    return changed
+
+
+def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -> FloatArray:
+    """What these copies between host and device take from a kind of host memory: as measured on `node`; else from pinned
+    memory by its data sheet. Shape (rows,). Raises InputError where the node is not known.
+    """
+    if node is None:
+        raise InputError(
+            "the trace names no GPU that busfare knows; say where it was recorded with --from NODE"
+        )
+    if node.measured_both_ways(memory):
+        return cost.model("loggp", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
+    if memory != "pinned":
+        return nanoseconds_from("pinned", operations, node)
+    return cost.model("datasheet", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
+
+
+def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArray:
+    """What these copies take from the memory that they are from: pageable as measured on `node`, less what a call takes
+    for a single byte, else as from pinned memory; shape (rows,). Raises InputError where the node is not known.
+    """
+    pinned = nanoseconds_from("pinned", operations, node)
+    if node is None or not node.measured_both_ways("pageable"):
+        return pinned
+    model = cost.model("loggp", recorded_on=node)
+    one_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
+    staged = (model.seconds(operations, node) - model.seconds(one_byte, node)) * 1e9
+    return np.where(pageable(operations), staged, pinned)
+
+
+def packing_nanoseconds(sizes: FloatArray, node: Node | None) -> FloatArray:
+    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`. Shape (rows,)."""
+    curve = node.curve("h2d", "pageable") if node is not None else None
+    if curve is None:
+        return sizes / PACKING_BYTES_PER_S * 1e9
+    small, large = curve.seconds(np.array(STAGED_BYTES, np.float64))
+    rate = float(large - small) / (STAGED_BYTES[1] - STAGED_BYTES[0])
+    return np.asarray(sizes * rate * 1e9)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from busfare.cost.collectives.fabric import Fabric, nccl
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 
 __all__ = ["KINDS", "PROTOCOLS", "Line", "Option", "bus_factor", "options"]
 

@@ -14,7 +14,7 @@ from busfare.cost.collectives.fabric import Fabric
 from busfare.cost.collectives.model import KINDS, Option, bus_factor, options
 from busfare.cost.ranges import LONG_COPY_BYTES, range_of
 from busfare.errors import InputError
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 from busfare.nodes.curve import NEAR, Pieces, fit
 
 __all__ = ["KINDS", "CollectivePrices", "bus_factor", "fit_collectives", "held_with", "price_collectives"]

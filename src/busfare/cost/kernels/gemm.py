@@ -8,8 +8,7 @@ import numpy as np
 
 from busfare.cost.kernels.classes import type_named
 from busfare.cost.kernels.limits import Limits, pipeline_of
-from busfare.nodes import Gemm
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Gemm
 
 __all__ = ["gemm_seconds", "product_seconds"]
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.nodes import Gemm, Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Gemm, Node
 from busfare.nodes.component import Pass
 from busfare.nodes.gpus import (
     Recorded,

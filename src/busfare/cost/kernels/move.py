@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from busfare.cost.kernels.classes import MEMORY
 from busfare.cost.kernels.gemm import product_seconds
 from busfare.cost.kernels.limits import Limits
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 
 __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "split"]
 

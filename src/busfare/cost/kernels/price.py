@@ -23,8 +23,7 @@ from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
 from busfare.cost.ranges import range_of
 from busfare.errors import InputError
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Node
 from busfare.trace.api_calls import COMMUNICATION
 from busfare.trace.tables import REACH, SHAPE
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from busfare.timeline.build.device_work import ENGINE_BYTES
-from busfare.timeline.chosen import chosen_by, matching
+from busfare.timeline.build.work import ENGINE_BYTES
 from busfare.timeline.edit import (
     ASYNC_COPY,
     Applied,
@@ -17,14 +16,22 @@ from busfare.timeline.edit import (
     applied,
     gaps_without,
     last_of_each,
+    nanoseconds_from,
     right_behind,
     usual_call_ns,
     waiting_behind,
     without_waits,
 )
-from busfare.timeline.model import WAIT, Mask, Timeline
-from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_from, pageable
-from busfare.timeline.touched import under_way
+from busfare.timeline.model import (
+    STAGED_ABOVE_BYTES,
+    WAIT,
+    Mask,
+    Timeline,
+    chosen_by,
+    matching,
+    pageable,
+    under_way,
+)
 
 __all__ = [
     "REUSED",

@@ -8,11 +8,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.nodes.arrays import FloatArray
-from busfare.timeline.build.device_work import FAULT_NS
-from busfare.timeline.edit import Applied, Change, Setting, applied, with_durations, without_operations
+from busfare.nodes import FloatArray
+from busfare.timeline.build.work import FAULT_NS
+from busfare.timeline.edit import (
+    Applied,
+    Change,
+    Setting,
+    applied,
+    nanoseconds_from,
+    with_durations,
+    without_operations,
+)
 from busfare.timeline.model import Mask, Timeline, Times
-from busfare.timeline.prices import nanoseconds_from
 from busfare.trace.lanes import Union
 
 __all__ = ["kernels_held", "prefetch"]
