@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from busfare.cost.kernels.gemm import TILES, gemm_seconds, product_seconds
-from busfare.cost.kernels.limits import Limits, limits_of
+from busfare.cost.kernels.limits import TILES, Limits, gemm_seconds, limits_of, product_seconds
 from busfare.cost.kernels.move import Evidence, move
 from busfare.measure.kernels import BATCHES
 from busfare.nodes import FloatArray, Gemm, load_node

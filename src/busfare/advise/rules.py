@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
 from busfare.advise.recorded_on import one_memory
-from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
+from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.nodes import Node
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY

@@ -25,8 +25,14 @@ from busfare.cost.batch import (
     recorded_seconds,
     stays_on_device,
 )
-from busfare.cost.latency import of_node, of_trace
-from busfare.cost.pageable import copy_ratio, copying_seconds_per_byte, measured_copy, staged_seconds
+from busfare.cost.copies import (
+    copy_ratio,
+    copying_seconds_per_byte,
+    measured_copy,
+    of_node,
+    of_trace,
+    staged_seconds,
+)
 from busfare.errors import InputError
 from busfare.nodes import Curve, FloatArray, Memory, Node
 

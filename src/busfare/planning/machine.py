@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
-from busfare.cost.pageable import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte
+from busfare.cost.copies import DEFAULT_LATENCY_S, SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
 from busfare.nodes.curve import MemoryKind
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from busfare import cost
 from busfare.cost.kernels.price import KernelPrices, price_kernels
-from busfare.cost.model import as_copies_of
+from busfare.cost.models import as_copies_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.timeline.build.work import before_in, unit_of

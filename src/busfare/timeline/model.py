@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,18 +15,16 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.expressions import found_in
-from busfare.nodes import Node
+from busfare.nodes import FloatArray, Node
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION
 from busfare.trace.lanes import Union
 from busfare.trace.words import Words
 
-if TYPE_CHECKING:
-    from busfare.timeline.build.links import SharedLinks
-
 __all__ = [
     "ACT", "COLUMN_TYPES", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns", "Mask",
-    "NoMatchError", "Timeline", "Times", "chosen_by", "either", "matching", "pageable", "staged", "typed", "under_way",
+    "NoMatchError", "Route", "SharedLinks", "Taken", "Timeline", "Times", "chosen_by", "either", "matching", "pageable",
+    "staged", "typed", "under_way",
 ]  # fmt: skip
 
 Columns = dict[str, NDArray[Any]]
@@ -93,6 +91,32 @@ def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns
     columns |= {f"stream_{name}": np.zeros(streams) for name in ("device", "context")}
     columns["stream_kind"] = np.full(streams, NON_BLOCKING)
     return typed(columns | others)
+
+
+#: A direction, device and peer device (-1: none), and the number of the host that they are of.
+Route = tuple[str, int, int, int]
+
+
+class Taken(NamedTuple):
+    """The lanes that copies take, by number; how many bytes of each their bytes are; their weight where a lane is full."""
+
+    lanes: list[int]
+    cost: list[float]
+    weight: float
+
+
+@dataclass(frozen=True)
+class SharedLinks:
+    """Lanes that copies of one run may share, and what they carry.
+
+    `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
+    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of each route take.
+    """
+
+    bytes_per_s: FloatArray
+    both: FloatArray
+    opposite: NDArray[np.int32]
+    paths: dict[Route, Taken]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.timeline import _core
+from busfare.timeline.build.links import link_columns
 from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
@@ -206,4 +207,4 @@ def core_columns(timeline: Timeline) -> Columns:
     if timeline.links is None:
         none = np.zeros(timeline.operations.height)
         return columns | NO_LINKS | {"operation_bytes_per_s": none, "operation_weight": none + 1}
-    return columns | timeline.links.columns(timeline.operations, columns)
+    return columns | link_columns(timeline.links, timeline.operations, columns)

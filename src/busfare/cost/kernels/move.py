@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.cost.kernels.classes import MEMORY
-from busfare.cost.kernels.gemm import product_seconds
-from busfare.cost.kernels.limits import Limits
+from busfare.cost.kernels.limits import Limits, product_seconds
 from busfare.nodes import FloatArray
 
 __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "split"]

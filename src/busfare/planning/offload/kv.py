@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import msgspec
 import numpy as np
 
-from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
+from busfare.cost.copies import COPY_BYTES_PER_S, measured_copy
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import Curve, Flow, Node
@@ -183,10 +183,10 @@ def _core(machine: Machine) -> Basis:
     if (said := measured_copy(node)) is not None:
         return Basis(name, 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
     if node.curve("h2d", "pageable") is not None and pageable > link:
-        # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/pageable.py].
+        # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/copies.py].
         source = f"{SCATTERED:g} × the rate of long pageable copies, which one core stages"
         return Basis(name, pageable / SCATTERED, "s/B", "estimated", source)
-    return Basis(name, 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/pageable.py")
+    return Basis(name, 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/copies.py")
 
 
 def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Program:

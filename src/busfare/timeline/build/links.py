@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from busfare.cost import model
-from busfare.cost.price import one_copy
+from busfare.cost.models import one_copy
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Link, MemoryLink, Node
 from busfare.nodes.component import AtOnce, Memory
 from busfare.timeline import _core
 from busfare.timeline.build.work import alike
-from busfare.timeline.model import Columns, Times, at_rest
+from busfare.timeline.model import Columns, Route, SharedLinks, Taken, Times, at_rest
 from busfare.trace.tables import OPERATIONS
 from busfare.trace.words import Words
 
-__all__ = ["SharedLinks", "alone", "copy_seconds_at_once", "shared_links"]
+__all__ = ["alone", "copy_seconds_at_once", "link_columns", "shared_links"]
 
 DIRECTIONS = ("h2d", "d2h", "p2p")
 #: From this part of its rate on, a lane that several copies use is full: small gaps between copies are averaged in.
 FULL = 0.9
-
-
-#: A direction, device and peer device (-1: none), and the number of the host that they are of.
-Route = tuple[str, int, int, int]
 
 
 class Lane(NamedTuple):
@@ -50,54 +45,33 @@ class Lane(NamedTuple):
         return self._replace(forward=not self.forward)
 
 
-class Taken(NamedTuple):
-    """The lanes that copies take, by number; how many bytes of each their bytes are; their weight where a lane is full."""
-
-    lanes: list[int]
-    cost: list[float]
-    weight: float
-
-
-@dataclass(frozen=True)
-class SharedLinks:
-    """Lanes that copies of one run may share, and what they carry.
-
-    `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
-    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of each route take.
-    """
-
-    bytes_per_s: FloatArray
-    both: FloatArray
-    opposite: NDArray[np.int32]
-    paths: dict[Route, Taken]
-
-    def columns(self, operations: pl.DataFrame, columns: Columns) -> Columns:
-        """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
-        rate, path_of, keys = _rates(operations, columns["operation_duration"])
-        rate = rate * columns.get("operation_demand", 1.0)
-        if "operation_awaits" in columns:  # a transfer of its own kind
-            path_of = np.where(columns["operation_awaits"] >= 0, -1, path_of)
-        taken = [self.paths.get(key, Taken([], [], 1.0)) for key in keys]
-        count = np.array([*(len(one.lanes) for one in taken), 0], np.int64)[path_of]
-        begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        links, costs = np.zeros(begin[-1], np.int32), np.zeros(begin[-1])
-        capacity = self.bytes_per_s.copy()
-        for number, mine in enumerate(taken):
-            rows = np.flatnonzero(path_of == number)
-            for place, (lane, cost) in enumerate(zip(mine.lanes, mine.cost, strict=True)):
-                capacity[lane] = max(capacity[lane], float(rate[rows].max(initial=0.0)) * cost)
-                links[begin[rows] + place] = lane
-                costs[begin[rows] + place] = cost
-        return {
-            "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
-            "operation_weight": np.array([*(one.weight for one in taken), 1.0])[path_of],
-            "operation_link_begin": begin,
-            "operation_links": links,
-            "operation_link_cost": costs,
-            "link_bytes_per_s": capacity,
-            "link_both": self.both,
-            "link_opposite": self.opposite,
-        }
+def link_columns(links: SharedLinks, operations: pl.DataFrame, columns: Columns) -> Columns:
+    """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
+    rate, path_of, keys = _rates(operations, columns["operation_duration"])
+    rate = rate * columns.get("operation_demand", 1.0)
+    if "operation_awaits" in columns:  # a transfer of its own kind
+        path_of = np.where(columns["operation_awaits"] >= 0, -1, path_of)
+    taken = [links.paths.get(key, Taken([], [], 1.0)) for key in keys]
+    count = np.array([*(len(one.lanes) for one in taken), 0], np.int64)[path_of]
+    begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    lanes, costs = np.zeros(begin[-1], np.int32), np.zeros(begin[-1])
+    capacity = links.bytes_per_s.copy()
+    for number, mine in enumerate(taken):
+        rows = np.flatnonzero(path_of == number)
+        for place, (lane, cost) in enumerate(zip(mine.lanes, mine.cost, strict=True)):
+            capacity[lane] = max(capacity[lane], float(rate[rows].max(initial=0.0)) * cost)
+            lanes[begin[rows] + place] = lane
+            costs[begin[rows] + place] = cost
+    return {
+        "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
+        "operation_weight": np.array([*(one.weight for one in taken), 1.0])[path_of],
+        "operation_link_begin": begin,
+        "operation_links": lanes,
+        "operation_link_cost": costs,
+        "link_bytes_per_s": capacity,
+        "link_both": links.both,
+        "link_opposite": links.opposite,
+    }
 
 
 def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
@@ -171,7 +145,7 @@ def alone(
     `operation_demand` is by how much a copy then asks for more than its bytes over that time: 1 for nearly all.
     """
     starts, ends = recorded["operation_start"], recorded["operation_end"]
-    linked = links.columns(operations, columns)
+    linked = link_columns(links, operations, columns)
     names = ("bytes_per_s", "link_begin", "links", "link_cost")
     rate, begin, lane_of, cost = (linked[f"operation_{name}"] for name in names)
     of_lane = np.repeat(np.arange(len(rate)), np.diff(begin))
@@ -227,7 +201,7 @@ def copy_seconds_at_once(
     count = len(copies)
     columns = at_rest(0, count, count, operation_duration=alone, operation_stream=range(count))
     if (links := shared_links(operations, node)) is not None:
-        columns |= links.columns(operations, columns)
+        columns |= link_columns(links, operations, columns)
     ends: FloatArray = _core.play(columns)["operation_end"] * 1e-9
     return ends
 
