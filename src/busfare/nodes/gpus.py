@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, get_args
+from statistics import fmean
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -19,7 +20,7 @@ from busfare.nodes.link import Generation, Lanes, Link, MemoryLink, PcieLink, So
 
 __all__ = [
     "Gpu", "Recorded", "bare_node", "catalogue_names", "catalogue_text", "clock_by_peak", "gpu_names", "gpu_of_device_name",
-    "gpus", "l2_rate", "launch_seconds", "node_of_gpu", "reached_share",
+    "gpus", "measured_rates", "node_of_gpu", "typical_launch_seconds",
 ]  # fmt: skip
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
@@ -193,27 +194,28 @@ def _named() -> dict[str, list[Gpu]]:
     return found
 
 
-def reached_share(name: str, compute_capability: str) -> float:
-    """What streams reach of the memory bandwidth of the GPU called `name` in the table, or of GPUs of its capability."""
-    shares = _file().reached
-    known = next((key for key in shares if name.startswith(key)), compute_capability)
-    return shares.get(known, shares["other"]).share
-
-
-def l2_rate(name: str) -> float | None:
-    """Bytes a second from L2 of the GPU called `name` in the table, as measured on others of its kind; None where nobody
-    has.
+class Measured(NamedTuple):
+    """Of a GPU's data sheet rate what streams reach of its memory; bytes a second from L2 and seconds of an empty kernel, as
+    measured on others of its kind, None where nobody has.
     """
-    row = _file().l2.get(name)
-    return row.gb_per_s * 1e9 if row else None
+
+    memory_share: float
+    l2_bytes_per_s: float | None
+    launch_s: float | None
 
 
-def launch_seconds(name: str) -> float | None:
-    """Seconds of an empty kernel on the GPU called `name` in the table, as measured on others of its kind; None where nobody
-    has.
-    """
-    row = _file().launch.get(name)
-    return row.us * 1e-6 if row else None
+def measured_rates(name: str, compute_capability: str) -> Measured:
+    """Of the GPU called `name` in the table; of its memory else as on GPUs of its capability."""
+    file = _file()
+    alike = next((key for key in file.reached if name.startswith(key)), compute_capability)
+    l2, launch = file.l2.get(name), file.launch.get(name)
+    share = file.reached.get(alike, file.reached["other"]).share
+    return Measured(share, l2.gb_per_s * 1e9 if l2 else None, launch.us * 1e-6 if launch else None)
+
+
+def typical_launch_seconds() -> float:
+    """Seconds of an empty kernel on a GPU of which nobody measured it: the mean of those measured."""
+    return fmean(row.us for row in _file().launch.values()) * 1e-6
 
 
 def clock_by_peak(gpu: Gpu) -> float | None:

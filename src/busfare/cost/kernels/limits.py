@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from busfare.cost.kernels.classes import type_named
 from busfare.errors import InputError
@@ -20,9 +21,8 @@ from busfare.nodes.gpus import (
     clock_by_peak,
     gpu_of_device_name,
     gpus,
-    l2_rate,
-    launch_seconds,
-    reached_share,
+    measured_rates,
+    typical_launch_seconds,
 )
 
 __all__ = ["TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "product_seconds"]
@@ -31,10 +31,6 @@ __all__ = ["TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "produ
 L2_PORT_BYTES = 64
 #: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).
 SHARE_OF_PEAK = 0.83
-#: What an empty kernel takes on a GPU of which nobody measured it, s.
-LAUNCH_S = 0.9e-6
-#: What the largest tile reaches of that (`gemm.py`): a measured product has it in its rate.
-LARGEST_TILE_SHARE = 0.945
 Tiles = tuple[tuple[int, int], ...]
 
 #: Sides of a block's tile that libraries choose from, and into how many parts they cut the sum [NeuSight §4].
@@ -43,19 +39,18 @@ TILES = (
     (32, 32), (128, 16), (16, 128), (64, 16), (16, 64),
 )  # fmt: skip
 SPLITS = (1, 2, 4, 8, 16)
-LEAST_DEPTH = 128
-#: Libraries may use one tile for all products of a batch (cuBLAS does, for fp32 on P4, P100 and A100). It is told from so
-#: many measured ones, where their times scatter by less than this share with it (docs/lab/kernels.md).
-LEAST_BATCHED = 4
+#: Steps of a tile along the sum.
+TILE_DEPTH = 32
+#: Libraries may use one tile for all products of a batch (cuBLAS does, for fp32 on P4, P100 and A100). Measured ones show it
+#: where their times scatter by less than this share with it (docs/lab/kernels.md).
 ONE_TILE_SCATTER = 0.7
-# The next three were chosen on fp16 operators of six models on A40 and A100: `python validation/kernels.py --constants`.
-
-#: A tile of t × t loads 2/t elements for each product; one whose sides have this harmonic mean reaches half of the rate.
+#: A tile of t × t loads 2/t elements for each product; with sides of this harmonic mean it runs at half of the rate. Chosen,
+#: as the next, on fp16 operators of six models on A40 and A100: `python validation/kernels.py --constants`.
 HALF_RATE_SIDE = 5.0
-#: Compute and copies of a block overlap, but not wholly: the norm by which their times add.
-NORM = 2.6
 #: What a wave takes to begin and to end, in cycles: fetching the first tiles, writing the last.
 EDGE_CYCLES = 4400.0
+#: The power p by which parts of a kernel overlap: their times add up as (Σ tᵢᵖ)^(1/p).
+OVERLAP = 2.0
 #: Logarithms of sides over which what products take beyond the model stays alike, and by how much (the logarithm) two of the
 #: same sides differ still: chosen on fp16 operators of those models between A40 and A100.
 ALIKE_SIDES = 3.0
@@ -69,8 +64,8 @@ class Limits:
     """A GPU's rates that kernels can reach: bytes and operations a second.
 
     `rung`: `probed` where the node's own kernels were measured, else `class`. `peaks` by pipeline (`fp16_tensor`).
-    `launch_s`: of an empty kernel; None where nobody measured it. `products`: of matrices, measured. `passes`: by class, the
-    bytes and seconds of kernels that move each byte once, measured, by size.
+    `memory_peak`: of the data sheet. `launch_s`: of an empty kernel; None where nobody measured it. `products`: of matrices,
+    measured. `passes`: by class, the bytes and seconds of kernels that move each byte once, measured, by size.
     """
 
     rung: str
@@ -79,6 +74,7 @@ class Limits:
     multiprocessors: float
     clock_hz: float
     memory: float
+    memory_peak: float
     l2_bytes: float
     l2: float
     launch_s: float | None
@@ -89,7 +85,7 @@ class Limits:
     @property
     def least_s(self) -> float:
         """What an empty kernel takes, or may where nobody measured it, s."""
-        return self.launch_s or LAUNCH_S
+        return self.launch_s or typical_launch_seconds()
 
     @property
     def threads(self) -> int:
@@ -159,8 +155,8 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     if not peaks and gpu.flops_per_s:
         peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
     name = sheet.name if sheet else ""
-    reached = memory * reached_share(name, capability)
-    launch, l2 = launch_seconds(name), l2_rate(name)
+    share, l2, launch = measured_rates(name, capability)
+    reached = memory * share
     if probed is not None:
         streams = probed.memory_bytes_per_s
         reached = next(
@@ -170,7 +166,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
         for kind in {one.type for one in probed.gemm}:
             largest = max((one for one in probed.gemm if one.type == kind), key=lambda one: one.flops)
-            peaks[pipeline_of(kind)] = largest.flops / largest.seconds / LARGEST_TILE_SHARE
+            peaks[pipeline_of(kind)] = largest.flops / largest.seconds / float(tile_share(*TILES[0]))
     return Limits(
         rung="probed" if probed is not None else "class",
         vendor="amd" if capability.startswith("gfx") else "nvidia",
@@ -178,6 +174,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         multiprocessors=float(units),
         clock_hz=float(clock),
         memory=reached,
+        memory_peak=float(memory),
         l2_bytes=float((sheet and sheet.l2_bytes) or 4 << 20),
         l2=l2 or L2_PORT_BYTES * units * clock / 2,
         launch_s=launch,
@@ -216,6 +213,12 @@ def pipeline_of(kind: str) -> str:
     return kind if kind in ("fp32", "fp64") else f"{kind}_tensor"
 
 
+def tile_share(rows: ArrayLike, columns: ArrayLike) -> FloatArray:
+    """The share of a pipeline's rate that tiles of so many rows and columns reach: t / (t + 5), t = r·c / (r + c)."""
+    side = np.multiply(rows, columns) / np.add(rows, columns)
+    return np.asarray(side / (side + HALF_RATE_SIDE))
+
+
 def gemm_seconds(
     sides: Sequence[FloatArray], peak: float, limits: Limits, tiles: Tiles = TILES
 ) -> FloatArray:
@@ -227,20 +230,21 @@ def gemm_seconds(
     batch, m, n, k, element_bytes = sides
     each = peak / limits.multiprocessors
     rows, columns = (np.array(tiles, np.float64).T)[:, :, None]
-    side = rows * columns / (rows + columns)
-    rate = each * side / (side + HALF_RATE_SIDE)
+    rate = each * tile_share(rows, columns)
     blocks = batch * np.ceil(m / rows) * np.ceil(n / columns)
     compute = np.full(len(m), np.inf)
     for split in SPLITS:
         waves = np.ceil(blocks * split / limits.multiprocessors)
-        seconds = (waves * 2.0 * rows * columns * np.ceil(k / split / 32) * 32 / rate).min(axis=0)
+        seconds = (waves * 2.0 * rows * columns * np.ceil(k / split / TILE_DEPTH) * TILE_DEPTH / rate).min(
+            axis=0
+        )
         if split > 1:
             # Partial sums are written and read again in 4 bytes.
             seconds += 4.0 * batch * m * n * split / limits.memory
-            seconds = np.where(k >= split * LEAST_DEPTH, seconds, np.inf)
+            seconds = np.where(k >= split * TILE_DEPTH, seconds, np.inf)
         compute = np.minimum(compute, seconds)
     moved = batch * (m * n + m * k + n * k) * element_bytes / limits.memory
-    together: FloatArray = (compute**NORM + moved**NORM) ** (1 / NORM)
+    together: FloatArray = (compute**OVERLAP + moved**OVERLAP) ** (1 / OVERLAP)
     return together + EDGE_CYCLES / limits.clock_hz
 
 
@@ -269,7 +273,7 @@ def _batched_tiles(pipeline: str, peak: float, limits: Limits) -> Tiles:
     """The tiles of which a library takes the best for products of a batch: all, or the one that measured ones tell."""
     products, sides, seconds = _products(pipeline, limits)
     some = np.array([one.batch > 1 for one in products], bool)
-    if some.sum() < LEAST_BATCHED:
+    if some.sum() < 2:
         return TILES
     sides = [column[some] for column in sides]
 
