@@ -18,6 +18,7 @@ from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_o
 from busfare.advise.recorded_on import one_memory
 from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.nodes import Node
+from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.lanes import is_communication, is_transfer, is_work
@@ -33,9 +34,7 @@ COPY = pl.col("kind") == "copy"
 ONE_WAY = tuple(COPY & (pl.col("direction") == direction) for direction in ("h2d", "d2h"))
 PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
-#: Below this a copy costs its latency, whatever the memory.
-LATENCY_BOUND_BYTES = 64 * 1024
-SMALL_SAID = f"{LATENCY_BOUND_BYTES >> 10} KiB"
+SMALL_SAID = f"{STAGED_ABOVE_BYTES >> 10} KiB"
 MANY = 50
 MANY_WAITS = 10
 MANY_RETURNS = 5
@@ -63,7 +62,7 @@ def _pinning(bytes_: int, node: Node | None) -> tuple[float, str]:
 
 
 def _pageable(trace: Trace, node: Node | None) -> Finding | None:
-    large = rows_of(trace, COPY & PAGEABLE, least=LATENCY_BOUND_BYTES + 1)
+    large = rows_of(trace, COPY & PAGEABLE, least=STAGED_ABOVE_BYTES + 1)
     small = _handed_over(trace)
     copies = large.beside(small) if small else large
     if not copies.height:
@@ -100,13 +99,13 @@ def _handed_over(trace: Trace) -> Chosen | None:
     """
     if trace.calls.is_empty():
         return None
-    small = rows_of(trace, COPY & PAGEABLE & (pl.col("direction") == "h2d"), most=LATENCY_BOUND_BYTES)
+    small = rows_of(trace, COPY & PAGEABLE & (pl.col("direction") == "h2d"), most=STAGED_ABOVE_BYTES)
     taken = small.bytes() * HANDED_OVER_SECONDS_PER_BYTE if small.height >= MANY else 0.0
     return small if taken > WORTH_SAYING * trace.makespan_seconds else None
 
 
 def _small(trace: Trace, node: Node | None) -> Finding | None:
-    small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=LATENCY_BOUND_BYTES - 1)
+    small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=STAGED_ABOVE_BYTES - 1)
     if small.height < MANY:
         return None
     evidence = (
@@ -272,7 +271,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _small_results(trace: Trace, node: Node | None) -> Finding | None:
-    small = rows_of(trace, COPY & (pl.col("direction") == "d2h"), most=LATENCY_BOUND_BYTES - 1)
+    small = rows_of(trace, COPY & (pl.col("direction") == "d2h"), most=STAGED_ABOVE_BYTES - 1)
     if small.height < MANY_WAITS:
         return None
     lanes = trace.lanes

@@ -36,7 +36,7 @@ from busfare.cost.copies import (
 from busfare.errors import InputError
 from busfare.nodes import Curve, FloatArray, Memory, Node
 
-__all__ = ["Calibrated", "how_staged"]
+__all__ = ["CACHED_BYTES", "Calibrated", "how_staged"]
 
 #: Bytes that cost less than this share of what the smallest copy takes are lost in it.
 LEAST_SHARE = 0.1

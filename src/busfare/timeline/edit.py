@@ -13,6 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
+from busfare.cost.calibrated import CACHED_BYTES
+from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES
 from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.cost.models import as_copies_of
 from busfare.errors import InputError
@@ -31,8 +33,9 @@ from busfare.timeline.model import (
 from busfare.trace.lanes import Union
 
 ASYNC_COPY = r"Memcpy.*Async"
-#: What an asynchronous call takes the host where the trace has none, in nanoseconds.
-ASYNCHRONOUS_CALL_NS = 5_000
+#: What a call that launches a kernel, and one that submits a copy of pinned memory, takes the host where nobody recorded or
+#: probed it, in nanoseconds: medians of 62 probes of H100s and H200s (results/probe).
+LAUNCH_CALL_NS, COPY_CALL_NS = 5_000, 2_900
 #: A core's own second-level cache: 2 MiB on the hosts of H100s and H200s, 1 to 2 on servers of these years. A copy that
 #: the host moves, and that is no smaller, leaves nothing of the program there.
 PRIVATE_CACHE_BYTES = 2 << 20
@@ -40,10 +43,6 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
-#: One core writes a packed buffer at about this rate where staging was not measured, in bytes per second.
-PACKING_BYTES_PER_S = 8e9
-#: Copies of pageable memory between these sizes take longer by what one core takes to copy the bytes.
-STAGED_BYTES = (256 * 1024, 4 * 1024 * 1024)
 FOR_COPIES = "other threads no longer prepare these copies, from the moment they are handed the work"
 
 
@@ -305,7 +304,7 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
         ~timeline.waiting() & timeline.calls_named(pattern) & ~timeline.calls_of(staged(timeline.operations))
     )
     own = timeline.columns["call_own"][free]
-    return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
+    return int(np.median(own)) if len(own) else LAUNCH_CALL_NS
 
 
 def _as_they_are(timeline: Timeline) -> pl.DataFrame:
@@ -365,10 +364,12 @@ def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArra
 
 
 def packing_nanoseconds(sizes: FloatArray, node: Node | None) -> FloatArray:
-    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`. Shape (rows,)."""
+    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`, by what copies take
+    longer that stay in the cache; else typical. Shape (rows,).
+    """
     curve = node.curve("h2d", "pageable") if node is not None else None
     if curve is None:
-        return sizes / PACKING_BYTES_PER_S * 1e9
-    small, large = curve.seconds(np.array(STAGED_BYTES, np.float64))
-    rate = float(large - small) / (STAGED_BYTES[1] - STAGED_BYTES[0])
+        return sizes / COPY_BYTES_PER_S * 1e9
+    small, large = curve.seconds(np.array([SERIAL_BYTES, CACHED_BYTES]))
+    rate = float(large - small) / (CACHED_BYTES - SERIAL_BYTES)
     return np.asarray(sizes * rate * 1e9)

@@ -55,7 +55,7 @@ NO_LINKS: Columns = {
     "link_both": np.zeros(0),
     "link_opposite": np.zeros(0, np.int32),
 }
-#: Smaller pageable copies to the GPU are handed over with their call, and staged nowhere.
+#: Smaller copies cost their latency, whatever the memory: pageable ones to the GPU are handed over with their call.
 STAGED_ABOVE_BYTES = 64 * 1024
 #: What touches nothing.
 NOTHING = Union.of(np.empty(0, np.int64), np.empty(0, np.int64))

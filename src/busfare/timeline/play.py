@@ -24,8 +24,6 @@ Times = NDArray[np.int64]
 NS = 1e-9
 #: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
-#: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
-LEAST_LAG_NS = 200
 #: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
 LONGEST_WAKE_UP_NS = 1_000_000
 UNEXPLAINED = "unexplained waits"
@@ -199,7 +197,7 @@ def core_columns(timeline: Timeline) -> Columns:
     columns = timeline.columns
     if timeline.closer_ns:
         columns = columns | {
-            name: columns[name] - np.clip(columns[name] - LEAST_LAG_NS, 0, timeline.closer_ns)
+            name: columns[name] - np.clip(columns[name], 0, timeline.closer_ns)
             for name in ("operation_order_lag", "operation_launch_lag", "call_wait_lag")
         }
     if timeline.links is None and "operation_bytes_per_s" in columns:

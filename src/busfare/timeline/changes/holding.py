@@ -10,6 +10,8 @@ import polars as pl
 from busfare.timeline.build.work import ENGINE_BYTES
 from busfare.timeline.edit import (
     ASYNC_COPY,
+    COPY_CALL_NS,
+    LAUNCH_CALL_NS,
     Applied,
     Change,
     Setting,
@@ -46,9 +48,6 @@ WAKE_UP_NS = 3_300
 #: From the return of a call that submits a copy of pinned memory to its start, where nothing is in its way: 1.6 to 2.6
 #: µs recorded on H100 and H200 (denoise_volume).
 CALL_TO_GPU_NS = 2_000
-#: Submitting a copy of pinned memory takes the host this part of what a launch takes: 1.0 of 2.6 µs bare, 1.8 of 3.6
-#: µs recorded, on an H200 (results/recorder).
-COPY_OF_LAUNCH = 0.45
 FIT = "the buffers are pinned once, outside the run, and fit into the host's memory"
 REUSED = "nothing overwrites a buffer before its copy is done"
 READ = "the host reads what comes back only behind a wait that stays"
@@ -125,7 +124,8 @@ def _pinned_call_ns(timeline: Timeline) -> int:
     free = timeline.calls_of(pinned) & timeline.calls_named(ASYNC_COPY) & ~timeline.waiting()
     if free.any():
         return int(np.median(timeline.columns["call_own"][free]))
-    return min(usual_call_ns(timeline, ASYNC_COPY), int(COPY_OF_LAUNCH * usual_call_ns(timeline, "Launch")))
+    of_launch = COPY_CALL_NS / LAUNCH_CALL_NS
+    return min(usual_call_ns(timeline, ASYNC_COPY), int(of_launch * usual_call_ns(timeline, "Launch")))
 
 
 def without_waiting(pattern: str = "") -> Change:

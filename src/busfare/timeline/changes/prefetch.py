@@ -24,8 +24,6 @@ from busfare.trace.lanes import Union
 
 __all__ = ["kernels_held", "prefetch"]
 
-#: From a fault to its first move, where no move went right before: 15 to 35 µs, published for P100 to V100. Nanoseconds.
-FIRST_FAULT_NS = 35_000
 USED = "every page that moves is one that the kernel uses; the prefetch runs right before its kernel"
 
 
@@ -75,9 +73,7 @@ def _faults(timeline: Timeline) -> Faults:
     begins, reached = starts[order], np.maximum.accumulate(ends[order])
     chained = np.zeros(len(order), bool)
     chained[1:] = begins[1:] - reached[:-1] <= FAULT_NS
-    since = np.where(
-        chained, np.minimum(begins, np.concatenate([begins[:1], reached[:-1]])), begins - FIRST_FAULT_NS
-    )
+    since = np.where(chained, np.minimum(begins, np.concatenate([begins[:1], reached[:-1]])), begins)
     moving = Union.of(begins, ends[order]).covered_within(starts[kernels], ends[kernels])
     standing = Union.of(since, ends[order]).covered_within(starts[kernels], ends[kernels])
     return Faults(moved, kernels, moving, np.where(moving > 0, standing, 0))
