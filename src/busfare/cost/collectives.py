@@ -23,14 +23,8 @@ from busfare.nodes import FloatArray
 from busfare.nodes.curve import NEAR, Pieces, fit
 
 __all__ = [
-    "KINDS",
-    "CollectivePrices",
-    "Fabric",
-    "bus_factor",
-    "fit_collectives",
-    "held_with",
-    "price_collectives",
-]
+    "KINDS", "CollectivePrices", "Fabric", "bus_factor", "fit_collectives", "held_with", "price_collectives",
+]  # fmt: skip
 
 #: Seconds over bytes.
 SecondsOf = Callable[[FloatArray], FloatArray]

@@ -22,16 +22,8 @@ from busfare.nodes import Cpu, Node
 from busfare.nodes.curve import Direction, MemoryKind
 
 __all__ = [
-    "GROUP",
-    "CostModel",
-    "Seconds",
-    "as_copies_of",
-    "model",
-    "model_names",
-    "one_copy",
-    "price",
-    "trusted",
-]
+    "GROUP", "CostModel", "Seconds", "as_copies_of", "model", "model_names", "one_copy", "price", "trusted",
+]  # fmt: skip
 
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"

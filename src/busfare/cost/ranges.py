@@ -19,24 +19,9 @@ from busfare.cost.batch import Batch, batches, priced
 from busfare.nodes import FloatArray, Node
 
 __all__ = [
-    "COPIES",
-    "FILE",
-    "LONG_COPY_BYTES",
-    "NOTHING_KNOWN",
-    "Ranged",
-    "Row",
-    "beside",
-    "figures_of",
-    "finding_between",
-    "gain_beside",
-    "is_wide",
-    "range_beside",
-    "range_of",
-    "ranged",
-    "row_of",
-    "rung_of",
-    "seconds_between",
-]
+    "COPIES", "FILE", "LONG_COPY_BYTES", "NOTHING_KNOWN", "Ranged", "Row", "beside", "figures_of", "finding_between",
+    "gain_beside", "is_wide", "range_beside", "range_of", "ranged", "row_of", "rung_of", "seconds_between",
+]  # fmt: skip
 
 FILE = Path(__file__).with_suffix(".toml")
 #: What figures of a node are taken from, and where held-out data is looked for when there is none of them.

@@ -88,7 +88,8 @@ def load_node(text: str | Node) -> Node:
     """
     if isinstance(text, Node):  # as Python may give it where the command line gives words
         return text
-    name = _canonical(text)
+    name = re.sub(r"[\s_]+", "-", text.strip().lower())
+    name = ALIASES.get(name, name)
     if name in catalogue_names():
         return _of_catalogue(name)
     if (link := link_in_short(text.strip())) is not None:
@@ -119,12 +120,6 @@ def _is_there(path: str) -> bool:
 @lru_cache(maxsize=64)
 def _of_catalogue(name: str) -> Node:
     return decode(catalogue_text(name), f"{name}.toml")
-
-
-def _canonical(text: str) -> str:
-    """`text` as names are written: small letters, `-` for blanks and `_`, aliases replaced."""
-    name = re.sub(r"[\s_]+", "-", text.strip().lower())
-    return ALIASES.get(name, name)
 
 
 def _suggestions(name: str, most: int = 3) -> list[str]:
@@ -252,29 +247,20 @@ def _check(table: Sourced, path: str, sources: Container[str], gpus: int) -> Non
 def _check_pieces(curve: Pieces, path: str) -> None:
     pieces, gaps, ends = map(len, (curve.latency_overhead_s, curve.gap_per_byte_s, curve.up_to_bytes))
     detail = curve.detail if isinstance(curve, Curve) else ()
-    for key, wrong, what in (
-        ("latency_overhead_s", not pieces, "no pieces; give one figure at least"),
-        (
-            "gap_per_byte_s",
-            gaps != pieces,
-            f"{gaps} figures beside {pieces} of latency_overhead_s; give one a piece",
-        ),
-        (
-            "up_to_bytes",
-            ends != pieces - 1,
-            f"{ends} ends of {pieces} pieces; give one for each but the last",
-        ),
-        ("up_to_bytes", not _rises(curve.up_to_bytes), "does not rise from piece to piece; sort the pieces"),
-        (
-            "detail",
-            not _rises([1, *(one.streams for one in detail)]),
-            "'streams' does not rise from 2 on; sort the rows",
-        ),
-    ):
-        if wrong:
-            raise WrongError(f"{path}.{key}", what)
-    for k, one in enumerate(detail):
-        _check_pieces(one, f"{path}.detail[{k}]")
+    if not pieces:
+        raise WrongError(f"{path}.latency_overhead_s", "no pieces; give one figure at least")
+    if gaps != pieces:
+        what = f"{gaps} figures beside {pieces} of latency_overhead_s; give one a piece"
+        raise WrongError(f"{path}.gap_per_byte_s", what)
+    if ends != pieces - 1:
+        what = f"{ends} ends of {pieces} pieces; give one for each but the last"
+        raise WrongError(f"{path}.up_to_bytes", what)
+    if not _rises(curve.up_to_bytes):
+        raise WrongError(f"{path}.up_to_bytes", "does not rise from piece to piece; sort the pieces")
+    if not _rises([1, *(curves.streams for curves in detail)]):
+        raise WrongError(f"{path}.detail", "'streams' does not rise from 2 on; sort the rows")
+    for k, curves in enumerate(detail):
+        _check_pieces(curves, f"{path}.detail[{k}]")
 
 
 def _rises(values: Sequence[float]) -> bool:

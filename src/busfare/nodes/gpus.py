@@ -144,11 +144,8 @@ def _gpu(row: dict[str, Any]) -> Gpu:
     sources = dict.fromkeys(
         ("memory_bytes", "clock_hz", "multiprocessors", "link", "memory_bandwidth_bytes_per_s"), source
     )
-    sources |= {
-        "compute_capability": vendor,
-        "l2_bytes": "gfx" if vendor == "gfx" else "l2",
-        "copy_engines": "engines",
-    }
+    of_l2 = "gfx" if vendor == "gfx" else "l2"
+    sources |= {"compute_capability": vendor, "l2_bytes": of_l2, "copy_engines": "engines"}
     sources |= {"peaks": source_of_peaks} | row.pop("sources", {})
     peaks = {kind: rate * 1e12 for kind, rate in peaks.items()}
     return msgspec.convert({"name": name, "title": title, "peaks": peaks, **row, "sources": sources}, Gpu)
@@ -156,12 +153,8 @@ def _gpu(row: dict[str, Any]) -> Gpu:
 
 def _peaks(row: dict[str, Any], title: str, source: str) -> tuple[dict[str, float], str]:
     """1e12 operations a second by type, of tensor cores with sums in fp32 where the board has them, and their source."""
-    named, fp32, file, capability = (
-        row.pop("peaks", None),
-        row.pop("fp32", 0),
-        _file(),
-        row["compute_capability"],
-    )
+    file, capability = _file(), row["compute_capability"]
+    named, fp32 = row.pop("peaks", None), row.pop("fp32", 0)
     if named:
         return file.peaks[named], source
     cycles = 1e-6 * row.get("multiprocessors", 0) * row.get("mhz", 0)
@@ -246,15 +239,12 @@ def gpu_of_device_name(name: str, recorded: Recorded | None = None) -> Gpu | Non
         candidates = [g for g in gpus().values() if code in (g.compute_capability, _version(g))]
     fit = [gpu for gpu in candidates if _fits(gpu, recorded)]
     told = [gpu for gpu in fit if gpu.multiprocessors]
-    clocked = [gpu for gpu in told if _near(gpu.clock_hz, recorded.clock_hz)]
+    clocks = [(gpu, gpu.clock_hz or 0.0, recorded.clock_hz or 0.0) for gpu in told]
+    clocked = [gpu for gpu, clock, seen in clocks if seen and abs(clock - seen) < 0.01 * clock]
     for known in (told, clocked):
         if len(known) == 1:
             return known[0]
     return next((gpu for gpu in fit if gpu.name == plain), None)
-
-
-def _near(one: float | None, other: float | None) -> bool:
-    return one is not None and other is not None and abs(one - other) < 0.01 * one
 
 
 def _version(gpu: Gpu) -> str:
@@ -301,10 +291,8 @@ def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
 def bare_node(link: Link) -> Node:
     """A host of which nothing is known, and a GPU on `link`: a link in short as a node."""
     protocol = "the protocol itself: line rate and packet sizes of the generation"
-    kind, sizes = (
-        link.__struct_config__.tag,
-        [getattr(link, key, None) for key in ("generation", "lanes", "links")],
-    )
+    kind = link.__struct_config__.tag
+    sizes = [getattr(link, key, None) for key in ("generation", "lanes", "links")]
     return Node(
         name=f"{kind}:" + "x".join(str(size) for size in sizes if size is not None),
         title=f"one GPU on {link.label}",

@@ -291,11 +291,10 @@ def _below(node: Node, name: str, indent: str, drawn: dict[str, Link | None]) ->
     branches = []
     for link in node.links:
         other = link.between[link.between[0] == name]
-        if (
-            name in link.between
-            and other not in drawn
-            and not _are_peers(node.component(name), node.component(other))
-        ):
+        here, there = node.component(name), node.component(other)
+        # GPUs do not hang below GPUs, nor processors below processors: those links go across.
+        peers = isinstance(here, Gpu) or (isinstance(here, Cpu) and isinstance(there, Cpu))
+        if name in link.between and other not in drawn and not peers:
             branches.append((other, link))
             drawn[other] = link
     for other, link in branches:
@@ -303,11 +302,6 @@ def _below(node: Node, name: str, indent: str, drawn: dict[str, Link | None]) ->
         wire = "" if isinstance(link, MemoryLink) else f"{_speed(link)} ── "
         yield f"{indent}{'└' if last else '├'}── {wire}{other}  {_facts(node.component(other))}"
         yield from _below(node, other, indent + ("    " if last else "│   "), drawn)
-
-
-def _are_peers(one: Component, two: Component) -> bool:
-    """GPUs do not hang below GPUs, nor processors below processors: those links go across."""
-    return isinstance(one, Gpu) or (isinstance(one, Cpu) and isinstance(two, Cpu))
 
 
 def _speed(link: Link) -> str:

@@ -19,16 +19,8 @@ from busfare.errors import InputError
 from busfare.nodes.component import Factor, FloatArray, Name, Rate, Sourced, Text
 
 __all__ = [
-    "PCIE",
-    "C2cLink",
-    "FabricLink",
-    "Flow",
-    "Link",
-    "MemoryLink",
-    "NvlinkLink",
-    "PcieLink",
-    "SocketLink",
-]
+    "PCIE", "C2cLink", "FabricLink", "Flow", "Link", "MemoryLink", "NvlinkLink", "PcieLink", "SocketLink",
+]  # fmt: skip
 
 #: `read`: the GPU asks and data comes back; `write`: the GPU sends it.
 Flow = Literal["read", "write"]

@@ -13,7 +13,7 @@ import polars as pl
 from busfare.cost import model
 from busfare.cost.models import one_copy
 from busfare.errors import InputError
-from busfare.nodes import FloatArray, Link, MemoryLink, Node
+from busfare.nodes import FloatArray, Flow, Link, MemoryLink, Node
 from busfare.nodes.component import AtOnce, Memory
 from busfare.timeline import _core
 from busfare.timeline.build.work import alike
@@ -86,7 +86,11 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
     takers = Counter(lane for lanes in walked for lane in lanes)
     memories = _memories(node, keys, walked)
     own = {lane: found for lane in takers if lane.opposite in takers and (found := _own_link(node, lane))}
-    crowded = {lane for lane, count in takers.items() if count > 1 and not _of_memory(node, lane)}
+    crowded = {
+        lane
+        for lane, count in takers.items()
+        if count > 1 and not isinstance(node.links[lane.link], MemoryLink)
+    }
     kept = sorted(crowded | own.keys() | memories.keys())
     if not kept:
         return None
@@ -223,38 +227,31 @@ def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, Ti
 
 
 def _walk(node: Node, direction: str, device: int, peer: int, host: int) -> list[Lane]:
-    """The lanes that a copy takes; none where the node has no path."""
-    return [lane._replace(host=host) for lane in _walk_on_one(node, direction, device, peer)]
-
-
-def _walk_on_one(node: Node, direction: str, device: int, peer: int) -> list[Lane]:
+    """The lanes that a copy takes on its host; none where the node has no path."""
     try:
         if direction == "p2p":
             links = node.peer_path(device, peer).links if peer >= 0 else ()
-            return _lanes(node, links, node.gpu(device).name)
+            return _lanes(node, links, node.gpu(device).name, host)
         path = node.host_path(device)
         if direction == "h2d":
-            return _lanes(node, path.links, path.memory.name if path.memory else path.links[0].between[0])
-        return _lanes(node, path.links[::-1], node.gpu(device).name)
+            start = path.memory.name if path.memory else path.links[0].between[0]
+            return _lanes(node, path.links, start, host)
+        return _lanes(node, path.links[::-1], node.gpu(device).name, host)
     except InputError:
         return []
 
 
-def _lanes(node: Node, links: tuple[Link, ...], start: str) -> list[Lane]:
+def _lanes(node: Node, links: tuple[Link, ...], start: str, host: int) -> list[Lane]:
     here, found, places = start, [], {id(link): at for at, link in enumerate(node.links)}
     for link in links:
         forward = link.between[0] == here
         here = link.between[1] if forward else link.between[0]
         if isinstance(link, MemoryLink):
             reads = isinstance(node.component(link.between[0 if forward else 1]), Memory)
-            found += [Lane(places[id(link)], reads), Lane(places[id(link)], True, bus=True)]
+            found += [Lane(places[id(link)], way, bus, host) for way, bus in ((reads, False), (True, True))]
         else:
-            found.append(Lane(places[id(link)], forward))
+            found.append(Lane(places[id(link)], forward, host=host))
     return found
-
-
-def _of_memory(node: Node, lane: Lane) -> bool:
-    return isinstance(node.links[lane.link], MemoryLink)
 
 
 def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[Lane, AtOnce]:
@@ -273,7 +270,9 @@ def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[L
             continue
         brought = dict.fromkeys((True, False), 0.0)
         for direction, device in through:
-            brought[direction == "h2d"] += _path_rate(node, direction, device)
+            flow: Flow = "read" if direction == "h2d" else "write"
+            rate = _measured_rate(node, direction, device) or node.host_path(device).bandwidth(flow)
+            brought[direction == "h2d"] += rate
         for reads, rate in brought.items():
             if rate > _way(at_once, reads):
                 found[bus._replace(forward=reads, bus=False)] = at_once
@@ -282,14 +281,8 @@ def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[L
     return found
 
 
-def _path_rate(node: Node, direction: str, device: int) -> float:
-    """Bytes per second of long pinned copies between a GPU and the host, by themselves."""
-    measured = _measured_rate(node, direction, device)
-    return measured or node.host_path(device).bandwidth("read" if direction == "h2d" else "write")
-
-
 def _measured_rate(node: Node, direction: str, device: int) -> float | None:
-    """The same as the node measured it."""
+    """Bytes per second of long pinned copies between a GPU and the host, by themselves, as the node measured it."""
     curve = node.curve(direction, "pinned", device)
     return None if curve is None else 1 / curve.long_gap_per_byte_s
 

@@ -35,12 +35,7 @@ from busfare.timeline.model import (
     under_way,
 )
 
-__all__ = [
-    "REUSED",
-    "pin",
-    "without_synchronisations",
-    "without_waiting",
-]
+__all__ = ["REUSED", "pin", "without_synchronisations", "without_waiting"]
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
