@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from busfare import cost
 from busfare.advise.amounts import Ranged, several
 from busfare.advise.call_sites import CallSite
-from busfare.cost.model import Seconds, as_copies_of
+from busfare.cost.models import Seconds, as_copies_of
 from busfare.cost.ranges import finding_between, seconds_between
 from busfare.nodes import Node
 from busfare.trace import Trace, _columns
