@@ -20,6 +20,8 @@ from busfare.trace._columns import rows_sized as sized_rows
 Rows = NDArray[np.uint32]
 T = TypeVar("T")
 MOST_NEGATIVE = -(1 << 63)
+#: Numbers whose runs in order are this long in the mean are merged rather than sorted.
+LONG_RUN = 64
 #: A direct table may be this many times longer than what is looked up in it, and so much longer.
 SPARSE, SMALL = 8, 1 << 20
 #: From here on another thread is worth its start.
@@ -31,8 +33,30 @@ def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
 
     Columns are whole numbers, shape (rows,). Numbers are given in order of appearance.
     """
-    number_of = np.empty(len(columns[0]), np.uint32)  # numpy asks for large pages
-    return number_of, group(list(columns), number_of)
+    rows = len(columns[0])
+    if not rows:
+        return np.zeros(0, np.uint32), np.zeros(0, np.int64)
+    codes, span = _dense(columns[0])
+    for column in columns[1:]:
+        more, times = _dense(column)
+        if times > 1:
+            codes, span = _dense(codes * times + more)
+    first = np.full(span, -1, np.int64)
+    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # what is written last stays
+    used = np.flatnonzero(first >= 0)
+    used = used[np.argsort(first[used])]
+    number = np.empty(span, np.uint32)
+    number[used] = np.arange(len(used), dtype=np.uint32)
+    return number[codes], first[used]
+
+
+def _dense(numbers: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+    """Numbers from 0 on that are alike where `numbers` are, and how many there can be: about as many as rows."""
+    least, most = int(numbers.min()), int(numbers.max())
+    if most - least < SMALL + len(numbers):
+        return numbers.astype(np.int64) - numbers.min().astype(np.int64), most - least + 1
+    values, codes = np.unique(numbers, return_inverse=True)
+    return codes, len(values)
 
 
 def plain(column: pl.Series) -> list[NDArray[np.int64]]:
@@ -50,24 +74,24 @@ def numbers_of(column: pl.Series, none: int) -> NDArray[np.int64]:
 
 def rows_of(number_of: Rows, chosen: NDArray[np.bool_]) -> Rows:
     """The rows whose number is chosen, in order. Raises IndexError for a number that `chosen` does not have."""
-    into = np.empty(len(number_of), np.uint32)  # what is left over takes no memory
-    return into[: chosen_rows(number_of, chosen.view(np.uint8), into)]
+    return np.flatnonzero(chosen[number_of]).astype(np.uint32)
 
 
-def rows_sized(
-    lane_of: Rows, chosen: NDArray[np.bool_], sizes: NDArray[np.int64], least: int, most: int
-) -> Rows:
-    """The rows in chosen lanes whose size is from `least` to `most`, in order."""
-    into = np.empty(len(lane_of), np.uint32)
-    return into[: sized_rows(lane_of, chosen.view(np.uint8), sizes, least, most, into)]
+def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The places of the `most` greatest lengths and of those as great as the least of them, in order."""
+    if not most:
+        return np.zeros(0, np.int64)
+    if len(lengths) <= most:
+        return np.arange(len(lengths))
+    return np.flatnonzero(lengths >= np.partition(lengths, -most)[-most])
 
 
 def first_rows(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The first row of `keys` that equals each of `wanted`; -1 where there is none."""
-    found = np.empty(len(wanted), np.int64)
+    rows = np.empty(len(wanted), np.int64)
     have, want = (np.ascontiguousarray(some).view(np.int64) for some in (keys, wanted))
-    first(np.zeros(len(have), np.int64), have, np.zeros(len(want), np.int64), want, found)
-    return found
+    _columns.first_rows(np.zeros(len(have), np.int64), have, np.zeros(len(want), np.int64), want, rows)
+    return rows
 
 
 def distinct(numbers: NDArray[np.uint64], most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -99,51 +123,28 @@ def places(ids: pl.Series, wanted: pl.Series) -> Rows:
 
 def order_of(numbers: pl.Series) -> Rows:
     """The rows in order of their numbers, like ones as they stand. Parts that are in order are merged."""
-    order = np.empty(len(numbers), np.uint32)
-    merge_order(_parts(numbers), order)
+    values = numbers.to_numpy()
+    runs = np.count_nonzero(values[1:] < values[:-1])
+    if runs * LONG_RUN < len(values):
+        return np.argsort(values, kind="stable").astype(np.uint32)
+    order = np.argsort(values).astype(np.uint32)  # several times as fast on numbers in no order
+    in_order = values[order]
+    alike = in_order[1:] == in_order[:-1]
+    tied = np.flatnonzero(np.append(alike, False) | np.insert(alike, 0, False))
+    order[tied] = order[tied][np.lexsort((order[tied], in_order[tied]))]
     return order
 
 
-def in_order(column: pl.Series, order: Rows, less: int = 0) -> pl.Series:
-    """The column's values in the rows that `order` names; numbers less `less`.
-
-    Memory is what this costs: values are taken from wherever their part of the column lies, once, into large pages.
-    """
-    if column.null_count() == len(column):
-        return column
-    words = isinstance(column.dtype, pl.Enum | pl.Categorical)
-    numbers = column.to_physical() if words else column
-    if not numbers.dtype.is_integer():
-        return column[pl.Series(order)]
-    if numbers.null_count():
-        found = pl.Series(sorted_column(numbers.__arrow_c_stream__(), order))
-        found = found - less if less else found
-    else:
-        found = pl.Series(taken(_parts(numbers), order, less))
-    # A name given to the series beside the column would not be heeded.
-    return (found.cat.to(column.dtype) if words else found).alias(column.name)
-
-
-def _parts(numbers: pl.Series) -> list[NDArray[Any]]:
-    return [np.ascontiguousarray(part.to_numpy()) for part in numbers.get_chunks()]
-
-
-def taken(parts: list[NDArray[Any]], order: Rows, less: int = 0) -> NDArray[Any]:
-    """The whole numbers of the rows `order`, less `less`, of parts that lie one behind the other."""
-    found = np.empty(len(order), parts[0].dtype)
-    take(parts, order, found, less)
-    return found
-
-
-def occurring(numbers: Rows, count: int) -> NDArray[np.bool_]:
-    """Of each number below `count`, whether it is among `numbers`. Raises IndexError for one that is not below."""
-    found = np.zeros(count, np.uint8)
-    mark_occurring(numbers, found)
-    return found.view(np.bool_)
-
-
-def _pairs(frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return numbers_of(frame["process"], MOST_NEGATIVE), numbers_of(frame["correlation"], MOST_NEGATIVE)
+def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
+    """The first row of `have` of the process and correlation of each row of `wanted`, nulls like nulls; -1: none."""
+    rows = np.empty(wanted.height, np.int64)
+    pairs = (
+        numbers_of(frame[name], MOST_NEGATIVE)
+        for frame in (have, wanted)
+        for name in ("process", "correlation")
+    )
+    _columns.first_rows(*pairs, rows)
+    return rows
 
 
 def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.bool_]:
@@ -151,9 +152,7 @@ def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.bool_]:
 
     Nulls are like nulls.
     """
-    found = np.empty(wanted.height, np.uint8)
-    mark_occurs(*_pairs(have), *_pairs(wanted), found)
-    return found.view(np.bool_)
+    return _rows_of_pairs(have, wanted) >= 0
 
 
 def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
@@ -161,11 +160,10 @@ def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
 
     Nulls of processes are like nulls; a null correlation is nobody's.
     """
-    found = np.empty(wanted.height, np.int64)
-    first(*_pairs(have), *_pairs(wanted), found)
+    rows = _rows_of_pairs(have, wanted)
     if wanted["correlation"].null_count():
-        found[wanted["correlation"].is_null().to_numpy()] = -1
-    return found
+        rows[wanted["correlation"].is_null().to_numpy()] = -1
+    return rows
 
 
 def beside(rows: int, work: Callable[[], T]) -> Callable[[], T]:

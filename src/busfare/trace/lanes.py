@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace._columns import length_with, lengths, longest_gaps, shared, sums, unite
-from busfare.trace.columns import numbered, numbers_of, plain, rows_of, rows_sized
+from busfare.trace import _columns
+from busfare.trace.columns import longest, numbered, numbers_of, plain, rows_of
 from busfare.trace.words import CLASSES, Words, kind_codes, of_codes
 
 Times = NDArray[np.int64]
@@ -124,14 +124,7 @@ class Lanes:
         lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
         starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
         sizes = numbers_of(operations["bytes"], -1)
-        summed = sums(lane_of, starts, ends, sizes, len(first_rows))
-        groups = table[first_rows].with_columns(
-            count=summed["count"],
-            seconds=summed["ns"] * NS,
-            bytes=summed["bytes"],
-            rated_bytes=summed["rated_bytes"],
-            rated_seconds=summed["rated_ns"] * NS,
-        )
+        groups = pl.concat([table[first_rows], _sums(lane_of, starts, ends, sizes)], how="horizontal")
         if "kind" in codes:
             kinds = of_codes(codes["kind"][first_rows], pl.Series(dtype=CLASSES))
             groups = groups.with_columns(kind=kinds)
@@ -155,7 +148,8 @@ class Lanes:
             return np.zeros(0, np.uint32)
         if least is None and most is None:
             return rows_of(self.lane_of, chosen)
-        return rows_sized(self.lane_of, chosen, self.sizes, least or 0, LARGEST if most is None else most)
+        sized = (self.sizes >= (least or 0)) & (self.sizes <= (LARGEST if most is None else most))
+        return np.flatnonzero(sized & chosen[self.lane_of]).astype(np.uint32)
 
     @cached_property
     def transfers_alone(self) -> bool:
@@ -173,23 +167,20 @@ class Lanes:
         return self._unions[key]
 
     def not_beside(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
-        """Nanoseconds in which one of the operations `rows`, in order, runs, and none of the chosen lanes does."""
+        """Nanoseconds in which one of the operations `rows` runs, and none of the chosen lanes does."""
+        either = self.chosen(which)[self.lane_of]
+        either[rows] = True
+        sets = np.array([0, 1], np.uint64)
+        united = _columns.lengths(self.starts, self.ends, either.astype(np.uint32), sets, 1)
+        return int(_ordered(united)[0]) - self.lengths(which)[0]
+
+    def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
+        """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
         chosen = self.chosen(which).view(np.uint8)
-        either = length_with(self.starts, self.ends, self.lane_of, chosen, rows)
-        if either is None:  # the rows are not in order
-            return Union.of(self.starts[rows], self.ends[rows]).minus(self.union(which))
-        return either - self.lengths(which)[0]
-
-    def longest_gaps(self, which: Sequence[pl.Expr], most: int) -> list[list[tuple[int, int]]]:
-        """Of each, the starts and ends of the longest times between operations of its lanes, longest first.
-
-        No lane is chosen by two of them.
-        """
-        set_of = np.full(self.groups.height, len(which), np.uint32)
-        for number, chosen in enumerate(self.masks(which)):
-            set_of[chosen] = number
-        gaps = _ordered(longest_gaps(self.starts, self.ends, self.lane_of, set_of, len(which), most))
-        return [list(zip(starts.tolist(), ends.tolist(), strict=True)) for starts, ends in gaps]
+        starts, ends = Union(*_ordered(_columns.unite(self.starts, self.ends, self.lane_of, chosen))).gaps()
+        places = longest(ends - starts, most)
+        places = places[np.argsort(starts[places] - ends[places], kind="stable")][:most]
+        return list(zip(starts[places].tolist(), ends[places].tolist(), strict=True))
 
     def lengths(self, *which: pl.Expr) -> list[int]:
         """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
@@ -214,6 +205,26 @@ def _ordered(made: T | None) -> T:
     if made is None:
         raise ValueError("operations that are not in order of their starts")
     return made
+
+
+def _sums(lane_of: NDArray[np.uint32], starts: Times, ends: Times, sizes: Times) -> pl.DataFrame:
+    """A row a lane: the sums that `groups` has."""
+    rows = pl.LazyFrame({"lane": lane_of, "ns": ends - starts, "size": sizes})
+    ns, size = pl.col("ns"), pl.col("size")
+    rated = (size >= 0) & (ns > 0)
+    return (
+        rows.group_by("lane")
+        .agg(
+            count=pl.len().cast(pl.Int64),
+            seconds=ns.sum() * NS,
+            bytes=size.filter(size > 0).sum(),
+            rated_bytes=size.filter(rated).sum(),
+            rated_seconds=ns.filter(rated).sum() * NS,
+        )
+        .sort("lane")
+        .drop("lane")
+        .collect()
+    )
 
 
 def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
