@@ -198,8 +198,10 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
 def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
     """`calls` with the column `site` of `CALLS_LOCATED`, where the export holds call chains."""
     frames = tables.read(CALLCHAINS, ints("id symbol module stackDepth")).drop_nulls(["id", "stackDepth"])
+    if frames.is_empty():
+        return calls
     of_calls = tables.read(CALLS_TABLE, ints("globalTid correlationId callchainId")).drop_nulls("callchainId")
-    if frames.is_empty() or of_calls.is_empty():
+    if of_calls.is_empty():
         return calls
     of_calls = of_calls.select(process_of("globalTid"), correlation="correlationId", id="callchainId")
     row = pl.Series(first_pairs(of_calls, calls)).replace(-1, None)
