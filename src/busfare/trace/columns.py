@@ -39,8 +39,12 @@ def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
     codes, span = _dense(columns[0])
     for column in columns[1:]:
         more, times = _dense(column)
+        if span * times >= SMALL + rows:
+            (codes, span), (more, times) = _used(codes, span), _used(more, times)
         if times > 1:
-            codes, span = _dense(codes * times + more)
+            codes, span = codes * times + more, span * times
+        if span >= SMALL + rows:
+            codes, span = _dense(codes)
     first = np.full(span, -1, np.int64)
     first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # what is written last stays
     used = np.flatnonzero(first >= 0)
@@ -52,11 +56,20 @@ def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
 
 def _dense(numbers: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     """Numbers from 0 on that are alike where `numbers` are, and how many there can be: about as many as rows."""
-    least, most = int(numbers.min()), int(numbers.max())
-    if most - least < SMALL + len(numbers):
-        return numbers.astype(np.int64) - numbers.min().astype(np.int64), most - least + 1
+    least, most = numbers.min(), numbers.max()
+    span = int(most) - int(least) + 1
+    if span <= SMALL + len(numbers):
+        whole = numbers.astype(np.int64, copy=False)
+        return (whole - least.astype(np.int64) if least else whole), span
     values, codes = np.unique(numbers, return_inverse=True)
     return codes, len(values)
+
+
+def _used(codes: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], int]:
+    """`codes`, numbered anew without those below `span` that no row has."""
+    used = np.zeros(span, np.bool_)
+    used[codes] = True
+    return (np.cumsum(used) - 1)[codes], int(np.count_nonzero(used))
 
 
 def plain(column: pl.Series) -> list[NDArray[np.int64]]:

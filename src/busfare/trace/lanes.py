@@ -118,10 +118,8 @@ class Lanes:
         codes = {name: words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum}
         if "kind" in codes and "name" in operations.columns:
             codes["kind"] = kind_codes(operations)
-        of_words = list(codes.values())
-        others = [column for column in table if column.dtype != pl.Enum]
-        packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
-        lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
+        numbers = [array for column in table if column.dtype != pl.Enum for array in plain(column)]
+        lane_of, first_rows = numbered([*codes.values(), *numbers])
         starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
         sizes = numbers_of(operations["bytes"], -1)
         groups = pl.concat([table[first_rows], _sums(lane_of, starts, ends, sizes)], how="horizontal")
@@ -226,11 +224,3 @@ def _sums(lane_of: NDArray[np.uint32], starts: Times, ends: Times, sizes: Times)
         .collect()
     )
 
-
-def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
-    """Up to four columns of small numbers as one: what is alike in it is alike in all."""
-    made = codes[0].astype(np.uint32)
-    for code in codes[1:]:
-        made <<= np.uint32(8)
-        made |= code
-    return made
