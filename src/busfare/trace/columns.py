@@ -137,15 +137,16 @@ def places(ids: pl.Series, wanted: pl.Series) -> Rows:
 def order_of(numbers: pl.Series) -> Rows:
     """The rows in order of their numbers, like ones as they stand. Parts that are in order are merged."""
     values = numbers.to_numpy()
+    row_bits = len(values).bit_length()
     runs = np.count_nonzero(values[1:] < values[:-1])
-    if runs * LONG_RUN < len(values):
+    merged = runs * LONG_RUN <= len(values)
+    if merged or (int(values.max()) - int(values.min())).bit_length() + row_bits > 63:
         return np.argsort(values, kind="stable").astype(np.uint32)
-    order = np.argsort(values).astype(np.uint32)  # several times as fast on numbers in no order
-    in_order = values[order]
-    alike = in_order[1:] == in_order[:-1]
-    tied = np.flatnonzero(np.append(alike, False) | np.insert(alike, 0, False))
-    order[tied] = order[tied][np.lexsort((order[tied], in_order[tied]))]
-    return order
+    # Sorting numbers with their rows behind them takes a fifth of the time that sorting rows by number takes.
+    keyed = (values - values.min()) << row_bits
+    keyed |= np.arange(len(values))
+    keyed.sort()
+    return (keyed & ((1 << row_bits) - 1)).astype(np.uint32)
 
 
 def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
