@@ -223,4 +223,3 @@ def _sums(lane_of: NDArray[np.uint32], starts: Times, ends: Times, sizes: Times)
         .drop("lane")
         .collect()
     )
-
