@@ -175,7 +175,8 @@ class Lanes:
     def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
         """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
         chosen = self.chosen(which).view(np.uint8)
-        starts, ends = Union(*_ordered(_columns.unite(self.starts, self.ends, self.lane_of, chosen))).gaps()
+        begun, ended = _ordered(_columns.unite(self.starts, self.ends, self.lane_of, chosen))
+        starts, ends = ended[:-1], begun[1:]
         places = longest(ends - starts, most)
         places = places[np.argsort(starts[places] - ends[places], kind="stable")][:most]
         return list(zip(starts[places].tolist(), ends[places].tolist(), strict=True))
