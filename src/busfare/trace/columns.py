@@ -143,7 +143,7 @@ def order_of(numbers: pl.Series) -> Rows:
     if merged or (int(values.max()) - int(values.min())).bit_length() + row_bits > 63:
         return np.argsort(values, kind="stable").astype(np.uint32)
     # Sorting numbers with their rows behind them takes a fifth of the time that sorting rows by number takes.
-    keyed = (values - values.min()) << row_bits
+    keyed: NDArray[np.int64] = (values - values.min()) << row_bits
     keyed |= np.arange(len(values))
     keyed.sort()
     return (keyed & ((1 << row_bits) - 1)).astype(np.uint32)
@@ -152,12 +152,12 @@ def order_of(numbers: pl.Series) -> Rows:
 def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
     """The first row of `have` of the process and correlation of each row of `wanted`, nulls like nulls; -1: none."""
     rows = np.empty(wanted.height, np.int64)
-    pairs = (
+    first, second, *pairs = (
         numbers_of(frame[name], MOST_NEGATIVE)
         for frame in (have, wanted)
         for name in ("process", "correlation")
     )
-    _columns.first_rows(*pairs, rows)
+    _columns.first_rows(first, second, pairs[0], pairs[1], rows)
     return rows
 
 
