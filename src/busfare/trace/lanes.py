@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace import _columns
+from busfare.trace._columns import lengths, shared, unite
 from busfare.trace.columns import longest, numbered, numbers_of, plain, rows_of
 from busfare.trace.words import CLASSES, Words, kind_codes, of_codes
 
@@ -169,13 +169,13 @@ class Lanes:
         either = self.chosen(which)[self.lane_of]
         either[rows] = True
         sets = np.array([0, 1], np.uint64)
-        united = _columns.lengths(self.starts, self.ends, either.astype(np.uint32), sets, 1)
+        united = lengths(self.starts, self.ends, either.astype(np.uint32), sets, 1)
         return int(_ordered(united)[0]) - self.lengths(which)[0]
 
     def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
         """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
         chosen = self.chosen(which).view(np.uint8)
-        begun, ended = _ordered(_columns.unite(self.starts, self.ends, self.lane_of, chosen))
+        begun, ended = _ordered(unite(self.starts, self.ends, self.lane_of, chosen))
         starts, ends = ended[:-1], begun[1:]
         places = longest(ends - starts, most)
         places = places[np.argsort(starts[places] - ends[places], kind="stable")][:most]
