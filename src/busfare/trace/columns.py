@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace._columns import first_rows as first_matches
+from busfare.trace._columns import first_rows as find_pairs
 
 Rows = NDArray[np.uint32]
 T = TypeVar("T")
@@ -98,7 +98,7 @@ def first_rows(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[
     """The first row of `keys` that equals each of `wanted`; -1 where there is none."""
     rows = np.empty(len(wanted), np.int64)
     have, want = (np.ascontiguousarray(some).view(np.int64) for some in (keys, wanted))
-    first_matches(np.zeros(len(have), np.int64), have, np.zeros(len(want), np.int64), want, rows)
+    find_pairs(np.zeros(len(have), np.int64), have, np.zeros(len(want), np.int64), want, rows)
     return rows
 
 
@@ -152,7 +152,7 @@ def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64
         for frame in (have, wanted)
         for name in ("process", "correlation")
     )
-    first_matches(first, second, pairs[0], pairs[1], rows)
+    find_pairs(first, second, pairs[0], pairs[1], rows)
     return rows
 
 
