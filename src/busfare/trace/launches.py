@@ -15,8 +15,8 @@ from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.columns import first_pairs, first_rows, numbered, plain
 from busfare.trace.model import Trace
 from busfare.trace.sites import around_calls, innermost
-from busfare.trace.sound import with_printable
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, REACH, Schema, conform
+from busfare.trace.words import with_printable
 
 #: The sides of the largest grid and block, and the threads of the largest block [CUDA: compute capabilities; HIP has no
 #: larger ones].

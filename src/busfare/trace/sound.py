@@ -10,13 +10,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.printable import HARMFUL, printable
+from busfare.printable import printable
 from busfare.trace.columns import MANY_ROWS, occurs, order_of
 from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
 from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
-from busfare.trace.words import NONE, Words, of_codes
+from busfare.trace.words import NONE, Words, with_printable
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
 KINDS_CALLED = (
@@ -67,25 +67,6 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
             f"{path}: operations of {named:,} GPUs, more than the {MOST_GPUS:,} that busfare looks at; "
             "give the trace of fewer, or record it again"
         )
-
-
-def with_printable(frame: pl.DataFrame, column: str) -> pl.DataFrame:
-    """`frame` with nothing in the texts of `column` that a terminal or a page would obey: names may hold anything."""
-    texts = frame[column]
-    known = _texts(texts) if isinstance(texts.dtype, pl.Categorical) else texts
-    bad = known.filter(known.str.contains(HARMFUL)).unique().drop_nulls()
-    if bad.is_empty():
-        return frame
-    spelt = pl.Series([printable(text) for text in bad], dtype=pl.String)
-    made = texts.cast(pl.String).replace(bad, spelt).cast(texts.dtype)
-    return frame.with_columns(made.alias(column))
-
-
-def _texts(names: pl.Series) -> pl.Series:
-    """All texts that a Categorical column may hold, its rows' among them: sooner known than each row's."""
-    most = names.to_physical().max()
-    codes = np.arange(most + 1 if isinstance(most, int) else 0, dtype=np.uint32)
-    return of_codes(codes, names).cast(pl.String)
 
 
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:

@@ -1,4 +1,4 @@
-"""Columns of few words (kind, direction, memory) as codes and masks; names of calls, each once."""
+"""Columns of few words (kind, direction, memory) as codes and masks; names of calls, each once, and printable."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.printable import HARMFUL, printable
 from busfare.trace.api_calls import COMMUNICATION
 from busfare.trace.columns import numbered, rows_of
 from busfare.trace.tables import KINDS
@@ -111,3 +112,22 @@ def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:
     named = flags[(numbers.fill_null(len(flags) - 1) if numbers.null_count() else numbers).to_numpy()]
     named &= codes == KINDS.index("kernel")
     return np.where(named, np.uint8(len(KINDS)), codes)
+
+
+def with_printable(frame: pl.DataFrame, column: str) -> pl.DataFrame:
+    """`frame` with nothing in the texts of `column` that a terminal or a page would obey: names may hold anything."""
+    texts = frame[column]
+    known = _texts(texts) if isinstance(texts.dtype, pl.Categorical) else texts
+    bad = known.filter(known.str.contains(HARMFUL)).unique().drop_nulls()
+    if bad.is_empty():
+        return frame
+    spelt = pl.Series([printable(text) for text in bad], dtype=pl.String)
+    made = texts.cast(pl.String).replace(bad, spelt).cast(texts.dtype)
+    return frame.with_columns(made.alias(column))
+
+
+def _texts(names: pl.Series) -> pl.Series:
+    """All texts that a Categorical column may hold, its rows' among them: sooner known than each row's."""
+    most = names.to_physical().max()
+    codes = np.arange(most + 1 if isinstance(most, int) else 0, dtype=np.uint32)
+    return of_codes(codes, names).cast(pl.String)
