@@ -16,7 +16,7 @@ from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
 from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
-from busfare.trace.words import NONE, Words, with_printable
+from busfare.trace.words import NONE, Words, texts_of, with_printable
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
 KINDS_CALLED = (
@@ -127,7 +127,7 @@ def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame
 
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
     names = trace.operations["name"]
-    copying = _texts(names)
+    copying = texts_of(names)
     copying = copying.filter(copying.str.contains(COPYING_KERNEL)).unique()
     if copying.len():
         count = int(names.cast(pl.String).is_in(copying.implode()).sum())

@@ -117,7 +117,7 @@ def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:
 def with_printable(frame: pl.DataFrame, column: str) -> pl.DataFrame:
     """`frame` with nothing in the texts of `column` that a terminal or a page would obey: names may hold anything."""
     texts = frame[column]
-    known = _texts(texts) if isinstance(texts.dtype, pl.Categorical) else texts
+    known = texts_of(texts) if isinstance(texts.dtype, pl.Categorical) else texts
     bad = known.filter(known.str.contains(HARMFUL)).unique().drop_nulls()
     if bad.is_empty():
         return frame
@@ -126,7 +126,7 @@ def with_printable(frame: pl.DataFrame, column: str) -> pl.DataFrame:
     return frame.with_columns(made.alias(column))
 
 
-def _texts(names: pl.Series) -> pl.Series:
+def texts_of(names: pl.Series) -> pl.Series:
     """All texts that a Categorical column may hold, its rows' among them: sooner known than each row's."""
     most = names.to_physical().max()
     codes = np.arange(most + 1 if isinstance(most, int) else 0, dtype=np.uint32)
