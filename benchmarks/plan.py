@@ -19,12 +19,13 @@ import msgspec
 
 from benchmarks.runs import options_of, timed, write
 from busfare.answers.plan import answer_plan
+from busfare.questions import Plan
 
 ONE = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
 QUESTIONS = {
     "one kernel": ONE,
     "one kernel, six nodes, swept": ONE
-    | {"to": ["gh200", "dgx-a100", "v100-pcie", "k20", "mi250x", "pcie:6x16"], "vary": "link"},
+    | {"to": ["gh200", "dgx-a100", "v100-pcie", "k20", "mi250x", "pcie:6x16"], "sweep": "link"},
     "unequal chunks, by the schedule": ONE | {"levels": None, "chunks": "1,2,3,4,4,4,3,2,1", "queues": "4"},
     "calls of 4 us, by the schedule": ONE | {"levels": None, "launch": "4us"},
     "pageable, hardware queues": ONE | {"memory": "pageable", "queues": "8"},
@@ -39,14 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{'':36}{'median wall':>12}{'fastest':>10}{'processor':>11}{'goal':>9}   goal / median")
     times = {}
     for name, said in QUESTIONS.items():
-        times[name] = timed(lambda said=said: msgspec.json.encode(answer_plan(said)), options.runs)
+        times[name] = timed(lambda said=said: msgspec.json.encode(answer_plan(Plan.of(**said))), options.runs)
         _show(name, times[name], ONE_GOAL)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.toml"
         file.write_text(_kernels(options.kernels), encoding="utf-8")
         name = f"a file of {options.kernels:,} kernels"
         times[name] = timed(
-            lambda: msgspec.json.encode(answer_plan({"file": file})), max(3, options.runs // 3)
+            lambda: msgspec.json.encode(answer_plan(Plan.of(file=file))), max(3, options.runs // 3)
         )
         _show(name, times[name], FILE_GOAL)
     write(options, "plan", {"wall_and_processor_seconds": times})

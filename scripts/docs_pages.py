@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 
 from busfare.advise.amounts import rate
 from busfare.cli import app
-from busfare.cli.man_page import every_command, usage
+from busfare.cli.about import every_command, usage
 from busfare.show.nodes import catalogue
 
 ROOT = Path(__file__).parents[1]

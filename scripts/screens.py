@@ -21,6 +21,7 @@ from busfare.answers.plan import answer_plan
 from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
 from busfare.nodes import load_node
+from busfare.questions import Plan, WhatIf
 from busfare.show.document import Document
 from busfare.show.page import page
 from busfare.show.plans import plan_document
@@ -64,7 +65,7 @@ def main() -> int:
     report = report_document(result, time_line(trained, run, findings))
     for columns in (80, 120):
         (OUT / f"report-{columns}.svg").write_text(_terminal(report, columns), encoding="utf-8")
-    plan = answer_plan({"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "flops": "12G", "node": "h100-sxm"})
+    plan = answer_plan(Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm"))
     pages = {
         "report-light": (page(report), 1000, 1000, False),
         "report-dark": (page(report), 1000, 800, True),
@@ -112,7 +113,7 @@ def _terminal(document: Document, columns: int) -> str:
 
 def _what_if(recorded: Trace) -> Document:
     setting = Setting(load_node("h100-sxm"))
-    asked = changes_of({"pin": "", "streams": 3}, setting.recorded_on)
+    asked = changes_of(WhatIf(pin="", streams=3), setting.recorded_on)
     result, played = answer_what_if(recorded, asked, setting, guessed=False)
     after = predicted_trace(played), played.timeline
     return what_if_document(

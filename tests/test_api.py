@@ -13,12 +13,20 @@ import polars as pl
 import pytest
 
 import busfare
-from busfare import api
-from busfare.api import plans as questions
-from busfare.cli import plans
+from busfare import questions
+from busfare.cli import planning, traces
+from busfare.show.notebook import JobReport
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
 
+NEEDED: dict[type, dict[str, Any]] = {
+    questions.WhatIf: {"pin": True},
+    questions.Project: {"to": "gh200"},
+    questions.Plan: {"h2d": 1},
+    questions.Offload: {"model": "llama-2-7b"},
+    questions.KvCache: {"model": "llama-2-7b"},
+    questions.Price: {"bytes": 1},
+}
 IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"
 
 
@@ -99,7 +107,7 @@ def test_answers_are_those_of_the_commands(images: busfare.Run) -> None:
 
 def test_a_job_and_the_run_without_its_recorder_answer(images: busfare.Run, tmp_path: Path) -> None:
     job = busfare.report([IMAGES, PINNED])
-    assert isinstance(job, api.answers.JobReport) and job.traces.read == 2 and "2 kineto" in repr(job)
+    assert isinstance(job, JobReport) and job.traces.read == 2 and "2 kineto" in repr(job)
     write_ranks(tmp_path / "job", [[900.0] * 6, [1400.0] * 6], 300.0)
     changed = busfare.what_if(tmp_path / "job", no_stragglers=True)
     assert changed.ranks and changed.runs is None and changed.gain_seconds > 0
@@ -135,8 +143,8 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (lambda run: run.what_if(pinn=True), "pinn is no change; did you mean 'pin'"),
-        (lambda run: run.what_if(streams=True), "streams needs a value, N"),
+        (lambda run: run.what_if(pinn=True), "pinn: is no option; did you mean 'pin'"),
+        (lambda run: run.what_if(streams=True), "`streams` True is not a number"),
         (lambda run: run.what_if(), "say what to change"),
         (lambda run: run.what_if(pin=False), "say what to change"),
         (lambda run: run.project("h900"), "not in the catalogue"),
@@ -150,13 +158,13 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
         (lambda run: busfare.node(4), "4 is no node; give its name"),
         (lambda run: run.project(4), "4 is no node"),
         (lambda run: run.report(recorded_on=4), "4 is no node"),
-        (lambda run: run.report(unrecorded=[1]), r"unrecorded: \[1\] is no time"),
-        (lambda run: run.what_if(streams="x"), "streams='x': give a whole number"),
-        (lambda run: run.what_if(streams=2.5), "streams=2.5: give a whole number"),
-        (lambda run: run.what_if(rank=[0, "x"]), "rank='x': give a whole number"),
-        (lambda run: run.what_if(pin=3), "pin=3: give True for all, or a regular expression"),
-        (lambda run: run.what_if(dedupe=3), "dedupe=3: give True"),
-        (lambda run: run.what_if(to="gh200", node="h200-sxm"), "node: given twice, by its other name"),
+        (lambda run: run.report(unrecorded=[1]), r"`unrecorded` \[1\] is not a time"),
+        (lambda run: run.what_if(streams="x"), "`streams` 'x' is not a number"),
+        (lambda run: run.what_if(streams=2.5), "`streams` 2.5 is no whole number"),
+        (lambda run: run.what_if(rank=[0, "x"]), "`rank` 'x' is not a number"),
+        (lambda run: run.what_if(pin=3), "`pin` 3: give True for all, or a regular expression"),
+        (lambda run: run.what_if(dedupe=3), "`dedupe` 3: give True"),
+        (lambda run: run.what_if(to="gh200", node="h200-sxm"), "`node`: given twice, by its other name"),
     ],
 )
 def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, message: str) -> None:
@@ -164,16 +172,36 @@ def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, messa
         asked(images)
 
 
-def test_plans_take_every_option_of_their_commands() -> None:
-    for known, named in (
-        (questions.STRATEGIES, "strategies"),
-        (questions.OFFLOAD, "offload"),
-        (questions.KV, "kv"),
-    ):
-        params = {
-            param.name
-            for param in plans.plan_app.commands[named].params
-            if isinstance(param, click.Parameter)
-        }
-        params -= {"json", "html", "wide"}
-        assert {{"sweep": "vary"}.get(name, name) for name in known} == params
+@pytest.mark.parametrize(
+    ("question", "command", "inputs"),
+    [
+        (questions.Report, traces.report, {"traces", "fingerprints", "fail_if", "baseline"}),
+        (questions.WhatIf, traces.what_if, {"trace", "fingerprints", "perfetto"}),
+        (questions.Project, traces.project, {"trace", "counters"}),
+        (questions.Compare, traces.compare, {"predicted", "actual", "counters"}),
+        (questions.Plan, planning.plan_app.commands["strategies"], set()),
+        (questions.Offload, planning.plan_app.commands["offload"], set()),
+        (questions.KvCache, planning.plan_app.commands["kv"], set()),
+        (questions.Price, planning.price, set()),
+    ],
+)
+def test_a_question_has_a_field_for_each_option_with_its_default(
+    question: type[questions.Question], command: click.Command, inputs: set[str]
+) -> None:
+    options = {p.name: p.default for p in command.params if p.name not in inputs | {"json", "html", "wide"}}
+    assert options.keys() == question.names()
+    given = {name: value for name, value in options.items() if isinstance(value, str)}
+    assert question.of(**NEEDED.get(question, {}), **given) == question.of(**NEEDED.get(question, {}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"pin": True, "async_": "grad"}, ("--pin", "--async", "grad")),
+        ({"batch_below": "64KiB", "unrecorded": 0.15}, ("--batch-below", "64KiB", "--unrecorded", "0.15s")),
+        ({"bucket": 25e6, "overlap_collectives": True}, ("--overlap-collectives", "--bucket", "25MB")),
+        ({"remove": ["h2d", "d2h"], "rank": 1}, ("--remove", "h2d", "--remove", "d2h", "--rank", "1")),
+    ],
+)
+def test_a_question_is_spelt_as_options(asked: dict[str, Any], words: tuple[str, ...]) -> None:
+    assert questions.WhatIf.of(**asked).option_words() == words

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from busfare.cli import COMMANDS
-from busfare.cli.report import import_ahead
+from busfare.cli.traces import import_ahead
 from tests.conftest import BUSFARE, Run, run
 from tests.processes import ended, finished, wait_until
 from tests.trace.build_kineto import call, write_kineto
@@ -65,8 +65,13 @@ def test_version_is_the_package_s() -> None:
         (["--version"], ["polars", "numpy", "rich", "msgspec"], []),
         (
             ["report", "--help"],
-            [f"busfare.cli.{name}" for name in ("bench", "measuring", "nodes", "report", "traces")],
-            ["busfare.cli.report"],
+            [
+                *(f"busfare.cli.{name}" for name in ("about", "measuring", "planning", "traces")),
+                "polars",
+                "numpy",
+                "rich",
+            ],
+            ["busfare.cli.traces"],
         ),
     ],
 )
@@ -126,7 +131,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         ("price --node dgx-a100 --bytes 1G --gpus 2 --direction p2p", "h2d+d2h"),
         ("price --node gh200 --bytes 8 --collective sum --ranks 2 --hosts 2", "sum"),
         ("price --node gh200 --bytes 9e99GB", "more than busfare reckons with"),
-        ("price --node gh200 --bytes -5", "is not a size"),
+        ("price --node gh200 --bytes -5", "is negative"),
         ("price --node gh200 --bytes 4096 --direction sideways", "sideways"),
         ("plan", "nothing crosses the bus"),
         ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d -3MB", "negative"),
@@ -164,7 +169,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         ("report 'no/such/*.sqlite'", "nothing matches"),
         ("report /", "the root of all files"),
         (f"report {TRACE} --jobs 0", "from 1 to"),
-        (f"report {TRACE} --jobs many", "'--jobs'"),
+        (f"report {TRACE} --jobs many", "--jobs 'many' is not a number"),
         (f"report {TRACE} --scheduler nowhere", "no Dask scheduler answers"),
         (f"report {TRACE} --resume /proc/no", "cannot be written"),
         (f"report {TRACE} --html /proc/no/page.html", "cannot be written"),
@@ -183,7 +188,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"what-if {TRACE} --streams 2 --kernel yes", "--kernel 'yes': a regular expression"),
         (f"what-if {TRACE} --kernels yes=2x", "--kernels 'yes': a regular expression"),
         (f"what-if {TRACE} --to gh200 --node h200-sxm", "given twice; give it once; `busfare project`"),
-        (f"what-if {TRACE} --to gh200 --link pcie:5", "--link, --to: both say where the run goes"),
+        (f"what-if {TRACE} --to gh200 --link pcie:5", "--link, --node: both name where the run goes"),
         (f"report {TRACE} --html a.html --html b.html", "--html: given twice"),
         ("report no/such/file --html /proc/page.html", "/proc/page.html: cannot be written"),
         (f"report no/such/file --html {EXAMPLES}", "a folder; name a file in it"),

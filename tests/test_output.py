@@ -11,9 +11,9 @@ import click
 import pytest
 
 from busfare.cli import COMMANDS, app
+from busfare.cli.options import OUTPUT
 from busfare.errors import InputError
 from busfare.files import replacing, write_file
-from busfare.output import OUTPUT
 from busfare.trace import read
 from busfare.trace.write import FORMATS, export
 from tests.conftest import Run

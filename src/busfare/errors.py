@@ -12,7 +12,17 @@ class BusfareError(Exception):
 
 
 class InputError(BusfareError):
-    """Input that cannot be used. The message says what, where, and how to mend it."""
+    """Input that cannot be used. The message says what, where, and how to mend it. Fields of a question stand in it in
+    backquotes: the command line spells them as options.
+    """
+
+
+class FieldError(InputError):
+    """A `field` of a question that cannot be used: `what` goes on behind its name."""
+
+    def __init__(self, field: str, what: str) -> None:
+        super().__init__(f"`{field}`{what}")
+        self.field, self.what = field, what.lstrip(": ")
 
 
 class NoGpuError(BusfareError):

@@ -1,11 +1,19 @@
-"""Sizes, times and counts as people write them on a command line."""
+"""Values as people give them, on a command line or in Python: sizes, times, counts, words and lists of them.
+
+A reader takes what is given, a text or a number in SI units, and returns the value or raises InputError, whose text begins
+with what was given.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
-from busfare.errors import InputError
+from busfare.errors import FieldError, InputError, instead_of
 
 BYTE_UNITS = {"B": 1.0}
 BYTE_UNITS |= {f"{prefix}B": 1000.0**power for power, prefix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
@@ -19,13 +27,13 @@ MOST_BYTES = 1 << 60
 MOST_SECONDS = 1e9
 MOST_COUNT = 1e30
 
-_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Zµμ]*)\s*")
+_NUMBER = re.compile(r"\s*(-?)(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Zµμ]*)\s*")
 _FACTOR = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*[xX×]?\s*")
 _COUNTS = {unit.lower(): factor for unit, factor in COUNT_UNITS.items()}
 
 
 def _parsed(
-    text: str,
+    given: str | float,
     units: dict[str, float],
     unit_of: Callable[[str], str],
     what: str,
@@ -33,21 +41,26 @@ def _parsed(
     limit: str,
     option: str,
 ) -> float:
-    """A number times its unit. Raises InputError, naming `option`, for what is none, with `what` should be written, and
-    above `most`.
+    """A number times its unit, or a number as it is. Raises InputError, naming `option`, for what is none, with `what` to
+    write, and above `most`.
     """
-    named = f"{option} {text[:80]!r}".lstrip()
-    match = _NUMBER.fullmatch(text)
-    factor = units.get(unit_of(match[2])) if match else None
-    if match is None or factor is None:
+    named, value = f"{option} {given[:80] if isinstance(given, str) else given!r:.80}".lstrip(), None
+    if isinstance(given, str):
+        match = _NUMBER.fullmatch(given)
+        factor = units.get(unit_of(match[3])) if match else None
+        value = None if match is None or factor is None else float(match[1] + match[2]) * factor
+    elif isinstance(given, (int, float)) and not isinstance(given, bool):
+        value = float(given)
+    if value is None:
         raise InputError(f"{named} is not a {what}")
-    value = float(match[1]) * factor
+    if value < 0:
+        raise InputError(f"{named} is negative; give a number above zero")
     if not value <= most:
         raise InputError(f"{named} is more than busfare reckons with ({limit})")
     return value
 
 
-def parse_bytes(text: str, option: str = "", *, most: int = MOST_BYTES) -> int:
+def parse_bytes(text: str | float, option: str = "", *, most: int = MOST_BYTES) -> int:
     """'4096', '64M' (of 1,000,000), '64MiB' or '1.5GB' in bytes.
 
     Raises InputError, naming `option`, for anything else, and for more than `most` (an exbibyte).
@@ -65,7 +78,7 @@ def exact_bytes(number: int) -> str:
     return f"{number // factor:,} {name}"
 
 
-def parse_seconds(text: str, option: str = "", *, most: float = MOST_SECONDS) -> float:
+def parse_seconds(text: str | float, option: str = "", *, most: float = MOST_SECONDS) -> float:
     """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError, naming `option`, for anything else: a time needs its
     unit.
     """
@@ -73,7 +86,7 @@ def parse_seconds(text: str, option: str = "", *, most: float = MOST_SECONDS) ->
     return _parsed(text, TIME_UNITS, str, what, most, f"{most:g} s", option)
 
 
-def parse_count(text: str, option: str = "") -> float:
+def parse_count(text: str | float, option: str = "") -> float:
     """'42', '1.5e9' or '12G' as a number. Raises InputError, naming `option`, for anything else."""
 
     def unit_of(unit: str) -> str:
@@ -83,10 +96,228 @@ def parse_count(text: str, option: str = "") -> float:
     return _parsed(text, _COUNTS, unit_of, what, MOST_COUNT, f"{MOST_COUNT:g}", option)
 
 
-def parse_factor(text: str, option: str, words: str = "") -> float:
+def parse_factor(text: str | float, option: str = "", words: str = "") -> float:
     """'2x' or '0.8' as a number. Raises InputError, naming `option` and the `words` that it also takes, for others."""
-    match = _FACTOR.fullmatch(text)
+    match = _FACTOR.fullmatch(str(text))
     value = float(match[1]) if match else 0.0
     if not 1e-6 <= value <= 1e6:
-        raise InputError(f"{option} {text[:40]!r}: write {words}a factor, as in 2x or 0.8")
+        raise InputError(f"{option} {str(text)[:40]!r}: write {words}a factor, as in 2x or 0.8".lstrip())
     return value
+
+
+Read = Callable[[Any], Any]
+
+
+def shown(value: object) -> str:
+    """What was given, in quotes and not too long."""
+    return repr(value[:80]) if isinstance(value, str) else f"{value!r:.80}"
+
+
+def above_zero(parse: Read) -> Read:
+    """Numbers above zero."""
+
+    def read(value: Any) -> float:
+        number: float = parse(value)
+        if number <= 0:
+            raise InputError(f"{shown(value)} is zero; leave it out, or give a number above zero")
+        return number
+
+    return read
+
+
+def whole(least: int, most: int) -> Read:
+    """Whole numbers from `least` to `most`."""
+
+    def read(value: Any) -> int:
+        number = parse_count(value)
+        if number != int(number) or not least <= number <= most:
+            raise InputError(f"{shown(value)} is no whole number from {least} to {most}")
+        return int(number)
+
+    return read
+
+
+def word(*known: str) -> Read:
+    """One of the words `known`."""
+
+    def read(value: Any) -> str:
+        if value not in known:
+            raise InputError(f"{shown(value)} is not known; one of {', '.join(known)}")
+        return str(value)
+
+    return read
+
+
+def text(value: Any) -> str:
+    """Any text but an empty one."""
+    if not isinstance(value, str) or not value:
+        raise InputError(f"{shown(value)} is no text; give one in quotes")
+    return value
+
+
+def file_path(value: Any) -> Path:
+    """A path."""
+    return value if isinstance(value, Path) else Path(text(value))
+
+
+def flag(value: Any) -> bool:
+    """True, or nothing."""
+    if not isinstance(value, bool):
+        raise InputError(f"{shown(value)}: give True, or leave it out")
+    return value
+
+
+def regex(value: Any) -> str:
+    """A regular expression; True or an empty one is for all."""
+    if value is not True and not isinstance(value, str):
+        raise InputError(f"{shown(value)}: give True for all, or a regular expression in quotes")
+    return "" if value is True else value
+
+
+def as_given(value: Any) -> Any:
+    """Whatever it is."""
+    return value
+
+
+def repeated(read: Read) -> Read:
+    """Values of an option that may be given several times."""
+    return lambda value: tuple(map(read, value if isinstance(value, (list, tuple)) else (value,)))
+
+
+def parts_of(value: Any) -> list[Any]:
+    """'1,2,3' or a sequence as a list, a single value as a list of it."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def listed(read: Read) -> Read:
+    """Values behind each other: '1,2,3'."""
+    return lambda value: tuple(map(read, parts_of(value)))
+
+
+def points(read_key: Read, read_value: Read, form: str) -> Read:
+    """Values by number: '8=15ms,16=12ms', several such texts, or a mapping; by number, sorted. `form`: how to write them."""
+
+    def read(value: Any) -> tuple[tuple[float, float], ...]:
+        pairs = [*value.items()] if isinstance(value, Mapping) else []
+        for part in () if pairs else (p for one in parts_of(value) for p in parts_of(one)):
+            number, equals, of = str(part).partition("=")
+            if not equals:
+                raise InputError(f"{shown(part)} is no point; write {form}")
+            pairs.append((number, of))
+        by_number = {read_key(number): read_value(of) for number, of in pairs}
+        if len(by_number) < len(pairs):
+            raise InputError(f"{shown(value)} has two points of one number; give each once")
+        return tuple(sorted(by_number.items()))
+
+    return read
+
+
+def layer_times(value: Any) -> LayerTimes:
+    """'1.2ms', '1ms,2ms' or '1=0.2ms,2048=4ms'."""
+    if not isinstance(value, (str, Mapping)) or (isinstance(value, str) and "=" not in value):
+        return listed(parse_seconds)(value)  # type: ignore[no-any-return]
+    return dict(points(parse_count, parse_seconds, "TOKENS=TIME, as in 512=1.2ms")(value))
+
+
+def sides(value: Any) -> tuple[int, int, int]:
+    """'128,1,1', or fewer numbers, as three."""
+    given = listed(whole(1, 2**31 - 1))(value)
+    if not 1 <= len(given) <= 3:
+        raise InputError(f"{shown(value)}: give up to three whole numbers above 0, as 128,1,1")
+    x, y, z = [*given, 1, 1][:3]
+    return x, y, z
+
+
+def bare_seconds(value: Any) -> float:
+    """Seconds, with a unit or without."""
+    try:
+        return parse_seconds(float(value))
+    except (TypeError, ValueError):
+        return parse_seconds(value)
+
+
+positive_size, positive_time = above_zero(parse_bytes), above_zero(parse_seconds)
+#: Seconds of a layer, or of each layer; or by tokens of a pass.
+LayerTimes = tuple[float, ...] | Mapping[float, float]
+Size = Annotated[int, parse_bytes]
+Count = Annotated[float, parse_count]
+Factor = Annotated[float, parse_factor]
+Text = Annotated[str, text]
+Regex = Annotated[str, regex]
+Flag = Annotated[bool, flag]
+File = Annotated[Path, file_path]
+Sides = Annotated[tuple[int, int, int], sides]
+Sizes = Annotated[tuple[int, ...], listed(parse_bytes)]
+PositiveSize = Annotated[int, positive_size]
+Positive = Annotated[float, above_zero(parse_count)]
+PositiveTime = Annotated[float, positive_time]
+#: A petabyte over one link is hours of copying: a slip of the unit.
+LinkSize = Annotated[int, above_zero(partial(parse_bytes, most=10**15))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What all questions share."""
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """The question with what is given by field, None for what is not; a name may end in `_`, as `async_`. Raises
+        InputError for a name that is no field, and FieldError for a value that cannot be used.
+        """
+        readers = _readers(cls)  # type: ignore[arg-type]  # a class hashes
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name.rstrip("_") not in readers:
+                raise InputError(f"{name}: is no option; {instead_of(name, readers)}")
+            own, read = readers[name.rstrip("_")]
+            if value is None or value is False or value == ():
+                continue
+            try:
+                values[own] = read(value)
+            except InputError as error:
+                raise FieldError(own, f" {error}") from None
+        return cls(**values)
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Its fields."""
+        return frozenset(f.name for f in fields(cls))
+
+    def given(self) -> dict[str, Any]:
+        """What differs from the defaults, by field."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
+
+    def option_words(self) -> tuple[str, ...]:
+        """The options of the command that ask the same."""
+        words: list[str] = []
+        readers = _readers(type(self))  # type: ignore[arg-type]
+        for name, value in self.given().items():
+            spell = _SPELLED.get(readers[name.rstrip("_")][1], str)
+            for part in value if isinstance(value, tuple) else (value,):
+                words.append("--" + name.rstrip("_").replace("_", "-"))
+                words += [] if part is True or part == "" else [spell(part)]
+        return tuple(words)
+
+
+#: By what reads them, how numbers are written that are not written as they are.
+_SPELLED: dict[Read, Callable[[Any], str]] = {
+    parse_bytes: lambda size: exact_bytes(size).replace(" ", ""),
+    positive_size: lambda size: exact_bytes(size).replace(" ", ""),
+    positive_time: "{:g}s".format,
+}
+
+
+@cache
+def _readers(kind: Callable[..., Question]) -> dict[str, tuple[str, Read]]:
+    """By name without the `_` behind it, a field of a kind of question and what reads its values: the reader its type is
+    annotated with, alone or beside None.
+    """
+    found = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        read = next(
+            (m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ())), as_given
+        )
+        found[name.rstrip("_")] = name, read
+    return found

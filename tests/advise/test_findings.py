@@ -9,6 +9,7 @@ import pytest
 
 from busfare.advise import Finding, findings, guess_node, ranged, rebuilt
 from busfare.nodes import Node, load_node
+from busfare.questions import WhatIf
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.fewer_copies import keep_on_gpu
@@ -96,7 +97,7 @@ def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
     finding = found(symbol_copies(64, "h2d", "cudaMemcpyToSymbol"), "symbol-copies")
     assert finding is not None and not finding.by_replay
     assert finding.evidence.startswith("60 copies")
-    assert finding.what_if == ()
+    assert finding.what_if is None
     assert 400e-6 < finding.predicted_gain_seconds <= 60 * 20e-6
 
 
@@ -112,7 +113,7 @@ def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:
     assert "1.01 ms" in finding.evidence
     assert finding.by_replay
     assert finding.predicted_gain_seconds == pytest.approx(1e-3, rel=0.02)
-    assert finding.what_if == ("--async",)
+    assert finding.what_if == WhatIf(async_="")
 
 
 def test_copies_beside_kernels_are_not_exposed() -> None:
@@ -211,7 +212,7 @@ def results(steps: int, size: int = 4, wait: bool = True) -> Trace:
 
 def test_results_that_are_read_one_at_a_time_cost_what_the_gpu_waits_for_the_host() -> None:
     finding = found(results(20), "small-results")
-    assert finding is not None and finding.by_replay and finding.what_if == ("--collect-below", "64KiB")
+    assert finding is not None and finding.by_replay and finding.what_if == WhatIf(collect_below=64 << 10)
     # 148 µs from the end of a copy to the next kernel, 19 times, and 20 copies of 2 µs.
     assert finding.bound_seconds == pytest.approx(19 * 148e-6 + 20 * 2e-6, rel=0.01)
     # Then the host sends a step each 110 µs, of which the GPU works for 100.
@@ -313,7 +314,7 @@ def test_packing_keeps_the_loop_that_makes_the_copies() -> None:
     times = range(0, 10_000, 50)
     copies = [made(copy(at + 2, at + 4, 4096), at, at + 4, "cudaMemcpyAsync") for at in times]
     finding = found(run(*copies), "small-copies")
-    assert finding is not None and finding.what_if == ("--batch-below", "64KiB")
+    assert finding is not None and finding.what_if == WhatIf(batch_below=64 << 10)
     assert finding.predicted_gain_seconds < 0.5 * 199 * 50e-6
     assert "9.15 ms in the loop" in finding.evidence
 
@@ -384,7 +385,7 @@ def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pi
     assert "19 copies brought back" in keep.evidence
     # 19 of 20 rounds lose both of their copies.
     assert keep.predicted_gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
-    assert keep.what_if == ("--keep-on-gpu",)
+    assert keep.what_if == WhatIf(keep_on_gpu=True)
     assert "sizes and order alone" in keep.rests_on[0]
     assert "pageable-copies" in keep.overlaps_with
 

@@ -109,7 +109,7 @@ def test_a_copy_that_never_ended_has_no_price() -> None:
 
 
 def test_without_the_old_node_it_says_what_is_missing() -> None:
-    with pytest.raises(InputError, match="--from"):
+    with pytest.raises(InputError, match="`recorded_on`"):
         model("calibrated")
 
 

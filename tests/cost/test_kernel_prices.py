@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busfare.answers.price import answer_price
 from busfare.cost.kernels.classes import CLASSES, class_named, class_of, type_of, work_of
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
@@ -19,7 +19,7 @@ from busfare.cost.kernels.price import price_kernel, price_kernels
 from busfare.errors import InputError
 from busfare.nodes import Kernels, Node, load_node
 from busfare.nodes.component import Pass, PassKind
-from busfare.show.nodes import answer_price
+from busfare.questions import Price
 from busfare.trace import read
 from tests.traces import EXAMPLES
 
@@ -206,15 +206,10 @@ def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
 
 
 def test_prices_of_one_kernel_are_rows_of_the_answer() -> None:
-    asked = {
-        "node": H200,
-        "kernel": "gemm",
-        "from_": H100,
-        "seconds": "1ms",
-        "number_type": "fp16",
-        "shape": "4096,8192,8192",
-    }
-    shown = answer_price(defaultdict(lambda: None, asked))
+    asked = Price.of(
+        node=H200, kernel="gemm", recorded_on=H100, seconds="1ms", type="fp16", shape="4096,8192,8192"
+    )
+    shown = answer_price(asked)
     (row,) = price_kernel(load_node(H100), load_node(H200), "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
     assert [(one.rung, one.seconds) for one in shown.prices] == [(row.rung, row.seconds)]
 

@@ -137,7 +137,6 @@ def _title(id: str) -> str:
 @pytest.mark.parametrize("id", advised())
 def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
     from busfare.advise.by_replay import CANDIDATES
-    from busfare.timeline.changes import as_options
 
     page = (ROOT / "docs" / "advice" / f"{id}.md").read_text("utf-8")
     assert f"*{_title(id)}.* Finding `{id}`" in page
@@ -147,7 +146,7 @@ def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
         if f"{part}\n" not in page
     ] == []
     options = {
-        word for asked in CANDIDATES.get(id, ()) for word in as_options(asked) if word.startswith("--")
+        word for asked in CANDIDATES.get(id, ()) for word in asked.option_words() if word.startswith("--")
     }
     assert {option for option in options if option not in page} == set()
     assert f"]({id}.md)" in (ROOT / "docs" / "advice" / "index.md").read_text("utf-8")

@@ -13,18 +13,15 @@ from pkgutil import walk_packages
 from statistics import median
 from typing import Any, get_args
 
-import click
 import msgspec
 from msgspec.structs import fields
 
 import busfare
 from busfare.cli import app
-from busfare.cli.man_page import every_command
+from busfare.cli.about import options_of
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = Path(__file__).with_name("budget.toml")
-#: Options that mean the same in every command that takes them: they count once.
-SHARED_OPTIONS = {"--json", "--html", "--wide", "--help", "--version"}
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -38,17 +35,6 @@ def tracked(*patterns: str) -> list[Path]:
 def lines(paths: list[Path]) -> int:
     """Physical lines."""
     return sum(path.read_bytes().count(b"\n") for path in paths)
-
-
-def options() -> set[tuple[str, str]]:
-    """Each option by its command; those that all commands share, once."""
-    counted = set()
-    for context in every_command(app):
-        for param in context.command.get_params(context):
-            if isinstance(param, click.Option) and not param.hidden:
-                name = max(param.opts, key=len)
-                counted.add(("" if name in SHARED_OPTIONS else context.command_path, name))
-    return counted
 
 
 def json_keys() -> int:
@@ -112,7 +98,7 @@ def figures() -> dict[str, float]:
             [*tracked("tests/**/*.py", "tests/*.py"), *(p for p in testing if p.suffix != ".txt")]
         ),
         "validation_lines": lines(tracked("validation/**/*.py", "validation/*.py")),
-        "options": len(options()),
+        "options": len(options_of(app)),
         "json_keys": json_keys(),
         "ranges": len(ranges["range"]),
     }

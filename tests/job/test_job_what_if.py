@@ -149,7 +149,7 @@ def test_a_regex_may_be_of_one_rank_s_operations(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--rank", "7", "--pin="], "the job has ranks 0, 1"),
-        (["--ranks", "1"], "a number from 2"),
+        (["--ranks", "1"], "whole number from 2"),
         (["--collective-bytes", "half"], "write a factor"),
         (["--bucket", "many"], "--bucket 'many' is not a size"),
         (["--kernels", "absent=2x"], "--kernels 'absent': a regular expression, found in nothing"),

@@ -17,6 +17,7 @@ from busfare.planning.equations import roofline_of
 from busfare.planning.problem import recorded_problem
 from busfare.planning.rank import faster_link, sweep
 from busfare.planning.streams import WITHIN
+from busfare.questions import Plan
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.terminal import show
@@ -29,7 +30,7 @@ ASKED = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "
 
 
 def answered(asked: dict[str, Any]) -> Any:
-    return as_json(answer_plan(asked))
+    return as_json(answer_plan(Plan.of(**asked)))
 
 
 def test_the_roofline_by_hand() -> None:
@@ -81,7 +82,7 @@ def test_a_sweep_of_streams_shows_each_number() -> None:
 
 def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(InputError, match="link, streams, bytes, kernel"):
-        sweep(PROBLEM, H100, "moon")
+        Plan.of(h2d="1MB", sweep="moon")
 
 
 def test_kernels_of_a_trace_take_their_own_copies() -> None:
@@ -150,7 +151,7 @@ def test_how_often_a_traces_kernel_touches_an_element_is_not_assumed() -> None:
     strategies = [r["strategy"] for r in often["ranking"]]
     assert strategies.index("mapped") > strategies.index("explicit")
     # Where mapped memory would be ahead, the answer says from how many accesses on it is not.
-    show(plan_document(answer_plan(ASKED | {"node": "gtx-titan", "kernel": "1ms"})))
+    show(plan_document(answer_plan(Plan.of(**(ASKED | {"node": "gtx-titan", "kernel": "1ms"})))))
 
 
 def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> None:
@@ -163,7 +164,7 @@ def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> 
 
 
 def test_the_answer_has_the_keys_that_scripts_rely_on() -> None:
-    answer = answered(ASKED | {"to": ["gh200"], "vary": "bytes"})
+    answer = answered(ASKED | {"to": ["gh200"], "sweep": "bytes"})
     assert next(iter(answer.items())) == ("schema", "busfare.plan/1")
     assert set(answer["ranking"][0]) >= {"strategy", "streams", "predicted_seconds"}
     assert set(answer["bounds"]) == {"full_overlap_seconds", "no_overlap_seconds", "mapped_seconds"}
@@ -194,16 +195,16 @@ def many(tmp_path: Path) -> Path:
     "more",
     [
         {},
-        {"memory": "pageable", "copies_in": "9", "launch": "4us", "flops": "12G", "vary": "link"},
-        {"to": ["gh200", "mi300a", "pcie:6x16"], "vary": "streams", "chunks": "1,2,3"},
-        {"node": "gtx-680", "vary": "kernel", "kernel_at": ["42=15ms"]},
+        {"memory": "pageable", "copies_in": "9", "launch": "4us", "flops": "12G", "sweep": "link"},
+        {"to": ["gh200", "mi300a", "pcie:6x16"], "sweep": "streams", "chunks": "1,2,3"},
+        {"node": "gtx-680", "sweep": "kernel", "kernel_at": ["42=15ms"]},
     ],
 )
 def test_the_terminal_shows_it_within_100_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    show(plan_document(answer_plan(ASKED | more)))
+    show(plan_document(answer_plan(Plan.of(**(ASKED | more)))))
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines()) <= 100
     for word in ("dominate", "Best: ", "predicted", "Rests on: ", "What it rests on"):
@@ -211,7 +212,7 @@ def test_the_terminal_shows_it_within_100_columns(
 
 
 def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show(plan_document(answer_plan({"file": many(tmp_path)})))
+    show(plan_document(answer_plan(Plan.of(file=many(tmp_path)))))
     shown = capsys.readouterr().out
     assert "the first of 60 kernels" in shown
     assert "kernel [red]1" in shown
@@ -219,10 +220,10 @@ def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_page_shows_plots_and_keeps_text_text(tmp_path: Path) -> None:
-    answer = answer_plan(ASKED | {"flops": "12G", "vary": "link", "to": ["gh200"]})
+    answer = answer_plan(Plan.of(**(ASKED | {"flops": "12G", "sweep": "link", "to": ["gh200"]})))
     answer.name = "<img src=x onerror=alert(1)>"
     shown = page(plan_document(answer))
     assert "<img" not in shown
     for figure in ("ranking", "sweep", "roofline"):
         assert re.search(f'<figure id="{figure}"><div class="scroll"[^>]*><svg', shown)
-    assert "kernel [red]59" in page(plan_document(answer_plan({"file": many(tmp_path)})))
+    assert "kernel [red]59" in page(plan_document(answer_plan(Plan.of(file=many(tmp_path)))))

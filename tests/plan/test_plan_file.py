@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import Step, machine_of, plan
-from busfare.planning.ask import KEYS, problem_of, read_plan_file
+from busfare.planning.ask import problem_of, read_plan_file
+from busfare.questions import Kernel
 
 GOOD = """node = "h100-sxm"
 
@@ -76,7 +77,7 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
         ('h2d = "704.6MB"', 'h2d = "1EB"', "more than busfare reckons with"),
         ('h2d = "704.6MB"', "h2d = nan", "finite"),
         ("levels = 42", "levles = 42", "did you mean 'levels'"),
-        ("levels = 42", "levels = 0", "zero"),
+        ("levels = 42", "levels = 0", "whole number"),
         ("levels = 42", "levels = true", "levels"),
         ("levels = 42", "levels = 4.5", "whole number"),
         ("levels = 42", "levels = 42 42", "not TOML"),
@@ -143,14 +144,16 @@ words = st.one_of(
     ),
     st.text(max_size=12),
 )
-said = st.dictionaries(st.sampled_from([k for k in KEYS if k != "kernel_at"]), words, max_size=8)
+said = st.dictionaries(st.sampled_from(sorted(Kernel.names() - {"kernel_at"})), words, max_size=8)
 
 
 @settings(deadline=None, max_examples=300)
 @given(said, st.sampled_from(["h100-sxm", "gtx-titan", "pcie:3x1", "mi300a"]))
 def test_whatever_is_said_is_answered_or_refused_in_one_line(said: dict[str, str], node: str) -> None:
     try:
-        answer = plan(problem_of({"h2d": "1MB", "kernel": "1ms"} | said), machine_of(load_node(node)))
+        answer = plan(
+            problem_of(Kernel.of(**{"h2d": "1MB", "kernel": "1ms"} | said)), machine_of(load_node(node))
+        )
     except InputError as error:
         assert "\n" not in str(error) or any("\n" in value for value in said.values())
     else:

@@ -10,6 +10,7 @@ from busfare.answers.compare import compare
 from busfare.answers.project import project
 from busfare.errors import InputError
 from busfare.nodes import load_node
+from busfare.questions import Scaled
 from busfare.trace import read
 from tests.trace.build_nsys import LAUNCH, NsysExport
 from tests.traces import EXAMPLES, copy, kernel, trace
@@ -54,7 +55,7 @@ def test_copies_side_by_side_are_not_saved_twice() -> None:
 def test_kernel_times_follow_the_rule_that_is_given() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6500), kernel(6500, 7500, name="other"))
     kept = project(recorded, PCIE3, PCIE3, "calibrated")
-    halved = project(recorded, PCIE3, PCIE3, "calibrated", ("work=0.5x",))
+    halved = project(recorded, PCIE3, PCIE3, "calibrated", (Scaled(0.5, "work"),))
     assert kept.makespan.predicted_seconds == pytest.approx(7500e-6)
     assert halved.makespan.predicted_seconds == pytest.approx(7000e-6)
     assert "recorded times" in kept.makespan.method and "0.5" in halved.makespan.method

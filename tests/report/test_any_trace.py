@@ -15,6 +15,7 @@ from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
 from busfare.errors import InputError
 from busfare.nodes import load_node
+from busfare.questions import Scaled, WhatIf
 from busfare.show.page import page
 from busfare.show.predictions import projection_document, what_if_document
 from busfare.show.report import report_document
@@ -118,19 +119,19 @@ def test_a_report_comes_out_of_anything(
         assert "nan" not in capsys.readouterr().out
 
 
-EVERYTHING: dict[str, Any] = {
-    "pin": "",
-    "async": ".",
-    "drop_synchronisations": "",
-    "batch_below": "64KiB",
-    "collect_below": "64KiB",
-    "streams": 3,
-    "prefetch": True,
-    "remove": ("d2d",),
-    "node": "gh200",
-    "kernels": ("0.5x",),
-    "copy_speed": "2x",
-}
+EVERYTHING = WhatIf(
+    pin="",
+    async_=".",
+    drop_synchronisations="",
+    batch_below=64 << 10,
+    collect_below=64 << 10,
+    streams=3,
+    prefetch=True,
+    remove=("d2d",),
+    node="gh200",
+    kernels=(Scaled(0.5),),
+    copy_speed=2.0,
+)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -117,7 +117,7 @@ def test_gains_are_of_the_run_without_its_recorder() -> None:
 
 
 def test_a_run_that_cannot_be_replayed_has_no_recorder_taken_out() -> None:
-    with pytest.raises(InputError, match="--unrecorded needs a run that can be replayed"):
+    with pytest.raises(InputError, match="`unrecorded` needs a run that can be replayed"):
         summarise(trace(copy(0, 1, 1)), None, 1.0)
 
 

@@ -18,6 +18,7 @@ from busfare.jobs import How
 from busfare.measure.cases import read_record
 from busfare.measure.probe import evaluated
 from busfare.nodes import load_node
+from busfare.questions import Plan
 from busfare.show.bench import methods_document, strategies_document
 from busfare.show.document import Document, Table, words
 from busfare.show.job import job_document
@@ -61,8 +62,10 @@ def job(folder: Path) -> Document:
 
 
 def planned(_: Path) -> Document:
-    asked = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "flops": "12G", "node": "h100-sxm"}
-    result = answer_plan(asked | {"vary": "link", "to": ["gh200"]})
+    asked = Plan.of(
+        h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm", sweep="link", to=["gh200"]
+    )
+    result = answer_plan(asked)
     result.name = HOSTILE
     return plan_document(result)
 

@@ -14,6 +14,7 @@ from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if
 from busfare.cost.ranges import UNCHANGED, figures_of, range_of
 from busfare.nodes import load_node
+from busfare.questions import Plan
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.predictions import projection_document
@@ -158,6 +159,6 @@ def test_ranges_are_shown_beside_times_and_as_whiskers(capsys: pytest.CaptureFix
     show(document)
     shown = capsys.readouterr().out
     assert " ms (" in shown and "80 % ranges" in shown
-    planned = answer_plan({"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm"})
+    planned = answer_plan(Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm"))
     for text in (page(document), page(plan_document(planned))):
         assert text.count('class="whisker"') >= 2

@@ -36,7 +36,7 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
     large = copy(10, 16_010, 64 * MIB, memory="pageable")
     recorded = run(made(large, 0, 16_015, "cudaMemcpy", "operation"))
     assert 4_900 < predicted(recorded, pin()) < 5_700
-    with pytest.raises(InputError, match="--pin 'no such buffer': a regular expression, found in nothing"):
+    with pytest.raises(InputError, match="`pin` 'no such buffer': a regular expression, found in nothing"):
         predicted(recorded, pin("no such buffer"))
     assert predicted(recorded, pin("h2d pageable")) < 5_700
 
@@ -105,7 +105,7 @@ def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> No
 
 def test_pinning_without_a_node_says_what_is_missing() -> None:
     recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"))
-    with pytest.raises(InputError, match="--from"):
+    with pytest.raises(InputError, match="`recorded_on`"):
         predicted(recorded, pin(), setting=Setting(None))
 
 
@@ -187,7 +187,7 @@ def pipeline(chunks_: int = 8, memory: str = "pinned", blocking: bool = True) ->
 def test_chunks_are_copies_in_kernels_and_copies_out() -> None:
     taken_apart = timeline(pipeline(3))
     assert chunks(taken_apart).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    with pytest.raises(InputError, match="--kernel 'no such kernel'"):
+    with pytest.raises(InputError, match="`kernel` 'no such kernel'"):
         chunks(taken_apart, "no such kernel")
 
 
@@ -246,7 +246,7 @@ def test_copies_twice_as_fast_take_half_their_time() -> None:
 def test_kernels_by_rule_and_another_node() -> None:
     recorded = pipeline(4)
     assert predicted(recorded, kernel_times(0.5)) == pytest.approx(predicted(recorded) - 4 * 500, rel=0.001)
-    with pytest.raises(InputError, match="--kernels 'other'"):
+    with pytest.raises(InputError, match="`kernels` 'other'"):
         predicted(recorded, kernel_times(0.5, "other"))
     faster = predicted(recorded, on_node(load_node("pcie:4x16")))
     assert faster == pytest.approx(predicted(recorded) - 4 * 1000, rel=0.06)

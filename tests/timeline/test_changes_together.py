@@ -14,30 +14,31 @@ from hypothesis import strategies as st
 from busfare.advise import guess_node
 from busfare.errors import InputError
 from busfare.nodes import load_node
+from busfare.questions import Scaled, WhatIf
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
 from tests.published import published
 from tests.traces import EXAMPLES, call, copy, kernel, trace
 
-CHANGES: dict[str, dict[str, Any]] = {
-    "pin": {"pin": ""},
-    "async": {"async": ""},
-    "all asynchronous": {"async": "."},
-    "drop synchronisations": {"drop_synchronisations": ""},
-    "batch": {"batch_below": "64KiB"},
-    "batch all": {"batch_below": "1GiB"},
-    "collect": {"collect_below": "1MiB"},
-    "streams": {"streams": 3},
-    "dedupe": {"dedupe": True},
-    "prefetch": {"prefetch": True},
-    "remove": {"remove": ("h2d", "set")},
-    "remove all": {"remove": ("copy", "migration")},
-    "node": {"node": "gh200"},
-    "link": {"link": "pcie:5x8"},
-    "kernels": {"kernels": ("0.5x",)},
-    "host": {"host": "0.8x"},
-    "copy speed": {"copy_speed": "2x"},
+CHANGES = {
+    "pin": WhatIf(pin=""),
+    "async": WhatIf(async_=""),
+    "all asynchronous": WhatIf(async_="."),
+    "drop synchronisations": WhatIf(drop_synchronisations=""),
+    "batch": WhatIf(batch_below=64 << 10),
+    "batch all": WhatIf(batch_below=1 << 30),
+    "collect": WhatIf(collect_below=1 << 20),
+    "streams": WhatIf(streams=3),
+    "dedupe": WhatIf(dedupe=True),
+    "prefetch": WhatIf(prefetch=True),
+    "remove": WhatIf(remove=("h2d", "set")),
+    "remove all": WhatIf(remove=("copy", "migration")),
+    "node": WhatIf(node="gh200"),
+    "link": WhatIf(link="pcie:5x8"),
+    "kernels": WhatIf(kernels=(Scaled(0.5),)),
+    "host": WhatIf(host=0.8),
+    "copy speed": WhatIf(copy_speed=2.0),
 }
 PAIRS = list(itertools.combinations(CHANGES, 2))
 HERE = load_node("h100-sxm")
@@ -47,7 +48,8 @@ def played_together(taken_apart: Timeline, first: str, second: str) -> int:
     """The makespan in ns after both, or -1 where the run lacks what one of them needs."""
     node = guess_node(taken_apart.trace) or HERE
     try:
-        for change in changes_of({**CHANGES[first], **CHANGES[second]}, node):
+        asked = WhatIf(**CHANGES[first].given() | CHANGES[second].given())
+        for change in changes_of(asked, node):
             taken_apart = change.apply(taken_apart, Setting(node)).timeline
     except InputError as refused:
         assert "\n" not in str(refused)
@@ -129,7 +131,7 @@ def test_sizes_that_are_not_known_stay_unknown_when_others_are_packed() -> None:
     ]
     operations += [kernel(60, 80, correlation=5, context=1)]
     calls = [call(10.0 * n, 10.0 * n + 2, "cudaMemcpyAsync", correlation=n) for n in range(6)]
-    packed = changes_of({"batch_below": "64KiB"}, HERE)[0].apply(
+    packed = changes_of(WhatIf(batch_below=64 << 10), HERE)[0].apply(
         timeline(trace(*operations, calls=calls)), Setting(HERE)
     )
     assert packed.count == 4

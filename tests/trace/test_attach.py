@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
+from busfare.questions import WhatIf
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, apply_all, changes_of
 from busfare.timeline.changes.fewer_copies import repeated_copies, returned_copies
@@ -66,7 +67,7 @@ def test_changes_by_what_copies_carry_find_them_then() -> None:
 def test_what_stays_on_the_gpu_is_found_before_copies_go_for_another_reason() -> None:
     """The copy back goes by --remove, too; the one that takes its bytes in again goes only where both are there."""
     moved = trace(sent(0, direction="d2h", fingerprint=9), sent(400, fingerprint=9), sent(800, fingerprint=4))
-    changes = changes_of({"remove": ("d2h",), "keep_on_gpu": True}, None)
+    changes = changes_of(WhatIf(remove=("d2h",), keep_on_gpu=True), None)
     left = apply_all(timeline(moved), changes, Setting()).timeline.operations
     assert left["fingerprint"].to_list() == [4]
 

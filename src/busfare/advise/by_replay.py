@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,8 +13,9 @@ from busfare.advise import amounts
 from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.nodes import Node
+from busfare.questions import WhatIf
 from busfare.timeline import Timeline, critical_path_shares, play
-from busfare.timeline.changes import Applied, Setting, as_options, changes_of
+from busfare.timeline.changes import Applied, Setting, changes_of
 from busfare.timeline.changes.fewer_copies import loop_nanoseconds
 from busfare.timeline.changes.streams import are_pipelines
 from busfare.timeline.edit import taken_out
@@ -25,23 +26,21 @@ from busfare.trace.columns import several
 __all__ = ["priced_by_replay"]
 
 NS = 1e-9
-#: What is asked of `what-if`: values by the options' keys.
-Asked = dict[str, Any]
-PINNED: Asked = {"pin": ""}
+PINNED = WhatIf(pin="")
 PACKED_BELOW = 64 * 1024
-PACKED: Asked = {"batch_below": "64KiB"}
+PACKED = WhatIf(batch_below=PACKED_BELOW)
 #: By finding, what follows its advice; of several the one that gains most is taken.
-CANDIDATES: dict[str, tuple[Asked, ...]] = {
-    "pageable-copies": (PINNED, PINNED | {"async": ""}),
+CANDIDATES: dict[str, tuple[WhatIf, ...]] = {
+    "pageable-copies": (PINNED, WhatIf(pin="", async_="")),
     "small-copies": (PACKED,),
-    "small-results": ({"collect_below": "64KiB"},),
-    "ping-pong": ({"keep_on_gpu": True},),
-    "one-memory": ({"remove": ("h2d", "d2h")},),
-    "synchronous-copies": ({"async": ""},),
-    "exposed-copies": tuple(before | {"streams": n} for before in ({}, PINNED) for n in (2, 3, 4)),
-    "managed-migrations": ({"prefetch": True},),
-    "repeated-copies": ({"dedupe": True},),
-    "synchronisations": ({"drop_synchronisations": ""},),
+    "small-results": (WhatIf(collect_below=PACKED_BELOW),),
+    "ping-pong": (WhatIf(keep_on_gpu=True),),
+    "one-memory": (WhatIf(remove=("h2d", "d2h")),),
+    "synchronous-copies": (WhatIf(async_=""),),
+    "exposed-copies": tuple(WhatIf(pin=pin, streams=n) for pin in (None, "") for n in (2, 3, 4)),
+    "managed-migrations": (WhatIf(prefetch=True),),
+    "repeated-copies": (WhatIf(dedupe=True),),
+    "synchronisations": (WhatIf(drop_synchronisations=""),),
 }
 #: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).
 ARGUMENT_BYTES = 4096
@@ -69,7 +68,7 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
     pinned = [f.predicted_gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay]
     kept = []
     for finding in findings:
-        if pinned and finding.id == "exposed-copies" and "--pin" in finding.what_if:
+        if pinned and finding.id == "exposed-copies" and finding.what_if and finding.what_if.pin is not None:
             more = finding.predicted_gain_seconds - pinned[0]
             if more <= WORTH_MORE * run_seconds:
                 continue
@@ -95,7 +94,7 @@ class Trial(NamedTuple):
     what it touches was under way (None: maybe all of it).
     """
 
-    asked: Asked
+    asked: WhatIf | None
     timeline: Timeline
     rests_on: tuple[str, ...]
     gain: float
@@ -120,14 +119,14 @@ class Trials:
         """Seconds of the unchanged run by what decides its length."""
         return _parts(self.run)
 
-    def of(self, asked: Asked) -> Trial:
+    def of(self, asked: WhatIf) -> Trial:
         """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
         here. Raises InputError as they do.
         """
         done, rests_on = Applied(self.run, 0, touched=NOTHING), dict[str, None]()
         touched = done.touched
         for change in changes_of(asked, None):
-            done = self._pinned if change.option == "--pin" else change.apply(done.timeline, self._setting)
+            done = self._pinned if change.kind == "pin" else change.apply(done.timeline, self._setting)
             rests_on |= dict.fromkeys(done.rests_on)
             touched = either(touched, done.touched if done.count else NOTHING)
         gain = self.seconds - play(done.timeline).makespan_seconds if done.count else 0.0
@@ -137,9 +136,9 @@ class Trials:
     def without(self, copies: Mask) -> Trial:
         """The run without `copies` and their calls: an upper bound, for nothing takes their place."""
         done = taken_out(self.run, copies).timeline
-        return Trial({}, done, (), self.seconds - play(done).makespan_seconds, None)
+        return Trial(None, done, (), self.seconds - play(done).makespan_seconds, None)
 
-    def best(self, candidates: Sequence[Asked]) -> Trial | None:
+    def best(self, candidates: Sequence[WhatIf]) -> Trial | None:
         """The first of those that gain most; None where each needs the node, or what the trace lacks."""
         best = None
         for asked in candidates:
@@ -174,10 +173,10 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         finding,
         evidence=evidence,
         predicted_gain_seconds=max(0.0, best.gain),
-        by_replay=bool(best.asked),
+        by_replay=best.asked is not None,
         touched_seconds=best.touched_seconds,
         rests_on=(*best.rests_on, *RESTS_ON.get(finding.id, ())),
-        what_if=as_options(best.asked),
+        what_if=best.asked,
     )
 
 

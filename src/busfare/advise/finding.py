@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from busfare.advise.call_sites import CallSite
 from busfare.cost.models import Seconds, as_copies_of
 from busfare.cost.ranges import finding_between, seconds_between
 from busfare.nodes import Node
+from busfare.questions import WhatIf
 from busfare.trace import Trace
 from busfare.trace.columns import numbered, plain
 from busfare.trace.lanes import Times, Union, is_work
@@ -184,7 +184,7 @@ class Finding(msgspec.Struct, frozen=True):
     `predicted_gain_seconds` is the time saved of the run as a whole, whatever ran side by side in it: where `by_replay`,
     that of the run replayed with the change, otherwise an upper bound. `bound_seconds` is what counting alone bounds, the
     GPU's time in most rules: a replay may find more, for the host's time in a call is saved, too. `rests_on` are the
-    conditions of the replay, `what_if` the options with which `busfare what-if` shows it. `overlaps_with`: ids of the other
+    conditions of the replay, `what_if` the question that `busfare what-if` answers by it. `overlaps_with`: ids of the other
     findings that touch some of the same operations; but where the gain is counted on top of another finding's, that is
     `on_top_of`, for these two do add up. Not in JSON: `touches` and `calls` are the operations that the change is about, and
     rows of the calls; `touched_seconds`: for how long of the run something that the replayed change touches was under way
@@ -199,7 +199,7 @@ class Finding(msgspec.Struct, frozen=True):
     by_replay: bool = False
     bound_seconds: float | None = None
     rests_on: tuple[str, ...] = ()
-    what_if: tuple[str, ...] = ()
+    what_if: WhatIf | None = None
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
     calls: NDArray[np.uint32] | None = None
@@ -251,16 +251,16 @@ class RangedFinding(Ranged, kw_only=True):
 
 
 def ranged(
-    finding: Finding, run_seconds: float, node: Node | None, options: Sequence[str] = ()
+    finding: Finding, run_seconds: float, node: Node | None, unrecorded: float | None = None
 ) -> RangedFinding:
-    """`finding` in a run of `run_seconds` recorded on `node`; `options` are those that `what-if` needs beside its own."""
+    """`finding` in a run of `run_seconds` recorded on `node`; `unrecorded` as of `questions.Report`."""
     gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
-    between = finding_between(gain, by_replay, finding.what_if, run_seconds, node, finding.touched_seconds)
+    between = finding_between(gain, by_replay, (), run_seconds, node, finding.touched_seconds)
     low, high = between or (None, None)
     keys = msgspec.structs.asdict(finding)
     keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
     keys |= {
         "gain_is": GAIN_IS[by_replay],
-        "what_if": [*finding.what_if, *(options if finding.what_if else ())],
+        "what_if": replace(finding.what_if, unrecorded=unrecorded).option_words() if finding.what_if else [],
     }
     return msgspec.convert(keys, RangedFinding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace as changed
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from msgspec.structs import asdict, replace
 
 from busfare.advise import amounts
 from busfare.advise.amounts import Ranged
+from busfare.advise.by_replay import CANDIDATES
 from busfare.advise.call_sites import CallSite
 from busfare.advise.finding import RangedFinding, ranged
 from busfare.advise.findings import findings, rebuilt
@@ -28,7 +30,8 @@ from busfare.jobs.partial import Advice
 from busfare.jobs.reduce import Best, Ranked, join
 from busfare.jobs.state import JobChange, JobState, no_stragglers
 from busfare.nodes import Node
-from busfare.timeline.changes import OPTIONS, Change, Setting
+from busfare.questions import WhatIf
+from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 
 __all__ = ["JobFinding", "LargestFinding", "advised", "job_findings", "listed", "replayed_alone"]
@@ -39,6 +42,8 @@ WORTH = 0.01
 BUCKET_BYTES = 25_000_000
 #: All-reduces are small below this: their latency on NVLink is then more than a tenth of their time.
 SMALL_BYTES = 1 << 20
+#: By the words of `what-if`, as findings of single ranks have them, what advice asks.
+ASKED = {asked.option_words(): asked for candidates in CANDIDATES.values() for asked in candidates}
 TOGETHER = {
     "straggling-rank": (
         "Ranks wait for one that comes late",
@@ -149,16 +154,13 @@ def job_findings(
     setting = Setting(recorded_on)
     found = []
     for finding in findings:
-        changes = _changes(finding.largest.what_if)
-        if not changes or not finding.largest.by_replay:
+        asked = ASKED.get(tuple(finding.largest.what_if))
+        if asked is None or not finding.largest.by_replay:
             found.append(finding)
             continue
         ranks = [r.rank for r in job.ranks if r.path == finding.largest.path] if finding.traces == 1 else None
-        job_changes = [on_ranks(change, setting, ranks) for change in changes]
-        options = [
-            *finding.largest.what_if,
-            *(word for rank in ranks or () for word in ("--rank", str(rank))),
-        ]
+        job_changes = [on_ranks(change, setting, ranks) for change in changes_of(asked, None)]
+        options = [*changed(asked, rank=tuple(ranks or ())).option_words()]
         priced = _priced(unchanged, before, job_changes)
         if priced is not None:
             gain, keys, rests_on = priced
@@ -181,28 +183,8 @@ def _priced(
         return None
     if gain < WORTH * before:
         return None
-    names = " ".join(change.option for change in changes)
-    low, high = gain_beside(gain, before, names, "datasheet", "job-change")
+    low, high = gain_beside(gain, before, "", "datasheet", "job-change")
     return gain, seconds_between(max(0.0, low), high, "calibrated"), state.rests_on
-
-
-def _changes(options: Sequence[str]) -> list[Change]:
-    """The changes to a program that these words of `what-if` ask for; none where one of them is not known."""
-    known = {option.name: option for option in OPTIONS}
-    values: dict[str, object] = {}
-    key = ""
-    for word in options:
-        if not word.startswith("--") and key:
-            values[key] = word
-        elif word in known:
-            key = known[word].key
-            values[key] = True if known[word].metavar is None else ""
-        else:
-            return []
-    try:
-        return [change for option in OPTIONS for change in option.changes(values)]
-    except InputError:
-        return []
 
 
 def _together(
@@ -215,14 +197,13 @@ def _together(
     """What the ranks do together, where changing it gains something."""
     members = unchanged.job.members.drop_nulls("joint")
     found = []
-    for id, change, evidence, rank in (
-        ("straggling-rank", no_stragglers(), *_late(of_all, collectives)),
-        ("exposed-collectives", overlap(), _exposed(members), None),
-        ("small-all-reduces", bucket(BUCKET_BYTES, node), _small(members), None),
+    for id, change, asked, evidence, rank in (
+        ("straggling-rank", no_stragglers(), WhatIf(no_stragglers=True), *_late(of_all, collectives)),
+        ("exposed-collectives", overlap(), WhatIf(overlap_collectives=True), _exposed(members), None),
+        ("small-all-reduces", bucket(BUCKET_BYTES, node), WhatIf(bucket=BUCKET_BYTES), _small(members), None),
     ):
         if not evidence:
             continue
-        options = [change.option, *(["25MB"] if id == "small-all-reduces" else [])]
         priced = _priced(unchanged, before, [change])
         if priced is None:
             continue
@@ -250,7 +231,7 @@ def _together(
                     **{key: value for key, value in keys.items() if key != "reason"},
                     by_replay=True,
                     rests_on=rests_on,
-                    what_if=options,
+                    what_if=[*asked.option_words()],
                 ),
             )
         )

@@ -48,7 +48,7 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
     compared = both.drop_nulls("predicted_seconds")
     if compared.is_empty() or not compared["recorded_seconds"].sum():
         raise InputError(
-            f"model {model!r} has no price for any copy of {trace.path}; choose another with --model"
+            f"model {model!r} has no price for any copy of {trace.path}; choose another with `model`"
         )
     error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds"))
     # A clock that counts nanoseconds tells no shorter times apart.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from busfare import questions
 from busfare.advise import amounts
 from busfare.advise.amounts import Predicted, Ranged
 from busfare.answers.plan import machine_named
@@ -19,7 +19,6 @@ from busfare.planning import Machine
 from busfare.planning.machine import Basis
 from busfare.planning.offload.kv import (
     LAYOUTS,
-    MOST_TOKENS,
     Blocks,
     Fetch,
     Host,
@@ -32,7 +31,6 @@ from busfare.planning.offload.kv import (
 )
 from busfare.planning.offload.network import gpu_seconds
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_model
-from busfare.quantities import parse_bytes, parse_count, parse_seconds
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
@@ -51,8 +49,6 @@ LIMITS = {
     "copy engine": "the copy engine, which starts no copy sooner",
     "host gather": "the processor's core that packs",
 }
-#: What a core packs in a second at the least.
-LEAST_MEMCPY = 1e6
 #: Tokens of a block in the sweep; what is drawn of prompts begins at one block.
 SWEPT_TOKENS = tuple(4**n for n in range(7))
 LONGEST_DRAWN = 1 << 17
@@ -126,51 +122,33 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     words: list[str]
 
 
-def answer_kv(asked: Mapping[str, Any]) -> PlanKvResult:
-    """The result for the options of the command line by name; those not given are None. Raises InputError."""
-    machine = machine_named(asked.get("node"))
-    model = read_model(asked["model"]) if asked.get("model") else None
-    type_ = asked.get("type") or "fp16"
-    if asked.get("bytes_per_token"):
-        per_token: float = parse_bytes(asked["bytes_per_token"], "--bytes-per-token", most=1 << 30)
-    elif model:
-        per_token = kv_bytes_per_token(model, type_)
-    else:
-        raise InputError(
-            "--bytes-per-token: how large the cache of a token is, is not said: 2 · layers · kv_heads · "
-            "head_dim · bytes of the type, as in --bytes-per-token 128KiB; or give --model"
-        )
-    tokens, block_tokens = (_count(asked, key, MOST_TOKENS) for key in ("tokens", "block_tokens"))
-    evicted = _count(asked, "evict", MOST_TOKENS, least=0)
-    # Keys and values of each layer lie in tensors of their own; of latent attention in one.
-    pieces = sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
-    if asked.get("pieces"):
-        pieces = _count(asked, "pieces", 1 << 16)
+def answer_kv(asked: questions.KvCache) -> PlanKvResult:
+    """Raises InputError where the node or the model is not known, or blocks cannot be cut so."""
+    machine = machine_named(asked.node)
+    model = read_model(asked.model) if asked.model else None
+    per_token: float = asked.bytes_per_token or 0
+    if asked.bytes_per_token is None and model:
+        per_token = kv_bytes_per_token(model, asked.type)
+    block_tokens, pieces = asked.block_tokens, asked.pieces
+    if pieces is None:
+        # Keys and values of each layer lie in tensors of their own; of latent attention in one.
+        pieces = sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
     if not per_token or pieces > per_token * block_tokens:
         raise InputError(
-            f"--pieces {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot have so many pieces; give fewer"
+            f"`pieces` {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot have so many pieces; give fewer"
         )
-    if (layout := asked.get("layout")) not in (None, *LAYOUTS):
-        raise InputError(f"--layout {str(layout)[:40]!r}: not known; one of {', '.join(LAYOUTS)}")
-    launch, batch = (
-        parse_seconds(asked[key], f"--{key.replace('_', '-')}", most=1.0) if asked.get(key) else None
-        for key in ("launch", "batch_launch")
-    )
-    rate = float(parse_bytes(asked["memcpy"], "--memcpy")) if asked.get("memcpy") else None
-    if rate is not None and rate < LEAST_MEMCPY:
-        raise InputError(f"--memcpy {asked['memcpy']!r}: a core packs more in a second; give 1MB or more")
-    host = host_of(machine, launch, batch, rate)
-    count, left = (math.ceil(n / block_tokens) for n in (tokens, evicted))
+    host = host_of(machine, asked.launch, asked.batch_launch, asked.memcpy)
+    count, left = (math.ceil(n / block_tokens) for n in (asked.tokens, asked.evict))
     prefill, reason = None, "what computing the prompt takes is not said; give --prefill-seconds, or --model"
-    if asked.get("prefill_seconds"):
-        prefill = _given(asked["prefill_seconds"])
+    if asked.prefill_seconds:
+        prefill = Prefill(asked.prefill_seconds)
     elif model:
         try:
-            prefill = _predicted(model, machine.node, type_)
+            prefill = _predicted(model, machine.node, asked.type)
         except InputError as error:
             reason = str(error)
     blocks = Blocks(per_token * block_tokens, count, pieces, left)
-    result = _Cache(machine, host, blocks, tokens, block_tokens, prefill).result(layout, reason)
+    result = _Cache(machine, host, blocks, asked.tokens, block_tokens, prefill).result(asked.layout, reason)
     result.model = model.name if model else None
     return result
 
@@ -239,7 +217,7 @@ class _Cache:
         if prefill is None:
             result.reason = reason
         elif result.break_even_tokens is None:
-            result.reason = f"computing is faster at {MOST_TOKENS:,} tokens"
+            result.reason = f"computing is faster at {questions.MOST_PROMPT:,} tokens"
         if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
             low, high = (_even(self.worth(best.layout, end)) for end in (prefill.high, prefill.low))
             result.break_even_between = low, high
@@ -334,24 +312,3 @@ def _worth(result: PlanKvResult) -> str:
         else:
             parts.append(f"from {first:,} to {last:,} tokens")
     return f"Fetch {' and '.join(parts)}." if parts else f"Compute, at any length: {result.reason}."
-
-
-def _count(asked: Mapping[str, Any], key: str, most: int, least: int = 1) -> int:
-    option = f"--{key.replace('_', '-')}"
-    value = parse_count(str(asked.get(key) or 0), option)
-    if value != int(value) or not least <= value <= most:
-        raise InputError(f"{option} {asked[key]}: give a whole number from {least} to {most:,}")
-    return int(value)
-
-
-def _given(text: str) -> Prefill:
-    """'1024=80ms,8192=700ms'. Raises InputError."""
-    points = []
-    for part in text.split(","):
-        tokens, equals, seconds = part.partition("=")
-        if not equals:
-            raise InputError(f"--prefill-seconds {part[:40]!r}: write TOKENS=TIME, as in 8192=700ms")
-        points.append((parse_count(tokens, "--prefill-seconds"), parse_seconds(seconds, "--prefill-seconds")))
-    if not all(n >= 1 and s > 0 for n, s in points) or len({n for n, _ in points}) < len(points):
-        raise InputError("--prefill-seconds: give tokens of at least 1, each once, and times above 0")
-    return Prefill(tuple(sorted(points)))

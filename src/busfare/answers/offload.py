@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
+from busfare import questions
 from busfare.advise import amounts
 from busfare.advise.amounts import Predicted
 from busfare.answers.plan import machine_named
 from busfare.errors import InputError
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
-from busfare.planning.offload.network import OF_NETWORK, network_of
+from busfare.planning.offload.network import network_of
 from busfare.planning.offload.question import Question, question_of
 from busfare.planning.offload.schedule import (
     DEPTHS,
@@ -32,6 +33,7 @@ from busfare.planning.offload.schedule import (
     share_hidden,
 )
 from busfare.planning.problem import RecordedLayers, layers_from_trace
+from busfare.trace import read
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
 
@@ -111,22 +113,13 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     beside_bytes: float | UnsetType = UNSET
 
 
-def answer_offload(asked: Mapping[str, Any]) -> PlanOffloadResult:
-    """The result for the options of the command line by name; those not given are None. Raises InputError for what cannot be
-    used, and where nothing fits.
-    """
-    machine = machine_named(asked.get("node"))
-    if asked.get("model"):
-        if asked.get("from_trace"):
-            raise InputError("--from-trace, --model: both say the layers; give one of them")
-        return _Planned(question_of(asked, network=network_of(asked, machine.node)), machine).result()
-    if of_model := [key for key in OF_NETWORK if asked.get(key)]:
-        raise InputError(f"--{of_model[0].replace('_', '-')}: goes with --model; add that, or leave it out")
-    if not asked.get("from_trace"):
-        return _Planned(question_of(asked), machine).result()
-    from busfare.trace import read
-
-    layers, found = layers_from_trace(read(asked["from_trace"]))
+def answer_offload(asked: questions.Offload) -> PlanOffloadResult:
+    """Raises InputError for what cannot be used, and where nothing fits."""
+    machine = machine_named(asked.node)
+    if not asked.from_trace:
+        network = network_of(asked, machine.node) if asked.model else None
+        return _Planned(question_of(asked, network=network), machine).result()
+    layers, found = layers_from_trace(read(asked.from_trace))
     result = _Planned(question_of(asked, layers), machine).result()
     result.from_trace = found
     result.words.insert(0, _found(found))
@@ -249,7 +242,7 @@ class _Planned:
                 fits += schedules(layers, budget, residents, [depth], [memory])
         if not fits:
             raise InputError(
-                f"--budget: {amounts.size(self.budget or 0)} of GPU memory hold no such schedule: its layers and buffers "
+                f"`budget`: {amounts.size(self.budget or 0)} of GPU memory hold no such schedule: its layers and buffers "
                 "take more; give more, fewer resident layers or a smaller depth"
             )
         return self.best(fits)[0]

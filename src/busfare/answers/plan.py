@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, convert
 from msgspec.structs import asdict
 
-from busfare.advise import amounts
+from busfare import questions
+from busfare.advise import amounts, guess_node
 from busfare.advise.amounts import Predicted
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
-from busfare.planning.ask import KEYS, problem_of, read_plan_file, with_options
+from busfare.planning.ask import problem_of, read_plan_file, with_options
 from busfare.planning.equations import Roofline, roofline_of
 from busfare.planning.machine import Basis
 from busfare.planning.problem import Recorded, as_recorded, recorded_problem
 from busfare.planning.rank import Bounds, Sweep, break_even, sweep
 from busfare.planning.streams import StreamRange
+from busfare.trace import read
 
 __all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
 
@@ -117,15 +118,14 @@ class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True)
     recorded: FromTrace | UnsetType = UNSET
 
 
-def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
-    """The result for the options of the command line by name; those not given are None. The kernels come from `file`, from
-    `from_trace` with `kernel_name`, or from the options themselves; the first one's plan stands at the top.
+def answer_plan(asked: questions.Plan) -> PlanResult:
+    """The plan of the first kernel, and of all; they come from a file, a trace, or the question itself.
 
     Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
     """
-    problems, name, recorded = _question(asked)
-    machine = machine_named(name)
-    to = [load_node(other) for other in dict.fromkeys(asked.get("to") or ())]
+    problems, where, recorded = _question(asked)
+    machine = machine_named(where)
+    to = [load_node(node) for n, node in enumerate(asked.to) if node not in asked.to[:n]]
     if recorded:
         machine = as_recorded(machine, recorded)
     answers = plans(problems, machine)
@@ -149,54 +149,36 @@ def answer_plan(asked: Mapping[str, Any]) -> PlanResult:
             )
             for other in (machine, *map(machine_of, to))
         ]
-    if asked.get("vary"):
-        result.sweep = sweep(first.problem, machine, asked["vary"])
+    if asked.sweep:
+        result.sweep = sweep(first.problem, machine, asked.sweep)
     if recorded:
         result.recorded = convert(recorded, FromTrace, from_attributes=True)
-        result.node_guessed_from_gpu_name = not asked.get("node")
+        result.node_guessed_from_gpu_name = asked.node is None
     if result.node_guessed_from_gpu_name:
-        result.words.append(f"That it ran on {name} is a guess from the GPU's name; set --node.")
+        result.words.append(f"That it ran on {machine.node.name} is a guess from the GPU's name; set --node.")
     return result
 
 
-def machine_named(name: str | None) -> Machine:
+def machine_named(where: questions.Where | None) -> Machine:
     """The machine of a node. Raises InputError where none is named, or it is not known."""
-    if not name:
+    if not where:
         raise InputError(
-            "--node: the machine is not said; name one, as in --node h100-sxm (see `busfare nodes`)"
+            "`node`: the machine is not said; name one, as in `node` h100-sxm (see `busfare nodes`)"
         )
-    return machine_of(load_node(name))
+    return machine_of(load_node(where))
 
 
-def _question(asked: Mapping[str, Any]) -> tuple[Sequence[Problem], str | None, Recorded | None]:
-    """The kernels, the node's name, and what a trace says of them."""
-    file, path, pattern, node = (asked.get(key) for key in ("file", "from_trace", "kernel_name", "node"))
-    texts = {key: asked[key] for key in KEYS if asked.get(key)}
-    if file and path:
-        raise InputError("FILE.toml and --from-trace: both say what to plan; give one of them")
-    if pattern and not path:
-        raise InputError("--kernel-name: is for --from-trace TRACE; add that")
-    if file:
-        if texts:
-            raise InputError(
-                f"--{next(iter(texts)).replace('_', '-')}: a plan file says this itself; leave it out"
-            )
-        read_file = read_plan_file(str(file))
-        return read_file.problems, node or read_file.node, None
-    if not path:
-        return (problem_of(texts),), node, None
-    from busfare.advise import guess_node
-    from busfare.trace import read
-
-    if not pattern:
-        raise InputError("--from-trace: which kernels? name them with --kernel-name REGEX")
-    for key in ("h2d", "d2h", "kernel", "chunks"):
-        if key in texts:
-            raise InputError(f"--{key}: the trace says this; leave it out")
-    trace = read(path)
-    recorded, guess = recorded_problem(trace, pattern), guess_node(trace)
-    recorded = replace(recorded, problem=with_options(recorded.problem, texts))
-    return (recorded.problem,), node or (guess.name if guess else None), recorded
+def _question(asked: questions.Plan) -> tuple[Sequence[Problem], questions.Where | None, Recorded | None]:
+    """The kernels, the node, and what a trace says of them."""
+    if asked.file:
+        file = read_plan_file(str(asked.file))
+        return file.problems, asked.node or file.node, None
+    if not asked.from_trace:
+        return (problem_of(asked),), asked.node, None
+    trace = read(asked.from_trace)
+    recorded = recorded_problem(trace, asked.kernel_name)
+    recorded = replace(recorded, problem=with_options(recorded.problem, asked))
+    return (recorded.problem,), asked.node or guess_node(trace), recorded
 
 
 def _answer(answer: Plan) -> Answer:

@@ -28,6 +28,7 @@ from busfare.cost.kernels.price import KernelPrices
 from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node
+from busfare.questions import HostRule, KernelRule
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import host_changes, kernel_changes, on_node
@@ -81,14 +82,14 @@ def project(
     recorded_on: Node,
     to: Node,
     model: str,
-    kernels: tuple[str, ...] = (),
-    host: str = "measured",
+    kernels: Sequence[KernelRule] = (),
+    host: HostRule = "measured",
     rebuilt: Timeline | None = None,
 ) -> Projection:
     """Predicts copies and whole-run time of `trace` on node `to`; `kernels` are rules for kernel times.
 
     `host` is the rule for host times. `rebuilt` is the timeline of `trace`, where it was made before. Raises
-    InputError for an unknown model or rule.
+    InputError for an unknown model.
     """
     transfers = transfers_priced(trace, recorded_on, to, model)
     if transfers.is_empty() and not (trace.operations["kind"] == "kernel").any():

@@ -202,7 +202,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     if unrecorded_seconds is not None:
         if run is None:
             raise InputError(
-                f"{trace.path}: --unrecorded needs a run that can be replayed: one with its API calls, and no more than "
+                f"{trace.path}: `unrecorded` needs a run that can be replayed: one with its API calls, and no more than "
                 f"{REPLAYED_ROWS:,} calls and operations"
             )
         from busfare.answers.what_if import without_recorder
@@ -218,7 +218,6 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         shares = critical_path_shares(run)
         path, unexplained = rows_of(Part, shares), unexplained_seconds(shares)
     run_seconds = cost.replayed_seconds if cost else totals.makespan_seconds
-    bare = ["--unrecorded", f"{unrecorded_seconds:g}s"] if cost else []
     together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     report = Report(
@@ -240,7 +239,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
     found = findings()
-    report.findings = [ranged(finding, run_seconds, node, bare) for finding in found]
+    report.findings = [ranged(finding, run_seconds, node, unrecorded_seconds) for finding in found]
     return Examined(report, as_recorded, found)
 
 

@@ -23,7 +23,6 @@ from busfare.jobs.model import JobTimeline
 from busfare.jobs.state import JobChange, JobState
 from busfare.jobs.timeline import without_recorder as job_without_recorder
 from busfare.nodes import Node
-from busfare.quantities import MOST_SECONDS
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
 from busfare.timeline.edit import kernel_prices
@@ -90,16 +89,8 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
 
 def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
     """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it."""
-    bare = unrecorded(run, _nanoseconds(unrecorded_seconds))
+    bare = unrecorded(run, round(unrecorded_seconds / NS))
     return bare.timeline, _cost(unrecorded_seconds, bare)
-
-
-def _nanoseconds(unrecorded_seconds: float) -> int:
-    if not 0 < unrecorded_seconds <= MOST_SECONDS:
-        raise InputError(
-            f"--unrecorded: no run takes {unrecorded_seconds:g} s; say how long it takes, as in 1.5s"
-        )
-    return round(unrecorded_seconds / NS)
 
 
 def _cost(unrecorded_seconds: float, bare: Unrecorded) -> RecordingCost:
@@ -142,7 +133,7 @@ def answer_job_what_if(
     """
     cost = None
     if unrecorded_seconds is not None:
-        job, bare = job_without_recorder(job, _nanoseconds(unrecorded_seconds))
+        job, bare = job_without_recorder(job, round(unrecorded_seconds / NS))
         cost = _cost(unrecorded_seconds, bare)
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
@@ -214,11 +205,10 @@ def _outcome(
     played = play(applied.timeline, path)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
-    others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")
-    if others:
+    if any(change.node is None and change.kind != "host" for change in changes):
         figures, touched = figures_of(setting.recorded_on), applied.touched
         seconds = None if touched is None else touched.length() * NS
-        ends += _after(run, after, others, figures, touched=seconds)
+        ends += _after(run, after, figures, touched=seconds)
     for change in changes:
         if change.node is not None and setting.recorded_on is not None:
             ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
@@ -239,10 +229,9 @@ def _job_outcome(
     run, after = baseline.makespan_seconds, played.makespan_seconds
     if not state.count:
         return _ranged(title, state, run, after, [after]), played
-    names = [change.option for change in changes]
-    others = " ".join(name for name in names if name != "--ranks")
-    ends, reason = _after(run, after, others, "datasheet", "job-change") if others else [], NOTHING_KNOWN
-    if "--ranks" in names:
+    kinds = {change.kind for change in changes}
+    ends, reason = _after(run, after, "datasheet", "job-change") if kinds - {"ranks"} else [], NOTHING_KNOWN
+    if "ranks" in kinds:
         ranks, most = len(state.timelines), MEASURED_MORE * recorded_ranks
         # Gains of other changes are not known better among more ranks than these are themselves.
         found = None
@@ -256,10 +245,10 @@ def _job_outcome(
 
 
 def _after(
-    run: float, after: float, change: str, figures: str, what: str = "change", touched: float | None = None
+    run: float, after: float, figures: str, what: str = "change", touched: float | None = None
 ) -> list[float]:
     """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
-    low, high = gain_beside(run - after, run, change, figures, what, touched)
+    low, high = gain_beside(run - after, run, "", figures, what, touched)
     return [run - high, run - low]
 
 
@@ -292,7 +281,7 @@ def _between(
     """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
     other change uncertain.
     """
-    if change.option != "--kernels":
+    if change.kind != "kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:
         prices = kernel_prices(baseline.timeline, recorded_on, to)

@@ -14,31 +14,33 @@ from typing import TextIO
 import click
 
 from busfare import __version__
+from busfare.cli.options import prepared
 from busfare.cli.removed import replacement
 from busfare.errors import BusfareError
-from busfare.output import keeping_inputs
 from busfare.printable import printable
 
 __all__ = ["app", "main"]
 
+#: Options of `what-if` whose value may be left out.
+BARE = ("--pin", "--async", "--drop-synchronisations")
 #: Each command, in the order of `busfare --help`: the module here that has it, and its name there.
 COMMANDS = {
-    "report": ("report", "report"),
+    "report": ("traces", "report"),
     "what-if": ("traces", "what_if"),
     "project": ("traces", "project"),
     "compare": ("traces", "compare"),
     "diff": ("traces", "diff"),
-    "price": ("nodes", "price"),
-    "plan": ("plans", "plan_app"),
+    "price": ("planning", "price"),
+    "plan": ("planning", "plan_app"),
     "export": ("traces", "export"),
     "record": ("measuring", "record"),
     "demo": ("traces", "demo"),
     "probe": ("measuring", "probe"),
-    "nodes": ("nodes", "nodes_app"),
-    "bench": ("bench", "bench_app"),
-    "doctor": ("installation", "doctor"),
-    "completion": ("installation", "completion"),
-    "help": ("installation", "help_"),
+    "nodes": ("planning", "nodes_app"),
+    "bench": ("measuring", "bench_app"),
+    "doctor": ("about", "doctor"),
+    "completion": ("about", "completion"),
+    "help": ("about", "help_"),
 }
 
 
@@ -55,31 +57,8 @@ class Commands(click.Group):
             module, name = COMMANDS[cmd_name]
             command = getattr(import_module(f"busfare.cli.{module}"), name)
             assert isinstance(command, click.Command)
-            self.commands[cmd_name] = given_once(keeping_inputs(command))
+            self.commands[cmd_name] = prepared(command)
         return self.commands[cmd_name]
-
-
-def given_once(command: click.Command) -> click.Command:
-    """`command`, refusing an option of one value that is given twice, of which click takes the last; so a group's."""
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            given_once(inner)
-    parse = command.parse_args
-
-    def checked(ctx: click.Context, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing:  # a shell asks how it goes on
-            return parse(ctx, args)
-        *_, order = command.make_parser(ctx).parse_args(args=list(args))
-        single = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
-        for param in single:
-            if single.count(param) > 1:
-                names, known = " ".join(param.opts), command.name == "what-if" and "--to" in param.opts
-                several = "; `busfare project` compares several nodes" if known else ""
-                raise click.UsageError(f"{names}: given twice; give it once{several}", ctx)
-        return parse(ctx, args)
-
-    command.parse_args = checked  # type: ignore[method-assign]
-    return command
 
 
 @click.group(cls=Commands, context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
@@ -96,13 +75,10 @@ def _with_empty_values(arguments: list[str]) -> list[str]:
     """`--pin` without a value as `--pin=`; the trace itself is no value, so it may stand behind it."""
     if arguments[:1] != ["what-if"]:
         return arguments
-    from busfare.timeline.changes import OPTIONS
-
-    may_lack = [option.name for option in OPTIONS if option.bare]
     made: list[str] = []
     for at, text in enumerate(arguments):
         following = arguments[at + 1] if at + 1 < len(arguments) else "-"
-        lacks = text in may_lack and (following.startswith("-") or Path(following).exists())
+        lacks = text in BARE and (following.startswith("-") or Path(following).exists())
         made.append(f"{text}=" if lacks else text)
     return made
 

@@ -1,18 +1,37 @@
-"""Commands that measure this machine: probe, record."""
+"""Commands that measure this machine: probe, record, bench. `bench ft|mg` hand their options to the runner of `hybrid/`, a
+project that needs nothing of this. Whatever is heavy is imported where it is used.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from busfare.cli.answer import answer, option
+import busfare
+from busfare.cli.options import OUTPUT, PATH, answer, as_html, as_json, option
+from busfare.errors import InputError
 from busfare.files import write_file
-from busfare.output import OUTPUT, PATH, as_html, as_json
+from busfare.output import note
 
-__all__ = ["probe", "record"]
+if TYPE_CHECKING:
+    from busfare.nodes import Node
+
+__all__ = ["bench_app", "probe", "record"]
+
+VARIABLE = "BUSFARE_NAS_RUNNER"
+#: What the runner's messages begin with.
+CALLED = "NAS_BENCH_CALLED"
+#: Where `cmake --install` puts the runner, and where it is beside this source.
+PLACES = (
+    *(Path(prefix, "share/hybrid/run/nas_bench") for prefix in (sys.prefix, "/usr/local", "/usr")),
+    *(Path(folder).parents[1] / "hybrid/run/nas_bench" for folder in busfare.__path__),
+)
 
 
 @click.command()
@@ -98,3 +117,119 @@ def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) ->
 
     status = run(command, output, kinds=[kind for kind in kinds.split(",") if kind], **options)
     raise click.exceptions.Exit(status)
+
+
+def nas_command(benchmark: str, what: str) -> click.Command:
+    """The command of a benchmark, `ft` or `mg`."""
+
+    @click.command(benchmark, help=what)
+    @option("--class CLASS", "S, W, A, B, C or D; C with a GPU, else A.")
+    @option("--ranks N,…", "Numbers of ranks; else what the machine has.")
+    @option("--modes MODE,…", "cpu, single, multiple, multiple-mps, funneled; else all.")
+    @option("--build DIR", "Where the programs of hybrid/ are.", type=PATH)
+    @option("--timeout S", "A run may take so many seconds; else 600.", type=float)
+    @option("--from FILE", "Show what an earlier --json wrote.", type=PATH)
+    @option("--node NODE", "Take the limit from its parameters; else this GPU is measured.")
+    @option("--runner DIR", f"nas_bench of hybrid/; else ${VARIABLE}.", type=PATH)
+    @as_json
+    @as_html
+    def run(node: str | None, runner: Path | None, json: bool, **given: Any) -> None:
+        arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        if node:
+            from busfare.nodes import load_node
+
+            arguments += [f"--rates={rates(load_node(node))}", f"--rates-source=the parameters of {node}"]
+        arguments += ["--json"] if json else []
+        os.environ[CALLED] = "busfare"
+        # In place of this process: Ctrl-C is the runner's, which ends its programs.
+        os.execv(sys.executable, [sys.executable, str(_runner(runner)), benchmark, *arguments])
+
+    return run
+
+
+def rates(node: Node) -> str:
+    """Bytes per second of pinned copies each way beside copies the other way, and of GPU memory: `LINK,MEMORY`."""
+    link, both = [], node.contention().both
+    for direction, flow in (("h2d", "read"), ("d2h", "write")):
+        curve = node.curve(direction, "pinned")
+        alone = 1 / curve.long_gap_per_byte_s if curve else node.host_path(0).bandwidth(flow)  # type: ignore[arg-type]
+        link.append(alone * both.of(direction))
+    memory = node.gpu(0).memory_bandwidth_bytes_per_s
+    if memory is None:
+        raise InputError(
+            f"{node.name}: no memory_bandwidth_bytes_per_s of its GPU, which the kernels' limit needs; add it"
+        )
+    return f"{min(link)!r},{memory!r}"
+
+
+def _runner(given: Path | None) -> Path:
+    """Raises InputError where there is none."""
+    named = given or Path(os.environ.get(VARIABLE, ""))
+    places = PLACES if named == Path() else (named,)
+    runner = next((place for place in places if (place / "__main__.py").is_file()), None)
+    if runner is None:
+        raise InputError(
+            f"{places[-1]}: no runner of NAS FT and MG; install hybrid/ (hybrid/README.md), or name it by --runner"
+        )
+    return runner
+
+
+predicted_by = option("--node NODE", "Predict by its parameters; else this machine is probed first.")
+quickly = option("--quick", "Fewer cases and repeats: 15 seconds.", is_flag=True)
+played = option("--virtual NODE", "Play a node in place of measuring one.")
+from_file = option("--from from_ FILE", "Show what an earlier --json wrote.", type=PATH)
+
+
+@click.group("bench")
+def bench_app() -> None:
+    """Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them."""
+
+
+def _command(name: str, document: str, said: str, *options: Any) -> None:
+    """A benchmark: its name, what shows it (module:function of `busfare.report`), what it says of itself and the
+    options of its own.
+    """
+
+    def run(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
+        from busfare.answers.measure import bench, read_result
+        from busfare.show.progress import progress
+
+        # Whatever shows it is imported first, or would fail after minutes.
+        module, _, function = document.partition(":")
+        show = getattr(import_module(f"busfare.show.{module}"), function)
+        if from_:
+            found: Any = read_result(from_, name)
+        else:
+            with progress() as shown:
+                found = bench(name, **asked, progress=shown, say=note)
+        answer(found, lambda: show(found), json, html)
+
+    for each in reversed((predicted_by, quickly, *options, played, from_file, as_json, as_html)):
+        run = each(run)
+    bench_app.command(name, help=said)(run)
+
+
+_command(
+    "methods", "bench:methods_document",
+    "Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
+    option("--largest N", "Ints of the longest vector, 1048576 to 268435456.", default="268435456"),
+)  # fmt: skip
+_command(
+    "strategies", "bench:strategies_document",
+    "Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
+    option("--kernel FILE.cu", "A kernel of your own; see docs/bench.md.", type=PATH),
+    option("--in inputs N", "With --kernel: its input arrays.", type=int, default=1),
+    option("--out outputs N", "With --kernel: its output arrays.", type=int, default=1),
+    option("--function NAME", "With --kernel: which of several."),
+    option("--levels N", "With --kernel: levels of its grid.", type=int, default=42),
+    option("--level-elements level N", "With --kernel: doubles of one level.", type=int, default=1048576),
+)  # fmt: skip
+bench_app.add_command(
+    nas_command(
+        "ft",
+        "NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes.",
+    )
+)
+bench_app.add_command(
+    nas_command("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies.")
+)

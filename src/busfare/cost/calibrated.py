@@ -54,7 +54,7 @@ class Calibrated:
     def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
         if recorded_on is None:
             raise InputError(
-                "model 'calibrated': needs the node that the trace was recorded on; name it with --from"
+                "model 'calibrated': needs the node that the trace was recorded on; name it with `recorded_on`"
             )
         self._old = recorded_on
         self._latency_from = latency_from

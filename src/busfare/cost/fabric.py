@@ -65,7 +65,7 @@ class Fabric:
         """
         if not 2 <= ranks <= MOST_RANKS or hosts < 1 or ranks % hosts:
             raise InputError(
-                f"--ranks {ranks} on --hosts {hosts}: give 2 to {MOST_RANKS} ranks, the same number on each host"
+                f"`ranks` {ranks} on `hosts` {hosts}: give 2 to {MOST_RANKS} ranks, the same number on each host"
             )
         local = ranks // hosts
         if local > len(node.gpus()):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,14 +18,14 @@ from busfare.jobs.model import JobTimeline, places, places_of
 from busfare.jobs.ranks import Rank
 from busfare.jobs.state import JobChange, JobState, kinds_and_sizes, no_stragglers, priced_on, transfer_model
 from busfare.nodes import FloatArray, Node
-from busfare.quantities import exact_bytes, parse_bytes, parse_factor
+from busfare.quantities import exact_bytes
+from busfare.questions import WhatIf
 from busfare.timeline import Timeline
-from busfare.timeline.changes import Change, Option, Setting, changes_of
+from busfare.timeline.changes import Change, Setting, changes_of
 from busfare.timeline.model import ACT, WAIT, NoMatchError
 from busfare.trace import Trace
 
 NS = 1e-9
-MOST_RANKS = 4096
 
 
 def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> JobChange:
@@ -52,7 +51,7 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
         return done
 
     some = "" if ranks is None else f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-    return JobChange(change.option, change.title + some, apply, change.node)
+    return JobChange(change.kind, change.title + some, apply, change.node)
 
 
 def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
@@ -98,7 +97,7 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
             int(np.isfinite(sizes).sum()), rests_on, bytes=int(np.nansum(sizes))
         )
 
-    return JobChange("--collective-bytes", f"collectives carry {factor:g} times their bytes", apply)
+    return JobChange("collective_bytes", f"collectives carry {factor:g} times their bytes", apply)
 
 
 def bucket(size: int, node: Node | None) -> JobChange:
@@ -140,7 +139,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
             bytes=carried,
         )
 
-    return JobChange("--bucket", f"all-reduces of {exact_bytes(size)}", apply)
+    return JobChange("bucket", f"all-reduces of {exact_bytes(size)}", apply)
 
 
 def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
@@ -249,7 +248,7 @@ def overlap() -> JobChange:
             "no kernel needs what a collective brings before the host has waited for the whole GPU, or the run ends",
         )
 
-    return JobChange("--overlap-collectives", "collectives run beside kernels", apply)
+    return JobChange("overlap_collectives", "collectives run beside kernels", apply)
 
 
 def more_ranks(wanted: int, node: Node | None) -> JobChange:
@@ -258,14 +257,12 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
     def apply(state: JobState) -> JobState:
         job = state.job
         size = len(job.ranks)
-        if not 2 <= wanted <= MOST_RANKS:
-            raise InputError(f"--ranks {wanted}: give a number from 2 to {MOST_RANKS}")
         if any(len(part.ranks) > 1 for part in job.parts):
             raise InputError(
-                "--ranks: several ranks share a process here; record the job with a process for each rank"
+                "`ranks`: several ranks share a process here; record the job with a process for each rank"
             )
         if node is None:
-            raise InputError("--ranks needs the node that the job ran on: give it with --from")
+            raise InputError("`ranks` needs the node that the job ran on: give it with `recorded_on`")
         here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (job.size, wanted))
         before, after = priced_on(job, here), priced_on(job, there)
         of_all = job.members.select(pl.col("rank").n_unique().over("joint") == size)
@@ -273,7 +270,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         known = np.isfinite(before) & np.isfinite(after) & whole
         if not known.any():
             raise InputError(
-                "--ranks: no collective of all ranks whose bytes the traces say; there is nothing to extrapolate"
+                "`ranks`: no collective of all ranks whose bytes the traces say; there is nothing to extrapolate"
             )
         transfer = state.transfer_ns * _ratio(after, before, known)
         source = [n % size for n in range(wanted)]
@@ -321,7 +318,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             f"each rank does what one of the {size} recorded ones did, on nodes like {node.name}; ranks are simulated",
         )
 
-    return JobChange("--ranks", f"{wanted} ranks", apply)
+    return JobChange("ranks", f"{wanted} ranks", apply)
 
 
 def _hosts(node: Node, ranks: int) -> int:
@@ -330,62 +327,27 @@ def _hosts(node: Node, ranks: int) -> int:
     return next(hosts for hosts in range(1, ranks + 1) if ranks % hosts == 0 and ranks // hosts <= most)
 
 
-#: Of `what-if` on a job, beside those of a program.
-JOB_OPTIONS = (
-    Option(
-        "--rank",
-        "Of a job: change the program on this rank only; may be repeated.",
-        None,
-        "R",
-        int,
-        multiple=True,
-    ),
-    Option("--no-stragglers", "Of a job: no rank comes to a collective later than the median."),
-    Option("--overlap-collectives", "Of a job: collectives run beside kernels."),
-    Option("--bucket", "Of a job: all-reduces are joined, or divided, to this size: 25MB.", None, "SIZE"),
-    Option(
-        "--collective-bytes", "Of a job: collectives carry so many times their bytes: 0.5x.", None, "FACTOR"
-    ),
-    Option(
-        "--ranks",
-        "Of a data-parallel job: so many ranks, the new ones copies of the recorded.",
-        None,
-        "N",
-        int,
-    ),
-)
-
-
-def asks_for_job(values: Mapping[str, Any]) -> bool:
-    """Whether an option of jobs was given."""
-    return any(values.get(option.key) not in (None, False, ()) for option in JOB_OPTIONS)
-
-
 def is_job(trace: Trace) -> bool:
     """Whether a trace of several processes says that they are ranks of a job: what one does changes the others."""
     return len(trace.host.get("ranks", "").split()) > 1
 
 
-def job_changes_of(values: Mapping[str, Any], job: JobTimeline, setting: Setting) -> list[JobChange]:
-    """The changes asked for, by the options' keys. Raises InputError for what cannot be read, or where nothing was asked."""
-    node, ranks = setting.recorded_on, list(values.get("rank") or ()) or None
+def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[JobChange]:
+    """The changes asked for: those of a program first. Raises InputError for a rank that the job has not."""
+    node, ranks = setting.recorded_on, list(asked.rank) or None
     if ranks and (unknown := set(ranks) - {one.rank for one in job.ranks}):
         raise InputError(
-            f"--rank {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
+            f"`rank` {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
         )
-    whole = [
-        *([no_stragglers()] if values.get("no_stragglers") else []),
-        *([overlap()] if values.get("overlap_collectives") else []),
-        *([bucket(parse_bytes(text, "--bucket"), node)] if (text := values.get("bucket")) else []),
-        *(
-            [collective_bytes(parse_factor(text, "--collective-bytes"), node)]
-            if (text := values.get("collective_bytes"))
-            else []
-        ),
-        *([more_ranks(count, node)] if (count := values.get("ranks")) is not None else []),
-    ]
-    of_program = changes_of(values, node, others=bool(whole))
-    return [*(on_ranks(change, setting, ranks) for change in of_program), *whole]
+    changes = [on_ranks(change, setting, ranks) for change in changes_of(asked, node)]
+    changes += [*[no_stragglers()] * asked.no_stragglers, *[overlap()] * asked.overlap_collectives]
+    if asked.bucket is not None:
+        changes.append(bucket(asked.bucket, node))
+    if asked.collective_bytes is not None:
+        changes.append(collective_bytes(asked.collective_bytes, node))
+    if asked.ranks is not None:
+        changes.append(more_ranks(asked.ranks, node))
+    return changes
 
 
 def _listed(ranks: list[int]) -> str:

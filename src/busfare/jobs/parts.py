@@ -17,7 +17,6 @@ from busfare.trace.readers.recorded import is_recording
 
 #: Of a part when it was read: bytes, time of change and number of files; of a directory summed, latest and counted.
 Stamp = tuple[int, int, int]
-MOST_JOBS = 1024
 #: What `report` replays: of a job of more traces, or of more operations, only some are read a second time, of so many
 #: operations in all; and none where even the fewest, LEAST_RANKS, have more together.
 MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
@@ -45,13 +44,6 @@ class How:
     def asked(self) -> bool:
         """Whether the user said how: then even one trace is a job."""
         return self != How()
-
-    def check(self) -> None:
-        """Raises InputError where the options do not go together."""
-        if self.jobs is not None and not 1 <= self.jobs <= MOST_JOBS:
-            raise InputError(f"--jobs {self.jobs}: give a number from 1 to {MOST_JOBS}")
-        if self.scheduler and self.jobs:
-            raise InputError("--scheduler has its own workers; leave --jobs out")
 
 
 class Part(NamedTuple):

@@ -52,7 +52,6 @@ def run_job(
 
     Raises InputError if no trace can be read, or the workers cannot be had, and StoppedError on Ctrl-C.
     """
-    how.check()
     named, job = find_parts(paths), Job()
     job.duplicates, job.failures = named.duplicates, list(named.unlisted.items())
     done, whole = 0, len(named.parts)
@@ -90,7 +89,7 @@ def run_job(
                     kept.keep(part, outcome)
                     took(part, outcome)
         except KeyboardInterrupt:
-            later = "the same command goes on from there" if how.resume else "--resume FOLDER would keep them"
+            later = "the same command goes on from there" if how.resume else "`resume` FOLDER would keep them"
             raise StoppedError(f"stopped after {done:,} of {whole:,} files; {later}") from None
         except InputError as error:
             so_far = f" ({done:,} of {whole:,} files are done; the same command goes on from there)"

@@ -17,6 +17,7 @@ from busfare.errors import InputError
 from busfare.jobs.matching import MESSAGES
 from busfare.jobs.model import JobTimeline, Part, together
 from busfare.nodes import FloatArray, Node
+from busfare.questions import ChangeName
 from busfare.timeline import Played, Timeline, play
 from busfare.trace.lanes import Union
 
@@ -184,9 +185,9 @@ class JobState:
 
 @dataclass(frozen=True)
 class JobChange:
-    """A change to a job: the option of `what-if` that asks for it, what it is called, and what it makes of the job."""
+    """A change to a job: the field of `WhatIf` that asks for it, what it is called, and what it makes of the job."""
 
-    option: str
+    kind: ChangeName
     title: str
     apply: Callable[[JobState], JobState]
     node: Node | None = None
@@ -247,7 +248,7 @@ def no_stragglers() -> JobChange:
         timelines, count = _as_on_median(state) or _shortened(state)
         return replace(state, timelines=timelines).touched(count, RESTS_ON)
 
-    return JobChange("--no-stragglers", "no rank is later than the median", apply)
+    return JobChange("no_stragglers", "no rank is later than the median", apply)
 
 
 def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:

@@ -298,7 +298,7 @@ def connected(address: str) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise InputError(
-            "--scheduler needs Dask, which is not installed; run `pip install 'busfare[jobs]'`"
+            "`scheduler` needs Dask, which is not installed; run `pip install 'busfare[jobs]'`"
         ) from None
     _silence_dask()
     where = {"scheduler_file" if Path(address).is_file() else "address": address}
@@ -311,7 +311,7 @@ def connected(address: str) -> Iterator[Any]:
     if client is None:
         gc.collect()  # a client half made that is freed while Dask starts another waits for itself, for ever
         raise InputError(
-            f"--scheduler {printable(address)}: no Dask scheduler answers there ({refusal}); "
+            f"`scheduler` {printable(address)}: no Dask scheduler answers there ({refusal}); "
             "give tcp://HOST:PORT or a scheduler file"
         )
     try:

@@ -80,14 +80,16 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
 
-def load_node(text: str | Node) -> Node:
-    """The node that `text` names: a name of the catalogue or alias, a link in short (`pcie:4x16`), a TOML file at that path,
-    or a GPU (`rtx-3060-laptop`).
+def load_node(text: object) -> Node:
+    """The node that `text` is, or names: a name of the catalogue or alias, a link in short (`pcie:4x16`), a TOML file, or a
+    GPU (`rtx-3060-laptop`).
 
     Raises InputError with the nearest names, or with the file, line, key and mend.
     """
     if isinstance(text, Node):  # as Python may give it where the command line gives words
         return text
+    if not isinstance(text, str):
+        raise InputError(f"{text!r:.80} is no node; give its name, as in 'h100-sxm'")
     name = re.sub(r"[\s_]+", "-", text.strip().lower())
     name = ALIASES.get(name, name)
     if name in catalogue_names():

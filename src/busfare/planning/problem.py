@@ -172,11 +172,11 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     operations = trace.operations.with_columns(pl.col("name").cast(pl.String))
     every = operations.filter(pl.col("kind") == "kernel")
     distinct = every["name"].drop_nulls().unique(maintain_order=True)
-    names = distinct.filter(found_in(pattern, distinct, "--kernel-name")).to_list()
+    names = distinct.filter(found_in(pattern, distinct, "`kernel_name`")).to_list()
     if not names:
         some = ", ".join(sorted({n.split("(")[0][:40] for n in distinct})[:5])
         raise InputError(
-            f"--kernel-name {pattern[:80]!r}: no kernel of {trace.path} matches; it has {some or 'none'}"
+            f"`kernel_name` {pattern[:80]!r}: no kernel of {trace.path} matches; it has {some or 'none'}"
         )
     matching = pl.col("name").is_in(names)
     device = every.filter(matching)["device"][0]

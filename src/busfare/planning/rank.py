@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
-from busfare.errors import InputError
 from busfare.nodes import Curve
 from busfare.planning.machine import HostCurves, Machine
 from busfare.planning.problem import Prediction, Problem
@@ -25,9 +24,10 @@ from busfare.planning.streams import (  # fmt: skip
     played,
     stream_ranges,
 )
+from busfare.questions import Swept
 
 __all__ = [
-    "Bounds", "Change", "Parameter", "Plan", "Point", "Sweep", "break_even", "faster_link", "plan", "plans", "ranked",
+    "Bounds", "Change", "Plan", "Point", "Sweep", "break_even", "faster_link", "plan", "plans", "ranked",
     "sweep",
 ]  # fmt: skip
 
@@ -191,7 +191,6 @@ def break_even(answer: Plan) -> float | None:
     return high
 
 
-Parameter = Literal["link", "streams", "bytes", "kernel"]
 #: Powers of two about what was asked, two a step.
 FACTORS = tuple(2 ** (n / 2) for n in range(-8, 9))
 #: A change is placed to about a hundredth of an octave.
@@ -247,10 +246,8 @@ def _with_gaps(curve: Curve, change: Callable[[float], float]) -> Curve:
     return msgspec.structs.replace(curve, gap_per_byte_s=tuple(change(gap) for gap in curve.gap_per_byte_s))
 
 
-def sweep(problem: Problem, machine: Machine, parameter: str) -> Sweep:
-    """Varies `parameter` of `problem` on `machine`. Raises InputError for one that is not known."""
-    if parameter not in get_args(Parameter):
-        raise InputError(f"--sweep {parameter[:40]!r}: not known; one of {', '.join(get_args(Parameter))}")
+def sweep(problem: Problem, machine: Machine, parameter: Swept) -> Sweep:
+    """Varies `parameter` of `problem` on `machine`."""
     if parameter == "streams":
         return _over_streams(problem, machine)
     at, asked = _asking(problem, machine, parameter)
@@ -264,7 +261,7 @@ def sweep(problem: Problem, machine: Machine, parameter: str) -> Sweep:
     return Sweep(parameter, UNITS[parameter], asked, points, changes)
 
 
-def _asking(problem: Problem, machine: Machine, parameter: str) -> tuple[Callable[[float], Plan], float]:
+def _asking(problem: Problem, machine: Machine, parameter: Swept) -> tuple[Callable[[float], Plan], float]:
     """The plan at a factor of the parameter, and the parameter's value at 1."""
     if parameter == "link":
         return lambda factor: plan(problem, faster_link(machine, factor)), 1.0

@@ -11,6 +11,7 @@ from busfare.answers.report import examine
 from busfare.answers.what_if import Outcome, answer_what_if
 from busfare.files import write_file
 from busfare.nodes import load_node
+from busfare.questions import WhatIf
 from busfare.show.blocks import bar
 from busfare.show.document import Block, Table, numbers, words
 from busfare.show.page import page
@@ -23,7 +24,7 @@ from busfare.trace import Trace, read
 
 #: One stream and pageable memory; then three streams and pinned memory.
 BEFORE, AFTER = "smooth-out-of-core-h100.json.gz", "smooth-out-of-core-streams-h100.json.gz"
-CHANGE: dict[str, str | int] = {"pin": "", "streams": 3}
+CHANGE = WhatIf(pin="", streams=3)
 RECORDED_ON = "h100-sxm"
 ELSEWHERE = ("gh200", "dgx-a100", "pcie:3x16")
 CHANGED = "pinned, 3 streams"

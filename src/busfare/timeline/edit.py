@@ -19,6 +19,7 @@ from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.cost.models import as_copies_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
+from busfare.questions import ChangeName
 from busfare.timeline.build.work import before_in, unit_of
 from busfare.timeline.model import (
     WAIT,
@@ -70,12 +71,12 @@ class Applied:
 
 @dataclass(frozen=True)
 class Change:
-    """One change to a program: the option of `what-if` that asks for it, what it is called, and what it makes of a run.
+    """One change to a program: the field of `WhatIf` that asks for it, what it is called, and what it makes of a run.
 
     `apply` raises InputError where the trace lacks what it needs. `node`: where everything runs then, if elsewhere.
     """
 
-    option: str
+    kind: ChangeName
     title: str
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
@@ -341,7 +342,7 @@ def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -
     """
     if node is None:
         raise InputError(
-            "the trace names no GPU that busfare knows; say where it was recorded with --from NODE"
+            "the trace names no GPU that busfare knows; say where it was recorded with `recorded_on` NODE"
         )
     if node.measured_both_ways(memory):
         return cost.model("loggp", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9

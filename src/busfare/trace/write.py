@@ -18,7 +18,7 @@ __all__ = ["check_export", "export", "perfetto_beside"]
 FORMATS = ("parquet", "csv", "perfetto")
 FOLDERS = ("parquet", "csv")
 #: Formats of earlier versions, and what to use instead.
-REMOVED = {"nsys-sqlite": "use --to parquet", "otf2": "use --to perfetto, or parquet"}
+REMOVED = {"nsys-sqlite": "use `to` parquet", "otf2": "use `to` perfetto, or parquet"}
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
 
 
@@ -38,9 +38,9 @@ def export(trace: Trace, to: str, output: Path) -> None:
 def check_export(to: str, output: Path) -> None:
     """Raises InputError for an unknown format, or where it cannot be written to `output`: before a trace is read."""
     if to in REMOVED:
-        raise InputError(f"export --to {to} was removed; {REMOVED[to]}")
+        raise InputError(f"export `to` {to} was removed; {REMOVED[to]}")
     if to not in FORMATS:
-        raise InputError(f"--to {to}: not a format that busfare writes; one of {', '.join(FORMATS)}, chakra")
+        raise InputError(f"`to` {to}: not a format that busfare writes; one of {', '.join(FORMATS)}, chakra")
     if to in FOLDERS and output.is_file():
         raise InputError(f"{output}: a file, and {to} is a folder of them; name another place")
     check_place(output, folder=to in FOLDERS)

@@ -10,6 +10,7 @@ import pytest
 from busfare.answers.offload import answer_offload
 from busfare.errors import InputError
 from busfare.planning.problem import layers_from_trace
+from busfare.questions import Offload
 from busfare.trace import read
 from tests.streamed_programs import SIZE, Written, one_stream, two_streams
 from tests.traces import trace
@@ -109,10 +110,10 @@ def test_a_recorded_network() -> None:
 def test_plan_offload_takes_the_layers_of_a_trace() -> None:
     held = unpacked(UNSEEN)
     asked = {"node": str(held / "node.toml"), "from_trace": held / "offload_weights-before.bf"}
-    result = answer_offload({**asked, "resident": 0, "depth": 1, "memory": "pinned"})
+    result = answer_offload(Offload.of(**{**asked, "resident": 0, "depth": 1, "memory": "pinned"}))
     assert result.from_trace and (result.layers, result.from_trace.passes) == (6, 8)
     # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.
     assert 3.5e-3 < result.predicted_seconds < 4.2e-3
     assert "pattern of 5 kernels" in result.words[0]
-    with pytest.raises(InputError, match="--layers: --from-trace says it already"):
-        answer_offload({**asked, "layers": "6"})
+    with pytest.raises(InputError, match="`layers`: `from_trace` says it already"):
+        answer_offload(Offload.of(**{**asked, "layers": "6"}))

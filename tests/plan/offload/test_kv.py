@@ -24,6 +24,7 @@ from busfare.planning.offload.kv import (
     ranked,
     worth_fetching,
 )
+from busfare.questions import KvCache
 from busfare.show.page import page
 from busfare.show.plans import kv_document
 from tests.traces import as_json
@@ -99,7 +100,7 @@ def test_every_layout_is_ranked_and_none_beats_the_bound() -> None:
     assert {one.layout for one in found} == set(LAYOUTS)
     assert found[0].layout == "contiguous"
     assert [one.seconds for one in found] == sorted(one.seconds for one in found)
-    with pytest.raises(InputError, match="--tokens"):
+    with pytest.raises(InputError, match="`tokens`"):
         ranked(Blocks(64 * KIB, 0), MACHINE, HOST)
 
 
@@ -142,7 +143,7 @@ ASKED = {
 
 
 def answered(**more: Any) -> PlanKvResult:
-    return answer_kv(ASKED | more)
+    return answer_kv(KvCache.of(**(ASKED | more)))
 
 
 def test_the_answer_for_a_model_of_32_layers() -> None:
@@ -210,7 +211,9 @@ def test_without_prefill_nothing_is_said_of_computing() -> None:
 
 def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
     found = answer_kv(
-        {"node": "h100-probed", "model": "llama-3.1-8b", "tokens": "8192", "block_tokens": "16"}
+        KvCache.of(
+            **({"node": "h100-probed", "model": "llama-3.1-8b", "tokens": "8192", "block_tokens": "16"})
+        )
     )
     assert (found.bytes_per_token, found.block.pieces) == (
         131072,
@@ -224,27 +227,25 @@ def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
     assert all(more[1] > fewer[1] > 0 for fewer, more in pairwise(lengths) if more[1] and fewer[1])
     # A token more costs no more than reading all weights, which a prefill of 16 tokens reads, too.
     assert lengths[0][1] == pytest.approx(2 * 6.98e9 / 3.35e12, rel=0.5)
-    slow = answer_kv({
-        "node": "pcie:1x1", "model": "llama-3.1-8b", "tokens": "64", "block_tokens": "16", "prefill_seconds": None,
-    })  # fmt: skip
+    slow = answer_kv(KvCache.of(node="pcie:1x1", model="llama-3.1-8b", tokens="64", block_tokens="16"))
     assert slow.recompute is slow.break_even_tokens is None
     assert slow.reason
-    latent = answer_kv({"node": "h100-probed", "model": "deepseek-v3", "tokens": "64", "block_tokens": "16"})
+    latent = answer_kv(KvCache.of(node="h100-probed", model="deepseek-v3", tokens="64", block_tokens="16"))
     assert (latent.bytes_per_token, latent.block.pieces) == (61 * (512 + 64) * 2, 61)
 
 
 @pytest.mark.parametrize(
     ("wrong", "names"),
     [
-        ({"node": None}, "--node"),
-        ({"bytes_per_token": None}, "--bytes-per-token"),
-        ({"bytes_per_token": "0"}, "--pieces"),
-        ({"tokens": "0"}, "--tokens"),
-        ({"block_tokens": "1.5"}, "--block-tokens"),
-        ({"layout": "heap"}, "--layout"),
-        ({"evict": "1e12"}, "--evict"),
-        ({"prefill_seconds": "8192"}, "--prefill-seconds"),
-        ({"prefill_seconds": "8192=1s,8192=2s"}, "--prefill-seconds"),
+        ({"node": None}, "`node`"),
+        ({"bytes_per_token": None}, "`bytes_per_token`"),
+        ({"bytes_per_token": "0"}, "`pieces`"),
+        ({"tokens": "0"}, "`tokens`"),
+        ({"block_tokens": "1.5"}, "`block_tokens`"),
+        ({"layout": "heap"}, "`layout`"),
+        ({"evict": "1e12"}, "`evict`"),
+        ({"prefill_seconds": "8192"}, "`prefill_seconds`"),
+        ({"prefill_seconds": "8192=1s,8192=2s"}, "`prefill_seconds`"),
         ({"launch": "5"}, "time"),
     ],
 )

@@ -25,12 +25,13 @@ from busfare.planning.offload.network import (
 )
 from busfare.planning.offload.schedule import Schedule, break_even, seconds_of
 from busfare.planning.offload.shapes import read_model, weight_bytes
+from busfare.questions import Offload
 
 NODE = load_node("rtx-4090")
 
 
 def network(**said: Any) -> Network:
-    return network_of({"model": "mixtral-8x7b", "type": "q4_0", **said}, NODE)
+    return network_of(Offload.of(**{"model": "mixtral-8x7b", "type": "q4_0", **said}), NODE)
 
 
 def test_experts_alone_are_brought_as_far_as_they_are_touched_and_not_there() -> None:
@@ -56,7 +57,7 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
     # Two channels of DDR5 and 1 TFLOP/s against PCIe 4 x16: a layer of 114 MB takes 1.8 ms to read here, 4.5 ms to bring,
     # and the processor computes n tokens of it in n · 0.4 ms: some 12 tokens.
     dense = network_of(
-        {"model": "llama-2-7b", "type": "q4_0", "cpu_bandwidth": "64GB", "cpu_flops": "1T"}, NODE
+        Offload.of(model="llama-2-7b", type="q4_0", cpu_bandwidth="64GB", cpu_flops="1T"), NODE
     )
     machine, schedule = machine_of(NODE), Schedule(0, 1, "pinned")
 
@@ -72,12 +73,12 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
     ("said", "says"),
     [
         ({"model": "llama-2-7b", "only_experts": True}, "has no experts"),
-        ({"cached_experts": "4"}, "go with --only-experts"),
+        ({"cached_experts": "4"}, "go with `only_experts`"),
         ({"only_experts": True, "cached_experts": "9"}, "the model has 8 a layer"),
-        ({"only_experts": True, "hit_rate": "2"}, "--hit-rate 2"),
-        ({"batch": "0"}, "--batch 0: no whole number from 1"),
-        ({"context": "1.5"}, "--context 1.5: no whole number"),
-        ({"type": "fp5"}, "--type 'fp5'"),
+        ({"only_experts": True, "hit_rate": "2"}, "`hit_rate` 2"),
+        ({"batch": "0"}, "`batch` '0' is no whole number from 1"),
+        ({"context": "1.5"}, "`context` '1.5' is no whole number"),
+        ({"type": "fp5"}, "`type` 'fp5'"),
         ({"cpu_bandwidth": "fast"}, "'fast' is not a size"),
     ],
 )
@@ -87,13 +88,13 @@ def test_options_that_do_not_hold_are_refused(said: dict[str, Any], says: str) -
 
 
 def test_a_processor_that_is_not_known_is_asked_for() -> None:
-    with pytest.raises(InputError, match="reaches is not known; give --cpu-flops"):
+    with pytest.raises(InputError, match="reaches is not known; give `cpu_flops`"):
         network().cpu_seconds(1)
 
 
 def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
-    plan = answer_offload({"node": "rtx-4090", "model": "llama-2-70b", "type": "q4_0", "tokens": "1"})
-    known = network_of({"model": "llama-2-70b", "type": "q4_0"}, NODE)
+    plan = answer_offload(Offload.of(node="rtx-4090", model="llama-2-70b", type="q4_0", tokens="1"))
+    known = network_of(Offload(model="llama-2-70b", type="q4_0"), NODE)
     assert plan.beside_bytes == known.always_bytes(1)
     assert plan.device_bytes <= plan.budget_bytes == NODE.gpu(0).memory_bytes - known.always_bytes(1)
     layer = known.whole_bytes[0]
@@ -103,7 +104,7 @@ def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
 
 def test_resident_layers_hold_all_experts_and_a_pass_brings_those_it_needs() -> None:
     said = {"node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "depth": "1"}
-    plan = answer_offload({**said, "tokens": "1", "resident": "16"})
+    plan = answer_offload(Offload.of(**{**said, "tokens": "1", "resident": "16"}))
     expert = 3 * 4096 * 14336 * 18 / 32
     assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * 2 * expert)
     assert plan.parts.copies_seconds == pytest.approx(16 * 2 * expert / 25.8e9, rel=0.01)
@@ -118,8 +119,10 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
         "resident": "0",
         "depth": "1",
     }
-    predicted = answer_offload(said)
-    measured = answer_offload({**said, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"})
+    predicted = answer_offload(Offload.of(**said))
+    measured = answer_offload(
+        Offload.of(**({**said, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"}))
+    )
     assert predicted.predicted_seconds == pytest.approx(measured.predicted_seconds, rel=1e-3)
     assert (
         predicted.high_seconds / predicted.predicted_seconds
@@ -130,9 +133,9 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"layers": "4"}, "--layers: --model says it already"),
-        ({"from_trace": "x.json"}, "--from-trace, --model: both say"),
-        ({"model": None, "type": "fp8"}, "--type: goes with --model"),
+        ({"layers": "4"}, "`layers`: `model` says it already"),
+        ({"from_trace": "x.json"}, "`from_trace`, `model`: both say"),
+        ({"model": None, "type": "fp8"}, "`type`: goes with `model`"),
         (
             {"tokens": "64", "context": "1000000", "batch": "64"},
             "give a smaller type, fewer sequences or a shorter context",
@@ -141,7 +144,7 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
 )
 def test_a_plan_says_which_options_do_not_go_together(said: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        answer_offload({"node": "rtx-4090", "model": "llama-2-7b", **said})
+        answer_offload(Offload.of(**{"node": "rtx-4090", "model": "llama-2-7b", **said}))
 
 
 H100 = load_node("h100-sxm")
@@ -207,7 +210,7 @@ def test_a_processor_is_bound_by_its_memory_and_then_by_its_operations() -> None
     assert one == pytest.approx(read / 80e9, rel=0.01)
     many = cpu_seconds(model, 512, type_="q4_0", bandwidth=80e9, flops=1e12)[0]
     assert many == pytest.approx(2 * 512 * weights / 1e12, rel=0.05)
-    with pytest.raises(InputError, match=r"--cpu-bandwidth .* and --cpu-flops"):
+    with pytest.raises(InputError, match=r"`cpu_bandwidth` .* and `cpu_flops`"):
         cpu_seconds(model, 1)
 
 

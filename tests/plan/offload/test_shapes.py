@@ -140,5 +140,5 @@ def test_an_unknown_name_is_refused(name: str, says: str) -> None:
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(InputError, match="--type 'int3': not known; one of fp32"):
+    with pytest.raises(InputError, match="`type` 'int3': not known; one of fp32"):
         number_type("int3")

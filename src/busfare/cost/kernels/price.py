@@ -131,12 +131,12 @@ def price_kernel(
     """
     known = class_named(kind)
     if known is None:
-        raise InputError(f"--kernel {kind!r}: no class of kernels; one of {', '.join(CLASSES)}")
+        raise InputError(f"`kernel` {kind!r}: no class of kernels; one of {', '.join(CLASSES)}")
     typed = type_named(number_type, known)
     if typed is None:
-        raise InputError(f"--type {number_type!r}: not known; fp64, fp32, tf32, fp16, bf16, fp8 or int8")
+        raise InputError(f"`type` {number_type!r}: not known; fp64, fp32, tf32, fp16, bf16, fp8 or int8")
     if not 0 < seconds < 1e9:
-        raise InputError(f"--seconds {seconds:g}: give the time of one launch, above 0")
+        raise InputError(f"`seconds` {seconds:g}: give the time of one launch, above 0")
     pipeline, width = typed
     if known == "gemm" and shape is None and flops and bytes_:
         shape = _square_shape(flops, bytes_ / width)

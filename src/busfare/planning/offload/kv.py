@@ -21,6 +21,8 @@ from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import Curve, Flow, Node
 from busfare.planning.machine import Basis, Kind, Machine
+from busfare.questions import MOST_PROMPT
+from busfare.questions import KvLayout as Layout
 from busfare.timeline.edit import COPY_CALL_NS, LAUNCH_CALL_NS
 from busfare.timeline.program import GpuRules, Mapped, Program
 
@@ -28,7 +30,6 @@ __all__ = [
     "LAYOUTS", "Blocks", "Fetch", "Host", "Layout", "Prefill", "fetch", "host_of", "ranked", "worth_fetching",
 ]  # fmt: skip
 
-Layout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
 #: Of those that take as long, the one with less to write comes first; `contiguous`, the bound, needs a cache of one piece.
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Limit = Literal["link", "submission", "copy engine", "host gather"]
@@ -48,8 +49,6 @@ WRITTEN_BELOW, WRITTEN, HANDED_OVER_S = 32768, 0.36, 3.5e-7
 SCATTERED = 0.79
 #: Up to so many copies are played one by one. Of more, what each adds is taken from two plays of fewer.
 MOST_PLAYED, ANCHORS = 96, (16, 40)
-#: Longer prompts than any model takes.
-MOST_TOKENS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +306,7 @@ def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limi
 def ranked(blocks: Blocks, machine: Machine, host: Host, layouts: Sequence[Layout] = LAYOUTS) -> list[Fetch]:
     """The layouts, the fastest first. Raises InputError where nothing moves."""
     if not blocks.count and not blocks.evicted:
-        raise InputError("--tokens: nothing is fetched; give at least one")
+        raise InputError("`tokens`: nothing is fetched; give at least one")
     found = [fetch(layout, blocks, machine, host) for layout in layouts]
     return sorted(found, key=lambda one: (one.seconds, LAYOUTS.index(one.layout)))
 
@@ -325,7 +324,7 @@ def worth_fetching(
         one = fetch(layout, replace(blocks, count=count, evicted=evicted), machine, host)
         return one.seconds < prefill.seconds(count * block_tokens)
 
-    last = max(1, MOST_TOKENS // block_tokens)
+    last = max(1, MOST_PROMPT // block_tokens)
     counts = [1 << n for n in range(last.bit_length())]
     found: list[tuple[int, int | None]] = []
     start = 1 if wins(1) else None

@@ -8,10 +8,10 @@ reads, and what is bound by memory by its bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,11 +32,11 @@ from busfare.planning.offload.shapes import (
     read_model,
     weight_bytes,
 )
-from busfare.quantities import parse_bytes, parse_count
+from busfare.questions import Offload
 
 __all__ = [
-    "OF_NETWORK", "LayerSeconds", "Network", "cpu_seconds", "experts_touched", "gpu_seconds", "hit_rate_of",
-    "network_of", "operator_seconds", "streamed_bytes", "whole_of",
+    "LayerSeconds", "Network", "cpu_seconds", "experts_touched", "gpu_seconds", "hit_rate_of",
+    "network_of", "operator_seconds", "streamed_bytes",
 ]  # fmt: skip
 
 #: What attention reaches of a tensor pipeline's rate that products reach: 62 of 83 % of the peak on an A100
@@ -168,8 +168,8 @@ def cpu_seconds(
         bandwidth = next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
     if not bandwidth or not flops:
         wanted = {
-            "--cpu-bandwidth (bytes/s that its memory reaches, as in 200GB)": bandwidth,
-            "--cpu-flops (operations/s that it reaches, as in 2T)": flops,
+            "`cpu_bandwidth` (bytes/s that its memory reaches, as in 200GB)": bandwidth,
+            "`cpu_flops` (operations/s that it reaches, as in 2T)": flops,
         }
         lacking = " and ".join(text for text, value in wanted.items() if not value)
         raise InputError(f"what the processor reaches is not known; give {lacking}")
@@ -229,14 +229,6 @@ class _Gpu(NamedTuple):
         return float(seconds.sum()) if seconds is not None else np.nan
 
 
-#: Options that say nothing without a network.
-OF_NETWORK = (
-    "type", "context", "batch", "only_experts", "cached_experts", "hit_rate", "cpu_bandwidth", "cpu_flops",
-)  # fmt: skip
-#: Longer caches and more sequences than any GPU serves.
-MOST_CONTEXT, MOST_BATCH, MOST_CACHED = 1 << 24, 1 << 20, 1 << 24
-
-
 def hit_rate_of(layer: Layer, cached: int, given: float | None = None) -> float:
     """The chance that an expert that is touched lies in GPU memory: `given`, else `cached` of all, as uniform routing has.
 
@@ -244,11 +236,11 @@ def hit_rate_of(layer: Layer, cached: int, given: float | None = None) -> float:
     """
     if given is not None:
         if not 0.0 <= given <= 1.0:
-            raise InputError(f"--hit-rate {given:g}: give a share from 0 to 1")
+            raise InputError(f"`hit_rate` {given:g}: give a share from 0 to 1")
         return given
     if not 0 <= cached <= layer.experts:
         raise InputError(
-            f"--cached-experts {cached}: the model has {layer.experts} a layer; give 0 to that many"
+            f"`cached_experts` {cached}: the model has {layer.experts} a layer; give 0 to that many"
         )
     return cached / layer.experts if layer.experts else 1.0
 
@@ -355,43 +347,25 @@ class Network:
         return tuple(seconds.tolist())
 
 
-def network_of(said: Mapping[str, Any], node: Node) -> Network:
-    """The network of the options by name (`model`, `type`, `context`, `batch`, `only_experts`, `cached_experts`, `hit_rate`,
-    `cpu_bandwidth`, `cpu_flops`); those not given are None. Raises InputError that names the option.
-    """
-    model, type_ = read_model(said["model"]), said.get("type") or "fp16"
-    number_type(type_)
+def network_of(asked: Offload, node: Node) -> Network:
+    """The network of `asked.model`, and how it is brought. Raises InputError that names the field."""
+    assert asked.model is not None
+    model = read_model(asked.model)
+    number_type(asked.type)
     mixture = next((layer for layer in model.layers if layer.experts), None)
-    only = bool(said.get("only_experts"))
-    cached = whole_of(said, "cached_experts", 0, MOST_CACHED) or 0
-    bandwidth = said.get("cpu_bandwidth")
-    rate = float(parse_count(said["hit_rate"], "--hit-rate")) if said.get("hit_rate") else None
-    if mixture is None and (only or cached or rate is not None):
-        raise InputError(f"--model {model.name}: has no experts; leave the options of experts out")
-    if not only and (cached or rate is not None):
-        raise InputError("--cached-experts, --hit-rate: go with --only-experts; add that")
     if mixture is not None:
-        hit_rate_of(mixture, cached, rate)
+        hit_rate_of(mixture, asked.cached_experts, asked.hit_rate)
+    elif asked.only_experts:
+        raise InputError(f"`model` {model.name}: has no experts; leave the options of experts out")
     return Network(
         model,
-        type_,
+        asked.type,
         node,
-        context=whole_of(said, "context", 0, MOST_CONTEXT) or 0,
-        batch=whole_of(said, "batch", 1, MOST_BATCH) or 1,
-        only_experts=only,
-        cached=cached,
-        hit_rate=rate,
-        cpu_bandwidth=float(parse_bytes(bandwidth, "--cpu-bandwidth")) if bandwidth else None,
-        cpu_flops=parse_count(said["cpu_flops"], "--cpu-flops") if said.get("cpu_flops") else None,
+        context=asked.context,
+        batch=asked.batch,
+        only_experts=asked.only_experts,
+        cached=asked.cached_experts,
+        hit_rate=asked.hit_rate,
+        cpu_bandwidth=asked.cpu_bandwidth,
+        cpu_flops=asked.cpu_flops,
     )
-
-
-def whole_of(said: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
-    """The whole number of an option; None where it was not given. Raises InputError that names the option."""
-    if said.get(key) is None:
-        return None
-    option = "--" + key.replace("_", "-")
-    number = parse_count(str(said[key]), option)
-    if number != int(number) or not least <= number <= most:
-        raise InputError(f"{option} {str(said[key])[:40]}: no whole number from {least} to {most}")
-    return int(number)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,21 +21,20 @@ from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import Curve, Node
 from busfare.planning.machine import Machine
+from busfare.questions import MOST_LAYERS
+from busfare.questions import HostMemory as Memory
 from busfare.timeline.program import GpuRules, Mapped, Program
 
 __all__ = [
-    "DEPTHS", "MEMORIES", "MOST_LAYERS", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
+    "DEPTHS", "MEMORIES", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
     "copy_curve", "copy_seconds", "device_bytes", "link_share", "pass_seconds", "program_of", "ranged",
     "residents_of", "schedules", "seconds_of", "share_hidden",
 ]  # fmt: skip
 
-Memory = Literal["pinned", "pageable", "mapped", "managed"]
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 #: Of `HostCurves`, the curve that carries each memory kind. Managed memory is brought by prefetches.
 CURVES = {"pinned": "copy", "pageable": "pageable", "mapped": "mapped", "managed": "prefetched"}
 COPY_IN, COMPUTE, COPY_OUT = 0, 1, 2
-#: More than any published network has, and few enough to answer at once.
-MOST_LAYERS = 4096
 
 
 @dataclass(frozen=True)
@@ -270,7 +269,7 @@ def link_share(node: Node, gpus: int) -> float:
     links that their paths have in common. Raises InputError where the node has fewer.
     """
     if gpus > len(node.gpus()):
-        raise InputError(f"--gpus {gpus}: {node.name} has {len(node.gpus())}; give no more than that")
+        raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give no more than that")
     paths = [node.host_path(ordinal) for ordinal in range(gpus)]
     own = paths[0].bandwidth("read")
     links = [(link.bandwidth("read"), sum(link in path.links for path in paths)) for link in paths[0].links]

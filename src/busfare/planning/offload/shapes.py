@@ -15,8 +15,8 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.nodes import FloatArray
 from busfare.nodes.toml import read_text
-from busfare.planning.offload.schedule import MOST_LAYERS
 from busfare.printable import printable
+from busfare.questions import MOST_LAYERS
 
 __all__ = [
     "Layer", "Matrix", "Model", "NumberType", "kv_bytes_per_token", "model_of", "number_type", "read_model", "shape_names",
@@ -156,7 +156,7 @@ def number_type(name: str) -> NumberType:
     """The type called `name` (fp16, int4, q4_0 …). Raises InputError for another."""
     row = _table()["type"].get(name.lower())
     if row is None:
-        raise InputError(f"--type {printable(name[:40])!r}: not known; one of {', '.join(_table()['type'])}")
+        raise InputError(f"`type` {printable(name[:40])!r}: not known; one of {', '.join(_table()['type'])}")
     return msgspec.convert(row, NumberType)
 
 
@@ -178,7 +178,7 @@ def read_model(text: str) -> Model:
     if not there:
         near = difflib.get_close_matches(text.lower(), shape_names(), 1)
         mend = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(shape_names())}"
-        raise InputError(f"--model {printable(text[:80])!r}: no known shape, and no such file; {mend}")
+        raise InputError(f"`model` {printable(text[:80])!r}: no known shape, and no such file; {mend}")
     name = printable(str(path))
     content = read_text(str(path), "model file", MOST_BYTES)
     if len(content) > MOST_BYTES:

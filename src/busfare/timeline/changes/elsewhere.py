@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from busfare.errors import InputError
 from busfare.nodes import Gpu, Node
-from busfare.quantities import parse_factor
+from busfare.questions import HostRule, KernelRule, Scaled
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.changes.prefetch import kernels_held
 from busfare.timeline.edit import (
@@ -34,8 +35,7 @@ RATIOS = {"bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"), "c
 #: Calls by which hosts compare: what programs call most.
 HOST_CALLS = ("launch", "synchronise", "copy")
 #: The rule where none is given.
-PREDICTED = "predicted"
-KERNEL_WORDS = "keep, bandwidth, clock, REGEX=0.8x or "
+PREDICTED: KernelRule = "predicted"
 KEPT = "the host keeps its times where not both were measured, unless a rule is given"
 
 
@@ -46,14 +46,14 @@ def on_node(node: Node) -> Change:
         if setting.recorded_on is None:
             raise InputError(
                 f"{timeline.trace.path}: the trace names no GPU that busfare knows; "
-                "say where it was recorded with --from NODE"
+                "say where it was recorded with `recorded_on` NODE"
             )
         duration = nanoseconds_on(timeline, setting.recorded_on, node, setting.model)
         changed = with_durations(timeline, kernels_held(timeline, duration))
         changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
         return applied(timeline, changed, timeline.among("kind", "copy", "migration"), KEPT)
 
-    return Change("--to", f"on {node.name}", apply, node)
+    return Change("node", f"on {node.name}", apply, node)
 
 
 def copy_speed(factor: float) -> Change:
@@ -64,19 +64,19 @@ def copy_speed(factor: float) -> Change:
         duration = timeline.columns["operation_duration"] / np.where(moved, factor, 1.0)
         return applied(timeline, with_durations(timeline, kernels_held(timeline, duration)), moved)
 
-    return Change("--copy-speed", f"copies {factor:g} times as fast", apply)
+    return Change("copy_speed", f"copies {factor:g} times as fast", apply)
 
 
 def kernel_times(factor: float, pattern: str = "", why: str = "") -> Change:
     """Every kernel whose name matches takes `factor` times its time."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "--kernels")
+        chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "`kernels`")
         duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
         return Applied(with_durations(timeline, duration), int(chosen.sum()))
 
     title = f"kernel times{f' of {pattern}' if pattern else ''} × {factor:.4g}{f' ({why})' if why else ''}"
-    return Change("--kernels", title, apply)
+    return Change("kernels", title, apply)
 
 
 def _predicted_kernels(to: Node) -> Change:
@@ -95,7 +95,7 @@ def _predicted_kernels(to: Node) -> Change:
         rests_on = [f"{kept} kernels that are not predicted keep their recorded times"] if kept else []
         return Applied(with_durations(timeline, times), int(known.sum()), 0, rests_on)
 
-    return Change("--kernels", f"kernels as predicted for {to.name}", apply, to)
+    return Change("kernels", f"kernels as predicted for {to.name}", apply, to)
 
 
 def host_times(factor: float, why: str = "") -> Change:
@@ -105,7 +105,7 @@ def host_times(factor: float, why: str = "") -> Change:
         rests_on = ["all that the host does becomes faster or slower alike"]
         return Applied(host_paced(timeline, factor), timeline.calls.height, 0, rests_on)
 
-    return Change("--host", f"host times × {factor:.4g}" + (f" ({why})" if why else ""), apply)
+    return Change("host", f"host times × {factor:.4g}" + (f" ({why})" if why else ""), apply)
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
@@ -119,38 +119,35 @@ def host_ratio(old: Node, new: Node) -> float | None:
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
 
 
-def host_changes(rule: str, recorded_on: Node | None, to: Node | None) -> list[Change]:
-    """Host times by rule: `measured` (kept where not both nodes were), `keep`, or a factor. Raises InputError."""
+def host_changes(rule: HostRule, recorded_on: Node | None, to: Node | None) -> list[Change]:
+    """Host times by rule: `measured` (kept where not both nodes were), `keep`, or a factor."""
     if rule == "keep":
         return []
     if rule != "measured":
-        return [host_times(parse_factor(rule, "--host", "measured, keep or "))]
+        return [host_times(rule)]
     ratio = host_ratio(recorded_on, to) if recorded_on is not None and to is not None else None
     return [] if ratio is None or ratio == 1 else [host_times(ratio, "measured on both")]
 
 
-def kernel_changes(rules: tuple[str, ...], recorded_on: Node | None, to: Node | None) -> list[Change]:
+def kernel_changes(rules: Sequence[KernelRule], recorded_on: Node | None, to: Node | None) -> list[Change]:
     """Kernel times by rule: `predicted` for the other node, where there is one, which goes without saying; `keep`,
-    `bandwidth`, `clock`, a factor, or REGEX=FACTOR. Raises InputError.
+    `bandwidth`, `clock`, or a factor. Raises InputError where a node that a rule compares is not known.
     """
     changes: list[Change] = []
     for rule in rules or (PREDICTED,):
         if rule == PREDICTED:
             changes += [] if to is None else [_predicted_kernels(to)]
-        elif rule in RATIOS:
-            changes.append(_by_ratio(rule, recorded_on, to))
+        elif isinstance(rule, Scaled):
+            changes.append(kernel_times(*rule))
         elif rule != "keep":
-            pattern, _, factor = rule.rpartition("=")
-            changes.append(
-                kernel_times(parse_factor(factor, "--kernels", KERNEL_WORDS if not pattern else ""), pattern)
-            )
+            changes.append(_by_ratio(rule, recorded_on, to))
     return changes
 
 
 def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Change:
     if recorded_on is None or to is None:
         raise InputError(
-            f"--kernels {rule}: compares two nodes; name the other with --to, and this with --from"
+            f"`kernels` {rule}: compares two nodes; name the other with `node`, and this with `recorded_on`"
         )
     fact, called = RATIOS[rule]
     rates = []
@@ -159,6 +156,6 @@ def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Change:
         rates.append(float(getattr(gpu, fact, None) or math.nan))
         if math.isnan(rates[-1]):
             raise InputError(
-                f"--kernels {rule}: {node.name} does not say {fact} of its GPU; give a factor instead"
+                f"`kernels` {rule}: {node.name} does not say {fact} of its GPU; give a factor instead"
             )
     return kernel_times(rates[0] / rates[1], "", f"ratio of {called}")

@@ -11,6 +11,7 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.quantities import exact_bytes
+from busfare.questions import Removable
 from busfare.timeline.build.work import before_in
 from busfare.timeline.changes.prefetch import kernels_held
 from busfare.timeline.edit import (
@@ -36,7 +37,6 @@ __all__ = [
     "repeated_copies", "returned_copies",
 ]  # fmt: skip
 
-REMOVABLE = ("h2d", "d2h", "d2d", "p2p", "copy", "set", "migration")
 #: Smaller ones are flags and counters, which the host looks at and sets.
 SMALLEST_BYTES = 64 * 1024
 #: What shows that two copies carry the same bytes, the surest first, and how that is put.
@@ -51,17 +51,15 @@ UNREAD = "the host does not look at these buffers between the copies, and the GP
 UNDECIDED = "the host decides nothing by these results while the program runs"
 
 
-def remove(what: str) -> Change:
-    """Operations of one direction or kind are gone, with their calls. Raises InputError for what cannot be removed."""
-    if what not in REMOVABLE:
-        raise InputError(f"--remove {what[:40]!r}: not known; one of {', '.join(REMOVABLE)}")
+def remove(what: Removable) -> Change:
+    """Operations of one direction or kind are gone, with their calls."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         removed = timeline.among("direction", what) | timeline.among("kind", what)
         duration = np.where(removed, 0, timeline.columns["operation_duration"])
         return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
-    return Change("--remove", f"no {what}", apply)
+    return Change("remove", f"no {what}", apply)
 
 
 def dedupe() -> Change:
@@ -80,7 +78,7 @@ def dedupe() -> Change:
             rests_on.append(f"the GPU has room to keep {int(kept['bytes'].sum()) / 1e6:.3g} MB of them")
         return taken_out(timeline, repeated.again, *rests_on)
 
-    return Change("--dedupe", "send unchanged buffers once", apply)
+    return Change("dedupe", "send unchanged buffers once", apply)
 
 
 def keep_on_gpu() -> Change:
@@ -93,7 +91,7 @@ def keep_on_gpu() -> Change:
         shown = f"what goes in is what came back, which {KNOWN_BY[known_by]} alone show here"
         return taken_out(timeline, returned, *[shown] * (known_by != "fingerprint"), UNREAD)
 
-    return Change("--keep-on-gpu", "keep on the GPU what goes in again", apply)
+    return Change("keep_on_gpu", "keep on the GPU what goes in again", apply)
 
 
 class Repeated(NamedTuple):
@@ -177,7 +175,7 @@ def batch(below_bytes: int) -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         return _packed(timeline, below_bytes, setting)
 
-    return Change("--batch-below", f"pack copies below {exact_bytes(below_bytes)}", apply)
+    return Change("batch_below", f"pack copies below {exact_bytes(below_bytes)}", apply)
 
 
 def collect(below_bytes: int) -> Change:
@@ -194,7 +192,7 @@ def collect(below_bytes: int) -> Change:
         changed = without_operations(without_waits_behind(timeline, removed), removed)
         return applied(timeline, changed, small, UNDECIDED)
 
-    return Change("--collect-below", f"read results below {exact_bytes(below_bytes)} once, at the end", apply)
+    return Change("collect_below", f"read results below {exact_bytes(below_bytes)} once, at the end", apply)
 
 
 def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:

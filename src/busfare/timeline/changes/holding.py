@@ -54,13 +54,13 @@ def pin(pattern: str = "") -> Change:
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations)
-        chosen = matching(timeline, pattern, chosen, "--pin")
+        chosen = matching(timeline, pattern, chosen, "`pin`")
         if not chosen.any():
             return Applied(timeline, 0)
         return applied(timeline, _with_pinned(timeline, chosen, setting), chosen, FIT)
 
     return Change(
-        "--pin", "pin the host buffers" + (f" of copies that match {pattern}" if pattern else ""), apply
+        "pin", "pin the host buffers" + (f" of copies that match {pattern}" if pattern else ""), apply
     )
 
 
@@ -128,7 +128,7 @@ def without_waiting(pattern: str = "") -> Change:
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
-        chosen = matching(timeline, pattern, chosen, "--async")
+        chosen = matching(timeline, pattern, chosen, "`async_`")
         changed, freed = _not_holding(timeline, chosen)
         rests_on = [REUSED, *[READ] * bool((chosen & timeline.among("direction", "d2h")).any())]
         if not freed.any():
@@ -138,7 +138,7 @@ def without_waiting(pattern: str = "") -> Change:
         return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
 
     title = f"copy without waiting: {pattern}" if pattern else "copy to the GPU without waiting"
-    return Change("--async", title, apply)
+    return Change("async_", title, apply)
 
 
 def _not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, Mask]:
@@ -162,11 +162,11 @@ def without_synchronisations(pattern: str = "") -> Change:
         waiting = timeline.calls_named("Synchronize$") & timeline.waiting()
         if pattern:
             names = timeline.calls["name"].cast(pl.String).fill_null("")
-            waiting = chosen_by(pattern, waiting, names, "--drop-synchronisations")
+            waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
         needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
         dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
         after, touched = without_waits(timeline, dropped, 0), under_way(timeline, calls=dropped)
         return Applied(after, int(dropped.sum()), 0, [UNREAD], touched=touched)
 
     title = "synchronise only where the host needs a result" + (f": {pattern}" if pattern else "")
-    return Change("--drop-synchronisations", title, apply)
+    return Change("drop_synchronisations", title, apply)

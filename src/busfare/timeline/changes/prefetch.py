@@ -47,7 +47,7 @@ def prefetch() -> Change:
         changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
         return applied(timeline, without_operations(changed, faults.moved), faults.moved, USED)
 
-    return Change("--prefetch", "prefetch managed memory", apply)
+    return Change("prefetch", "prefetch managed memory", apply)
 
 
 class Faults(NamedTuple):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.errors import InputError
 from busfare.timeline.build.work import before_in
 from busfare.timeline.edit import (
     ASYNC_COPY,
@@ -24,7 +23,6 @@ from busfare.timeline.model import STREAM_KINDS, WAIT, Timeline, Times, matching
 
 __all__ = ["are_pipelines", "chunks", "streams"]
 
-MOST_STREAMS = 1024
 MOST_KERNELS_A_CHUNK = 64
 #: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
 MUCH_BYTES = 1 << 20
@@ -34,10 +32,8 @@ HOLDING = "copies of pageable memory go on holding the host up, and kernels run 
 def streams(count: int, kernel: str = "") -> Change:
     """Chunk i runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for chunk i.
 
-    `kernel`: only chunks with a kernel that matches. Raises InputError for no number of streams.
+    `kernel`: only chunks with a kernel that matches.
     """
-    if not 1 <= count <= MOST_STREAMS:
-        raise InputError(f"--streams {count}: give 1 to {MOST_STREAMS}")
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         if timeline.calls.height == 0 or count == 1:  # without calls the observed order stays
@@ -57,7 +53,7 @@ def streams(count: int, kernel: str = "") -> Change:
         return applied(timeline, _kernels_in_turn(changed), spread, buffers, HOLDING)
 
     title = f"{count} stream{'s' * (count != 1)}" + (f" for {kernel}" if kernel else "")
-    return Change("--streams", title, apply)
+    return Change("streams", title, apply)
 
 
 def _kernels_in_turn(timeline: Timeline) -> Timeline:
@@ -83,7 +79,7 @@ def chunks(timeline: Timeline, kernel: str = "") -> Times:
     A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
     description matches `kernel`).
     """
-    into, wanted = timeline.copies("h2d"), matching(timeline, kernel, timeline.kernels, "--kernel")
+    into, wanted = timeline.copies("h2d"), matching(timeline, kernel, timeline.kernels, "`kernel`")
     stream_of = timeline.columns["operation_stream"]
     before = before_in(stream_of)
     begins = into & ~((before >= 0) & into[before])

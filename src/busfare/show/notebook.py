@@ -1,4 +1,4 @@
-"""Answers as Python gives them: a command's result, which shows itself as its tables, or in a notebook as its page."""
+"""Answers as Python and notebooks have them: a command's result, which shows itself as its tables, or as its page."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ from busfare.answers.what_if import predicted_trace
 from busfare.errors import InputError
 from busfare.files import write_file
 from busfare.show.document import Document, Figure
-from busfare.show.page import page
+from busfare.show.page import page as as_page
 from busfare.show.terminal import render
 from busfare.timeline import Played
 from busfare.trace import Trace
+
+__all__ = [
+    "Answer", "Comparison", "Diff", "JobReport", "KvPlan", "OffloadPlan", "Plan", "Plot", "Projection", "Report", "WhatIf",
+    "answer",
+]  # fmt: skip
 
 #: Of a page in a notebook, in pixels.
 HEIGHT = 640
@@ -51,7 +56,7 @@ class Answer:
 
     def save(self, path: str | Path) -> None:
         """Writes its page (.html) or its JSON (.json). Raises InputError for another ending, or where it cannot."""
-        written = {".html": lambda: page(self.document()), ".json": self.to_json}
+        written = {".html": lambda: as_page(self.document()), ".json": self.to_json}
         ending = Path(path).suffix.lower()
         if ending not in written:
             raise InputError(f"{path}: give a name that ends in .html or .json")
@@ -81,7 +86,7 @@ class Plot:
 
     def save(self, path: str | Path) -> None:
         """Writes a page. Raises InputError where it cannot."""
-        write_file(Path(path), page(self._shown))
+        write_file(Path(path), as_page(self._shown))
 
     def _repr_html_(self) -> str:
         return framed(self._shown)
@@ -94,7 +99,7 @@ class Plot:
 def framed(document: Document) -> str:
     """The page in a frame of its own, so that neither it nor the notebook touches the other."""
     style = f"width:100%;height:{HEIGHT}px;border:0"
-    text = escape(page(document))
+    text = escape(as_page(document))
     return f'<iframe sandbox="allow-scripts" title="busfare" style="{style}" srcdoc="{text}"></iframe>'
 
 

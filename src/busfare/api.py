@@ -1,8 +1,9 @@
 """busfare for Python: read a trace, ask of it, look at the answer. Each function is what the command of its name does.
 
-Times are seconds, sizes bytes, rates bytes per second. A trace is a `Run`, or the path of what `busfare report` takes;
-`recorded_on` is the node it was recorded on, guessed from the GPU's name otherwise. What cannot be read, or be answered,
-raises `busfare.BusfareError`, whose text says what, where and what to do.
+Times are seconds, sizes bytes, rates bytes per second. A trace is a `Run`, or the path of what `busfare report` takes.
+Options are the fields of the command's question (`busfare.questions`), as numbers in these units or texts (`"336MB"`);
+`recorded_on` is the node a trace was recorded on, guessed from the GPU's name otherwise. What cannot be read, or be
+answered, raises `busfare.BusfareError`, whose text says what, where and what to do.
 """
 
 from __future__ import annotations
@@ -18,25 +19,45 @@ from typing import Any, overload
 
 import polars as pl
 
+from busfare import questions
 from busfare.advise import guess_node, where_recorded
 from busfare.answers.compare import compared
+from busfare.answers.diff import diff_traces
+from busfare.answers.job import of_whole_job, read_job
+from busfare.answers.kv import answer_kv
+from busfare.answers.offload import answer_offload
+from busfare.answers.plan import answer_plan
 from busfare.answers.project import project as project_trace
 from busfare.answers.project import projected
+from busfare.answers.report import examine, summarise
 from busfare.answers.what_if import answer_job_what_if, answer_what_if
-from busfare.api import answers
-from busfare.api.answers import answer
-from busfare.api.asked import changes_asked
-from busfare.api.plans import plan, plan_kv, plan_offload
 from busfare.errors import BusfareError, InputError
 from busfare.jobs import How, one_trace
-from busfare.jobs import changes as job_changes
+from busfare.jobs.changes import is_job, job_changes_of
 from busfare.jobs.parts import LEAST_RANKS, size_of, trace_paths
+from busfare.jobs.run import run_job
 from busfare.jobs.timeline import Deciding, deciding, job_timeline, ranks_that_fit
 from busfare.nodes import Node, load_node
-from busfare.quantities import parse_seconds
+from busfare.questions import Where
+from busfare.show import plans as planned
 from busfare.show import predictions
+from busfare.show.diff import diff_document
 from busfare.show.document import Document
+from busfare.show.job import job_document
+from busfare.show.notebook import (
+    Comparison,
+    Diff,
+    JobReport,
+    KvPlan,
+    OffloadPlan,
+    Plan,
+    Projection,
+    Report,
+    WhatIf,
+    answer,
+)
 from busfare.show.progress import job_progress, reading
+from busfare.show.report import report_document
 from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
@@ -67,15 +88,15 @@ class Run(Trace):
         launches = self.launches.with_row_index("launch")
         return kernels.join(launches, on="launch", how="left", maintain_order="left").drop("launch")
 
-    def report(self, **asked: Any) -> answers.Report:
+    def report(self, **asked: Any) -> Report:
         """As `busfare.report`."""
         return report(self, **asked)
 
-    def project(self, to: str | Node | Sequence[str | Node], **asked: Any) -> answers.Projection:
+    def project(self, to: str | Node | Sequence[str | Node], **asked: Any) -> Projection:
         """As `busfare.project`."""
         return project(self, to, **asked)
 
-    def what_if(self, **changes: Any) -> answers.WhatIf:
+    def what_if(self, **changes: Any) -> WhatIf:
         """As `busfare.what_if`."""
         return what_if(self, **changes)
 
@@ -85,7 +106,8 @@ class Run(Trace):
 
 
 Source = str | Path | Trace
-OF_ONE_RUN = "--fingerprints: goes with the trace of one run, not with a job"
+OF_ONE_RUN = "`fingerprints`: goes with the trace of one run, not with a job"
+node = load_node
 
 
 def read(path: str | Path) -> Run:
@@ -110,135 +132,92 @@ def _path(source: object) -> Path:
     return Path(source)
 
 
-def node(name: object) -> Node:
-    """The node of that name: of the catalogue, a GPU, a TOML file or a link (`pcie:4x16`)."""
-    if not isinstance(name, (str, Node)):
-        raise InputError(f"{name!r:.80} is no node; give its name, as in 'h100-sxm'")
-    return name if isinstance(name, Node) else load_node(name)
-
-
-def _node(name: str | Node | None) -> Node | None:
-    return None if name is None else node(name)
-
-
-def _seconds(time: float | str | None) -> float | None:
-    """Raises InputError for what is no time."""
-    if isinstance(time, str):
-        return parse_seconds(time, "unrecorded")
-    if not (time is None or isinstance(time, (int, float))):
-        raise InputError(f"unrecorded: {time!r:.80} is no time; give seconds, as 1.5 or '1.5s'")
-    return time
+def _node(where: Where | None) -> Node | None:
+    return None if where is None else load_node(where)
 
 
 @overload
-def report(
-    trace: Trace,
-    *,
-    recorded_on: str | Node | None = None,
-    unrecorded: float | str | None = None,
-    fingerprints: Source | None = None,
-) -> answers.Report: ...
+def report(trace: Trace, *, fingerprints: Source | None = None, **asked: Any) -> Report: ...
 @overload
 def report(
-    trace: str | Path | Sequence[str | Path],
-    *,
-    recorded_on: str | Node | None = None,
-    unrecorded: float | str | None = None,
-    fingerprints: Source | None = None,
-) -> answers.Report | answers.JobReport: ...
+    trace: str | Path | Sequence[str | Path], *, fingerprints: Source | None = None, **asked: Any
+) -> Report | JobReport: ...
 
 
 def report(
-    trace: Source | Sequence[str | Path],
-    *,
-    recorded_on: str | Node | None = None,
-    unrecorded: float | str | None = None,
-    fingerprints: Source | None = None,
-) -> answers.Report | answers.JobReport:
+    trace: Source | Sequence[str | Path], *, fingerprints: Source | None = None, **asked: Any
+) -> Report | JobReport:
     """Where transfer time goes in a run, or in all runs of a job (a folder, a glob, several paths), and what to do.
 
-    `unrecorded`: how long the run takes when it is not recorded (seconds); gains are then of that run. `fingerprints`: a
-    recording of one run again, with fingerprints, that tells which copies carry the same bytes.
+    Options of `questions.Report`. `fingerprints`: a recording of one run again, with fingerprints, that shows which copies
+    carry the same bytes.
     """
-    from busfare.answers.report import examine
-    from busfare.show.report import report_document
-
+    question = questions.Report.of(**asked)
+    where = _node(question.recorded_on)
     if isinstance(trace, Trace):
         run = _run(trace)
     else:
-        paths = [_path(one) for one in (trace if isinstance(trace, (list, tuple)) else [trace])]
-        one = one_trace(paths)
-        if one is None:
+        paths = [_path(path) for path in (trace if isinstance(trace, (list, tuple)) else [trace])]
+        path = None if question.of_job else one_trace(paths)
+        if path is None:
             if fingerprints is not None:
                 raise InputError(OF_ONE_RUN)
-            return report_job(paths, _node(recorded_on), How())
-        run = _run(one)
+            return report_job(paths, where, How(question.jobs, question.scheduler, question.resume))
+        run = _run(path)
     if fingerprints is not None:
         run = _run(with_fingerprints_of(run, _run(fingerprints)))
-    result, replayed, findings = examine(run, _node(recorded_on), _seconds(unrecorded))
+    result, replayed, findings = examine(run, where, question.unrecorded)
     return answer(
-        answers.Report,
+        Report,
         result,
         lambda page: report_document(result, time_line(run, replayed, findings) if page else None),
     )
 
 
-def report_job(paths: list[Path], recorded_on: Node | None, how: How) -> answers.JobReport:
+def report_job(paths: list[Path], recorded_on: Node | None, how: How) -> JobReport:
     """Of all traces in `paths`, read as `how` says."""
-    from busfare.answers.job import of_whole_job, read_job
-    from busfare.show.job import job_document
-
     with job_progress() as shown:
         whole = read_job(paths, recorded_on, how, shown)
     result, together = of_whole_job(whole, recorded_on)
     return answer(
-        answers.JobReport, result, lambda page: job_document(result, recorded_on, together if page else None)
+        JobReport, result, lambda page: job_document(result, recorded_on, together if page else None)
     )
 
 
-def what_if(
-    trace: Source,
-    *,
-    recorded_on: str | Node | None = None,
-    unrecorded: float | str | None = None,
-    fingerprints: Source | None = None,
-    model: str = "calibrated",
-    **changes: Any,
-) -> answers.WhatIf:
+def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any) -> WhatIf:
     """What changes to the program, or another node, would make of the whole run; or of a job, whose folder is given.
 
-    `fingerprints`: another recording of the program, with fingerprints, that tells which copies carry the same bytes.
-
-    `changes` are the options of `busfare what-if`, with `_` for `-` and without those in front: `pin=True`, `async_=True`,
-    `streams=3`, `batch_below="64KiB"`, `pin="REGEX"`, `to="h200-sxm"`; several values of one as a list. With
-    `unrecorded`, how long the run takes when it is not recorded, the recorder's cost is taken out first.
+    `changes` are the fields of `questions.WhatIf`: `pin=True`, `async_=True`, `streams=3`, `batch_below="64KiB"`,
+    `pin="REGEX"`, `to="h200-sxm"`; several values as a list. `fingerprints`: another recording of the program, with
+    fingerprints, that shows which copies carry the same bytes.
     """
-    asked = changes_asked(changes)
-    of_job = job_changes.asks_for_job(asked)
-    changes_of(asked, None, check_only=True, others=of_job)
-    bare = _seconds(unrecorded)
+    if changes.get("to") is not None:
+        if changes.get("node") is not None:
+            raise InputError("`node`: given twice, by its other name, too; give it once")
+        changes["node"] = changes.pop("to")
+    asked = questions.WhatIf.of(**changes)
+    recorded_on, _, _ = map(
+        _node, (asked.recorded_on, asked.node, asked.link)
+    )  # unknown names before anything is read
     where = trace.path if isinstance(trace, Trace) else _path(trace)
-    one = trace if isinstance(trace, Trace) else one_trace([where])
-    of_job = of_job or one is None
-    launches = of_job or asked.get("node") is not None
-    sources = [one] if isinstance(one, Trace) or (one and not of_job) else trace_paths(where)
-    runs, some = _runs_that_fit(sources, launches, asked.get("rank") or (), _node(recorded_on))
-    if not of_job and job_changes.is_job(runs[0]):
+    alone = trace if isinstance(trace, Trace) else one_trace([where])
+    of_job = asked.of_job or alone is None
+    sources = [alone] if isinstance(alone, Trace) or (alone and not of_job) else trace_paths(where)
+    runs, some = _runs_that_fit(sources, of_job or asked.node is not None, asked.rank, recorded_on)
+    if not of_job and is_job(runs[0]):
         of_job, runs = True, [_run(source, launches=True) for source in sources]
     if fingerprints is not None:
         if of_job:
             raise InputError(OF_ONE_RUN)
         runs = [_run(with_fingerprints_of(runs[0], _run(fingerprints)))]
-    here = _node(recorded_on) or guess_node(runs[0])
-    setting, guessed = Setting(here, model), recorded_on is None
+    here = recorded_on or guess_node(runs[0])
+    setting, guessed = Setting(here, asked.model), recorded_on is None
     if of_job:
         job = job_timeline(runs, here, [run.path for run in runs], some)
-        wanted = job_changes.job_changes_of(asked, job, setting)
-        of_all = answer_job_what_if(
-            job, str(where), wanted, setting, guessed, bare, [some.left_out] if some else []
-        )
-        return answer(answers.WhatIf, of_all, lambda _: predictions.what_if_document(of_all))
-    result, played = answer_what_if(runs[0], changes_of(asked, here), setting, guessed, bare)
+        wanted, left_out = job_changes_of(asked, job, setting), [some.left_out] if some else []
+        of_all = answer_job_what_if(job, str(where), wanted, setting, guessed, asked.unrecorded, left_out)
+        return answer(WhatIf, of_all, lambda _: predictions.what_if_document(of_all))
+    result, played = answer_what_if(runs[0], changes_of(asked, here), setting, guessed, asked.unrecorded)
 
     def document(page: bool) -> Document:
         if not page or made.runs is None:
@@ -247,7 +226,7 @@ def what_if(
         drawn = time_line(recorded, timeline(recorded, here), predicted=(predicted, played.timeline))
         return predictions.what_if_document(result, drawn)
 
-    made = answer(answers.WhatIf, result, document)
+    made = answer(WhatIf, result, document)
     made.played = runs[0], played
     return made
 
@@ -263,8 +242,6 @@ def _runs_that_fit(
     count = ranks_that_fit(first, paths)
     some = None
     if count is not None:
-        from busfare.jobs.run import run_job
-
         with job_progress() as shown:
             whole = run_job(paths, node, How(), shown).communication()
         some = deciding(whole.ranks, count, named)
@@ -273,66 +250,68 @@ def _runs_that_fit(
 
 
 def project(
-    trace: Source,
-    to: str | Node | Sequence[str | Node],
-    *,
-    recorded_on: str | Node | None = None,
-    model: str = "calibrated",
-    kernels: Sequence[str] = (),
-    host: str = "measured",
-    counters: str | Path | None = None,
-) -> answers.Projection:
+    trace: Source, to: Where | Sequence[Where], *, counters: str | Path | None = None, **asked: Any
+) -> Projection:
     """What the copies, the kernels and the whole run would take on other nodes, the first of which stands at the top.
 
-    `kernels` and `host` are rules for their times, `counters` what Nsight Compute counted of the same program.
+    Options of `questions.Project`; `counters` is what Nsight Compute counted of the same program.
     """
-    targets = [node(one) for one in (to if isinstance(to, (list, tuple)) else [to])]
-    targets = [one for n, one in enumerate(targets) if one not in targets[:n]]
-    if not targets:
-        raise InputError("project: no node is named; give one, as in to='gh200'")
-    run = with_counters(_run(trace, launches=True), counters)
-    here = where_recorded(run, _node(recorded_on), "--from")
-    rebuilt = timeline(run, here)
-    each = [project_trace(run, here, one, model, tuple(kernels), host, rebuilt) for one in targets]
-    result = projected(each, guessed=recorded_on is None)
-    return answer(
-        answers.Projection, result, lambda _: predictions.projection_document(result, str(run.path))
-    )
+    question = questions.Project.of(to=to, **asked)
+    targets = [*map(load_node, question.to)]
+    targets = [target for n, target in enumerate(targets) if target not in targets[:n]]
+    run = _with_counters(_run(trace, launches=True), counters)
+    here = where_recorded(run, _node(question.recorded_on), "`recorded_on`")
+    rebuilt, rules = timeline(run, here), (question.kernels, question.host)
+    every = [project_trace(run, here, target, question.model, *rules, rebuilt) for target in targets]
+    result = projected(every, guessed=question.recorded_on is None)
+    return answer(Projection, result, lambda _: predictions.projection_document(result, str(run.path)))
 
 
-def with_counters(run: Run, path: str | Path | None) -> Run:
+def _with_counters(run: Run, path: str | Path | None) -> Run:
     """`run` with the bytes of its kernels by what `ncu` printed (`path`), where that is given."""
     return run if path is None else replace(run, counters=counted_kernels(Path(path), run))
 
 
 def compare(
-    predicted: Source,
-    actual: Source,
-    *,
-    recorded_on: str | Node | None = None,
-    to: str | Node | None = None,
-    model: Sequence[str] = (),
-    counters: str | Path | None = None,
-) -> answers.Comparison:
-    """How far predictions from one run are from another of the same program, recorded on the node predicted for (`to`)."""
-    first, second = with_counters(_run(predicted, launches=True), counters), _run(actual, launches=True)
-    here, there = (
-        where_recorded(first, _node(recorded_on), "--from"),
-        where_recorded(second, _node(to), "--to"),
-    )
-    result = compared(first, second, here, there, model)
-    return answer(answers.Comparison, result, lambda _: predictions.comparison_document(result))
+    predicted: Source, actual: Source, *, counters: str | Path | None = None, **asked: Any
+) -> Comparison:
+    """How far predictions from one run are from another of the same program, recorded on the node predicted for (`to`).
+
+    Options of `questions.Compare`; `counters` is what Nsight Compute counted of the first.
+    """
+    question = questions.Compare.of(**asked)
+    first, second = _with_counters(_run(predicted, launches=True), counters), _run(actual, launches=True)
+    here = where_recorded(first, _node(question.recorded_on), "`recorded_on`")
+    there = where_recorded(second, _node(question.to), "`to`")
+    result = compared(first, second, here, there, question.model)
+    return answer(Comparison, result, lambda _: predictions.comparison_document(result))
 
 
-def diff(before: Source, after: Source) -> answers.Diff:
+def diff(before: Source, after: Source) -> Diff:
     """What changed between two recorded runs of one program, and which part of it made the run longer or shorter."""
-    from busfare.answers.diff import diff_traces
-    from busfare.answers.report import summarise
-    from busfare.show.diff import diff_document
-
     runs = _run(before), _run(after)
     result = diff_traces(*runs, (summarise(runs[0]), summarise(runs[1])))
-    return answer(answers.Diff, result, lambda _: diff_document(result))
+    return answer(Diff, result, lambda _: diff_document(result))
+
+
+def plan(**asked: Any) -> Plan:
+    """Which overlap strategy is fastest for a kernel: `plan(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm")`.
+    Options of `questions.Plan` and its kernel.
+    """
+    result = answer_plan(questions.Plan.of(**asked))
+    return answer(Plan, result, lambda _: planned.plan_document(result))
+
+
+def plan_offload(**asked: Any) -> OffloadPlan:
+    """Layers that live on the host: how many should stay, how deep to prefetch. Options of `questions.Offload`."""
+    result = answer_offload(questions.Offload.of(**asked))
+    return answer(OffloadPlan, result, lambda _: planned.offload_document(result))
+
+
+def plan_kv(**asked: Any) -> KvPlan:
+    """KV caches on the host: fetch or compute again, in which blocks and layout. Options of `questions.KvCache`."""
+    result = answer_kv(questions.KvCache.of(**asked))
+    return answer(KvPlan, result, lambda _: planned.kv_document(result))
 
 
 @cache

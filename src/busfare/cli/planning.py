@@ -1,7 +1,8 @@
-"""`busfare plan`: how a kernel, a network's weights or a KV cache should be brought to the GPU."""
+"""Commands that ask about nodes and plans, with no trace or little of one: price, plan, nodes."""
 
 from __future__ import annotations
 
+import textwrap
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from busfare.cli.answer import answer, option
-from busfare.output import PATH, as_html, as_json
+from busfare import questions
+from busfare.cli.options import PATH, answer, as_html, as_json, option
+from busfare.errors import InputError
+from busfare.output import print_json
 
-__all__ = ["plan_app"]
+__all__ = ["nodes_app", "plan_app", "price"]
+
 
 OTHERS = "Of data that lives on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
 
@@ -73,7 +77,7 @@ def plan_app() -> None:
 @option("--launch TIME", "The host's time for each call: 4us.")
 @option("--from-trace TRACE", "Take bytes and times from a trace.", type=PATH)
 @option("--kernel-name REGEX", "Which kernels of the trace.")
-@option("--sweep vary WHAT", "Vary link, streams, bytes or kernel.")
+@option("--sweep WHAT", "Vary link, streams, bytes or kernel.")
 @as_json
 @as_html
 def strategies(json: bool, html: Path | None, **asked: Any) -> None:
@@ -81,7 +85,7 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
     from busfare.answers.plan import answer_plan
     from busfare.show.plans import plan_document
 
-    result = answer_plan(asked)
+    result = answer_plan(questions.Plan.of(**asked))
     answer(result, lambda: plan_document(result), json, html)
 
 
@@ -120,7 +124,7 @@ def offload(json: bool, html: Path | None, **asked: Any) -> None:
     from busfare.answers.offload import answer_offload
     from busfare.show.plans import offload_document
 
-    result = answer_offload(asked)
+    result = answer_offload(questions.Offload.of(**asked))
     answer(result, lambda: offload_document(result), json, html)
 
 
@@ -145,5 +149,109 @@ def kv(json: bool, html: Path | None, **asked: Any) -> None:
     from busfare.answers.kv import answer_kv
     from busfare.show.plans import kv_document
 
-    result = answer_kv(asked)
+    result = answer_kv(questions.KvCache.of(**asked))
     answer(result, lambda: kv_document(result), json, html)
+
+
+@click.command()
+@option("--node NODE", "Catalogue name, GPU, TOML file or link (pcie:4x16).", required=True)
+@option("--bytes bytes N", "Of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, what it moves.")
+@option("--direction", "h2d, d2h, d2d or p2p; with --gpus h2d+d2h, too.", default="h2d")
+@option("--memory", "Of the host: pageable, pinned (else), managed or mapped; device between GPUs.")
+@option("--gpus N", "So many GPUs of the node copy at once, each so much.")
+@option("--latency-from NODE", "Node whose measured L+o to take.")
+@option("--kernel CLASS", "A kernel in place of a copy: gemm, elementwise, reduction, other …")
+@option(
+    "--collective KIND",
+    "A collective in place of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
+)
+@option("--ranks N", "Of the collective: how many GPUs, one a rank.")
+@option("--hosts N", "How many such nodes, with the same number of ranks on each.", default="1")
+@option("--nvls", "Reductions in the NVLink switch.", is_flag=True)
+@option("--from recorded_on NODE", "Where the kernel took --seconds.")
+@option("--seconds TIME", "What a launch took there: 1.2ms.")
+@option("--type type TYPE", "fp64, fp32, tf32, fp16, bf16, fp8 or int8.", default="fp32")
+@option("--flops N", "Operations of a launch: 12G.")
+@option("--shape M,N,K", "Sides of a product of matrices.")
+@option("--grid X,Y,Z", "Blocks of the launch.")
+@option("--block X,Y,Z", "Threads of a block.")
+@option("--registers N", "Registers a thread.")
+@option("--shared-bytes SIZE", "Shared memory a block.")
+@as_json
+def price(json: bool, **asked: Any) -> None:
+    """What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node."""
+    from busfare.answers.price import answer_price
+    from busfare.show.nodes import price_document
+
+    result = answer_price(questions.Price.of(**asked))
+    answer(result, lambda: price_document(result), json)
+
+
+class Nodes(click.Group):
+    """A word that is no command is one to look for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["find", *args])
+
+
+@click.group("nodes", cls=Nodes, invoke_without_command=True, subcommand_metavar="[WORD … | COMMAND]")
+@as_json
+@click.pass_context
+def nodes_app(context: click.Context, json: bool) -> None:
+    """The catalogue of nodes, or the nodes and GPUs that have every WORD in their name; show one, or check a node file
+    of your own.
+    """
+    if context.invoked_subcommand is None:
+        from busfare.show.nodes import catalogue, nodes_document
+
+        result = catalogue()
+        answer(result, lambda: nodes_document(result), json)
+
+
+@nodes_app.command("find", hidden=True)
+@click.argument("words", metavar="WORD …", nargs=-1, required=True)
+@as_json
+@click.pass_context
+def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
+    """The nodes and GPUs that have every word in their name."""
+    from busfare.show.nodes import nodes_document, nodes_with
+
+    result = nodes_with(" ".join(words))
+    asked = json or (context.parent is not None and context.parent.params["json"])
+    answer(result, lambda: nodes_document(result), asked)
+
+
+@nodes_app.command("show")
+@click.argument("node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
+@as_json
+def nodes_show(node: str, json: bool) -> None:
+    """One node, with a drawing of its graph."""
+    from busfare.nodes import load_node
+    from busfare.nodes.graph import WIDTH, draw
+    from busfare.show.nodes import node_shown
+
+    shown = load_node(node)
+    if json:
+        print_json(node_shown(shown))
+        return
+    print(draw(shown))
+    if shown.description:
+        print("", *textwrap.wrap(shown.description, WIDTH), sep="\n")
+
+
+@nodes_app.command("check")
+@click.argument("file", metavar="FILE", type=PATH, help="A node file (TOML).")
+def nodes_check(file: Path) -> None:
+    """Whether a node file is right; if not, the key, the line and how to mend it."""
+    from busfare.nodes import load_node
+
+    if not file.is_file():
+        found = "a folder" if file.is_dir() else "no such file"
+        raise InputError(f"{file}: {found}; give the path of a node file")
+    checked = load_node(str(file))
+    print(
+        f"{file}: {checked.name} is right: {len(checked.components)} components, {len(checked.links)} "
+        f"links, {len(checked.gpus())} GPU{'s' * (len(checked.gpus()) != 1)}"
+    )

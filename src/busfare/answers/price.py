@@ -1,0 +1,184 @@
+"""The result of `price`: a copy, copies of several GPUs at once, a collective, or a kernel that was recorded elsewhere."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from msgspec import Struct, field
+
+from busfare import cost, questions
+from busfare.advise.amounts import Ranged
+from busfare.answers.report import rows_of
+from busfare.cost.collectives import Fabric, price_collectives
+from busfare.cost.kernels.price import price_kernel
+from busfare.cost.ranges import seconds_between
+from busfare.errors import InputError
+from busfare.nodes import Node, load_node
+from busfare.timeline.build.links import copy_seconds_at_once
+
+__all__ = [
+    "CollectivePrices", "CopiesAtOnce", "CopyAtOnce", "KernelPrice", "KernelPrices", "Prices", "answer_price",
+]  # fmt: skip
+
+
+class Price(Ranged, kw_only=True):
+    model: str
+    seconds: float
+    bytes_per_second: float | None
+
+
+class Trusted(Struct):
+    model: str
+    why: str
+
+
+class Prices(Struct, tag_field="schema", tag="busfare.price/1"):
+    node: str
+    direction: str
+    memory: str
+    bytes: int
+    prices: list[Price]
+    trust: Trusted | None
+
+
+class CopyAtOnce(Ranged, kw_only=True):
+    """One of several copies that begin together; alone it takes `alone_seconds`."""
+
+    gpu: int
+    direction: str
+    seconds: float
+    alone_seconds: float
+    bytes_per_second: float
+
+
+class CopiesAtOnce(Struct, tag_field="schema", tag="busfare.price/1"):
+    """Pinned copies of several GPUs."""
+
+    node: str
+    bytes: int
+    at_once: list[CopyAtOnce]
+
+
+class KernelPrice(Ranged, kw_only=True):
+    """One kernel by one rung: from the data sheets (`class`), by what both nodes measured (`probed`) or counted bytes."""
+
+    seconds: float | None
+
+
+class KernelPrices(Struct, tag_field="schema", tag="busfare.price/1"):
+    """The best rung first."""
+
+    recorded_on: str = field(name="from")
+    node: str
+    kind: str = field(name="kernel")
+    recorded_seconds: float
+    prices: list[KernelPrice]
+
+
+class CollectivePrice(Ranged, kw_only=True):
+    """One collective by what the node's file measured (`measured`) or by NCCL's model of its links (`nccl`)."""
+
+    model: str
+    seconds: float
+    bus_bytes_per_second: float
+    algorithm: str | None
+    protocol: str | None
+
+
+class CollectivePrices(Struct, tag_field="schema", tag="busfare.price/1"):
+    """The best rung first. `links`: what lies between the GPUs of a node."""
+
+    node: str
+    collective: str
+    ranks: int
+    hosts: int
+    bytes: int
+    links: str
+    prices: list[CollectivePrice]
+
+
+def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices | CollectivePrices:
+    """A copy by every model that applies, or what else is asked for. Raises InputError for what is nothing that the node
+    prices.
+    """
+    if asked.node is None:
+        raise InputError("price: give `node`, where it is priced")
+    node = load_node(asked.node)
+    if asked.collective:
+        return _collective(node, asked.collective, asked)
+    if asked.kernel:
+        return _kernel(node, asked.kernel, asked)
+    if asked.gpus:
+        return _at_once(node, asked.gpus, asked)
+    assert asked.bytes is not None
+    memory = asked.memory or ("device" if asked.direction in ("d2d", "p2p") else "pinned")
+    latency_from = None if asked.latency_from is None else load_node(asked.latency_from)
+    rows = cost.price(node, asked.direction, memory, asked.bytes, latency_from)
+    trust = cost.trusted(node, asked.direction, memory, rows)
+    trusted = Trusted(**trust) if trust else None
+    return Prices(node.name, asked.direction, memory, asked.bytes, rows_of(Price, rows), trusted)
+
+
+def _at_once(node: Node, gpus: int, asked: questions.Price) -> CopiesAtOnce:
+    assert asked.bytes is not None
+    if gpus > len(node.gpus()):
+        raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give from 1 up to that many")
+    flows = [(d, gpu) for gpu in range(gpus) for d in dict.fromkeys(asked.direction.split("+"))]
+    together = copy_seconds_at_once(node, flows, asked.bytes)
+    rows = [
+        CopyAtOnce(
+            gpu=gpu,
+            direction=direction,
+            seconds=float(seconds),
+            alone_seconds=float(copy_seconds_at_once(node, [(direction, gpu)], asked.bytes)[0]),
+            bytes_per_second=asked.bytes / max(float(seconds), 1e-12),
+            **seconds_between(None, None, None),
+        )
+        for (direction, gpu), seconds in zip(flows, together, strict=True)
+    ]
+    return CopiesAtOnce(node.name, asked.bytes, rows)
+
+
+def _kernel(node: Node, kernel: str, asked: questions.Price) -> KernelPrices:
+    assert asked.recorded_on is not None
+    assert asked.seconds is not None
+    recorded_on = load_node(asked.recorded_on)
+    rows = price_kernel(
+        recorded_on,
+        node,
+        kernel,
+        asked.seconds,
+        asked.type,
+        flops=asked.flops,
+        bytes_=asked.bytes,
+        shape=asked.shape,
+        blocks=prod(asked.grid) if asked.grid else None,
+        threads=prod(asked.block) if asked.block else None,
+        registers=asked.registers,
+        shared_bytes=asked.shared_bytes,
+    )
+    return KernelPrices(recorded_on.name, node.name, kernel, asked.seconds, rows_of(KernelPrice, rows))
+
+
+def _collective(node: Node, kind: str, asked: questions.Price) -> CollectivePrices:
+    assert asked.bytes is not None
+    assert asked.ranks is not None
+    fabric, size = (
+        Fabric.of(node, asked.ranks, asked.hosts, asked.nvls or None),
+        np.array([float(asked.bytes)]),
+    )
+    by = {name: price_collectives(fabric, [kind], size, name == "measured") for name in ("measured", "nccl")}
+    rows = [
+        CollectivePrice(
+            model=name,
+            seconds=float(priced.seconds[0]),
+            bus_bytes_per_second=float(priced.bus_bytes_per_second[0]),
+            algorithm=priced.algorithm[0],
+            protocol=priced.protocol[0],
+            **seconds_between(float(priced.low_seconds[0]), float(priced.high_seconds[0]), priced.rung),
+        )
+        for name, priced in by.items()
+        if name == "nccl" or priced.rung == "probed"
+    ]
+    return CollectivePrices(node.name, kind, asked.ranks, asked.hosts, asked.bytes, fabric.through, rows)

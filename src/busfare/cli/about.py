@@ -1,0 +1,133 @@
+"""Commands about busfare itself: doctor, completion, help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from busfare import __version__
+from busfare.cli.options import answer, as_json, option
+
+__all__ = ["completion", "doctor", "every_command", "help_", "options_of", "usage"]
+
+#: Options that mean the same in every command that takes them.
+SHARED_OPTIONS = {"--json", "--html", "--wide", "--help", "--version"}
+#: Where shells look for what completes a command.
+SHELLS = {
+    "bash": "as ~/.local/share/bash-completion/completions/busfare",
+    "zsh": "in a folder of $fpath, as _busfare",
+    "fish": "as ~/.config/fish/completions/busfare.fish",
+}
+
+
+@click.command()
+@as_json
+def doctor(json: bool) -> None:
+    """What works on this machine, and what to do where something is missing."""
+    from busfare.answers.doctor import examined
+    from busfare.show.doctor import doctor_document
+
+    result = examined()
+    answer(result, lambda: doctor_document(result), json)
+    if not result.checks[0].works:
+        raise click.exceptions.Exit(2)
+
+
+@click.command(epilog=" ".join(f"{shell}: save it {place}." for shell, place in SHELLS.items()))
+@click.argument("shell", type=click.Choice(list(SHELLS)), help="The shell.")
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes busfare's commands and options."""
+    from click.shell_completion import get_completion_class
+
+    from busfare.cli import app
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(app, {}, "busfare", "_BUSFARE_COMPLETE").source())
+
+
+@click.command("help")
+@click.argument("command", nargs=-1, help="As in `busfare help plan kv`.")
+@option("--man", "All commands as one man page: busfare help --man > busfare.1.", is_flag=True)
+@option("--count", "How many options there are; those that commands share count once.", is_flag=True)
+def help_(command: tuple[str, ...], man: bool, count: bool) -> None:
+    """Show the help of a command, or of all of them as a man page."""
+    from busfare.cli import app
+
+    if man or count:
+        click.echo(man_page(app) if man else len(options_of(app)))
+        return
+    shown: click.Command = app
+    context = app.make_context("busfare", [], resilient_parsing=True)
+    for word in command:
+        found = shown.get_command(context, word) if isinstance(shown, click.Group) else None
+        if found is None:
+            raise click.UsageError(f"{' '.join(command)!r} is no command.")
+        context, shown = click.Context(found, parent=context, info_name=word), found
+    click.echo(shown.get_help(context))
+
+
+def options_of(app: click.Group) -> set[tuple[str, str]]:
+    """Each option by its command; those that commands share once, without one."""
+    counted = set()
+    for context in every_command(app):
+        for param in context.command.get_params(context):
+            if isinstance(param, click.Option) and not param.hidden:
+                name = max(param.opts, key=len)
+                counted.add(("" if name in SHARED_OPTIONS else context.command_path, name))
+    return counted
+
+
+def man_page(app: click.Group) -> str:
+    """The text of `busfare.1`."""
+    summary = (app.help or "").splitlines()[0].rstrip(".")
+    lines = [
+        f'.TH BUSFARE 1 "" "busfare {__version__}"',
+        ".SH NAME", f"busfare \\- {_roff(summary)}",
+        ".SH SYNOPSIS", ".B busfare", "COMMAND [OPTIONS] [ARGUMENTS]",
+        ".SH DESCRIPTION", "Every command takes", ".BR \\-\\-help .", "A NODE is a name of",
+        ".BR \"busfare nodes\" ,", "a GPU by name, a TOML file, or a link in short, as pcie:4x16.",
+        ".SH COMMANDS", *(line for command in every_command(app) for line in _described(command)),
+        ".SH EXIT STATUS",
+        *(f".TP\n.B {status}\n{what}" for status, what in (
+            (0, "done"), (1, "a limit set with \\-\\-fail\\-if was passed"),
+            (2, "wrong usage, or input that cannot be used"), (3, "no GPU where one is needed"))),
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def every_command(app: click.Group) -> Iterator[click.Context]:
+    """The context of each command that help shows, and behind it those of its own commands."""
+    # Only this makes a context that knows how help is asked for; commands keep the first they are shown in.
+    yield from _commands(app, app.make_context("busfare", [], resilient_parsing=True))
+
+
+def _commands(group: click.Group, parent: click.Context) -> Iterator[click.Context]:
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
+        if command is None or command.hidden:
+            continue
+        context = click.Context(command, parent=parent, info_name=name)
+        yield context
+        if isinstance(command, click.Group):
+            yield from _commands(command, context)
+
+
+def usage(context: click.Context) -> str:
+    """'busfare report [OPTIONS] TRACE...'."""
+    return " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+
+
+def _described(context: click.Context) -> Iterator[str]:
+    yield f'.SS "{_roff(usage(context))}"'
+    yield _roff(context.command.get_short_help_str(200))
+    for param in context.command.get_params(context):
+        if (record := param.get_help_record(context)) is not None:
+            yield f".TP\n.B {_roff(record[0])}\n{_roff(record[1])}"
+
+
+def _roff(text: str) -> str:
+    """Text in which nothing is a macro, and dashes can be copied."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
+    return "\\&" + text if text.startswith((".", "'")) else text

@@ -1,0 +1,391 @@
+"""What busfare can be asked: a frozen dataclass a command, with defaults, units and limits, and what goes together.
+
+Times are seconds, sizes bytes, rates bytes per second; None is 'not given'. `Question.of` reads what the command line or
+Python gives: numbers in these units, or texts (`336MB`, `12ms`). Traces are no part of a question: they go beside it.
+Nothing of busfare is imported here but errors and units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
+
+from busfare import quantities as q
+from busfare.errors import FieldError, InputError
+from busfare.quantities import Question, parse_factor
+
+__all__ = [
+    "ChangeName", "Compare", "HostMemory", "HostRule", "Kernel", "KernelRule", "KvCache", "KvLayout", "Offload",
+    "Plan", "Price", "Project", "Question", "Removable", "Report", "Scaled", "Swept", "WhatIf", "Where",
+]  # fmt: skip
+
+HostMemory = Literal["pinned", "pageable", "mapped", "managed"]
+KvLayout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
+Removable = Literal["h2d", "d2h", "d2d", "p2p", "copy", "set", "migration"]
+Swept = Literal["link", "streams", "bytes", "kernel"]
+ChangeName = Literal[
+    "dedupe", "keep_on_gpu", "remove", "prefetch", "pin", "batch_below", "collect_below", "async_", "drop_synchronisations",
+    "streams", "link", "node", "copy_speed", "kernels", "host", "no_stragglers", "overlap_collectives", "bucket",
+    "collective_bytes", "ranks",
+]  # fmt: skip
+
+
+class Named(Protocol):
+    """A node that is read already."""
+
+    @property
+    def name(self) -> str: ...
+
+
+#: A node, or its name: of the catalogue, a GPU, a TOML file or a link (`pcie:4x16`).
+Where = str | Named
+
+
+class Scaled(NamedTuple):
+    """Kernels whose name `pattern` matches take `factor` times their time; all kernels where it is empty."""
+
+    factor: float
+    pattern: str = ""
+
+
+KernelRule = Literal["keep", "predicted", "bandwidth", "clock"] | Scaled
+HostRule = Literal["measured", "keep"] | float
+
+#: More chunks, streams and ranks than any program has.
+MOST_CHUNKS, MOST_STREAMS, MOST_RANKS = 4096, 1024, 4096
+#: Layers: more than any published network has, and few enough to answer at once.
+MOST_LAYERS, MOST_DEPTH, MOST_GPUS, MOST_JOBS = 4096, 64, 64, 1024
+#: Longer prompts, caches and batches than any GPU serves.
+MOST_PROMPT, MOST_TOKENS, MOST_BATCH = 1 << 22, 1 << 24, 1 << 20
+#: What describes nothing without a model.
+OF_MODEL = (
+    "type", "context", "batch", "only_experts", "cached_experts", "hit_rate", "cpu_bandwidth", "cpu_flops",
+)  # fmt: skip
+#: What a core packs in a second at the least.
+LEAST_MEMCPY = 1e6
+
+
+def kernel_rule(value: Any) -> KernelRule:
+    """'keep', 'bandwidth', 'clock', '0.8x' or 'REGEX=0.8x'."""
+    if isinstance(value, Scaled) or value in ("keep", "predicted", "bandwidth", "clock"):
+        return value  # type: ignore[no-any-return]
+    pattern, _, factor = str(value).rpartition("=")
+    words = "" if pattern else "keep, bandwidth, clock, REGEX=0.8x or "
+    return Scaled(parse_factor(factor, words=words), pattern)
+
+
+def host_rule(value: Any) -> HostRule:
+    """'measured', 'keep' or '0.8x'."""
+    return value if value in ("measured", "keep") else parse_factor(value, words="measured, keep or ")
+
+
+#: A call that takes the host longer is no call's own time.
+call_seconds = partial(q.parse_seconds, most=1.0)
+kernel_at = q.points(q.whole(1, MOST_CHUNKS), q.above_zero(q.parse_seconds), "STREAMS=TIME, as in 42=15ms")
+prefill = q.points(q.whole(1, 1 << 40), q.above_zero(q.parse_seconds), "TOKENS=TIME, as in 8192=700ms")
+KernelRules = Annotated[tuple[KernelRule, ...], q.repeated(kernel_rule)]
+Nodes = Annotated[tuple[Where, ...], q.repeated(q.as_given)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Question):
+    """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: how it is read, in `jobs` processes or on
+    the workers of a Dask `scheduler`, and the folder that keeps what was read.
+    """
+
+    recorded_on: Where | None = None
+    unrecorded: q.PositiveTime | None = None
+    jobs: Annotated[int | None, q.whole(1, MOST_JOBS)] = None
+    scheduler: q.Text | None = None
+    resume: q.File | None = None
+
+    def __post_init__(self) -> None:
+        if self.scheduler and self.jobs:
+            raise InputError("`scheduler` has its own workers; leave `jobs` out")
+        if self.of_job and self.unrecorded:
+            raise InputError("`unrecorded` is how long one run takes: give it with one trace")
+
+    @property
+    def of_job(self) -> bool:
+        """Whether it says how traces are read: then even one trace is a job."""
+        return bool(self.jobs or self.scheduler or self.resume)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf(Question):
+    """Changes in the order in which a program would be changed: first by what copies carry, while all are there. A text is a
+    regular expression of what is changed, empty for all.
+
+    `rank` names the ranks of a job whose program changes; changes of a job stand last. `unrecorded` as of `Report`.
+    """
+
+    dedupe: q.Flag = False
+    keep_on_gpu: q.Flag = False
+    remove: Annotated[tuple[Removable, ...], q.repeated(q.word(*get_args(Removable)))] = ()
+    prefetch: q.Flag = False
+    pin: q.Regex | None = None
+    batch_below: q.Size | None = None
+    collect_below: q.Size | None = None
+    async_: q.Regex | None = None
+    drop_synchronisations: q.Regex | None = None
+    streams: Annotated[int | None, q.whole(1, MOST_STREAMS)] = None
+    kernel: q.Regex = ""
+    link: Where | None = None
+    node: Where | None = None
+    copy_speed: q.Factor | None = None
+    kernels: KernelRules = ()
+    host: Annotated[HostRule, host_rule] = "measured"
+    rank: Annotated[tuple[int, ...], q.repeated(q.whole(0, MOST_RANKS - 1))] = ()
+    no_stragglers: q.Flag = False
+    overlap_collectives: q.Flag = False
+    bucket: q.PositiveSize | None = None
+    collective_bytes: q.Factor | None = None
+    ranks: Annotated[int | None, q.whole(2, MOST_RANKS)] = None
+    recorded_on: Where | None = None
+    unrecorded: q.PositiveTime | None = None
+    model: q.Text = "calibrated"
+
+    def __post_init__(self) -> None:
+        if self.kernel and self.streams is None:
+            raise InputError("`kernel`: chooses the chunks that `streams` N spreads; add that")
+        if self.link is not None and self.node is not None:
+            raise InputError("`link`, `node`: both name where the run goes; give one of them")
+        unchanged = {"rank", "recorded_on", "unrecorded", "model"}
+        if self.host == "keep":
+            unchanged.add("host")
+        if not self.given().keys() - unchanged:
+            raise InputError("what-if: say what to change, as in `pin`, `streams` 3 or `node` h200-sxm")
+
+    @property
+    def of_job(self) -> bool:
+        """Whether it is about the ranks of a job."""
+        together = self.no_stragglers or self.overlap_collectives or self.bucket or self.collective_bytes
+        return bool(self.rank or together or self.ranks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project(Question):
+    """On the nodes `to`, the first of which stands at the top."""
+
+    to: Nodes = ()
+    recorded_on: Where | None = None
+    model: q.Text = "calibrated"
+    kernels: KernelRules = ()
+    host: Annotated[HostRule, host_rule] = "measured"
+
+    def __post_init__(self) -> None:
+        if not self.to:
+            raise InputError("project: no node is named; give one, as in `to` gh200")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(Question):
+    """By each `model`, or all that apply; `to`: where the second run was recorded."""
+
+    recorded_on: Where | None = None
+    to: Where | None = None
+    model: Annotated[tuple[str, ...], q.repeated(q.text)] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel(Question):
+    """A kernel with its data. `kernel`: its seconds with the data on the GPU; `kernel_at`: seconds by number of chunks;
+    `chunks`: shares of unequal ones; `access_bytes`: what neighbouring threads touch at once; `launch`: the host's seconds
+    for each call.
+    """
+
+    h2d: q.LinkSize | None = None
+    d2h: q.LinkSize | None = None
+    kernel: q.PositiveTime | None = None
+    flops: q.Positive | None = None
+    device_bytes: q.LinkSize | None = None
+    accesses_in: q.Positive | None = None
+    accesses_out: q.Positive | None = None
+    access_bytes: q.LinkSize | None = None
+    streams: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
+    levels: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
+    memory: Annotated[Literal["pinned", "pageable"] | None, q.word("pinned", "pageable")] = None
+    copies_in: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
+    copies_out: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
+    kernel_at: Annotated[tuple[tuple[int, float], ...], kernel_at] = ()
+    chunks: Annotated[tuple[float, ...], q.listed(q.above_zero(q.parse_count))] = ()
+    queues: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
+    concurrent_kernels: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
+    launch: Annotated[float | None, q.above_zero(call_seconds)] = None
+
+    def __post_init__(self) -> None:
+        if self.streams and self.levels and self.streams > self.levels:
+            raise FieldError(
+                "streams", f": {self.streams} is more than the {self.levels} levels to cut along"
+            )
+        if len(self.chunks) > MOST_CHUNKS:
+            raise FieldError("chunks", f": {len(self.chunks)} chunks; {MOST_CHUNKS} at most")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Kernel):
+    """Strategies of a kernel, or of those of a `file`, or of a trace (`from_trace`) whose names match `kernel_name`."""
+
+    node: Where | None = None
+    to: Nodes = ()
+    file: q.File | None = None
+    from_trace: q.File | None = None
+    kernel_name: q.Text = ""
+    sweep: Annotated[Swept | None, q.word(*get_args(Swept))] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_kernel = [name for name in self.given() if name in Kernel.names()]
+        if self.file and self.from_trace:
+            raise InputError("FILE.toml and `from_trace`: both say what to plan; give one of them")
+        if self.kernel_name and not self.from_trace:
+            raise InputError("`kernel_name`: is for `from_trace` TRACE; add that")
+        if self.file and of_kernel:
+            raise FieldError(of_kernel[0], ": a plan file says this itself; leave it out")
+        if self.from_trace and not self.kernel_name:
+            raise InputError("`from_trace`: which kernels? name them with `kernel_name` REGEX")
+        if self.from_trace and (twice := [n for n in of_kernel if n in ("h2d", "d2h", "kernel", "chunks")]):
+            raise FieldError(twice[0], ": the trace says this; leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offload(Question):
+    """Layers by a `model`, a trace (`from_trace`), or by sizes and times of all, or of each. `depth`: layers brought ahead;
+    `budget`: GPU memory for layers and buffers; rates of the processor in bytes/s and 1/s.
+    """
+
+    node: Where | None = None
+    model: q.Text | None = None
+    layers: Annotated[int | None, q.whole(1, MOST_LAYERS)] = None
+    bytes_per_layer: q.Sizes = ()
+    seconds_per_layer: Annotated[q.LayerTimes | None, q.layer_times] = None
+    tokens: Annotated[int | None, q.whole(1, MOST_TOKENS)] = None
+    resident: Annotated[int | None, q.whole(0, MOST_LAYERS)] = None
+    depth: Annotated[int | None, q.whole(0, MOST_DEPTH)] = None
+    memory: Annotated[HostMemory | None, q.word(*get_args(HostMemory))] = None
+    budget: q.Size | None = None
+    back_bytes_per_layer: q.Sizes = ()
+    cpu_seconds_per_layer: Annotated[q.LayerTimes | None, q.layer_times] = None
+    gpus: Annotated[int, q.whole(1, MOST_GPUS)] = 1
+    type: q.Text = "fp16"
+    context: Annotated[int, q.whole(0, MOST_TOKENS)] = 0
+    batch: Annotated[int, q.whole(1, MOST_BATCH)] = 1
+    only_experts: q.Flag = False
+    cached_experts: Annotated[int, q.whole(0, MOST_TOKENS)] = 0
+    hit_rate: q.Count | None = None
+    cpu_bandwidth: q.Size | None = None
+    cpu_flops: q.Count | None = None
+    from_trace: q.File | None = None
+
+    def __post_init__(self) -> None:
+        given = self.given()
+        if self.model and self.from_trace:
+            raise InputError("`from_trace`, `model`: both say the layers; give one of them")
+        source, says = "model" if self.model else "from_trace", ["layers", "bytes_per_layer"]
+        if self.from_trace:
+            says += ["seconds_per_layer", "back_bytes_per_layer"]
+        if (self.model or self.from_trace) and (twice := [name for name in says if name in given]):
+            raise FieldError(twice[0], f": `{source}` says it already; give one of them")
+        if not self.model and (without := [name for name in OF_MODEL if name in given]):
+            raise FieldError(without[0], ": goes with `model`; add that, or leave it out")
+        if not self.only_experts and (self.cached_experts or self.hit_rate is not None):
+            raise InputError("`cached_experts`, `hit_rate`: go with `only_experts`; add that")
+        if self.model or self.from_trace:
+            return
+        if self.layers is None:
+            raise InputError("`layers`: how many layers there are is not said, as in `layers` 32")
+        if not self.bytes_per_layer:
+            raise InputError(
+                "`bytes_per_layer`: how large a layer is, is not said, as in `bytes_per_layer` 436MB"
+            )
+        if self.seconds_per_layer is None:
+            raise InputError(
+                "`seconds_per_layer`: what a layer takes on the GPU, its weights there, is not said, as in "
+                "`seconds_per_layer` 1.2ms, or by tokens, 1=0.2ms,2048=4ms"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvCache(Question):
+    """The cache of a prompt of `tokens`, by `model` or `bytes_per_token`, in blocks of `block_tokens`, each in `pieces`;
+    `evict`: tokens that are written back meanwhile; `prefill_seconds` of computing, by tokens; the host's seconds for a copy
+    (`launch`) and each piece of a batch; `memcpy`: what a core packs, bytes/s.
+    """
+
+    node: Where | None = None
+    model: q.Text | None = None
+    type: q.Text = "fp16"
+    bytes_per_token: Annotated[int | None, partial(q.parse_bytes, most=1 << 30)] = None
+    tokens: Annotated[int, q.whole(1, MOST_PROMPT)] = 8192
+    block_tokens: Annotated[int, q.whole(1, MOST_PROMPT)] = 16
+    pieces: Annotated[int | None, q.whole(1, 1 << 16)] = None
+    layout: Annotated[KvLayout | None, q.word(*get_args(KvLayout))] = None
+    evict: Annotated[int, q.whole(0, MOST_PROMPT)] = 0
+    prefill_seconds: Annotated[tuple[tuple[float, float], ...], prefill] = ()
+    launch: Annotated[float | None, call_seconds] = None
+    batch_launch: Annotated[float | None, call_seconds] = None
+    memcpy: q.Size | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes_per_token is None and self.model is None:
+            raise InputError(
+                "`bytes_per_token`: how large the cache of a token is, is not said: 2 · layers · kv_heads · head_dim · "
+                "bytes of the type, as in `bytes_per_token` 128KiB; or give `model`"
+            )
+        if self.memcpy is not None and self.memcpy < LEAST_MEMCPY:
+            raise FieldError("memcpy", f" {self.memcpy}: a core packs more in a second; give 1MB or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price(Question):
+    """Of a copy; of copies of several GPUs at once (`gpus`); of a `collective`; or of a `kernel` that took `seconds` on
+    `recorded_on`, with its `flops`, `bytes`, `shape` and launch.
+    """
+
+    node: Where | None = None
+    bytes: q.Size | None = None
+    direction: q.Text = "h2d"
+    memory: q.Text | None = None
+    gpus: Annotated[int | None, q.whole(1, MOST_RANKS)] = None
+    latency_from: Where | None = None
+    kernel: q.Text | None = None
+    collective: q.Text | None = None
+    ranks: Annotated[int | None, q.whole(2, MOST_RANKS)] = None
+    hosts: Annotated[int, q.whole(1, MOST_RANKS)] = 1
+    nvls: q.Flag = False
+    recorded_on: Where | None = None
+    seconds: Annotated[float | None, q.bare_seconds] = None
+    type: q.Text = "fp32"
+    flops: q.Count | None = None
+    shape: q.Sides | None = None
+    grid: q.Sides | None = None
+    block: q.Sides | None = None
+    registers: Annotated[int | None, q.whole(0, 1 << 20)] = None
+    shared_bytes: q.Size | None = None
+
+    def __post_init__(self) -> None:
+        given, within = self.given(), self.direction in ("d2d", "p2p")
+        if len(kinds := [f"`{name}`" for name in ("collective", "kernel", "gpus") if name in given]) > 1:
+            raise InputError(f"price: {' and '.join(kinds)} ask for different things; give one of them")
+        if self.kernel and (self.recorded_on is None or self.seconds is None):
+            raise InputError(
+                "`kernel`: say where a launch was recorded, and what it took: `recorded_on` NODE `seconds` 1.2ms"
+            )
+        if self.collective and (self.bytes is None or self.ranks is None):
+            raise InputError(
+                f"`collective` {self.collective}: say how many GPUs, and how much: `ranks` 8 `bytes` 64MiB"
+            )
+        if self.bytes is None and not self.kernel:
+            raise InputError(
+                "price: give `bytes`, the size of a copy or `collective`, or `kernel` with `recorded_on` and `seconds`"
+            )
+        if within and not kinds and self.memory not in (None, "device"):
+            raise InputError(
+                f"`memory` {self.memory}: {self.direction} copies are between memories of GPUs; leave it out"
+            )
+        pinned = {*self.direction.split("+")} <= {"h2d", "d2h"} and self.memory in (None, "pinned")
+        if self.gpus and not pinned:
+            raise InputError(
+                "`gpus`: prices pinned copies; give `direction` h2d, d2h or h2d+d2h, and no `memory`"
+            )
