@@ -41,6 +41,16 @@ counted = option(
     "What `ncu --csv --page raw --print-units base` printed of the same program; see docs/kernels.md.",
     type=PATH,
 )
+kernel_times = option(
+    "--kernels RULE",
+    "Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
+    multiple=True,
+)
+host_times = option(
+    "--host RULE",
+    "Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
+    default="measured",
+)
 fingerprinted = option(
     "--fingerprints RECORDING",
     "Which copies carry the same bytes, by this recording of the same run (record --fingerprint).",
@@ -147,16 +157,8 @@ def report(
 @option("--kernel REGEX", "With --streams: only chunks with such a kernel.")
 @option("--link LINK", "Another link: pcie:5 (x16), nvlink:2x3, c2c:1.")
 @option("--node --to node NODE", "Run on another node.")
-@option(
-    "--kernels RULE",
-    "Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
-    multiple=True,
-)
-@option(
-    "--host RULE",
-    "Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
-    default="measured",
-)
+@kernel_times
+@host_times
 @option("--copy-speed FACTOR", "All copies so many times as fast: 2x.")
 @option("--rank R", "Of a job: change the program on this rank only; may be repeated.", multiple=True)
 @option("--no-stragglers", "Of a job: no rank comes to a collective later than the median.", is_flag=True)
@@ -192,17 +194,9 @@ def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, *
 @option("--to NODE", "Node to predict for; may be repeated.", multiple=True, required=True)
 @from_node
 @option("--model", "Cost model.", default="calibrated")
-@option(
-    "--kernels RULE",
-    "Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
-    multiple=True,
-)
+@kernel_times
 @counted
-@option(
-    "--host RULE",
-    "Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
-    default="measured",
-)
+@host_times
 @as_json
 @as_html
 def project(trace: Path, json: bool, html: Path | None, **asked: Any) -> None:
