@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType
 from busfare.advise import CallSite, Finding, amounts
 from busfare.cost.ranges import finding_between, seconds_between
 from busfare.nodes import Node
+from busfare.statements import Words
 
 Row = TypeVar("Row")
 
@@ -79,14 +80,14 @@ class RangedFinding(Ranged, kw_only=True):
     """A finding, with the range of its gain."""
 
     id: str
-    title: str
-    evidence: str
-    change: str
+    title: Words
+    evidence: Words
+    change: Words
     predicted_gain_seconds: float
     gain_is: str
     by_replay: bool
     bound_seconds: float | None
-    rests_on: list[str]
+    rests_on: list[Words]
     what_if: list[str]
     overlaps_with: list[str]
     call_sites: list[CallSite]

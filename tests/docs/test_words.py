@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from busfare import advise
-from busfare.advise.jobs import TOGETHER
 from busfare.cost.ranges import RUNGS
 from busfare.quantities import BYTE_UNITS, TIME_UNITS
 from busfare.show import terminal
 from busfare.show.document import Document, Table
+from busfare.show.words import templates
 from busfare.timeline.play import PARTS
 from tests.conftest import Run
 from tests.docs.examples import ROOT
@@ -105,8 +103,7 @@ def test_the_headings_of_an_output_are_defined(
 
 
 def advised() -> list[str]:
-    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
-    return [*(id for id in words if id != "languages"), *TOGETHER]
+    return [id.removesuffix(".change") for id in templates() if id.endswith(".change")]
 
 
 def test_kinds_rungs_and_units_are_defined() -> None:
@@ -124,14 +121,9 @@ def test_kinds_rungs_and_units_are_defined() -> None:
 
 
 def test_titles_of_findings_and_parts_of_the_critical_path_are_defined() -> None:
-    titles = [_title(id) for id in advised()] + list(PARTS.values())
+    titles = [templates()[f"{id}.title"] for id in advised()] + list(PARTS.values())
     assert len(titles) > 20
     assert {title: lacking for title in titles if (lacking := undefined(title))} == {}
-
-
-def _title(id: str) -> str:
-    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
-    return TOGETHER[id][0] if id in TOGETHER else str(words[id]["title"])
 
 
 @pytest.mark.parametrize("id", advised())
@@ -140,7 +132,8 @@ def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
     from busfare.timeline.changes import as_options
 
     page = (ROOT / "docs" / "advice" / f"{id}.md").read_text("utf-8")
-    assert f"*{_title(id)}.* Finding `{id}`" in page
+    title = templates()[f"{id}.title"]
+    assert f"*{title}.* Finding `{id}`" in page
     assert [
         part
         for part in ("means", "happens", "mend it", "gain is computed", "does not hold")
@@ -156,3 +149,12 @@ def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
 def test_no_page_is_of_a_finding_that_is_gone() -> None:
     pages = {page.stem for page in (ROOT / "docs" / "advice").glob("*.md")} - {"index"}
     assert pages == set(advised())
+
+
+def test_every_statement_of_the_code_has_a_sentence_and_every_sentence_a_statement() -> None:
+    source = "".join(p.read_text("utf-8") for p in (ROOT / "src" / "busfare").rglob("*.py"))
+    stated = set(re.findall(r'[sS]tatement\(\s*"([\w.-]+)"', source))
+    assert stated - set(templates()) == set()
+    # Titles and changes go by the finding, with or without a language; what shows that copies are alike, by its name.
+    by_name = re.compile(r".*\.(title|change)(-\w+)?$|known-by\..*")
+    assert {id for id in templates() if not by_name.match(id)} - stated == set()

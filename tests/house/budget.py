@@ -54,7 +54,7 @@ def options() -> set[tuple[str, str]]:
 def json_keys() -> int:
     """Keys of the Structs that commands answer with, and of those inside them; each counts where it is declared.
 
-    Node files and what a measurement writes are files of their own, and not counted.
+    Node files and what a measurement writes are files of their own, and not counted; JSON has statements in words.
     """
     import_everything()
     waiting = [s for s in _subclasses(msgspec.Struct) if str(s.__struct_config__.tag).startswith("busfare.")]
@@ -63,7 +63,7 @@ def json_keys() -> int:
         for struct in waiting.pop().__mro__:
             if struct in known or not struct.__module__.startswith("busfare."):
                 continue
-            if struct.__module__.startswith(("busfare.nodes", "busfare.measure")):
+            if struct.__module__.startswith(("busfare.nodes", "busfare.measure", "busfare.statements")):
                 continue
             known.add(struct)
             if issubclass(struct, msgspec.Struct):

@@ -1,11 +1,10 @@
-"""What advice consists of: a finding, the operations that it looks at, and its words (`advice.toml`)."""
+"""What advice consists of: a finding, the operations that it looks at, and the places that call them."""
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -14,16 +13,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.advise.amounts import several
 from busfare.advise.call_sites import CallSite
 from busfare.cost.model import Seconds, as_copies_of
 from busfare.nodes import Node
+from busfare.statements import Statement, Words, sentences
 from busfare.trace import Trace, _columns
 from busfare.trace.columns import numbered, plain, taken
 from busfare.trace.lanes import Times, Union, is_work
 from busfare.trace.totals import top_kernels
 
-__all__ = ["Chosen", "Finding", "change_in", "finding", "language_of", "rows_of", "rows_of_calls"]
+__all__ = ["Chosen", "Finding", "finding", "language_of", "rows_of", "rows_of_calls"]
 
 NS = 1e-9
 #: What a price needs, and no more.
@@ -31,6 +30,11 @@ COLUMNS = (
     *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
     *("peer_device", "copy_count"),
 )
+#: What compilers call the kernels of a region: nvc and nvfortran, Clang and what is made from it, GCC, Cray.
+LANGUAGES = {
+    "OpenMP": r"^nvkernel_\w+_F\d+L\d+|^__omp_offloading_|\$_omp_fn\$",
+    "OpenACC": r"_\d+_gpu(__red)?$|^__pgi_uacc_|\$_oacc_fn\$|\$ck_L\d+",
+}
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,14 @@ class Chosen:
         """Bytes per second of those durations, None where they are 0."""
         return self.bytes() / self.seconds() if self.seconds() else None
 
-    def __str__(self) -> str:
-        """'2,000 copies'."""
-        return several(self.height, "copy")
+    def figures(self) -> dict[str, float | None]:
+        """What a sentence names of them."""
+        return {
+            "count": self.height,
+            "bytes": self.bytes(),
+            "seconds": self.seconds(),
+            "bytes_per_second": self.rate(),
+        }
 
     @cached_property
     def exposed(self) -> float:
@@ -175,13 +184,13 @@ class Finding(msgspec.Struct, frozen=True):
     """
 
     id: str
-    title: str
-    evidence: str
-    change: str
+    title: Statement
+    evidence: Words
+    change: Statement
     predicted_gain_seconds: float
     by_replay: bool = False
     bound_seconds: float | None = None
-    rests_on: tuple[str, ...] = ()
+    rests_on: tuple[Words, ...] = ()
     what_if: tuple[str, ...] = ()
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
@@ -191,26 +200,27 @@ class Finding(msgspec.Struct, frozen=True):
     call_sites: tuple[CallSite, ...] = ()
 
 
-@cache
-def _words() -> dict[str, dict[str, str]]:
-    return tomllib.loads(Path(__file__).with_name("advice.toml").read_text("utf-8"))
-
-
-def finding(id: str, evidence: str, gain: float, touches: Chosen | None = None) -> Finding:
-    """A finding by counting, in its own words; `gain`: at most, s."""
-    words = _words()[id]
-    return Finding(id, words["title"], evidence, words["change"], gain, touches=touches)
+def finding(
+    id: str,
+    evidence: Sequence[Words],
+    gain: float,
+    touches: Chosen | None = None,
+    title: str = "title",
+    change: str = "change",
+) -> Finding:
+    """A finding by counting; `gain`: at most, s; `title` and `change`: which of its statements."""
+    stated = Statement(f"{id}.{title}"), sentences(*evidence), Statement(f"{id}.{change}")
+    return Finding(id, *stated, gain, touches=touches)
 
 
 def language_of(trace: Trace) -> str | None:
     """The language of directives (OpenMP, OpenACC) that one of the ten longest kernels is from; None for other programs."""
     names = top_kernels(trace, 10)["name"]
-    languages = _words()["languages"].items()
     return next(
-        (each for each, pattern in languages if names.str.contains(pattern).fill_null(False).any()), None
+        (
+            language
+            for language, pattern in LANGUAGES.items()
+            if names.str.contains(pattern).fill_null(False).any()
+        ),
+        None,
     )
-
-
-def change_in(language: str | None, found: Finding) -> str:
-    """The change that a finding advises, in the words of a language of directives where it has some."""
-    return _words()[found.id].get(language or "", found.change)

@@ -11,9 +11,10 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise.call_sites import call_sites
-from busfare.advise.finding import Finding, change_in, language_of
+from busfare.advise.finding import Finding, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.nodes import Node
+from busfare.statements import Statement
 from busfare.trace import Trace
 from busfare.trace.columns import several
 from busfare.trace.lanes import is_transfer, is_work
@@ -55,7 +56,7 @@ def findings(
     return [
         replace(
             finding,
-            change=change_in(language, finding),
+            change=Statement(finding.change.id, {"language": language} if language else {}),
             overlaps_with=overlapping,
             call_sites=sites,
         )

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from busfare.advise import amounts
 from busfare.advise.findings import findings, rebuilt
 from busfare.advise.recorded_on import guess_node
 from busfare.cost.ranges import gain_beside, seconds_between
@@ -27,6 +26,7 @@ from busfare.jobs.stragglers import no_stragglers
 from busfare.jobs.timeline import job_timeline
 from busfare.nodes import Node
 from busfare.results import ranged
+from busfare.statements import Words, statement
 from busfare.timeline.changes import OPTIONS, Change, Setting
 from busfare.trace import Trace, read
 
@@ -38,22 +38,8 @@ WORTH = 0.01
 BUCKET_BYTES = 25_000_000
 #: All-reduces are small below this: their latency on NVLink is then more than a tenth of their time.
 SMALL_BYTES = 1 << 20
-TOGETHER = {
-    "straggling-rank": (
-        "Ranks wait for one that comes late",
-        "Look at what that rank does between collectives that the others do not: host work, copies, more samples, a slower "
-        "GPU.",
-    ),
-    "exposed-collectives": (
-        "Collectives while no kernel runs",
-        "Start each collective as soon as what it carries is there (gradient hooks, prefetched weights), in a stream of its "
-        "own, and wait for it where its result is needed.",
-    ),
-    "small-all-reduces": (
-        "Many small all-reduces",
-        "Sum gradients in buckets of about 25 MB (bucket_cap_mb of DistributedDataParallel) or several tensors in one call.",
-    ),
-}
+#: Findings about what ranks do together.
+TOGETHER = ("straggling-rank", "exposed-collectives", "small-all-reduces")
 
 
 def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport, JobTimeline | None]:
@@ -138,7 +124,7 @@ def job_findings(
 
 def _priced(
     unchanged: JobState, before: float, changes: Sequence[JobChange]
-) -> tuple[float, dict[str, Any], list[str]] | None:
+) -> tuple[float, dict[str, Any], list[Words]] | None:
     """What the job gains by `changes`, its range as keys, and what must hold; None where that is not worth a word."""
     state = unchanged
     try:
@@ -189,13 +175,12 @@ def _together(unchanged: JobState, before: float, report: JobReport, node: Node 
         if priced is None:
             continue
         gain, keys, rests_on = priced
-        title, what = TOGETHER[id]
         ranks = unchanged.job.ranks
         own = next((one for one in ranks if one.rank == rank), ranks[0])
         found.append(
             JobFinding(
                 id=id,
-                title=title,
+                title=statement(f"{id}.title"),
                 traces=len({one.path for one in report.ranks}),
                 predicted_gain_seconds=gain,
                 **keys,
@@ -207,7 +192,7 @@ def _together(unchanged: JobState, before: float, report: JobReport, node: Node 
                     rank=own.rank,
                     host=own.host,
                     evidence=evidence,
-                    change=what,
+                    change=statement(f"{id}.change"),
                     predicted_gain_seconds=gain,
                     **{key: value for key, value in keys.items() if key != "reason"},
                     by_replay=True,
@@ -219,32 +204,30 @@ def _together(unchanged: JobState, before: float, report: JobReport, node: Node 
     return found
 
 
-def _late(report: JobReport) -> tuple[str, int | None]:
+def _late(report: JobReport) -> tuple[Words | None, int | None]:
     """For whom the others wait most, and how often it comes last."""
     late = max(report.ranks, key=lambda one: one.awaited_seconds)
     if not late.awaited_seconds:
-        return "", None
+        return None, None
     matched = [row for row in report.collectives if row.arrive_seconds is not None]
     often = sum(last.count for row in matched for last in row.last if last.rank == late.rank)
-    return (
-        f"Rank {late.rank} came last to {often:,} of {sum(row.count for row in matched):,} collectives; the others waited "
-        f"{amounts.time(late.awaited_seconds)} for it.",
-        late.rank,
-    )
+    figures = {"last": often, "of": sum(row.count for row in matched), "seconds": late.awaited_seconds}
+    return statement("straggling-rank.evidence", rank=late.rank, **figures), late.rank
 
 
-def _exposed(members: pl.DataFrame) -> str:
+def _exposed(members: pl.DataFrame) -> Words | None:
     transfer = members.select(
         (pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")).clip(lower_bound=0)
     )
     total = int(transfer.to_series().sum())
-    return f"Their transfers take {amounts.time(total * 1e-9)} in all ranks together." if total else ""
+    return statement("exposed-collectives.evidence", seconds=total * 1e-9) if total else None
 
 
-def _small(members: pl.DataFrame) -> str:
+def _small(members: pl.DataFrame) -> Words | None:
     sizes = (
         members.filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes").unique("joint")["bytes"]
     )
     if len(sizes) < 2 or float(np.median(sizes.to_numpy())) >= SMALL_BYTES * 8:
-        return ""
-    return f"{len(sizes):,} all-reduces of {amounts.size(float(np.median(sizes.to_numpy())))} in the median."
+        return None
+    median = float(np.median(sizes.to_numpy()))
+    return statement("small-all-reduces.evidence", count=len(sizes), bytes=median)

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from busfare.advise.amounts import several, size, time
 from busfare.errors import InputError
+from busfare.statements import Words
 from busfare.trace import Trace
 from busfare.trace import totals as account
 
@@ -55,7 +56,7 @@ class FindingChanged(Struct):
     """A finding's predicted gain in each run, None in the one that does not have it."""
 
     id: str
-    title: str
+    title: Words
     before_gain_seconds: float | None
     after_gain_seconds: float | None
 

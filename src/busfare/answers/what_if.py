@@ -24,6 +24,7 @@ from busfare.jobs.state import JobChange, JobState
 from busfare.nodes import Node
 from busfare.quantities import MOST_SECONDS
 from busfare.results import Predicted
+from busfare.statements import Words
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
 from busfare.timeline.prices import kernel_prices
@@ -48,13 +49,13 @@ Asked = TypeVar("Asked", Change, JobChange)
 class Outcome(Predicted, kw_only=True):
     """What a change makes of a run; `touched` and `bytes`: what it is about."""
 
-    title: str
+    title: Words
     touched: int
     bytes: int
     gain_seconds: float
     gain_percent: float
     speedup: float | None
-    rests_on: list[str]
+    rests_on: list[Words]
 
 
 class Baseline(Struct):

@@ -26,6 +26,7 @@ from busfare.output import write_file
 from busfare.show.document import Document, Figure
 from busfare.show.page import page
 from busfare.show.terminal import render
+from busfare.show.words import worded
 from busfare.timeline import Played
 from busfare.trace import Trace
 
@@ -147,6 +148,7 @@ class KvPlan(Answer, _KvPlan, dict=True):
 
 def answer(kind: type[Kind], result: Any, document: Callable[[bool], Document]) -> Kind:
     """`result` as one of the kinds above; `document` makes its document, with what only a page shows or without."""
+    result = worded(result)
     made = kind(**{name: getattr(result, name) for name in result.__struct_fields__})
     made._document = document
     return made

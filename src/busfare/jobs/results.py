@@ -6,6 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from busfare.advise import CallSite
 from busfare.results import Path, Ranged, Sized
+from busfare.statements import Words
 from busfare.trace.totals import Counted, MovedInAll
 
 LONGEST_PATH = 48
@@ -177,15 +178,15 @@ class Traffic(Struct):
 class LargestFinding(Ranked, kw_only=True):
     """The trace that gains most, and what it gains."""
 
-    evidence: str
-    change: str
+    evidence: Words
+    change: Words
     predicted_gain_seconds: float
     low_seconds: float | None
     high_seconds: float | None
     rung: str | None
     reason: str | UnsetType = UNSET
     by_replay: bool
-    rests_on: list[str]
+    rests_on: list[Words]
     what_if: list[str]
     call_sites: list[CallSite] = []
 
@@ -196,7 +197,7 @@ class JobFinding(Ranged, kw_only=True):
     """
 
     id: str
-    title: str
+    title: Words
     traces: int
     predicted_gain_seconds: float
     traces_without_gain: int  # 0: every gain has a bound

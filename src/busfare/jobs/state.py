@@ -17,6 +17,7 @@ from busfare.jobs.matching import MESSAGES
 from busfare.jobs.model import JobTimeline, together
 from busfare.nodes import Node
 from busfare.nodes.arrays import FloatArray
+from busfare.statements import Words
 from busfare.timeline import Played, Timeline, play
 
 NS = 1e-9
@@ -37,7 +38,7 @@ class JobState:
     beside: bool = False
     count: int = 0
     bytes: int = 0
-    rests_on: list[str] = field(default_factory=list)
+    rests_on: list[Words] = field(default_factory=list)
     crowd: Crowd | None = None
 
     @staticmethod
@@ -57,7 +58,7 @@ class JobState:
     def _play(self, timelines: list[Timeline]) -> Played:
         return play(together(self.job, timelines, self.transfer_ns, self.gone, self.beside))
 
-    def touched(self, count: int, *rests_on: str, bytes: int = 0) -> JobState:
+    def touched(self, count: int, *rests_on: Words, bytes: int = 0) -> JobState:
         conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
         return replace(self, count=self.count + count, bytes=self.bytes + bytes, rests_on=conditions)
 
@@ -67,7 +68,7 @@ class JobChange:
     """A change to a job: the option of `what-if` that asks for it, what it is called, and what it makes of the job."""
 
     option: str
-    title: str
+    title: Words
     apply: Callable[[JobState], JobState]
     node: Node | None = None
 

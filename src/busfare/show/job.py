@@ -32,6 +32,7 @@ from busfare.show.document import (
 from busfare.show.job_pictures import LinkPicture, Strip
 from busfare.show.svg import COLOUR, Bar, Bars, BarSeries
 from busfare.show.time_line_rows import job_time_line
+from busfare.show.words import worded
 
 Name = Callable[[Ranked], str]
 #: What the figures are called.
@@ -56,6 +57,7 @@ def job_document(
     result: JobReport, node: Node | None = None, together: JobTimeline | None = None
 ) -> Document:
     """The report; `node` is where the traces were recorded, if the user named it, `together` the job to draw."""
+    result = worded(result)
     traces, moved, slowest = result.traces, result.transfers, result.slowest
     hosts = several(result.hosts.count, "host") if result.hosts.count else "hosts not named"
     facts = [

@@ -36,6 +36,7 @@ from busfare.show.document import (
 )
 from busfare.show.shares import PATH_NOTE, Shares
 from busfare.show.svg import COLOUR, Bars, BarSeries
+from busfare.show.words import worded
 
 if TYPE_CHECKING:
     from busfare.show.time_line import TimeLine
@@ -55,6 +56,7 @@ GUESS = " (a guess from what is told of the GPU; set --from)"
 
 def projection_document(result: Projected, trace: str) -> Document:
     """What a run would take on other nodes."""
+    result = worded(result)
     guess = GUESS if result.from_guessed_from_gpu_name else ""
     facts = f"recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
     blocks = projection_blocks(result)
@@ -188,6 +190,7 @@ def _kernels_compared(kernels: KernelsCompared) -> Table:
 
 def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Document:
     """The gains of changes; `time_line`: the predicted run below the recorded one."""
+    result = worded(result)
     where = f"recorded on {result.recorded_on or 'a machine that is not known'}"
     where += GUESS if result.from_guessed_from_gpu_name else ""
     base, rows = result.baseline, [*result.changes, *([result] if len(result.changes) > 1 else [])]

@@ -32,6 +32,7 @@ from busfare.show.document import (
     words,
 )
 from busfare.show.shares import LEAST_DRAWN, PATH_NOTE, Shares
+from busfare.show.words import worded
 from busfare.trace.totals import Gap
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def report_document(
     result: Report, time_line: TimeLine | None = None, more: Sequence[Block] = ()
 ) -> Document:
     """The report; `time_line` is that of its page, `more` stands at its end."""
+    result = worded(result)
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [trace.host[key] for key in ("cpu",) if key in trace.host]

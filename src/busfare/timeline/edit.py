@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.nodes import Node
+from busfare.statements import Words
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
@@ -50,7 +51,7 @@ class Applied:
     timeline: Timeline
     count: int
     bytes: int = 0
-    rests_on: list[str] = field(default_factory=list)
+    rests_on: list[Words] = field(default_factory=list)
     touched: Union | None = None
 
 
@@ -62,12 +63,12 @@ class Change:
     """
 
     option: str
-    title: str
+    title: Words
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
 
 
-def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) -> Applied:
+def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
     return Applied(
         after,
@@ -78,7 +79,7 @@ def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) ->
     )
 
 
-def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
+def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
     """The timeline without these operations, on conditions where there are some; shape (operations,)."""
     conditions = (*rests_on, *[FOR_COPIES] * bool(_calls_for(timeline, removed).any()))
     return applied(
