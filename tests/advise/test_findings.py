@@ -389,7 +389,7 @@ def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pi
     # 19 of 20 rounds lose both of their copies.
     assert keep.predicted_gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
     assert keep.what_if == ("--keep-on-gpu",)
-    assert "sizes and order alone" in keep.rests_on[0]
+    assert "sizes and order alone" in text(keep.rests_on[0])
     assert "pageable-copies" in keep.overlaps_with
 
 
@@ -399,7 +399,7 @@ def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> 
     # The host is free for 20 ms between: it may have written 64 MiB anew.
     assert found(out_and_in(20, OPENMP, free_us=20_000), "ping-pong") is None
     unseen = keep_on_gpu().apply(timeline(out_and_in(20, OPENMP, free_us=20_000)), Setting(PCIE3))
-    assert unseen.count == 0 and "record --fingerprint" in unseen.rests_on[0]
+    assert unseen.count == 0 and "record --fingerprint" in text(unseen.rests_on[0])
     # A fingerprint tells for certain, whoever was free.
     recorded = out_and_in(20, "smooth", free_us=20_000)
     is_copy = pl.col("kind") == "copy"

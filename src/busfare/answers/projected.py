@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare.results import Predicted
+from busfare.statements import Words
 
 
 class TransfersThere(Predicted, kw_only=True):
@@ -15,7 +16,7 @@ class TransfersThere(Predicted, kw_only=True):
 class RunThere(Predicted, kw_only=True):
     recorded_seconds: float
     replayed_seconds: float
-    method: str
+    method: Words
 
 
 class PathPredicted(Predicted, kw_only=True):
@@ -38,7 +39,7 @@ class KernelClassThere(Predicted, kw_only=True):
     count: int
     recorded_seconds: float
     factor: float | None
-    why: str
+    why: Words
 
 
 class KernelsThere(Struct, kw_only=True):
@@ -49,7 +50,7 @@ class KernelsThere(Struct, kw_only=True):
     count: int
     counted: int | UnsetType = UNSET
     recorded_seconds: float
-    rule: str
+    rule: Words
     not_predicted: int = 0
     by_class: list[KernelClassThere] = []
 
@@ -63,7 +64,7 @@ class Projection(Struct, kw_only=True):
     transfers: TransfersThere
     makespan: RunThere
     kernels: KernelsThere
-    pageable_copies: str | None
+    pageable_copies: Words | None
     by_path: list[PathThere]
 
 

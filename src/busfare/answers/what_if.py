@@ -24,10 +24,9 @@ from busfare.jobs.state import JobChange, JobState
 from busfare.nodes import Node
 from busfare.quantities import MOST_SECONDS
 from busfare.results import Predicted
-from busfare.statements import Words
+from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
-from busfare.timeline.prices import kernel_prices
 from busfare.timeline.recording_cost import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
@@ -148,7 +147,7 @@ def answer_job_what_if(
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
 
-    def outcome(title: str, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
+    def outcome(title: Words, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
         nonlocal state
         state = unchanged
         for change in some:
@@ -173,7 +172,7 @@ def answer_job_what_if(
 def _answered(
     name: str,
     changes: Sequence[Asked],
-    outcome: Callable[[str, Sequence[Asked]], tuple[Outcome, Played]],
+    outcome: Callable[[Words, Sequence[Asked]], tuple[Outcome, Played]],
     recorded: tuple[int, RecordingCost | None, Played],
     setting: Setting,
     guessed: bool,
@@ -185,7 +184,7 @@ def _answered(
     """
     recorded_ns, cost, baseline = recorded
     alone = [outcome(change.title, [change]) for change in changes]
-    together, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
+    together, played = alone[0] if len(alone) == 1 else outcome(statement("change.all"), changes)
     result = WhatIf(
         trace=name,
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
@@ -208,7 +207,7 @@ def _answered(
 
 
 def _outcome(
-    title: str, changes: Sequence[Change], baseline: Played, setting: Setting
+    title: Words, changes: Sequence[Change], baseline: Played, setting: Setting
 ) -> tuple[Outcome, Played]:
     applied = apply_all(baseline.timeline, changes, setting)
     played = play(applied.timeline)
@@ -228,7 +227,7 @@ def _outcome(
 
 
 def _job_outcome(
-    title: str,
+    title: Words,
     changes: Sequence[JobChange],
     state: JobState,
     baseline: Played,
@@ -264,7 +263,7 @@ def _after(
 
 
 def _ranged(
-    title: str,
+    title: Words,
     changed: Applied | JobState,
     run: float,
     after: float,
@@ -295,7 +294,7 @@ def _between(
     if change.option != "--kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:
-        prices = kernel_prices(baseline.timeline, recorded_on, to)
+        prices = setting.kernel_prices(baseline.timeline, to)
     except InputError:
         return ()
     alone = play(change.apply(baseline.timeline, setting).timeline)

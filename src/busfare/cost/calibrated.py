@@ -30,6 +30,7 @@ from busfare.cost.pageable import copy_ratio, copying_seconds_per_byte, measured
 from busfare.errors import InputError
 from busfare.nodes import Curve, Memory, Node
 from busfare.nodes.arrays import FloatArray
+from busfare.statements import Words, statement
 
 __all__ = ["Calibrated", "how_staged"]
 
@@ -169,15 +170,16 @@ def _staging_difference(sizes: FloatArray, recorded: FloatArray, here: Curve, th
     return difference
 
 
-def how_staged(direction: str, old: Node, new: Node) -> str:
-    """By what pageable copies of one direction, recorded on `old`, change on `new`, in words."""
+def how_staged(direction: str, old: Node, new: Node) -> Words:
+    """By what pageable copies of one direction, recorded on `old`, change on `new`."""
     if old == new:
-        return "as recorded"
+        return statement("staged.as-recorded")
     if all(_Nodes(old, new).curves(direction, memory) for memory in ("pinned", "pageable")):
-        return "by what was measured of them on both nodes"
+        return statement("staged.measured")
     rates = [(node.name, measured_copy(node)) for node in (old, new)]
     if missing := [name for name, rate in rates if rate is None]:
-        return f"staged at the recorded pace, for that of {' and '.join(missing)} was not measured"
-    return "staged at the recorded pace, changed as " + " to ".join(
-        f"{(rate or 0.0) / 1e9:.3g} GB/s (measured, {name})" for name, rate in rates
+        return statement("staged.unmeasured", nodes=tuple(missing))
+    there = (
+        statement("staged.rate", node=name, gigabytes_per_second=(rate or 0.0) / 1e9) for name, rate in rates
     )
+    return statement("staged.changed", rates=tuple(there))

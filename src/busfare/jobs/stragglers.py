@@ -13,13 +13,13 @@ from busfare.jobs.beside import Crowd
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.state import JobChange, JobState
 from busfare.nodes.arrays import FloatArray
+from busfare.statements import statement
 from busfare.timeline import Timeline
 
 __all__ = ["no_stragglers"]
 
 #: Who takes this much longer than the median, and more than time stamps are off, is late.
 LATE, LATE_NS = 1.02, 5_000
-RESTS_ON = "a rank's own time between two collectives can be that of the median of the ranks that meet there"
 
 
 def no_stragglers() -> JobChange:
@@ -33,9 +33,9 @@ def no_stragglers() -> JobChange:
     def apply(state: JobState) -> JobState:
         changed = _as_on_median(state) or _shortened(state)
         timelines, count = changed
-        return replace(state, timelines=timelines).touched(count, RESTS_ON)
+        return replace(state, timelines=timelines).touched(count, statement("assumes.as-the-median"))
 
-    return JobChange("--no-stragglers", "no rank is later than the median", apply)
+    return JobChange("--no-stragglers", statement("change.no-stragglers"), apply)
 
 
 def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:

@@ -92,7 +92,7 @@ def _beside_gain(
         sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
     if what_if:
         command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
-        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
+        sentences.append(f"Assumptions: {'; '.join(rests_on)}. {command}" if rests_on else command)
     return sentences
 
 

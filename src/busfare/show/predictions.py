@@ -120,6 +120,7 @@ def _counted(counted: int | UnsetType) -> list[str]:
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
     """Every node beside the recorded one, as a table and a figure."""
+    result = worded(result)
     first = result.projections[0]
     names = [f"{first.recorded_on} (recorded)", *(f"{p.to} (predicted)" for p in result.projections)]
     of_node = [(p.transfers, p.makespan) for p in result.projections]
@@ -218,7 +219,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         runs_figure("gains", runs),
     ]
     if result.rests_on:
-        blocks.append(Items(result.rests_on, "Holds if"))
+        blocks.append(Items(result.rests_on, "Assumptions"))
     before = "replayed without the recorder's cost" if cost else "recorded"
     paths = {before: base.critical_path, "predicted": result.critical_path}
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))

@@ -9,14 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from busfare.cost.kernels.price import KernelPrices
+from busfare.errors import InputError
 from busfare.nodes import Node
-from busfare.statements import Words
+from busfare.statements import Words, statement
 from busfare.timeline.build.device_work import unit_of
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
-from busfare.timeline.prices import packing_nanoseconds, pageable, staged
+from busfare.timeline.prices import kernel_prices, packing_nanoseconds, pageable, staged
 from busfare.timeline.touched import under_way
 from busfare.trace.lanes import Union
 
@@ -30,7 +33,7 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
-FOR_COPIES = "other threads no longer prepare these copies, from the moment they are handed the work"
+FOR_COPIES = statement("assumes.unprepared")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,22 @@ class Setting:
 
     recorded_on: Node | None = None
     model: str = "calibrated"
+    _priced: list[tuple[pl.DataFrame, Times, Node, KernelPrices]] = field(
+        default_factory=list, repr=False, compare=False
+    )
+
+    def kernel_prices(self, timeline: Timeline, to: Node) -> KernelPrices:
+        """What every kernel takes on `to`, priced once for kernels that take the same. Raises InputError where what bounds
+        kernels on one of the GPUs is not known, or where the run was recorded.
+        """
+        operations, took = timeline.operations, timeline.columns["operation_duration"][timeline.kernels]
+        for priced, before, node, prices in self._priced:
+            if priced is operations and node is to and np.array_equal(before, took):
+                return prices
+        if self.recorded_on is None:
+            raise InputError(f"{timeline.trace.path}: the trace names no GPU that busfare knows")
+        self._priced.append((operations, took, to, kernel_prices(timeline, self.recorded_on, to)))
+        return self._priced[-1][-1]
 
 
 @dataclass(frozen=True)
@@ -66,6 +85,11 @@ class Change:
     title: Words
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
+
+
+def titled(change: str, pattern: str) -> Words:
+    """What `change` is called: with a pattern, of what matches it."""
+    return statement(f"change.{change}{'-matching' * bool(pattern)}", pattern=pattern)
 
 
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:

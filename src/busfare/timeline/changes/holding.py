@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from busfare.statements import statement
 from busfare.timeline.build.device_work import ENGINE_BYTES
 from busfare.timeline.chosen import chosen_by, matching
 from busfare.timeline.edit import (
@@ -18,6 +19,7 @@ from busfare.timeline.edit import (
     gaps_without,
     last_of_each,
     right_behind,
+    titled,
     usual_call_ns,
     waiting_behind,
     without_waits,
@@ -27,7 +29,6 @@ from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_from, pageab
 from busfare.timeline.touched import under_way
 
 __all__ = [
-    "REUSED",
     "pin",
     "without_synchronisations",
     "without_waiting",
@@ -42,10 +43,6 @@ CALL_TO_GPU_NS = 2_000
 #: Submitting a copy of pinned memory takes the host this part of what a launch takes: 1.0 of 2.6 µs bare, 1.8 of 3.6
 #: µs recorded, on an H200 (results/recorder).
 COPY_OF_LAUNCH = 0.45
-FIT = "the buffers are pinned once, outside the run, and fit into the host's memory"
-REUSED = "nothing overwrites a buffer before its copy is done"
-READ = "the host reads what comes back only behind a wait that stays"
-UNREAD = "the host reads no result between these waits, and reuses no buffer that is still on its way"
 
 
 def pin(pattern: str = "") -> Change:
@@ -56,11 +53,11 @@ def pin(pattern: str = "") -> Change:
         chosen = matching(timeline, pattern, chosen, "--pin")
         if not chosen.any():
             return Applied(timeline, 0)
-        return applied(timeline, _with_pinned(timeline, chosen, setting), chosen, FIT)
+        return applied(
+            timeline, _with_pinned(timeline, chosen, setting), chosen, statement("assumes.pinned-once")
+        )
 
-    return Change(
-        "--pin", "pin the host buffers" + (f" of copies that match {pattern}" if pattern else ""), apply
-    )
+    return Change("--pin", titled("pin", pattern), apply)
 
 
 def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
@@ -128,15 +125,16 @@ def without_waiting(pattern: str = "") -> Change:
         chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
         chosen = matching(timeline, pattern, chosen, "--async")
         changed, freed = _not_holding(timeline, chosen)
-        rests_on = [REUSED, *[READ] * bool((chosen & timeline.among("direction", "d2h")).any())]
+        rests_on = [statement("assumes.not-overwritten")]
+        if (chosen & timeline.among("direction", "d2h")).any():
+            rests_on.append(statement("assumes.read-behind-waits"))
         if not freed.any():
             return Applied(changed, 0, 0, rests_on)
         sizes, held = timeline.sizes[chosen], chosen & timeline.of_calls(freed)
         touched = under_way(timeline, held, freed)
         return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
 
-    title = f"copy without waiting: {pattern}" if pattern else "copy to the GPU without waiting"
-    return Change("--async", title, apply)
+    return Change("--async", titled("async", pattern), apply)
 
 
 def _not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, Mask]:
@@ -164,7 +162,8 @@ def without_synchronisations(pattern: str = "") -> Change:
         needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
         dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
         after, touched = without_waits(timeline, dropped, 0), under_way(timeline, calls=dropped)
-        return Applied(after, int(dropped.sum()), 0, [UNREAD], touched=touched)
+        return Applied(
+            after, int(dropped.sum()), 0, [statement("assumes.unread-between-waits")], touched=touched
+        )
 
-    title = "synchronise only where the host needs a result" + (f": {pattern}" if pattern else "")
-    return Change("--drop-synchronisations", title, apply)
+    return Change("--drop-synchronisations", titled("drop-synchronisations", pattern), apply)

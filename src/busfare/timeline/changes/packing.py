@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from busfare.quantities import exact_bytes
+from busfare.statements import statement
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.edit import (
     Applied,
@@ -26,8 +26,6 @@ from busfare.trace.words import NONE
 
 __all__ = ["batch", "collect", "loop_nanoseconds"]
 
-UNREAD = "the host decides nothing by these results while the program runs"
-
 
 def batch(below_bytes: int) -> Change:
     """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them,
@@ -39,7 +37,7 @@ def batch(below_bytes: int) -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         return _packed(timeline, below_bytes, setting)
 
-    return Change("--batch-below", f"pack copies below {exact_bytes(below_bytes)}", apply)
+    return Change("--batch-below", statement("change.batch-below", bytes=below_bytes), apply)
 
 
 def collect(below_bytes: int) -> Change:
@@ -54,9 +52,9 @@ def collect(below_bytes: int) -> Change:
         if not removed.any():
             return Applied(timeline, 0)
         changed = without_operations(without_waits_behind(timeline, removed), removed)
-        return applied(timeline, changed, small, UNREAD)
+        return applied(timeline, changed, small, statement("assumes.decides-nothing"))
 
-    return Change("--collect-below", f"read results below {exact_bytes(below_bytes)} once, at the end", apply)
+    return Change("--collect-below", statement("change.collect-below", bytes=below_bytes), apply)
 
 
 def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
@@ -101,7 +99,7 @@ def _packed(timeline: Timeline, below_bytes: int, setting: Setting) -> Applied:
     packing = np.rint(packing_nanoseconds(size.astype(np.float64), setting.recorded_on)).astype(np.int64)
     gap[columns["operation_call"][rows]] += packing
     rate = 1 / float(packing_nanoseconds(np.ones(1), setting.recorded_on)[0])
-    rests_on = f"up to {pieces} pieces are ready when the last one is, and packing runs at {rate:.2g} GB/s"
+    rests_on = statement("assumes.packing", pieces=pieces, gigabytes_per_second=rate)
     # What the host does between their calls may go, too.
     touched = under_way(timeline, packed, after_gaps=_in_loops(timeline, group))
     after = changed.with_columns(call_gap=gap)

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.nodes.arrays import FloatArray
+from busfare.statements import statement
 from busfare.timeline.build.device_work import FAULT_NS
 from busfare.timeline.edit import Applied, Change, Setting, applied, with_durations, without_operations
 from busfare.timeline.model import Mask, Timeline, Times
@@ -19,7 +20,6 @@ __all__ = ["kernels_held", "prefetch"]
 
 #: From a fault to its first move, where no move went right before: 15 to 35 µs, published for P100 to V100. Nanoseconds.
 FIRST_FAULT_NS = 35_000
-USED = "every page that moves is one that the kernel uses; the prefetch runs right before its kernel"
 
 
 def prefetch() -> Change:
@@ -40,9 +40,11 @@ def prefetch() -> Change:
         duration[kernels] = np.minimum(duration[kernels], resident + sending)
         # What the host touches comes back in one piece, too, before it is touched.
         changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
-        return applied(timeline, without_operations(changed, faults.moved), faults.moved, USED)
+        return applied(
+            timeline, without_operations(changed, faults.moved), faults.moved, statement("assumes.pages-used")
+        )
 
-    return Change("--prefetch", "prefetch managed memory", apply)
+    return Change("--prefetch", statement("change.prefetch"), apply)
 
 
 class Faults(NamedTuple):

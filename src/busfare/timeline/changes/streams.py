@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
+from busfare.statements import statement
 from busfare.timeline.build.host_calls import before_in
 from busfare.timeline.chosen import matching
 from busfare.timeline.edit import (
@@ -30,7 +31,6 @@ MOST_STREAMS = 1024
 MOST_KERNELS_A_CHUNK = 64
 #: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
 MUCH_BYTES = 1 << 20
-HOLDING = "copies of pageable memory go on holding the host up, and kernels run one after another"
 
 
 def streams(count: int, kernel: str = "") -> Change:
@@ -55,10 +55,10 @@ def streams(count: int, kernel: str = "") -> Change:
                 spread |= mine >= 0
         if not spread.any():
             return Applied(timeline, 0)
-        buffers = f"chunks do not need each other's results, and the GPU holds {count} sets of buffers"
-        return applied(timeline, _kernels_in_turn(changed), spread, buffers, HOLDING)
+        rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
+        return applied(timeline, _kernels_in_turn(changed), spread, *rests_on)
 
-    title = f"{count} stream{'s' * (count != 1)}" + (f" for {kernel}" if kernel else "")
+    title = statement(f"change.streams{'-matching' * bool(kernel)}", count=count, pattern=kernel)
     return Change("--streams", title, apply)
 
 
