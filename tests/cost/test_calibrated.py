@@ -92,8 +92,12 @@ def test_rates_measured_on_both_nodes_are_held_against_each_other() -> None:
     ac922, mi250x = load_node("ac922"), load_node("mi250x")
     sizes = np.array([float(256 << 20)])
     assert copy_ratio(sizes, mi250x, ac922)[0] == pytest.approx(3.7 / 33)
-    assert "3.7 GB/s (measured, mi250x) to 33 GB/s (measured, ac922)" in text(how_staged("d2h", mi250x, ac922))
-    assert "measured of them on both" in text(how_staged("h2d", load_node("h100-probed"), load_node("h200-probed")))
+    assert "3.7 GB/s (measured, mi250x) to 33 GB/s (measured, ac922)" in text(
+        how_staged("d2h", mi250x, ac922)
+    )
+    assert "measured of them on both" in text(
+        how_staged("h2d", load_node("h100-probed"), load_node("h200-probed"))
+    )
 
 
 def test_another_nodes_overhead_replaces_the_traces() -> None:

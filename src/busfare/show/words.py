@@ -13,7 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from busfare.advise import amounts
+from busfare.answers.kv import PlanKvResult
+from busfare.answers.offload import PlanOffloadResult
 from busfare.quantities import exact_bytes
+from busfare.show.plan_words import kv_words, offload_words
 from busfare.statements import Statement
 
 __all__ = ["templates", "text", "worded"]
@@ -60,6 +63,10 @@ def text(stated: Statement | str) -> str:
 
 def worded(result: Result) -> Result:
     """`result` with its sentences in place of its statements, in all that it holds; changed where it can be."""
+    if isinstance(result, PlanOffloadResult):
+        result.words = offload_words(result)
+    elif isinstance(result, PlanKvResult):
+        result.words = kv_words(result)
     return _worded(result)  # type: ignore[no-any-return]
 
 

@@ -13,6 +13,7 @@ from busfare.answers.offload import answer_offload
 from busfare.cli import app
 from busfare.errors import InputError
 from busfare.show.page import page
+from busfare.show.plan_words import offload_words
 from busfare.show.plans import offload_document
 
 ASKED = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
@@ -57,8 +58,8 @@ def test_a_proposal_that_is_not_the_fastest_says_why() -> None:
     assert (found.resident, found.depth) != (fastest.resident, fastest.depth)
     assert found.predicted_seconds <= fastest.predicted_seconds * 1.01
     told = f"within 1 % of the fastest, {fastest.resident} resident, depth {fastest.depth}, pinned memory"
-    assert any(told in words and "needs fewer buffers" in words for words in found.words)
-    assert not any("within 1 %" in words for words in answer_offload(asked | {"depth": "4"}).words)
+    assert any(told in words and "needs fewer buffers" in words for words in offload_words(found))
+    assert not any("within 1 %" in words for words in offload_words(answer_offload(asked | {"depth": "4"})))
 
 
 def test_tokens_say_from_where_streaming_pays() -> None:
