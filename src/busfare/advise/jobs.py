@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from busfare.advise.findings import findings, rebuilt
-from busfare.advise.recorded_on import guess_node
+from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap

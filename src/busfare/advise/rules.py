@@ -7,6 +7,7 @@ can be replayed, the gain is what the replay saves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,10 +15,10 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
-from busfare.advise.recorded_on import one_memory
 from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
-from busfare.nodes import Node
+from busfare.nodes import Gpu, Node
 from busfare.statements import Words, statement
+from busfare.timeline.changes.removal import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.lanes import is_communication, is_transfer, is_work
@@ -27,6 +28,8 @@ from busfare.trace.totals import union_of
 __all__ = ["COPY", "ONE_WAY", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
 
 NS = 1e-9
+#: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
+INTEGRATED = r"\b(Orin|Xavier|Tegra|Jetson|Thor|GB10|MI300A)\b|Radeon.* Graphics$"
 #: A finding that could save less than this part of the run is not worth a reader's time.
 WORTH_SAYING = 0.005
 COPY = pl.col("kind") == "copy"
@@ -199,8 +202,6 @@ def _one_memory(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
-    from busfare.timeline.changes.removal import SMALLEST_BYTES, returned_copies
-
     # Sizes and order tell of chunks that pass through, too; regions of directives copy the same arrays each time.
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
     if not addresses and language_of(trace) is None:
@@ -218,8 +219,6 @@ def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
 def _repeated(trace: Trace, node: Node | None) -> Finding | None:
     if "fingerprint" not in trace.operations.columns:
         return None
-    from busfare.timeline.changes.removal import repeated_copies
-
     repeated = repeated_copies(trace.operations)
     if repeated is None or not repeated.again.any():
         return None
@@ -281,6 +280,18 @@ RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
     *(_repeated, _small_results, _synchronisations),
 )
+
+
+def one_memory(trace: Trace, node: Node | None) -> bool:
+    """Whether the GPUs of `trace` and their host share one memory, so that copies between them stay within it."""
+    if node is not None and any(isinstance(part, Gpu) and part.unified_memory for part in node.components):
+        return True
+    gpus = trace.devices.select("name", "integrated").rows()
+    said = [
+        bool(re.search(INTEGRATED, name or "", re.IGNORECASE)) if integrated is None else integrated
+        for name, integrated in gpus
+    ]
+    return bool(said) and all(said)
 
 
 def rules_for(trace: Trace, node: Node | None) -> tuple[Rule, ...]:

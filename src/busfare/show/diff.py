@@ -7,9 +7,8 @@ from functools import partial
 
 from busfare.advise.amounts import time
 from busfare.answers.diff import Changed, Diff, FindingChanged
-from busfare.show.blocks import change
+from busfare.show.blocks import PATH_NOTE, Shares, change
 from busfare.show.document import Block, Document, Figure, Table, Text, cell, table
-from busfare.show.shares import PATH_NOTE, Shares
 from busfare.show.words import worded
 from busfare.timeline import PathPart
 

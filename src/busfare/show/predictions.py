@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
@@ -20,7 +19,7 @@ from busfare.answers.projected import (
 )
 from busfare.answers.report import path_name
 from busfare.answers.what_if import Outcome, RankOutcome, WhatIf
-from busfare.show.blocks import bar, change, omitted, ranges, recorder
+from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder
 from busfare.show.document import (
     Block,
     Cells,
@@ -34,13 +33,10 @@ from busfare.show.document import (
     table,
     words,
 )
-from busfare.show.shares import PATH_NOTE, Shares
 from busfare.show.svg import COLOUR, Bars, BarSeries
+from busfare.show.time_line import TimeLine
 from busfare.show.words import worded
-
-if TYPE_CHECKING:
-    from busfare.show.time_line import TimeLine
-    from busfare.timeline import PathPart
+from busfare.timeline import PathPart
 
 __all__ = [
     "comparison_document",
