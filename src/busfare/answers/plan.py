@@ -203,9 +203,14 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     """The answer in statements: what dominates, what is best, what to do, what it rests on."""
     best, explicit, dominant = answer.best, answer.bounds.no_overlap, answer.dominant
     parts: list[Words] = [
-        statement(f"plan.best{'-of-many' * (best.streams > 1)}", strategy=best.strategy, seconds=best.seconds,
-                  pieces=_pieces(best.strategy, best.streams))
-    ]  # fmt: skip
+        statement(
+            f"plan.best{'-of-many' * (best.streams > 1)}",
+            strategy=best.strategy,
+            seconds=best.seconds,
+            count=best.streams,
+            pieces=_pieces(best.strategy),
+        )
+    ]
     if best.strategy != "explicit":
         parts.append(statement("plan.gain", speedup=explicit / best.seconds, seconds=explicit))
     others = [p for p in answer.ranking[1:] if not p.assumes]
@@ -229,8 +234,7 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     few, many = answer.useful[cut]
     if many > 1 and not answer.problem.chunks:
         most = "plan.useful-and-more-costs" if many < answer.problem.most_streams else "plan.useful"
-        pieces = statement(f"plan.{'chunks' if cut == 'three-streams' else 'streams'}")
-        words.append(statement(most, pieces=pieces, strategy=cut, smallest=few, largest=many))
+        words.append(statement(most, pieces=_pieces(cut), strategy=cut, smallest=few, largest=many))
     by_kind: dict[str, list[str]] = {}
     for basis in answer.machine.basis:
         by_kind.setdefault(basis.kind, []).append(basis.parameter)
@@ -238,8 +242,8 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     return [*words, statement("plan.rests-on", kinds=tuple(kinds))]
 
 
-def _pieces(strategy: str, count: int) -> Words:
-    return statement(f"plan.so-many-{'chunks' if strategy == 'three-streams' else 'streams'}", count=count)
+def _pieces(strategy: str) -> str:
+    return "chunks" if strategy == "three-streams" else "streams"
 
 
 def _on_an_assumption(answer: Plan, accesses: float) -> Words:

@@ -8,36 +8,43 @@ from busfare.results import Predicted
 from busfare.statements import Words
 
 
-class TransfersThere(Predicted, kw_only=True):
+class There(Predicted, kw_only=True):
+    """A time that was recorded, and what it is predicted to be on another node."""
+
     recorded_seconds: float
+
+
+class TransfersThere(There, kw_only=True):
     unpriced: int
 
 
-class RunThere(Predicted, kw_only=True):
-    recorded_seconds: float
+class RunThere(There, kw_only=True):
     replayed_seconds: float
     method: Words
 
 
-class PathPredicted(Predicted, kw_only=True):
+class PathPredicted(There, kw_only=True):
     direction: str | None
     source_memory: str | None
     destination_memory: str | None
     count: int
-    recorded_seconds: float
 
 
 class PathThere(PathPredicted, kw_only=True):
     bytes: int
 
 
-class KernelClassThere(Predicted, kw_only=True):
-    """Kernels of a class that went by the same bound; `factor`: predicted over recorded."""
+class KernelsPredicted(There, kw_only=True):
+    """Kernels of a class, and the bound that their prediction went by."""
 
     kind: str = field(name="class")
     bound: str
     count: int
-    recorded_seconds: float
+
+
+class KernelClassThere(KernelsPredicted, kw_only=True):
+    """All of a class that went by the same bound; `factor`: predicted over recorded."""
+
     factor: float | None
     why: Words
 
@@ -80,43 +87,36 @@ class PathCompared(PathPredicted, kw_only=True):
     inside_percent: float | None
 
 
-class KernelCompared(Struct, kw_only=True):
+class KernelCompared(KernelsPredicted, kw_only=True):
     """Of a kernel, or of all kernels of an operator: means a launch."""
 
     name: str
-    kind: str = field(name="class")
-    bound: str
-    rung: str | None
-    recorded_seconds: float
-    predicted_seconds: float
-    low_seconds: float
-    high_seconds: float
     actual_seconds: float
-    count: int
 
 
-class KernelsCompared(Struct, kw_only=True):
-    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`: of all launches
-    of the first, those whose bytes were counted; left out where no counters were given.
-    """
+class Errors(Struct, kw_only=True):
+    """Of predictions that were compared: `count` in both runs, and those in one of them alone."""
 
-    count: int = 0
-    counted: int | UnsetType = UNSET
-    wmape_percent: float | None = None
-    median_percent: float | None = None
-    inside_percent: float | None = None
-    unmatched: int
-    by_kernel: list[KernelCompared] = []
-
-
-class Comparison(Struct, kw_only=True):
-    """One model against what was recorded; no error where no copy is in both."""
-
-    model: str
     wmape_percent: float | None = None
     inside_percent: float | None = None
     count: int = 0
     unmatched: int = 0
+
+
+class KernelsCompared(Errors, kw_only=True):
+    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`: of all launches
+    of the first, those whose bytes were counted; left out where no counters were given.
+    """
+
+    counted: int | UnsetType = UNSET
+    median_percent: float | None = None
+    by_kernel: list[KernelCompared] = []
+
+
+class Comparison(Errors, kw_only=True):
+    """One model against what was recorded; no error where no copy is in both."""
+
+    model: str
     unpriced: int = 0
     by_path: list[PathCompared] = []
 

@@ -5,7 +5,7 @@ Seconds, bytes, bytes per second; None is 'not known'.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
@@ -15,19 +15,17 @@ from busfare import advise
 from busfare.advise import Finding
 from busfare.advise.findings import REPLAYED_ROWS
 from busfare.answers.diff import Diff
+from busfare.answers.projected import PathCompared, PathThere
 from busfare.errors import InputError
 from busfare.jobs.results import Clock, Collective, Communication, RankTimes
 from busfare.nodes import Node
 from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
+from busfare.timeline import PathPart, Timeline, critical_path_shares, unexplained_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import beside
 from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Gap, Totals
-
-if TYPE_CHECKING:
-    from busfare.answers.projected import PathCompared, PathThere
-    from busfare.timeline import Timeline
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "clocks")
@@ -36,14 +34,6 @@ NS = 1e-9
 
 class RecordedPath(Path, kw_only=True):
     migrations: int
-
-
-class Part(Struct):
-    """Of a critical path."""
-
-    part: str
-    seconds: float
-    share: float
 
 
 class RecordedOn(Struct):
@@ -128,7 +118,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     top_copies: list[TopCopy]
     idle_gaps: list[Gap]
     recording_cost: RecordingCost | None
-    critical_path: list[Part] | None
+    critical_path: list[PathPart] | None
     findings: list[RangedFinding]
     baseline: Diff | UnsetType = UNSET  # against an earlier report, where one was given
     # Of several ranks in one trace.
@@ -181,10 +171,8 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     totals = account.totals(trace)
     path, unexplained = None, None
     if run is not None:
-        from busfare.timeline import critical_path_shares, unexplained_seconds
-
         shares = critical_path_shares(run)
-        path, unexplained = rows_of(Part, shares), unexplained_seconds(shares)
+        path, unexplained = shares, unexplained_seconds(shares)
     run_seconds = cost.replayed_seconds if cost else totals.makespan_seconds
     bare = ["--unrecorded", f"{unrecorded_seconds:g}s"] if cost else []
     together = _together(trace)

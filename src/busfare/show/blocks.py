@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from busfare.advise.amounts import count, several, size, time
-from busfare.answers.report import Part, RecordingCost, Report, path_name
+from busfare.answers.report import RecordingCost, Report, path_name
 from busfare.jobs.results import Clock, Collective, JobFinding, JobReport, Left, RankTimes
 from busfare.results import Path, Predicted, Ranged, Sized
 from busfare.show.document import (
@@ -53,7 +53,7 @@ PARTS = {
 class Shares:
     """Critical paths by their names; the one called predicted is hatched."""
 
-    paths: Mapping[str, Sequence[Part | PathPart]]
+    paths: Mapping[str, Sequence[PathPart]]
 
     def markup(self) -> str:
         most = max((sum(part.seconds for part in path) for path in self.paths.values()), default=0.0) or 1.0
