@@ -35,11 +35,12 @@ import msgspec
 
 from benchmarks.generated_job import write_job
 from benchmarks.runs import options_of, write
+from busfare.advise.jobs import advised
+from busfare.answers.job import job_report
 from busfare.jobs import How
 from busfare.jobs.parts import find_parts, shown
 from busfare.jobs.reduce import Job
-from busfare.jobs.run import Progress, run_job
-from busfare.jobs.work import keeping
+from busfare.jobs.run import Progress, keeping, question_of, run_job
 
 GOAL = 1.8
 WARM_UP = 24
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.traces:,} traces, {size / 1e6:.0f} MB, and {len(planted.damaged)} damaged files")
 
         kept = Path(scratch) / "kept"
-        expected = _result(run_job([folder], None, How(jobs=2, resume=kept), _Quiet()))
+        expected = _result(run_job([folder], None, How(jobs=2, resume=kept), _Quiet(), advised))
         found = json.loads(expected)
         assert found["slowest"]["rank"] == planted.slow_rank, found["slowest"]
         assert {link["rank"] for link in found["link_health"]["slow"]} == {planted.half_rate_rank}
@@ -87,7 +88,7 @@ class _Quiet(Progress):
 
 
 def _result(job: Job) -> bytes:
-    return msgspec.json.encode(job.result())
+    return msgspec.json.encode(job_report(job))
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def _cluster(workers: int, folder: Path) -> Iterator[Any]:
             for core, address in enumerate(sorted(client.scheduler_info()["workers"])):
                 client.run(_hold_to, core % (os.cpu_count() or 1), workers=[address])
         first = sorted(folder.rglob("rank*.json.gz"))[:WARM_UP]
-        run_job(first, None, How(scheduler=cluster.scheduler_address), _Quiet())
+        run_job(first, None, How(scheduler=cluster.scheduler_address), _Quiet(), advised)
         yield cluster
 
 
@@ -122,7 +123,7 @@ def _turn(folder: Path, expected: bytes) -> dict[str, Any]:
         with _cluster(workers, folder) as cluster:
             load, before = os.getloadavg()[0], _processor_seconds(cluster)
             begun = time.perf_counter()
-            job = run_job([folder], None, How(scheduler=cluster.scheduler_address), _Quiet())
+            job = run_job([folder], None, How(scheduler=cluster.scheduler_address), _Quiet(), advised)
             seconds = time.perf_counter() - begun
             spent = [after - first for first, after in zip(before, _processor_seconds(cluster), strict=True)]
             assert _result(job) == expected
@@ -171,7 +172,7 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
 
     Beyond the traces that there are, their partials come again under other ranks and hosts.
     """
-    with keeping(kept, None) as already:
+    with keeping(kept, question_of(None, True, True)) as already:
         done = [(shown(part.path), already.outcome_of(part)) for part in find_parts([folder]).parts]
     real = [(path, outcome.partial) for path, outcome in done if outcome and outcome.partial]
     rows = []
@@ -194,11 +195,12 @@ def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
 PEAK = """
 import resource, sys
 from pathlib import Path
+from busfare.advise.jobs import advised
 from busfare.jobs import How
 from busfare.jobs.run import run_job
 from benchmarks.many_traces import _Quiet
 paths = sorted(Path(sys.argv[1]).rglob("rank*.json.gz"))[: int(sys.argv[2])]
-run_job(paths, None, How(jobs=1), _Quiet())
+run_job(paths, None, How(jobs=1), _Quiet(), advised)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
@@ -225,7 +227,9 @@ def _kills(folder: Path, expected: bytes, times: int) -> list[dict[str, Any]]:
                 if done == at:
                     os.kill(victim, signal.SIGKILL)
 
-            result = _result(run_job([folder], None, How(scheduler=cluster.scheduler_address), _Quiet(kill)))
+            result = _result(
+                run_job([folder], None, How(scheduler=cluster.scheduler_address), _Quiet(kill), advised)
+            )
         rows.append({"killed_after": at, "same": result == expected, "sha256": sha256(result).hexdigest()})
         print(
             f"a worker killed after {at:,} files: {'the same result' if rows[-1]['same'] else 'ANOTHER RESULT'}"

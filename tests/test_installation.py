@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
+from busfare.answers import doctor
 from busfare.cli import COMMANDS, app
-from busfare.measure import doctor
 from tests.processes import finished
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from busfare.cli import COMMANDS, app
 from busfare.errors import InputError
-from busfare.output import OUTPUT, replacing, write_file
+from busfare.files import replacing, write_file
+from busfare.output import OUTPUT
 from busfare.trace import read
 from busfare.trace.write import FORMATS, export
 from tests.conftest import Run

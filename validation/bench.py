@@ -22,11 +22,11 @@ from typing import Any
 from claims import Truth, goal, judge, table
 from stored import known_as, probed_node, unpacked
 
-from busfare.measure.bench.kernel import KERNELS
+from busfare.measure.bench.kernel import KERNELS, Work
 from busfare.measure.bench.methods import Case, predicted_of
-from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
-from busfare.measure.bench.program import Work
-from busfare.measure.probe import again
+from busfare.measure.bench.program import STRATEGIES, STREAMED, Predicted
+from busfare.measure.cases import read_record
+from busfare.measure.probe import evaluated
 from busfare.nodes import Node
 from busfare.planning import machine_of
 
@@ -85,7 +85,7 @@ def runs(kind: str, archive: str = "strategies") -> Iterator[tuple[str, dict[str
 def nodes(result: dict[str, Any]) -> dict[str, Node]:
     """The machine by what may be known of it; of those unseen, by the probe beside the result."""
     whole = unpacked("unseen-machines") / "judged" / f"{result['probe']}.json"
-    probed = again(whole).node if whole.exists() else probed_node(result["probe"])
+    probed = evaluated(read_record(whole)).node if whole.exists() else probed_node(result["probe"])
     known = known_as("h100" if "H100" in result["gpu"] else "h200", probed)
     return {f"unseen, {figures}": node for figures, node in known.items()} if whole.exists() else known
 

@@ -17,7 +17,7 @@ import numpy as np
 from claims import goal, judge, table
 from stored import probe_names, probe_raw, probed_node
 
-from busfare.measure.raw import read
+from busfare.measure.cases import read_record
 from busfare.planning import machine_of
 from busfare.planning.offload.kv import Blocks, Host, Layout, fetch, host_of
 
@@ -31,7 +31,7 @@ def errors(name: str) -> Iterator[tuple[Layout, str, str, int, float]]:
     """Layout, direction, `GPU` or `calls`, bytes of a copy and percent off, of each case of a machine's second process."""
     machine = machine_of(probed_node(f"{name}-run1"))
     host = host_of(machine)
-    for m in read(probe_raw(f"{name}-run2")).measurements:
+    for m in read_record(probe_raw(f"{name}-run2")).measurements:
         here = m.memory == "pinned" and m.gpu == 0 and m.peer is None
         if not (here and m.mode in LAYOUTS and m.count > 1 and m.device_ns):
             continue

@@ -18,7 +18,7 @@ from operators import GPUS, JUDGED, VIDUR
 from published import SHARED
 
 from busfare.nodes import load_node
-from busfare.planning.offload.compute import operator_seconds
+from busfare.planning.offload.network import operator_seconds
 from busfare.planning.offload.shapes import model_of
 
 #: Operators of a layer; a residual is added twice.

@@ -24,12 +24,11 @@ from claims import Truth, goal, judge, table
 from stored import known_as, unpacked
 
 from busfare.measure.bench.run import ranked
-from busfare.measure.summary import fastest_part
+from busfare.measure.cases import fastest_part
 from busfare.nodes import load_node
 from busfare.planning import Machine, machine_of
 from busfare.planning.offload.kv import Blocks, fetch, host_of
-from busfare.planning.offload.rank import break_even
-from busfare.planning.offload.schedule import Layers, Schedule, seconds_of
+from busfare.planning.offload.schedule import Layers, Schedule, break_even, seconds_of
 
 MEDIAN = {"probed": 4.0, "datasheet": 10.0}
 NINETIETH, PICKED, WITHIN, TOKENS = 10.0, 95.0, 3.0, 15.0

@@ -13,8 +13,7 @@ from claims import table
 
 from busfare.nodes import load_node
 from busfare.planning.machine import machine_of
-from busfare.planning.offload.compute import gpu_seconds
-from busfare.planning.offload.network import streamed_bytes
+from busfare.planning.offload.network import gpu_seconds, streamed_bytes
 from busfare.planning.offload.schedule import Layers, Memory, Schedule, pass_seconds
 from busfare.planning.offload.shapes import read_model, weight_bytes
 

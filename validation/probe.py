@@ -15,9 +15,8 @@ import numpy as np
 from claims import Truth, goal, judge, table
 from stored import probe_names, probe_raw
 
-from busfare.measure.cases import Case
+from busfare.measure.cases import Case, Record, read_record
 from busfare.measure.profile import Residual, profile, residuals
-from busfare.measure.raw import Record, read
 from busfare.nodes import Curve
 
 #: Percent: the median and the largest error of a machine.
@@ -32,11 +31,11 @@ def main() -> None:
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     rates, shown = [], []
     for name in sys.argv[1:] or probe_names():
-        first = read(probe_raw(f"{name}-run1"))
+        first = read_record(probe_raw(f"{name}-run1"))
         curves = profile(first).curves
         judged = {SAME: residuals(curves, first)}
         if name in probe_names(run=2):
-            again = read(probe_raw(f"{name}-run2"))
+            again = read_record(probe_raw(f"{name}-run2"))
             judged[NEXT] = residuals(curves, again, held_out_only=False)
         off = _bandwidth(first, curves)
         rates += off
@@ -87,12 +86,12 @@ def truths() -> Iterator[Truth]:
     ]
     for own in kinds:
         for name, other in zip(own, [*own[1:], own[0]], strict=True):
-            curves = profile(read(probe_raw(f"{name}-run1"))).curves
+            curves = profile(read_record(probe_raw(f"{name}-run1"))).curves
             records = {"elsewhere": f"{other}-run1"}
             if name in probe_names(run=2):
                 records["probed"] = f"{name}-run2"
             for figures, record in records.items():
-                for r in residuals(curves, read(probe_raw(record)), held_out_only=False):
+                for r in residuals(curves, read_record(probe_raw(record)), held_out_only=False):
                     between = r.case.direction == "p2p"
                     single = r.case.mode == "copies" and r.case.count == 1 and r.case.bytes
                     if single and between == ("-x2" in name):

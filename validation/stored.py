@@ -20,8 +20,9 @@ from typing import Any
 from unittest.mock import patch
 
 from busfare.cli import main
+from busfare.measure.cases import read_record
 from busfare.measure.node_file import encode
-from busfare.measure.probe import again
+from busfare.measure.probe import evaluated
 from busfare.nodes import Node, load_node
 
 sys.path.append(str(Path(__file__).parent))  # for who imports this from elsewhere
@@ -117,7 +118,7 @@ def probe_names(run: int = 1) -> list[str]:
 @cache
 def probed_node(name: str) -> Node:
     """The node that the samples `name` are fitted to by the models of today."""
-    return again(probe_raw(name)).node
+    return evaluated(read_record(probe_raw(name))).node
 
 
 @cache

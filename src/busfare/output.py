@@ -1,20 +1,19 @@
-"""What the commands share in what they write: one JSON object, pages, files; and the options that ask for them."""
+"""What the commands share in what they write: one JSON object, notes, and the options that ask for pages and files."""
 
 from __future__ import annotations
 
 import functools
 import glob
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from busfare.errors import InputError
+from busfare.files import check_place
 
 #: Where a command's context keeps that --wide was given.
 WIDE = "busfare.wide"
@@ -65,70 +64,6 @@ def print_json(result: object) -> None:
     if not text.isprintable():  # the same to whoever decodes it, and nothing that a terminal would obey
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     sys.stdout.write(text + "\n")
-
-
-def write_file(path: Path, content: str | bytes) -> None:
-    """Makes the file, and its folders. Raises InputError where it cannot be written."""
-    with replacing(path) as place:
-        place.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write a file or a folder under, which takes its place once that is done.
-
-    After an error nothing is left of it, and what was at `path` is as it was. A folder that is there keeps its other
-    files; a pipe or a device is written itself. Raises InputError where it cannot be written.
-    """
-    place = Path(os.path.realpath(path))  # a link stays one
-    beside = place.with_name(f".busfare-{os.getpid()}.part")
-    try:
-        special = place.exists() and not place.is_file() and not place.is_dir()
-        if special or path.is_relative_to("/dev"):  # as /dev/stdout, whatever that is
-            yield place
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        if beside.is_dir() and place.is_dir():
-            for file in beside.iterdir():
-                file.replace(place / file.name)
-            return
-        if place.is_file():
-            beside.chmod(stat.S_IMODE(place.stat().st_mode))
-        beside.replace(place)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path}: cannot be written ({reason}); name another place") from None
-    finally:
-        if beside.is_dir():
-            import shutil
-
-            shutil.rmtree(beside, ignore_errors=True)
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-
-
-def check_place(path: Path, folder: bool = True) -> None:
-    """Raises InputError where nothing could be written at `path`, or where a folder is and none may be. Leaves nothing."""
-    from tempfile import TemporaryFile
-
-    place = Path(os.path.realpath(path))
-    if path.is_relative_to("/dev"):  # as /dev/stdout, whatever that is
-        return
-    try:
-        if place.is_dir() and not folder:
-            raise InputError(f"{path}: a folder; name a file in it")
-        if place.exists() and not place.is_dir() and not place.is_file():  # a pipe or a device
-            return
-        there = place if place.is_dir() else place.parent
-        while not there.exists():
-            there = there.parent
-        # Only trying tells: who may do everything may not write to /proc.
-        with TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path}: cannot be written ({reason}); name another place") from None
 
 
 def keeping_inputs(command: click.Command) -> click.Command:

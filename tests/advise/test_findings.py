@@ -7,9 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from busfare.advise import Finding, findings, guess_node, rebuilt
+from busfare.advise import Finding, findings, guess_node, ranged, rebuilt
 from busfare.nodes import Node, load_node
-from busfare.results import ranged
 from busfare.show.words import text
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from busfare.advise import CallSite
-from busfare.jobs.links import LinkRate, LinkTraffic
-from busfare.jobs.partial import SUMS, Moved, Partial
+from busfare.advise import CallSite, RangedFinding
+from busfare.answers.job import job_report
+from busfare.jobs.partial import SUMS, Advice, LinkRate, LinkTraffic, Moved, Partial
 from busfare.jobs.ranks import MOMENTS, ROWS, TraceRank, packed
 from busfare.jobs.reduce import Job
 from busfare.jobs.run import Progress
-from busfare.results import RangedFinding
 from busfare.trace import Omission
 from tests.trace.build_kineto import copy, kernel, write_kineto
 
@@ -60,9 +59,9 @@ def random_partial(chance: random.Random) -> Partial:
         reached, sheet = chance.uniform(1e9, 60e9), pick([None, 56e9])
         return LinkRate(gpu, identity, chance.randrange(8), None, pick(["h2d", "d2h"]), reached, sheet)
 
-    def finding() -> RangedFinding:
+    def finding() -> Advice:
         by_replay = chance.random() < 0.5
-        return RangedFinding(
+        made = RangedFinding(
             id=pick(["slow-link", "small-copies"]),
             title="title",
             evidence=f"seen {chance.randrange(99)}",
@@ -76,6 +75,7 @@ def random_partial(chance: random.Random) -> Partial:
             overlaps_with=[],
             call_sites=[CallSite("train.py:42 load", None, ["step"], 6, 4096, 1e-3)],
         )
+        return Advice(made.id, made.predicted_gain_seconds, by_replay, msgspec.json.encode(made))
 
     ranks = [TraceRank(1, device, number(), 5, 6) for device in range(chance.randrange(3))]
     return Partial(
@@ -115,7 +115,7 @@ def _communicating(chance: random.Random, devices: int) -> pl.DataFrame:
 
 def encoded(job: Job) -> bytes:
     """Everything that is reported of a job."""
-    return msgspec.json.encode(job.result())
+    return msgspec.json.encode(job_report(job))
 
 
 class Noted(Progress):

@@ -1,4 +1,4 @@
-"""What one trace gives its job: place, rates, traffic, and sums that agree with its own report."""
+"""What one trace gives its job: rank, host, rates, traffic, and sums that agree with its report."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import msgspec
 import polars as pl
 import pytest
 
+from busfare.advise.jobs import advised
 from busfare.answers.report import summarise
-from busfare.jobs.links import best_rates, link_traffic
-from busfare.jobs.partial import Partial, partial, place_of
+from busfare.jobs.partial import Partial, best_rates, link_traffic, partial_of
+from busfare.jobs.ranks import TraceRank, numbered, place_of
 from busfare.nodes import load_node
 from busfare.trace import read, tables
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
@@ -23,7 +24,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 def test_a_partial_agrees_with_the_traces_own_report(example: str) -> None:
     """Real recorded traces."""
     recorded = read(EXAMPLES / example)
-    part, report = partial(recorded, EXAMPLES / example), as_json(summarise(recorded))
+    part, report = partial_of(recorded, EXAMPLES / example, advise=advised), as_json(summarise(recorded))
     assert part.sums["makespan_ns"] == pytest.approx(report["makespan_seconds"] * 1e9, abs=1)
     assert part.sums["transfers_bytes"] == report["transfers"]["bytes"]
     assert part.sums["transfers_exposed_ns"] == pytest.approx(
@@ -37,13 +38,13 @@ def test_a_partial_agrees_with_the_traces_own_report(example: str) -> None:
 
 def test_a_partial_survives_being_sent() -> None:
     made = trace(copy(0, 100, 64 * MIB), copy(200, 300, 3), kernel(50, 400), gpu=H100)
-    part = partial(made, Path("rank3.json"))
+    part = partial_of(made, Path("rank3.json"))
     assert msgspec.json.decode(msgspec.json.encode(part), type=Partial) == part
-    assert part == partial(made, Path("rank3.json"))
+    assert part == partial_of(made, Path("rank3.json"))
 
 
 def test_a_trace_of_nothing_has_a_partial() -> None:
-    part = partial(trace(), Path("empty.json"))
+    part = partial_of(trace(), Path("empty.json"))
     assert (set(part.sums.values()), part.rates, part.traffic) == ({0}, [], [])
 
 
@@ -120,3 +121,25 @@ def test_traffic_follows_the_links_of_the_node() -> None:
     assert (sent["nvswitch", "gpu1"].forward_bytes, sent["nvswitch", "gpu1"].back_bytes) == (50, 0)
     assert unrouted == 4
     assert link_traffic(operations, None) == ([], 1354)
+
+
+def held(rank: int | None, process: int) -> TraceRank:
+    return TraceRank(process, 0, 1, 1, 0, rank=rank)
+
+
+def test_a_file_of_several_processes_says_the_rank_of_each() -> None:
+    ranks = numbered([("job", None, "host", [held(1, 459), held(0, 460)])])
+    assert [(r.rank, r.times.process) for r in ranks] == [(1, 459), (0, 460)]
+
+
+def test_what_says_no_rank_or_a_taken_one_gets_what_is_left() -> None:
+    one = [TraceRank(7, 0, 1, 1, 0)]
+    ranks = numbered(
+        [
+            ("a", 2, None, one),
+            ("b", 2, None, one),
+            ("c", None, None, one),
+            ("d", 0, None, [held(None, 1), held(3, 2)]),
+        ]
+    )
+    assert [(r.path, r.rank) for r in ranks] == [("a", 2), ("b", 0), ("c", 1), ("d", 4), ("d", 3)]

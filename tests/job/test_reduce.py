@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.jobs.links import LinkRate
-from busfare.jobs.partial import Partial
-from busfare.jobs.reduce import WORK, Job
-from busfare.jobs.results import Ranked
-from busfare.jobs.spread import MOST_CELLS, spread, strip
+from busfare.answers.job import job_report
+from busfare.jobs.partial import LinkRate, Partial
+from busfare.jobs.reduce import MOST_CELLS, WORK, Job, Ranked, spread, strip
 from tests.job.build_job import GPU, encoded, random_partial
 from tests.traces import as_json
 
@@ -42,7 +40,7 @@ def test_order_changes_nothing(count: int, chance: random.Random, seed: int) -> 
 
 def test_sums_are_exact() -> None:
     parts = partials(500)
-    result = as_json(whole(parts).result())
+    result = as_json(job_report(whole(parts)))
     assert result["transfers"]["bytes"] == sum(part.sums["transfers_bytes"] for _, part in parts)
     assert result["transfers"]["seconds"] == sum(part.sums["transfers_ns"] for _, part in parts) * 1e-9
     assert sum(row["traces"] for row in result["gpus"]) == sum(len(part.gpus) for _, part in parts)
@@ -56,7 +54,7 @@ def test_failures_are_counted_and_listed_in_the_order_of_their_paths() -> None:
     job = whole(partials(1))
     for number in reversed(range(300)):
         job.failures.append((f"bad-{number:03}", "torn"))
-    result = as_json(job.result())
+    result = as_json(job_report(job))
     assert result["traces"]["failed"] == 300
     assert [failure["path"] for failure in result["failures"]] == [f"bad-{n:03}" for n in range(100)]
 
@@ -70,7 +68,7 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     launcher = msgspec.structs.replace(parts[0][1], sums=nothing, rank=None)
 
     def least(*more: Named) -> tuple[float, dict[str, int]]:
-        result = as_json(whole([*parts, *more]).result())
+        result = as_json(job_report(whole([*parts, *more])))
         omissions = {omission["id"]: omission["count"] for omission in result["omissions"]}
         return next(r for r in result["spread"] if r["figure"] == "makespan_seconds")["least"], omissions
 
@@ -79,14 +77,14 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     # A rank that did nothing is news.
     seconds, omissions = least(("rank", msgspec.structs.replace(launcher, rank=9)))
     assert seconds == 0 and "idle-processes" not in omissions
-    alone = as_json(whole([("launcher", launcher)]).result())
+    alone = as_json(job_report(whole([("launcher", launcher)])))
     assert alone["traces"]["read"] == 1 and alone["spread"][0]["most"] == 0
 
 
 def test_the_slowest_of_equals_is_the_first_by_path() -> None:
     part = random_partial(random.Random(3))
     for order in (["b", "a", "c"], ["c", "b", "a"]):
-        assert as_json(whole([(path, part) for path in order]).result())["slowest"]["path"] == "a"
+        assert as_json(job_report(whole([(path, part) for path in order])))["slowest"]["path"] == "a"
 
 
 @given(st.lists(st.integers(0, 1 << 60), min_size=1), st.integers(1, 40))
@@ -152,15 +150,15 @@ SLOW_LINKS = {
 def test_links_that_are_slow_are_named_and_no_others(
     seen: list[tuple[float, int | None, dict[str, object]]], slow: list[int]
 ) -> None:
-    assert [link.rank for link in links(*seen).result().link_health.slow] == slow
+    assert [link.rank for link in links(*seen).link_health().slow] == slow
 
 
 def test_shares_are_of_the_peers_and_of_the_data_sheet() -> None:
-    health = links(*SLOW_LINKS["half the rate of its peers"][0]).result().link_health
+    health = links(*SLOW_LINKS["half the rate of its peers"][0]).link_health()
     (slow,) = health.slow
     assert (slow.host, slow.peers, slow.share_of_data_sheet) == ("b12", 7, None)
     assert slow.share_of_peers == pytest.approx(0.5, rel=1e-3)
     (group,) = health.groups
     assert (group.gpu, group.links, group.least_bytes_per_second) == (GPU, 8, 25e9)
-    lone = links(*SLOW_LINKS["a lone link beside the data sheet"][0]).result().link_health.slow
+    lone = links(*SLOW_LINKS["a lone link beside the data sheet"][0]).link_health().slow
     assert [(r.share_of_peers, r.share_of_data_sheet) for r in lone] == [(None, 25 / 57)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import os
@@ -9,7 +10,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +21,18 @@ from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
 from busfare.jobs import How
-from busfare.jobs.cluster import DaskWorkers, connected
 from busfare.jobs.parts import Part
-from busfare.jobs.run import run_job
-from busfare.jobs.work import decoded, do_part
-from busfare.jobs.workers import TOGETHER_BYTES, Processes, Workers, read_by, small_ones_together
+from busfare.jobs.run import do_part, run_job
+from busfare.jobs.workers import (
+    TOGETHER_BYTES,
+    DaskWorkers,
+    Processes,
+    Workers,
+    connected,
+    hand_over,
+    read_by,
+    small_ones_together,
+)
 from busfare.nodes import Node
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.processes import ended, finished, wait_until
@@ -122,18 +131,18 @@ def test_a_part_that_kills_its_workers_is_tried_alone_then_reported(tmp_path: Pa
     parts = [Part(str(path), True) for path in sorted(tmp_path.iterdir())]
     with place.workers() as workers:
         read = read_by(workers, iter(parts), None, dies_of_killers)
-        outcomes = {Path(part.path).name: decoded(made).failure for part, made in read}
+        outcomes = {Path(part.path).name: made for part, made in read}
     assert len(outcomes) == 7
-    assert "killer.json: the workers that read it, and nothing else, died" in (
-        outcomes.pop("killer.json") or ""
-    )
-    assert set(outcomes.values()) == {None}
+    assert "the workers that read it, and nothing else, died" in str(outcomes.pop("killer.json"))
+    assert {type(made) for made in outcomes.values()} == {bytes}
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     write_job(tmp_path, 8)
     with pytest.raises(KeyboardInterrupt), Processes(2) as workers:
-        for _ in read_by(workers, (Part(str(path), True) for path in sorted(tmp_path.iterdir())), None):
+        for _ in read_by(
+            workers, (Part(str(path), True) for path in sorted(tmp_path.iterdir())), None, do_part
+        ):
             raise KeyboardInterrupt
     assert multiprocessing.active_children() == []
 
@@ -150,8 +159,39 @@ def test_workers_that_lack_busfare_are_named(place: Place) -> None:
         list(read_by(workers, iter([Part("x", True)]), None, cannot_be_run))
 
 
+class Running:
+    """A Dask future, as far as it is read."""
+
+    def __init__(self, status: str, outcome: list[bytes] | Exception) -> None:
+        self.status, self._outcome = status, outcome
+
+    async def result(self) -> list[bytes]:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "raised"),
+    [
+        ("error", ValueError("of the task"), ValueError),
+        ("cancelled", CancelledError(), CancelledError),
+        ("lost", ValueError("not enough values to unpack"), CancelledError),
+        ("lost", [b"done"], None),
+    ],
+)
+def test_only_what_a_task_raises_is_its_workers_fault(
+    status: str, outcome: list[bytes] | Exception, raised: type[Exception] | None
+) -> None:
+    """A scheduler may be lost while a result is on its way."""
+    made: Future[list[bytes]] = Future()
+    asyncio.run(hand_over(Running(status, outcome), made))
+    with pytest.raises(raised) if raised else nullcontext():
+        assert made.result(0) == outcome
+
+
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("busfare.jobs.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("busfare.jobs.workers.CONNECT_SECONDS", 0.5)
     write_rank(tmp_path / "a.json")
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
         with pytest.raises(InputError, match="no Dask scheduler answers there"):
@@ -163,11 +203,7 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(
     ("options", "status"),
-    [
-        (("--scheduler", "tcp://127.0.0.1:9"), 2),
-        (("--jobs", "1"), 0),
-        (("--jobs", "2"), 0),
-    ],
+    [(("--scheduler", "tcp://127.0.0.1:9"), 2), (("--jobs", "1"), 0), (("--jobs", "2"), 0)],
 )
 def test_only_clusters_need_dask_and_its_absence_is_said_with_its_extra(
     tmp_path: Path, options: tuple[str, ...], status: int

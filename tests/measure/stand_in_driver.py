@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from busfare.measure.bench.program import Work
+from busfare.measure.bench.kernel import Work
 from busfare.measure.cuda.driver import view
 
 OK = driver.CUresult.CUDA_SUCCESS

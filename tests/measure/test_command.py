@@ -1,33 +1,33 @@
-"""`busfare probe` as a user meets it."""
+"""`busfare probe` and `busfare bench` as a user meets them, on virtual nodes."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from busfare.cli import app
 from busfare.measure import probe as probing
-from busfare.measure.raw import read
+from busfare.measure.bench.methods import crossover
+from busfare.measure.bench.run import ranked
+from busfare.measure.cases import read_record
 from busfare.nodes import load_node
 from busfare.show import probe as probe_document
+from tests.conftest import Run
 from validation.stored import probe_raw
 
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "busfare", "probe", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+#: The node that is played, and predicted for where it is not probed first.
+PLAYED = {"methods": "gtx-titan", "strategies": "rtx-4090"}
 
 
-def test_json_alone_is_on_standard_output(tmp_path: Path) -> None:
+def test_json_alone_is_on_standard_output(run_here: Run, tmp_path: Path) -> None:
     toml, page, raw = tmp_path / "n.toml", tmp_path / "n.html", tmp_path / "r.json.gz"
-    done = run(
-        "--virtual", "gtx-titan", "--quick", "--json", "-o", str(toml), "--html", str(page), "--raw", str(raw)
-    )
+    written = ("-o", str(toml), "--html", str(page), "--raw", str(raw))
+    done = run_here("probe", "--virtual", "gtx-titan", "--quick", "--json", *written)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert next(iter(result)) == "schema"
@@ -39,8 +39,8 @@ def test_json_alone_is_on_standard_output(tmp_path: Path) -> None:
     assert raw.stat().st_size > 1000
 
 
-def test_a_virtual_result_says_that_it_is_one() -> None:
-    done = run("--virtual", "gtx-titan", "--quick")
+def test_a_virtual_result_says_that_it_is_one(run_here: Run) -> None:
+    done = run_here("probe", "--virtual", "gtx-titan", "--quick")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("VIRTUAL")
 
@@ -57,33 +57,132 @@ def test_samples_and_node_are_on_file_before_they_are_fitted_and_shown(
     raw, toml = tmp_path / "raw.json.gz", tmp_path / "node.toml"
     asked = ["probe", "--virtual", "gtx-titan", "--quick", "--raw", str(raw), "-o", str(toml)]
     assert f"the {broken} broke" in str(CliRunner().invoke(app, asked).exception)
-    assert read(raw).measurements
+    assert read_record(raw).measurements
     assert toml.exists() == (broken == "terminal")
     assert broken == "fit" or load_node(str(toml)).curves
 
 
 def test_what_cannot_be_shown_fails_before_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(probing, "open_device", lambda *_, **__: opened.append("device"))
+    monkeypatch.setattr("busfare.answers.measure.opened", lambda *_, **__: opened.append("device"))
     monkeypatch.setitem(sys.modules, "busfare.show.probe", None)
     done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick"])
     assert isinstance(done.exception, ImportError)
     assert not opened
 
 
-def test_measuring_needs_no_table_or_plot_library() -> None:
-    code = (
-        "import sys, busfare.cli, busfare.measure.probe, busfare.measure.virtual, busfare.show.progress; "
-        "print([m for m in ('polars', 'plotly', 'pyarrow') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_raw_samples_of_a_real_gpu_are_fitted_anew() -> None:
-    done = run("--from", str(probe_raw("h100-run1")), "--json")
+def test_raw_samples_of_a_real_gpu_are_fitted_anew(run_here: Run) -> None:
+    done = run_here("probe", "--from", str(probe_raw("h100-run1")), "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["virtual"] is False
     assert all(h["sound"] for h in result["health"])
     assert result["residuals"]["median_percent"] <= 1
+
+
+def played(run_here: Run, benchmark: str, *more: str) -> dict[str, Any]:
+    done = run_here("bench", benchmark, "--virtual", PLAYED[benchmark], "--quick", "--json", *more)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert next(iter(result.items())) == ("schema", f"busfare.bench-{benchmark}/1")
+    assert result["virtual"] is True
+    return result
+
+
+@pytest.mark.parametrize("benchmark", PLAYED)
+def test_what_was_played_is_shown_and_shown_again(benchmark: str, run_here: Run, tmp_path: Path) -> None:
+    page, kept = tmp_path / "page.html", tmp_path / "kept.json"
+    result = played(run_here, benchmark, "--node", PLAYED[benchmark])
+    assert result["node"]["source"] == "given with --node"
+    kept.write_text(json.dumps(result))
+    shown = run_here("bench", benchmark, "--from", str(kept), "--html", str(page))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("VIRTUAL") and "predicted" in shown.stdout
+    assert all(len(line) <= 160 for line in shown.stdout.splitlines())
+    before = shown.stdout.partition("played")[0]
+    assert "measured" not in before.replace("nothing was measured", "")
+    text = page.read_text(encoding="utf-8")
+    assert "VIRTUAL" in text and "http-equiv" in text and "<svg" in text
+    assert "src=" not in text.split("<script>")[0]
+    other = "methods" if benchmark != "methods" else "strategies"
+    assert run_here("bench", other, "--from", str(kept)).returncode == 2
+    schema = {"schema": f"busfare.bench-{benchmark}/1"}
+    for broken, message in (
+        ("{", "not of schema"),
+        ("[]", "not of schema"),
+        (json.dumps(result)[:300], "not of schema"),
+        (json.dumps(result | {"cells": [{"name": "nothing else"}]}), "a figure is missing or wrong"),
+        (json.dumps(schema), "a figure is missing"),
+    ):
+        kept.write_text(broken)
+        done = run_here("bench", benchmark, "--from", str(kept))
+        assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_strategies_are_predicted_by_a_probe_and_swept(run_here: Run) -> None:
+    result = played(run_here, "strategies")
+    assert result["node"]["source"].startswith("probed just before")
+    for cell in result["cells"]:
+        strategies = {v["strategy"] for v in cell["versions"]}
+        assert strategies >= {"explicit", "batched", "mapped", "streams", "hybrid", "graph"}
+        numbers = [v["streams"] for v in cell["versions"] if v["strategy"] == "streams"]
+        assert cell["streams"]["predicted_best"] in numbers
+        assert {1, 8, 42, 128} <= set(numbers)
+
+
+def test_methods_stand_beside_the_published_ones(run_here: Run) -> None:
+    result = played(run_here, "methods", "--node", "gtx-titan")
+    assert result["published"]["situation_1"]["managed"] == 3.5657
+    assert {m["method"] for m in result["cells"][0]["methods"]} == {
+        "pageable", "pinned", "managed", "managed-prefetch", "zero-copy", "registered", "batched",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [("probe",), *(("bench", benchmark) for benchmark in PLAYED)])
+def test_without_a_gpu_one_line_says_what_was_looked_for(
+    command: tuple[str, ...], run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = run_here(*command)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "looked for" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("methods", "--largest", "1000"), "--largest '1000'"),
+        (("methods", "--largest", "many"), "'many' is not a number"),
+        (("strategies", "--kernel", "none.cu"), "none.cu: No such file"),
+        (("strategies", "--virtual", "no-such-node"), "no-such-node"),
+        (("strategies", "--virtual", "gtx-titan", "--node", "no-such-node"), "no-such-node"),
+        (("strategies", "--virtual", "gtx-titan", "--kernel", "mine.cu"), "a virtual node computes nothing"),
+        (("strategies", "--kernel", "mine.cu", "--levels", "0"), "--levels 0: give a number from 1 to"),
+    ],
+)
+def test_what_cannot_be_used_gets_one_line(
+    arguments: tuple[str, ...], message: str, run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.cu").write_text('extern "C" __global__ void mine(const double* a, double* b) {}')
+    done = run_here("bench", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_crossover_lies_on_the_line_between_two_accesses() -> None:
+    assert crossover([1, 2, 4], [1.0, 2.0, 4.0], [2.5, 2.5, 2.5]) == pytest.approx(2.5)
+    assert crossover([1, 2], [3.0, 4.0], [2.0, 2.0]) == 1.0
+    assert crossover([1, 2], [1.0, 1.5], [2.0, 2.0]) is None
+
+
+def test_a_ranking_is_wrong_where_measurements_that_lie_apart_were_predicted_the_other_way_round() -> None:
+    samples = {"pinned": [1.0, 1.1, 1.2], "zero-copy": [1.15, 1.3, 1.4], "managed": [5.0, 5.1, 5.2]}
+    assert ranked(samples, {"pinned": 2.0, "zero-copy": 1.0, "managed": 3.0}).wrong == []
+    assert ranked(samples, {"pinned": 2.0, "zero-copy": 3.5, "managed": 3.0}).wrong == [
+        ["zero-copy", "managed"]
+    ]
+    assert ranked(samples, {"pinned": 3.0, "managed": 3.0}).wrong == []

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,18 +16,18 @@ from cuda.bindings import driver
 
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.kernel import KERNELS, RELATIVE, Kernel, expected, fill, slacks, user_kernel
+from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
 from busfare.measure.bench.methods import METHODS
-from busfare.measure.bench.program import Program, Work
+from busfare.measure.bench.program import Program
 from busfare.measure.bench.run import Run
 from busfare.measure.bench.strategies import run_cells
 from busfare.measure.cases import Case, Samples, at_once, copies
-from busfare.measure.cuda import board as board_module
+from busfare.measure.cuda.board import Flags, _differences
 from busfare.measure.cuda.device import CudaDevice
 from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
-from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.run import StalledError, UnavailableError, WrongDataError
 from busfare.nodes import load_node
 from busfare.planning import machine_of
 from tests.measure.stand_in_driver import StandIn
@@ -56,32 +57,27 @@ def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
     kernel = user_kernel(path, 2, 1)
     assert (kernel.function, kernel.inputs, kernel.outputs, kernel.reference) == ("mine", 2, 1, None)
     assert b"mine" in compiled(kernel.source, path.name, (9, 0))
+    path.write_text(MINE + MINE.replace("mine", "other"))
+    assert user_kernel(path, 2, 1, "other").function == "other"
 
 
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
         ("", (1, 1), "no kernel declared"),
+        (MINE + MINE.replace("mine", "other"), (2, 1, "third"), r"no kernel 'third'.*it has mine, other"),
         (MINE + MINE.replace("mine", "other"), (1, 1), "2 kernels"),
         (MINE, (0, 1), "--in 0"),
         (MINE, (1, 17), "--out 17"),
     ],
 )
 def test_a_file_without_one_kernel_is_refused(
-    tmp_path: Path, text: str, arguments: tuple[int, int], message: str
+    tmp_path: Path, text: str, arguments: tuple[Any, ...], message: str
 ) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         user_kernel(path, *arguments)
-
-
-def test_one_of_several_kernels_is_chosen_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "mine.cu"
-    path.write_text(MINE + MINE.replace("mine", "other"))
-    assert user_kernel(path, 2, 1, "other").function == "other"
-    with pytest.raises(InputError, match=r"no kernel 'third'.*it has mine, other"):
-        user_kernel(path, 2, 1, "third")
 
 
 def every_program(work: Work) -> list[tuple[Program, ...]]:
@@ -173,9 +169,6 @@ def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
 def test_what_does_not_fit_a_queue_is_run_without_being_held(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from busfare.measure.cuda.timing import Flags
-    from busfare.measure.device import StalledError
-
     def verify(self: Flags) -> None:
         raise StalledError("gave up")
 
@@ -188,15 +181,10 @@ def test_what_does_not_fit_a_queue_is_run_without_being_held(
     device.close()
 
 
-def small(kernel: Kernel) -> Work:
-    return Work(kernel, 6, 96)
-
-
 def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = small(KERNELS["scale"])
-    stand_in.work = known
+    known = stand_in.work = Work(KERNELS["scale"], 6, 96)
     device = CudaStrategies(1)
     own = replace(known, kernel=replace(known.kernel, name="mine", reference=None))
     machine = machine_of(load_node("h100-probed"))
@@ -204,12 +192,8 @@ def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     assert cell.checked_against == "the explicit version, for want of a reference"
     assert all(v.error_share == 0 for v in cell.versions)
     # A version that gives something else is left out, and named.
-    real = programs.mapped
-    monkeypatch.setattr(
-        programs,
-        "mapped",
-        lambda work: replace(real(work), operations=programs.kernels_alone(work, 2).operations[:1]),
-    )
+    half = replace(programs.mapped(own), operations=programs.kernels_alone(own, 2).operations[:1])
+    monkeypatch.setattr(programs, "mapped", lambda work: half)
     run = Run(device, machine, quick=True)
     assert not run_cells(run, [own])
     assert "mine 6×96 mapped 1" in {row.case for row in run.left_out}
@@ -308,9 +292,9 @@ def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
 def test_pageable_data_of_several_parts_are_compared_whole() -> None:
     one = np.arange((1 << 24) + 5, dtype=np.uint8)
     other = one.copy()
-    assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 0
+    assert _differences(one.ctypes.data, other.ctypes.data, one.size) == 0
     other[[3, one.size // 2, -1]] ^= 1
-    assert board_module._differences(one.ctypes.data, other.ctypes.data, one.size) == 3
+    assert _differences(one.ctypes.data, other.ctypes.data, one.size) == 3
 
 
 def test_the_expected_value_is_that_of_32_bits() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from busfare.measure.cases import Case
+from busfare.measure.cuda import rates
+from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.kernels import (
     LOOPS,
     PASS_BYTES,
@@ -21,6 +22,7 @@ from busfare.measure.kernels import (
     TILE_BYTES,
     kernel_cases,
 )
+from busfare.measure.run import UnavailableError
 
 
 @pytest.mark.parametrize(
@@ -32,10 +34,7 @@ from busfare.measure.kernels import (
     ],
 )
 def test_the_kernels_of_every_generation_compile(capability: tuple[int, int], has: set[str]) -> None:
-    from busfare.measure.cuda.driver import compiled
-
-    source = resources.files("busfare.measure.cuda").joinpath("rates.cu").read_text("utf-8")
-    code = compiled(source, "rates.cu", capability)
+    code = compiled(source_of("rates.cu"), "rates.cu", capability)
     assert all(f".text.pass_{kind}\0".encode() in code for kind in PASSES if kind != "elementwise")
     assert b".text.stream_triad\0" in code
     assert {name for name in LOOPS if name.endswith("_tensor") and f".text.{name}\0".encode() in code} >= has - {
@@ -52,8 +51,6 @@ def launched_passes(
     monkeypatch: pytest.MonkeyPatch, case: Case
 ) -> tuple[list[Any], dict[str, tuple[int, int]]]:
     """What a pass launches on a GPU of 132 multiprocessors, and address and bytes of its buffers by role."""
-    from busfare.measure.cuda import rates
-
     launches: list[Any] = []
     buffers: dict[str, tuple[int, int]] = {}
 
@@ -118,37 +115,26 @@ class Library:
         return call
 
 
-def test_a_gemm_is_handed_over_by_columns_and_a_refusal_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from busfare.measure.cuda import rates
-    from busfare.measure.device import UnavailableError
-
-    library = Library()
-    monkeypatch.setattr(rates, "_library", lambda name: library)
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    monkeypatch.setattr(rates, "_library", lambda name: made)
     monkeypatch.setattr(rates, "_handle", lambda board, name: ctypes.c_void_p(1))
+    return made
+
+
+def test_a_gemm_is_handed_over_by_columns_and_a_refusal_is_a_reason(library: Library) -> None:
     board: Any = SimpleNamespace(streams=lambda count: [2])
     rates._of_others(board, (1, 16, 4096, 8192), *rates._TYPES["fp16"][:3])(1 << 40, 1 << 41, 1 << 42)
     _, *transposed, rows, columns, deep = library.calls["cublasGemmEx"][:6]
     assert (transposed, rows, columns, deep) == ([1, 0], 4096, 16, 8192)
     addresses = [a.value for a in library.calls["cublasGemmEx"] if isinstance(a, ctypes.c_void_p)]
     assert addresses == [1, 1 << 40, 1 << 41, 1 << 42]
-    rates._of_others(board, (64, 1024, 512, 256), *rates._TYPES["fp32"][:3])(1 << 40, 1 << 41, 1 << 42)
-    _, *plain, rows, columns, deep = library.calls["cublasGemmStridedBatchedEx"][:6]
-    assert (plain, rows, columns, deep) == ([0, 0], 512, 1024, 256)
-    apart = [a.value for a in library.calls["cublasGemmStridedBatchedEx"] if isinstance(a, ctypes.c_int64)]
-    assert apart == [512 * 256, 1024 * 256, 1024 * 512]
-    assert 64 in library.calls["cublasGemmStridedBatchedEx"]
     with pytest.raises(UnavailableError, match="cublasLtMatmul answered 7"):
         rates._of_fp8(board, (1, 16, 4096, 8192), *rates._TYPES["fp8"][:3])(1 << 40, 1 << 41, 1 << 42)
 
 
-def test_a_batch_of_gemms_goes_in_one_call_with_the_strides_of_its_matrices(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from busfare.measure.cuda import rates
-
-    library = Library()
-    monkeypatch.setattr(rates, "_library", lambda name: library)
-    monkeypatch.setattr(rates, "_handle", lambda board, name: ctypes.c_void_p(1))
+def test_a_batch_of_gemms_goes_in_one_call_with_the_strides_of_its_matrices(library: Library) -> None:
     board: Any = SimpleNamespace(streams=lambda count: [2])
     m, n, k = 1024, 512, 64
     rates._of_others(board, (64, m, n, k), *rates._TYPES["fp16"][:3])(1 << 40, 1 << 41, 1 << 42)

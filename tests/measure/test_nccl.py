@@ -15,10 +15,11 @@ from busfare.errors import NoGpuError
 from busfare.measure import probe
 from busfare.measure.cases import Case
 from busfare.measure.cuda.device import CudaDevice
-from busfare.measure.cuda.nccl import Communicators
-from busfare.measure.device import UnavailableError
+from busfare.measure.cuda.rates import Communicators
 from busfare.measure.kernels import collective_cases
 from busfare.measure.node_file import encode
+from busfare.measure.run import UnavailableError
+from busfare.measure.virtual import VirtualDevice
 from busfare.nodes import load_node
 from busfare.nodes.file import decode
 from tests.measure.stand_in_driver import StandIn, Stream
@@ -69,7 +70,7 @@ def nccl(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.fixture
 def device(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, nccl: ctypes.CDLL) -> Iterator[CudaDevice]:
     monkeypatch.setattr(Stream, "__int__", lambda stream: id(stream), raising=False)
-    monkeypatch.setattr("busfare.measure.cuda.nccl.library", lambda: nccl)
+    monkeypatch.setattr("busfare.measure.cuda.rates.nccl_library", lambda: nccl)
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")
     nccl.forget()
     nccl.fail(0)
@@ -122,7 +123,7 @@ def test_one_gpu_is_told_before_anything_is_measured() -> None:
 
 
 def test_a_probe_writes_what_price_reads(tmp_path: Path) -> None:
-    played = probe.open_device("dgx-a100")
+    played = VirtualDevice(load_node("dgx-a100"))
     probed = probe.evaluated(*probe.measured(played, True, seed=3, only="collectives"))
     node = decode(encode(probed.node), "own.toml")
     own, known = Fabric.of(node, 8), Fabric.of(load_node("dgx-a100"), 8)

@@ -14,17 +14,15 @@ import pytest
 
 from busfare.errors import BusfareError, InputError
 from busfare.measure import probe as probing
-from busfare.measure.cases import Case, Samples, copies, is_held_out
-from busfare.measure.device import StalledError, UnavailableError
-from busfare.measure.node_file import encode
+from busfare.measure.cases import Case, Record, Samples, copies, is_held_out, read_record, write_record
+from busfare.measure.node_file import bare_node, encode
 from busfare.measure.profile import profile
-from busfare.measure.raw import Record, read, write
-from busfare.measure.run import jumps, locate, measure
-from busfare.measure.soundness import disturbances
+from busfare.measure.run import StalledError, UnavailableError, disturbances, jumps, locate, measure
 from busfare.measure.virtual import VirtualDevice
 from busfare.nodes import Contention, Curve, Node, Shares, load_node
 from busfare.nodes.component import AtOnce, Memory
 from busfare.nodes.file import decode
+from busfare.nodes.link import NvlinkLink
 from tests.measure.conftest import STATE
 
 NODES = 40
@@ -35,7 +33,7 @@ def record_of(device: VirtualDevice, seed: int = 0) -> Record:
 
 
 def probed_of(name: str | VirtualDevice, **asked: Any) -> probing.Probed:
-    device = probing.open_device(name) if isinstance(name, str) else name
+    device = VirtualDevice(load_node(name)) if isinstance(name, str) else name
     return probing.evaluated(*probing.measured(device, **asked))
 
 
@@ -183,12 +181,12 @@ def test_the_node_file_reads_back_as_the_node(whole: probing.Probed) -> None:
 
 def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Path) -> None:
     for name in ("raw.json", "raw.json.gz"):
-        write(whole.record, tmp_path / name)
-        back = read(tmp_path / name)
+        write_record(whole.record, tmp_path / name)
+        back = read_record(tmp_path / name)
         assert back == whole.record
     with pytest.raises(InputError, match="probe --raw"):
         (tmp_path / "other.json").write_text("{}")
-        read(tmp_path / "other.json")
+        read_record(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +231,7 @@ def test_what_cannot_be_had_is_left_out_with_the_reason(large_alone: bool) -> No
 
 @pytest.mark.parametrize(("fast", "limit"), [(True, probing.QUICK_S), (False, probing.FULL_S)])
 def test_the_time_budget_is_kept(fast: bool, limit: float) -> None:
-    device: Any = probing.open_device("gtx-titan")
+    device: Any = VirtualDevice(load_node("gtx-titan"))
     probing.evaluated(*probing.measured(device, fast, seed=2))
     assert limit / 3 < device.clock() <= limit
 
@@ -319,3 +317,47 @@ def test_gpus_of_several_memories_say_so() -> None:
         in {row.case: row.why for row in record.left_out}["h2d pinned all-gpus 4×16777216 B"]
     )
     assert all(getattr(part, "at_once", None) is None for part in probing.evaluated(record).node.components)
+
+
+#: As NVML numbers the far ends of links: another GPU, a switch, not told.
+GPU, SWITCH, UNKNOWN = 0, 2, 255
+
+
+def machine_of_links(links: list[list[dict[str, Any]]]) -> Record:
+    """A machine of H200s with these NVLinks each."""
+    gpus = [
+        {
+            "name": "NVIDIA H200", "bus_id": f"0000:0{n}:00.0", "compute_capability": [9, 0], "multiprocessors": 132,
+            "copy_engines": 3, "memory_bytes": 150 << 30, "memory_clock_hz": 3_201_000_000, "memory_bus_bits": 6144,
+            "clock_hz": 1_980_000_000, "coherent": False, "integrated": False, "nvlinks": own,
+            "link_width": 16, "link_speed": "32.0 GT/s PCIe",
+        }
+        for n, own in enumerate(links)
+    ]  # fmt: skip
+    return Record(False, "2026-01-01", "test", {"gpus": gpus, "cores": 32}, 0)
+
+
+@pytest.mark.parametrize(("kind", "far"), [(SWITCH, "0000:07:00.0"), (UNKNOWN, None), (None, None)])
+def test_gpus_on_a_switch_reach_each_other(kind: int | None, far: str | None) -> None:
+    links = [{"link": n, "version": 7, "remote": far, "remote_type": kind} for n in range(18)]
+    node = bare_node(machine_of_links([links, links]))
+    assert {link.between for link in node.links if isinstance(link, NvlinkLink)} == {
+        ("nvswitch", "gpu0"), ("nvswitch", "gpu1")
+    }  # fmt: skip
+    assert node.peer_path(0, 1).bandwidth("write") == pytest.approx(450e9, rel=0.15)
+
+
+def test_gpus_that_are_joined_directly_have_links_of_their_own() -> None:
+    to = [
+        [{"link": n, "version": 7, "remote": f"0000:0{other}:00.0", "remote_type": GPU} for n in range(4)]
+        for other in (1, 0)
+    ]
+    node = bare_node(machine_of_links(to))
+    (link,) = (link for link in node.links if isinstance(link, NvlinkLink))
+    assert (link.between, link.links) == (("gpu1", "gpu0"), 4)
+
+
+def test_gpus_without_nvlink_meet_at_the_host() -> None:
+    node = bare_node(machine_of_links([[], []]))
+    assert not any(isinstance(link, NvlinkLink) for link in node.links)
+    assert node.peer_path(0, 1).bandwidth("write") < 64e9

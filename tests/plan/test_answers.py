@@ -14,9 +14,9 @@ from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import Problem, machine_of, plan
 from busfare.planning.equations import roofline_of
-from busfare.planning.recorded import recorded_problem
+from busfare.planning.problem import recorded_problem
+from busfare.planning.rank import faster_link, sweep
 from busfare.planning.streams import WITHIN
-from busfare.planning.sweep import faster_link, sweep
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.terminal import show

@@ -15,10 +15,9 @@ from busfare.nodes import catalogue_names, load_node
 from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, plans
 from busfare.planning.machine import Machine
 from busfare.planning.problem import ACCESSES
-from busfare.planning.rank import break_even, ranked
+from busfare.planning.rank import break_even, faster_link, ranked
 from busfare.planning.strategies import STRATEGIES
 from busfare.planning.streams import closed, cut_of, played
-from busfare.planning.sweep import faster_link
 
 NODES = (*catalogue_names(), "pcie:4x16", "pcie:5", "nvlink:2x3", "c2c:1")
 MACHINES = {name: machine_of(load_node(name)) for name in NODES}

@@ -19,6 +19,8 @@ from tests.processes import ended, wait_until
 
 from .conftest import Built, Recorded
 
+#: An unknown version of CUPTI, which is used all the same.
+TRUSTED = {"FAKE_CUPTI_VERSION": "140000", "BUSFARE_RECORD_TRUST_CUPTI": "1"}
 ROUND = {"kernels": 1, "copies": 2, "calls": 3}
 
 
@@ -108,13 +110,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(recorded: Recorded,
         (("fork-first", "10"), {}, 0, 10, True),  # the child's own recording
         (("late", "10"), {}, 0, 10, True),
         (("threads", "2000"), {}, 0, 16_000, True),
-        (
-            ("rounds", "10"),
-            {"extra": {"FAKE_CUPTI_VERSION": "140000", "BUSFARE_RECORD_TRUST_CUPTI": "1"}},
-            0,
-            10,
-            True,
-        ),
+        (("rounds", "10"), {"extra": TRUSTED}, 0, 10, True),
     ],
 )
 def test_however_a_program_lives_and_ends_what_it_did_is_recorded(
@@ -162,20 +158,15 @@ def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: R
     assert tallies(run.only) == times(10)
 
 
-def test_no_cupti_is_one_line_with_the_mend(built: Built, recorded: Recorded) -> None:
+def test_without_cupti_one_line_says_how_to_fix_it_and_that_of_the_launcher_is_used(
+    built: Built, recorded: Recorded
+) -> None:
     only_driver = {"LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"), "BUSFARE_RECORD_CUPTI": ""}
     run = recorded("status", extra=only_driver)
     assert run.status == 42
     assert run.error.count("\n") == 1 and "nvidia-cuda-cupti" in run.error
-
-
-def test_cupti_that_the_launcher_found_is_used(built: Built, recorded: Recorded) -> None:
-    found = str(built.folder / "testing" / "cupti13" / "libcupti.so.13")
-    only_driver = {
-        "LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"),
-        "BUSFARE_RECORD_CUPTI": f"/none/libcupti.so.13:{found}",
-    }
-    run = recorded("rounds", extra=only_driver)
+    there = built.folder / "testing" / "cupti13" / "libcupti.so.13"
+    run = recorded("rounds", extra=only_driver | {"BUSFARE_RECORD_CUPTI": f"/none/libcupti.so.13:{there}"})
     assert tallies(run.only) == times(10)
 
 

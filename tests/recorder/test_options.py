@@ -73,7 +73,7 @@ def test_a_delay_leaves_out_the_beginning_and_a_duration_the_end(recorded: Recor
 def test_kinds_choose_the_tables(recorded: Recorded) -> None:
     only_copies = recorded("everything", kinds=["copies"]).only
     assert len(only_copies.table("copies")) == 3
-    for table in (
+    for table in [
         "kernels",
         "calls",
         "waits",
@@ -82,7 +82,7 @@ def test_kinds_choose_the_tables(recorded: Recorded) -> None:
         "markers",
         "copy_addresses",
         "managed",
-    ):
+    ]:
         assert len(only_copies.table(table)) == 0, table
 
 

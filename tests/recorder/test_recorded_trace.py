@@ -56,18 +56,11 @@ def test_a_recording_is_told_by_its_content(everything: Path, tmp_path: Path) ->
 
 def test_operations(everything: Path) -> None:
     trace = reader.read(everything)
-    operations = trace.operations.select(
-        "kind",
-        "direction",
-        "bytes",
-        "source_memory",
-        "destination_memory",
-        "device",
-        "peer_device",
-        "stream",
+    columns = (
+        "kind", "direction", "bytes", "source_memory", "destination_memory", "device", "peer_device", "stream",
         "graph_node",
-    )
-    assert operations.rows() == [
+    )  # fmt: skip
+    assert trace.operations.select(columns).rows() == [
         ("kernel", None, None, None, None, 0, None, 13, None),
         ("kernel", None, None, None, None, 0, None, 13, 21),
         ("copy", "h2d", 1024, "pinned", "device", 0, None, 13, None),
@@ -77,15 +70,8 @@ def test_operations(everything: Path) -> None:
         ("migration", "h2d", 65536, "managed", "managed", 0, None, None, None),
     ]
     assert trace.operations["name"].cast(pl.String).to_list()[:2] == ["scale(float*, int)"] * 2
-    assert (trace.operations["end_ns"] - trace.operations["start_ns"]).to_list() == [
-        500,
-        500,
-        1000,
-        1000,
-        1000,
-        100,
-        600,
-    ]
+    durations = (trace.operations["end_ns"] - trace.operations["start_ns"]).to_list()
+    assert durations == [500, 500, 1000, 1000, 1000, 100, 600]
     assert trace.omissions == []
     assert trace.format == "recorded" and trace.producer.startswith("busfare record")
 
@@ -131,11 +117,8 @@ def test_devices_streams_markers_and_host(everything: Path) -> None:
     device = trace.devices.row(0, named=True)
     assert device["name"] == "Fake GPU" and device["uuid"] == "GPU-00112233-4455-6677-8899-aabbccddeeff"
     assert (device["pcie_generation"], device["pcie_lanes"], device["bus_id"]) == (5, 16, "0000:1B:00.0")
-    assert (device["copy_engines"], device["compute_capability"], device["memory_bytes"]) == (
-        3,
-        "9.0",
-        80 << 30,
-    )
+    assert (device["copy_engines"], device["compute_capability"]) == (3, "9.0")
+    assert device["memory_bytes"] == 80 << 30
     assert device["memory_bandwidth_bytes_per_s"] == 3352320000 * 1000
     stream = trace.streams.row(0, named=True)
     assert (stream["kind"], stream["priority"], stream["device"]) == ("non-blocking", -5, 0)
@@ -159,8 +142,6 @@ def test_a_directory_is_one_trace(recorded: Recorded, tmp_path: Path) -> None:
 
 def test_two_files_of_one_process_number_are_two_processes(recorded: Recorded) -> None:
     run = recorded("exec", "5", flush_every=0.05)
-    trace = reader.read(run.files[0].parent)
-    assert trace.calls["process"].n_unique() >= 1
     again = run.files[0].parent / "copy.bf"
     shutil.copy(next(file for file in run.files if "-2" in file.name), again)
     trace = reader.read(run.files[0].parent)

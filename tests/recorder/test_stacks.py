@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busfare.measure.lines import add_lines
+from busfare.measure.record import add_lines
 from busfare.trace import read
 from busfare.trace.readers.recorded.file import Recording, read_recording
 

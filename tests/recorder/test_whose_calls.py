@@ -111,13 +111,9 @@ def test_a_replay_finds_the_same_run(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize("calls", ["driver", "both", "none"])
-def test_a_recording_says_whose_calls_it_holds(recorded: Recorded, calls: str) -> None:
-    assert recorded("rounds", "1", calls=calls).only.facts["calls"] == calls
-
-
-@pytest.mark.parametrize("calls", ["driver", "both", "none"])
 def test_waits_and_events_are_found_either_way(recorded: Recorded, calls: str) -> None:
     recording = recorded("everything", calls=calls).only
+    assert recording.facts["calls"] == calls
     waits, events = recording.table("waits"), recording.table("events")
     assert waits["type"].tolist() == [2, 3, 4] and events["stream"].tolist() == [13]
     assert waits["stream"].tolist() == [13, 13, 0xFFFFFFFF]

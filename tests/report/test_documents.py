@@ -13,6 +13,8 @@ import pytest
 from busfare.advise import amounts
 from busfare.answers.compare import compared
 from busfare.answers.diff import Diff
+from busfare.answers.doctor import Doctor
+from busfare.answers.job import JobReport, read_job
 from busfare.answers.plan import PlanResult
 from busfare.answers.project import project, projected
 from busfare.answers.projected import Compared, Projected
@@ -20,10 +22,8 @@ from busfare.answers.report import Report, examine, summarise
 from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError
 from busfare.jobs import How
-from busfare.jobs.results import JobReport
-from busfare.jobs.run import run_job
-from busfare.measure.bench.results import MethodsResult, StrategiesResult
-from busfare.measure.results import Doctor, ProbeResult
+from busfare.measure.bench.run import MethodsResult, StrategiesResult
+from busfare.measure.probe import ProbeResult
 from busfare.nodes import load_node
 from busfare.show.document import Document
 from busfare.show.job import job_document
@@ -195,7 +195,7 @@ def test_the_terminal_names_what_is_wrong_in_a_job(tmp_path: Path) -> None:
 def test_findings_of_a_job_name_lines_of_the_program(tmp_path: Path) -> None:
     for rank in range(2):
         write_kineto(tmp_path / f"{rank}.json", steps(), {"distributedInfo": {"rank": rank}})
-    text = shown(job_document(run_job([tmp_path], None, How(), Noted()).result()))
+    text = shown(job_document(read_job([tmp_path], None, How(), Noted())))
     assert "At train.py:42 load_batch, in step *: 6 copies, 201 MB, 60 ms" in text
 
 
@@ -223,7 +223,7 @@ def test_traces_are_called_by_what_tells_their_paths_apart(tmp_path: Path) -> No
 
 
 def job_of(folder: Path) -> JobReport:
-    return run_job([folder], None, How(), Noted()).result()
+    return read_job([folder], None, How(), Noted())
 
 
 #: Each command's result, and its section of docs/json.md.

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from busfare.answers.job import read_job
+from busfare.answers.measure import read_result
 from busfare.answers.plan import answer_plan
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
 from busfare.jobs import How
-from busfare.jobs.run import run_job
-from busfare.measure.bench.results import MethodsResult, StrategiesResult, read_result
-from busfare.measure.probe import again as fitted
+from busfare.measure.cases import read_record
+from busfare.measure.probe import evaluated
 from busfare.nodes import load_node
 from busfare.show.bench import methods_document, strategies_document
 from busfare.show.document import Document, Table, words
@@ -56,7 +57,7 @@ def job(folder: Path) -> Document:
     write_job(folder / "job", 12)
     write_rank(folder / "job" / f"{names}.json", 13, HOSTILE)
     (folder / "job" / f"bad{names}.json").write_text("{")
-    return job_document(run_job([folder / "job"], None, How(), Noted()).result())
+    return job_document(read_job([folder / "job"], None, How(), Noted()))
 
 
 def planned(_: Path) -> Document:
@@ -82,19 +83,19 @@ def on_another_node(_: Path) -> Document:
 
 
 def probe(_: Path) -> Document:
-    result = fitted(probe_raw("h200-run1")).result
+    result = evaluated(read_record(probe_raw("h200-run1"))).result
     result.node.title = HOSTILE
     return probe_document(result)
 
 
 def strategies(_: Path) -> Document:
-    result = read_result(unpacked("bench") / "strategies-h100.json", StrategiesResult)
+    result = read_result(unpacked("bench") / "strategies-h100.json", "strategies")
     result.cells[0].title = result.gpu = HOSTILE
     return strategies_document(result)
 
 
 def methods(_: Path) -> Document:
-    result = read_result(unpacked("bench") / "methods-h100.json", MethodsResult)
+    result = read_result(unpacked("bench") / "methods-h100.json", "methods")
     result.cells[0].methods[0].method = result.gpu = HOSTILE
     return methods_document(result)
 

@@ -13,7 +13,7 @@ import pytest
 
 from busfare.trace import Trace, read
 from tests.published import DATA, TRACES, published
-from tests.trace.test_sqlite_direct import unlike
+from tests.trace.test_sqlite_tables import unlike
 
 pytestmark = pytest.mark.conformance
 

@@ -1,9 +1,11 @@
-"""Directories of Parquet or Arrow tables hold the same trace as the SQLite export."""
+"""Tables in directories of Parquet and Arrow files, and tables of any kind."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -15,7 +17,9 @@ from busfare.errors import InputError
 from busfare.trace import Trace, read
 from busfare.trace.readers.tables import DirectoryTables
 from tests.trace.build_directory import export_directory
-from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, global_pid, small_export
+from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, VERSIONS, NsysExport, global_pid, small_export
+from tests.trace.build_nvprof import PREFIX, small_file
+from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
 
 SUFFIXES = [".parquet", ".arrow"]
 INT = pl.Int64()
@@ -152,3 +156,55 @@ def test_text_may_be_dictionary_encoded(suffix: str, tmp_path: Path) -> None:
     frame = DirectoryTables(tmp_path).read("T", {"value": pl.String(), "number": pl.String()})
     assert frame["value"].to_list() == ["a", "b", "a"]
     assert frame["number"].to_list() == [None, None, None]
+
+
+def nsys(generation: str) -> NsysExport:
+    export = small_export(generation)
+    export.record(4, 13, 1)
+    export.call("cuModuleGetLoadingMode", 60, 61, 9)
+    export.allocation(70, 16384)
+    export.add("TARGET_INFO_GPU", vmId=0, name="GPU", busLocation="0000:01:00.0")
+    export.rows["StringIds"] = [{"id": id, "value": text} for text, id in export.strings.items()]
+    export.strings.clear()
+    return export
+
+
+#: What makes a small file of each, how it is written, and how many operations it has.
+MADE: dict[str, tuple[Callable[[], Any], Callable[[Path, Any], Path], int]] = {
+    "nsys-2021": (lambda: nsys("2021"), lambda path, made: made.write(path), 4),
+    "nsys-2025": (lambda: nsys("2025.1"), lambda path, made: made.write(path), 4),
+    "nvprof": (small_file, lambda path, made: made.write(path), 4),
+    "rocpd-3": (small_process, write_rocpd, 3),
+    "rocpd-4": (lambda: small_process(schema=4), write_rocpd, 3),
+    "rocpd-4.1": (lambda: small_process(schema=41), write_rocpd, 3),
+    "rpd": (small_rpd, lambda path, made: made.write(path), 4),
+}
+#: Tables that hold operations, and how many; and those by which a format is known.
+OPERATIONS = {KERNEL: 1, MEMCPY: 2, "CUPTI_ACTIVITY_KIND_MEMSET": 1, PREFIX + "CONCURRENT_KERNEL": 1}
+OPERATIONS |= {"rocpd_memory_copy": 2, "rocpd_kernel_dispatch": 1}
+KNOWN_BY = {
+    "StringIds",
+    "StringTable",
+    "Version",
+    "rocpd_op",
+    "rocpd_api",
+    "rocpd_string",
+    "rocpd_kernel_dispatch",
+}
+NOT_KNOWN_BY = {("rocpd-3", "rocpd_string"), ("rocpd-4", "rocpd_string")}
+
+
+@pytest.mark.parametrize("format", MADE)
+def test_any_table_and_any_column_may_be_missing(format: str, tmp_path: Path) -> None:
+    make, write, operations = MADE[format]
+    for table, columns in make().columns.items():
+        if table in ("StringTable", "Version"):  # by which nvprof's files are known
+            continue
+        known_by = table in KNOWN_BY and (format, table) not in NOT_KNOWN_BY
+        for column in [*(columns if len(columns) > 1 else []), *([] if known_by else [None])]:
+            made = make()
+            made.without(table, column)
+            trace = read(write(tmp_path / "file", made), launches=True)
+            untimed = sum(o.count for o in trace.omissions if o.what.startswith("GPU operations without"))
+            lost = OPERATIONS.get(table, 0) if column is None else 0
+            assert trace.operations.height + untimed >= operations - lost, (table, column)

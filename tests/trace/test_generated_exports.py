@@ -9,7 +9,7 @@ import pytest
 from benchmarks import nsys_export
 from busfare.answers.report import summarise
 from busfare.trace import read
-from tests.trace.test_sqlite_direct import unlike
+from tests.trace.test_sqlite_tables import unlike
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -1,4 +1,4 @@
-"""What calls tell of the operations that they launch, in PyTorch's traces of HIP, of several ranks and of other devices."""
+"""What calls tell of the operations that they launch, in traces of HIP and of several ranks; what roctracer calls work."""
 
 from __future__ import annotations
 
@@ -152,3 +152,72 @@ def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> 
     launch = call("cudaLaunchKernel", 1, 2, 1)
     trace = written([other, launch, kernel("k", 10, 5, 1), call("cudaDeviceSynchronize", 4, 12, 2)], tmp_path)
     assert set(omitted(trace)) == {"other-accelerator"}
+
+
+def launched(folder: Path, launch: str, name: str) -> Trace:
+    events = [
+        call(launch, 0, 5, 1),
+        kernel(name, 10, 20, 1),
+        call(launch, 30, 5, 2),
+        kernel("gemm(float*)", 40, 20, 2),
+    ]
+    return read(write_kineto(folder / "trace.json", events))
+
+
+@pytest.mark.parametrize(
+    ("name", "direction", "source", "destination"),
+    [
+        ("CopyHostToDevice", "h2d", None, "device"),
+        ("CopyDeviceToHost2D", "d2h", "device", None),
+        ("CopyDeviceToDevice", "d2d", "device", "device"),
+        ("hcMemcpyHostToDevice", "h2d", None, "device"),
+    ],
+)
+def test_what_copies_is_no_kernel(
+    name: str, direction: str, source: str | None, destination: str | None, tmp_path: Path
+) -> None:
+    trace = launched(tmp_path, "hipMemcpyWithStream", name)
+    wanted = ["kind", "direction", "source_memory", "destination_memory", "name"]
+    assert trace.operations.select(wanted).rows() == [
+        ("copy", direction, source, destination, None),
+        ("kernel", None, None, None, "gemm(float*)"),
+    ]
+    assert omitted(trace).get("unknown-memory", 0) == (direction != "d2d")
+    assert omitted(trace)["unknown-sizes"] == 1
+
+
+def test_what_fills_is_a_set(tmp_path: Path) -> None:
+    assert launched(tmp_path, "hipMemsetAsync", "FillBuffer").operations["kind"].to_list() == [
+        "set",
+        "kernel",
+    ]
+
+
+def test_a_kernel_of_cudas_may_be_called_so(tmp_path: Path) -> None:
+    trace = launched(tmp_path, "cudaLaunchKernel", "FillBuffer")
+    assert trace.operations["kind"].to_list() == ["kernel", "kernel"]
+
+
+@pytest.mark.parametrize(
+    ("launch", "grid"),
+    [
+        ("hipLaunchKernel", 512),
+        ("hipModuleLaunchKernel", 512),
+        ("hipExtModuleLaunchKernel", 2),
+        ("hipHccModuleLaunchKernel", 2),
+    ],
+)
+def test_grids_that_a_launch_takes_in_work_items_are_counted_in_groups(
+    launch: str, grid: int, tmp_path: Path
+) -> None:
+    shape = {"grid": [512, 3, 1], "block": [256, 1, 1]}
+    events = [call(launch, 0, 5, 1), kernel("gemm", 10, 20, 1, **shape), kernel("copied", 40, 20, 2, **shape)]
+    trace = read(write_kineto(tmp_path / "trace.json", events), launches=True)
+    launches = trace.launches[trace.operations["launch"].to_list()]
+    assert launches.select("grid_x", "grid_y", "block_x").rows() == [(grid, 3, 256), (512, 3, 256)]
+
+
+def test_kernels_of_the_runtime_that_copy_are_told(tmp_path: Path) -> None:
+    trace = launched(tmp_path, "hipMemcpyAsync", "__amd_rocclr_copyBuffer")
+    assert trace.operations["kind"].to_list() == ["kernel", "kernel"]
+    assert omitted(trace)["copying-kernels"] == 1

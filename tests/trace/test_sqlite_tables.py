@@ -1,17 +1,25 @@
-"""Columns out of SQLite files that nobody vouches for."""
+"""Tables of SQLite files, straight from their pages and by SQLite."""
 
 from __future__ import annotations
 
+import math
+import os
 import sqlite3
 import struct
+import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.trace.readers.sqlite_tables import SqliteTables
+from busfare.trace import _sqlite_columns
+from busfare.trace._sqlite_columns import UnreadableError
+from busfare.trace.readers.sqlite_tables import Pages, SqliteTables
 from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()
@@ -190,3 +198,349 @@ def test_a_run_of_ones_anywhere_is_damage_and_no_lack_of_memory(tmp_path: Path) 
             assert "damaged or unreadable" in str(error)
             refused += 1
     assert refused > 10
+
+
+INT, REAL, TEXT = pl.Int64(), pl.Float64(), pl.String()
+KINDS: tuple[tuple[pl.DataType, type | tuple[type, ...]], ...] = (
+    (INT, int),
+    (REAL, (int, float)),
+    (TEXT, str),
+)
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path)
+    database.text_factory = lambda text: text.decode("utf-8", "replace")
+    return database
+
+
+def answers(database: sqlite3.Connection, table: str, column: str) -> list[Any]:
+    """SQLite's own, in order of rowid, whatever index there is."""
+    return [v for (v,) in database.execute(f'SELECT "{column}" FROM "{table}" NOT INDEXED ORDER BY rowid')]
+
+
+def as_kind(values: list[Any], kind: pl.DataType, accepted: type | tuple[type, ...]) -> list[Any]:
+    kept = [v if isinstance(v, accepted) else None for v in values]
+    return [None if v is None else float(v) for v in kept] if kind == REAL else kept
+
+
+def unlike(path: Path, table: str) -> list[str]:
+    """What differs between the direct columns of `table` and SQLite's answers."""
+    found = []
+    with closing(connected(path)) as database:
+        pages = Pages(path, database)
+        for column in [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]:
+            values = answers(database, table, column)
+            for kind, accepted in KINDS:
+                try:
+                    read = pages.read(table, {column: kind})[column].to_list()
+                except UnreadableError as error:
+                    if "rowid" not in str(error):
+                        found.append(f"{column} as {kind}: {error}")
+                    continue
+                if read != as_kind(values, kind, accepted):
+                    found.append(f"{column} as {kind}")
+        found += unlike_together(pages, database, table)
+    return found
+
+
+def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> list[str]:
+    """What differs where all columns are read at once as whole numbers, and as those of 32 bits."""
+    columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+    wide = pages.read(table, dict.fromkeys(columns, INT))
+    found = [
+        f"{column} beside others"
+        for column in columns
+        if wide[column].to_list() != as_kind(answers(database, table, column), INT, int)
+    ]
+    narrow = wide.cast(pl.Int32, strict=False)
+    for column in columns:
+        try:
+            small = pages.read(table, {column: pl.Int32()})
+        except UnreadableError as error:
+            assert "rowid" in str(error)
+            continue
+        if small[column].to_list() != narrow[column].to_list():
+            found.append(f"{column} in 32 bits")
+    return found
+
+
+def test_headers_come_and_go_and_may_be_long(tmp_path: Path) -> None:
+    # More kinds of headers than are remembered; and one whose last wanted type lies beyond what is remembered of it.
+    path = tmp_path / "t.sqlite"
+    sizes = [None, 0, 1, 5, -300, 1 << 20, -(1 << 30), 1 << 40, -(1 << 60)]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"CREATE TABLE T ({', '.join(f'c{n}' for n in range(40))})")
+        marks = ", ".join("?" * 40)
+        rows = [[sizes[(row * (n + 3) // (n + 1)) % len(sizes)] for n in range(40)] for row in range(3000)]
+        database.executemany(f"INSERT INTO T VALUES ({marks})", rows)
+        database.commit()
+        pages = Pages(path, database)
+        for last in (7, 39):
+            columns = [f"c{n}" for n in range(last + 1)]
+            read = pages.read("T", dict.fromkeys(columns, INT))
+            assert read.rows() == [tuple(row[: last + 1]) for row in rows]
+
+
+values = st.one_of(
+    st.none(),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.sampled_from([0, 1, 127, 128, -128, -129, 32767, 32768, 1 << 23, -(1 << 31), 1 << 47, -(1 << 47) - 1]),
+    st.floats(allow_nan=False),
+    st.text(max_size=20),
+    st.integers(0, 3000).map(lambda n: "é" * n),
+    st.binary(max_size=40),
+)
+declared = st.sampled_from(["", "INTEGER", "INT", "REAL", "TEXT", "NUMERIC", "BLOB", "DOUBLE", "VARCHAR(5)"])
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    page_size=st.sampled_from([512, 1024, 4096, 65536]),
+    kinds=st.lists(declared, min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_every_value_of_any_table_is_sqlites_own(
+    page_size: int, kinds: list[str], data: st.DataObject
+) -> None:
+    rows = data.draw(st.lists(st.tuples(*[values for _ in kinds]), max_size=60))
+    key = data.draw(
+        st.sampled_from(
+            ["", "id INTEGER PRIMARY KEY, ", "id INT PRIMARY KEY, ", "id INTEGER PRIMARY KEY DESC, "]
+        )
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "t.sqlite")
+        with closing(sqlite3.connect(path)) as database:
+            database.execute(f"PRAGMA page_size = {page_size}")
+            columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds))
+            database.execute(f"CREATE TABLE T ({key}{columns})")
+            marks = ", ".join("?" * (len(kinds) + bool(key)))
+            for number, row in enumerate(rows):
+                database.execute(
+                    f"INSERT INTO T VALUES ({marks})", [*([7 * number - 20] if key else []), *row]
+                )
+            if data.draw(st.booleans()):
+                database.execute("ALTER TABLE T ADD COLUMN later TEXT")
+                database.execute(
+                    f"INSERT INTO T VALUES ({marks}, 'x')", [*([10_000] if key else []), *[5] * len(kinds)]
+                )
+            database.execute("DELETE FROM T WHERE rowid % 5 = 2")
+            database.commit()
+        assert unlike(path, "T") == []
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=20))
+@settings(deadline=None)
+def test_text_that_is_no_utf8_is_replaced_as_python_does(texts: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "t.sqlite")
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE T (a)")
+            database.executemany("INSERT INTO T VALUES (CAST(? AS TEXT))", [(text,) for text in texts])
+            database.commit()
+        with closing(connected(path)) as database:
+            read = Pages(path, database).read("T", {"a": TEXT})["a"].to_list()
+    assert read == [text.decode("utf-8", "replace") for text in texts]
+
+
+def many_rows(path: Path, rows: int = 3000) -> Path:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA page_size = 512")
+        database.execute("CREATE TABLE T (a, b, c)")
+        database.executemany(
+            "INSERT INTO T VALUES (?, ?, ?)",
+            [(n * 1000, "x" * (900 if n % 50 == 7 else n % 30), n / 3) for n in range(rows)],
+        )
+        database.commit()
+    return path
+
+
+def test_many_rows_on_many_pages_by_several_threads(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
+        database.execute("CREATE TABLE T (a INTEGER, b TEXT)")
+        rows = [(n if n % 3 else None, f"text number {n} of many") for n in range(150_000)]
+        database.executemany("INSERT INTO T VALUES (?, ?)", rows)
+        database.commit()
+    assert unlike(tmp_path / "t.sqlite", "T") == []
+
+
+NUMBERS = [0, 1, 2, 5, 10, 13, 127, 128, 255, 0x81FF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF]
+
+
+def fields(content: bytes) -> dict[str, list[tuple[int, int]]]:
+    """Where each kind of field stands in the pages of table T: offset, bytes."""
+    size = 512
+    found: dict[str, list[tuple[int, int]]] = {}
+    for page in range(1, len(content) // size):
+        at = page * size
+        kind = content[at]
+        if kind not in (5, 13):
+            continue
+        for name, offset, length in (("type", 0, 1), ("freeblock", 1, 2), ("count", 3, 2), ("content", 5, 2)):
+            found.setdefault(f"page {name}", []).append((at + offset, length))
+        head = 12 if kind == 5 else 8
+        if kind == 5:
+            found.setdefault("right child", []).append((at + 8, 4))
+        count = struct.unpack_from(">H", content, at + 3)[0]
+        for i in range(count):
+            pointer = at + head + 2 * i
+            found.setdefault("cell pointer", []).append((pointer, 2))
+            cell = at + struct.unpack_from(">H", content, pointer)[0]
+            if kind == 5:
+                found.setdefault("child", []).append((cell, 4))
+                continue
+            long = content[cell] >= 0x80
+            found.setdefault("payload size", []).append((cell, 2 if long else 1))
+            record = cell + (2 if long else 1)
+            while content[record] >= 0x80:  # the rowid
+                record += 1
+            record += 1
+            found.setdefault("header size", []).append((record, 1))
+            found.setdefault("serial type", []).extend((record + n, 1) for n in (1, 2, 3))
+            if long and i + 1 <= count:
+                payload = (content[cell] & 0x7F) << 7 | content[cell + 1]
+                if payload > size - 35:
+                    least = (size - 12) * 32 // 255 - 23
+                    local = least + (payload - least) % (size - 4)
+                    local = local if local <= size - 35 else least
+                    found.setdefault("overflow pointer", []).append((record + local, 4))
+    return found
+
+
+FIELDS = (
+    *("page type", "page freeblock", "page count", "page content", "right child", "cell pointer", "child"),
+    *("payload size", "header size", "serial type", "overflow pointer"),
+)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return many_rows(tmp_path_factory.mktemp("sound") / "t.sqlite").read_bytes()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_damaged_field_is_refused_or_read_as_sqlite_reads_it(
+    field: str, sound: bytes, tmp_path: Path
+) -> None:
+    places = fields(sound)[field]
+    path = tmp_path / "t.sqlite"
+    refused = 0
+    for at, length in places[:: max(1, len(places) // 6)]:
+        for number in NUMBERS:
+            content = bytearray(sound)
+            content[at : at + length] = (number & ((1 << 8 * length) - 1)).to_bytes(length, "big")
+            path.write_bytes(content)
+            refused += not same_as_sqlite(path)
+    assert refused or field in ("page freeblock", "page content", "serial type")
+
+
+def same_as_sqlite(path: Path) -> bool:
+    """Whether T was read past SQLite; then its values are SQLite's, if that can read it at all."""
+    with closing(connected(path)) as database:
+        try:
+            frame = Pages(path, database).read("T", {"a": INT, "b": TEXT, "c": REAL})
+        except UnreadableError:
+            return False
+        try:
+            rows = database.execute("SELECT a, b, c FROM T").fetchall()
+        except (sqlite3.Error, UnicodeDecodeError, MemoryError):
+            return True  # SQLite looks at more than the columns that were asked for
+    expected = list(zip(*rows, strict=True)) or [(), (), ()]
+    for (name, column), (kind, accepted), theirs in zip(
+        frame.to_dict().items(), KINDS_OF_T, expected, strict=True
+    ):
+        ours, wanted = column.to_list(), as_kind(list(theirs), kind, accepted)
+        assert len(ours) == len(wanted), name
+        for a, b in zip(ours, wanted, strict=True):
+            assert a == b or (
+                isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+            ), name
+    return True
+
+
+KINDS_OF_T = (KINDS[0], KINDS[2], KINDS[1])
+
+
+def script(path: Path, text: str) -> Path:
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "CREATE TABLE T (a PRIMARY KEY, b) WITHOUT ROWID; INSERT INTO T VALUES (5, 'x');",
+            "no page of a table",
+        ),
+        (
+            "CREATE TABLE T (a, b); INSERT INTO T VALUES (5, 'x'); ALTER TABLE T ADD COLUMN c DEFAULT 7;",
+            "default",
+        ),
+        ("PRAGMA encoding = 'UTF-16'; CREATE TABLE T (a, b); INSERT INTO T VALUES (5, 'x');", "UTF-8"),
+    ],
+)
+def test_what_is_not_read_here_sqlite_reads(text: str, why: str, tmp_path: Path) -> None:
+    tables = SqliteTables(script(tmp_path / "t.sqlite", text))
+    wanted = {name: TEXT if name == "b" else INT for name in tables.columns("T")}
+    assert tables.read("T", wanted).rows() == [(5, "x", 7)[: len(wanted)]]
+    assert why in tables.left_to_sqlite
+
+
+def test_a_stored_generated_column_shifts_no_other(tmp_path: Path) -> None:
+    path = script(
+        tmp_path / "t.sqlite",
+        "CREATE TABLE T (a, v AS (a + 1) VIRTUAL, s AS (a + 2) STORED, b); INSERT INTO T (a, b) VALUES (1, 9);",
+    )
+    tables = SqliteTables(path)
+    assert tables.read("T", {"a": INT, "b": INT}).rows() == [(1, 9)]
+    assert tables.left_to_sqlite == ""
+
+
+def test_a_transaction_in_a_journal_is_left_to_sqlite(tmp_path: Path) -> None:
+    path = script(tmp_path / "t.sqlite", "CREATE TABLE T (a); INSERT INTO T VALUES (5);")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.executescript("BEGIN IMMEDIATE; INSERT INTO T VALUES (6);")
+        tables = SqliteTables(path)
+        assert tables.read("T", {"a": INT}).rows() == [(5,)]
+        assert "journal" in tables.left_to_sqlite
+        tables.close()
+
+
+def test_no_writer_gets_in_while_a_file_is_read(tmp_path: Path) -> None:
+    path = script(tmp_path / "t.sqlite", "CREATE TABLE T (a); INSERT INTO T VALUES (5);")
+    tables = SqliteTables(path)
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as writer:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            writer.execute("INSERT INTO T VALUES (6)")
+        assert tables.read("T", {"a": INT}).rows() == [(5,)]
+        tables.close()
+        writer.execute("INSERT INTO T VALUES (6)")
+
+
+def test_a_file_cut_while_it_is_open_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    path = many_rows(tmp_path / "t.sqlite")
+    file = _sqlite_columns.Database(str(path))
+    os.truncate(path, 512 * 20)
+    with pytest.raises(UnreadableError, match="cut while it was read"):
+        file.read(2, [_sqlite_columns.Wanted(0, _sqlite_columns.Kind.INTEGER)], 2)
+
+
+def test_a_wide_row_and_many_columns_at_once(tmp_path: Path) -> None:
+    names = [f"c{n}" for n in range(300)]
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
+        database.execute(f"CREATE TABLE T ({', '.join(names)})")
+        for n in range(30):
+            row = ["é" * 40 if (n + i) % 9 == 0 else n * 1000 + i for i in range(300)]
+            database.execute(f"INSERT INTO T VALUES ({', '.join('?' * 300)})", row)
+        database.commit()
+    assert unlike(tmp_path / "t.sqlite", "T") == []
+
+
+def test_places_out_of_order_are_refused(tmp_path: Path) -> None:
+    path = many_rows(tmp_path / "t.sqlite", 5)
+    wanted = [_sqlite_columns.Wanted(i, _sqlite_columns.Kind.INTEGER) for i in (1, 1)]
+    with pytest.raises(UnreadableError, match="out of order"):
+        _sqlite_columns.Database(str(path)).read(2, wanted, 1)

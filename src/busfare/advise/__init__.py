@@ -4,7 +4,9 @@ It may import `jobs`, `planning` and whatever they import, and `trace`. It gives
 replay of the run. Sentences belong to `show`, and changes to the timeline to `timeline.changes`.
 """
 
-from busfare.advise.finding import CallSite, Finding
+from busfare.advise.finding import CallSite, Finding, RangedFinding, ranged
 from busfare.advise.findings import findings, guess_node, rebuilt, unions, where_recorded
 
-__all__ = ["CallSite", "Finding", "findings", "guess_node", "rebuilt", "unions", "where_recorded"]
+__all__ = [
+    "CallSite", "Finding", "RangedFinding", "findings", "guess_node", "ranged", "rebuilt", "unions", "where_recorded",
+]  # fmt: skip

@@ -1,12 +1,14 @@
-"""Amounts as people read them."""
+"""Amounts as people read them, and predicted times with their ranges."""
 
 from __future__ import annotations
 
 import re
 
+from msgspec import UNSET, Struct, UnsetType
+
 from busfare.cost.ranges import is_wide
 
-__all__ = ["between", "count", "flops", "rate", "several", "size", "time"]
+__all__ = ["Predicted", "Ranged", "between", "count", "flops", "rate", "several", "size", "time"]
 
 
 def size(bytes_: float) -> str:
@@ -62,3 +64,25 @@ def several(number: int, what: str) -> str:
         what = re.sub("y$", "ie", what) if re.search("[^aeiou]y$", what) else re.sub("(ch|s)$", r"\1e", what)
         what += "s"
     return f"{number:,} {what}"
+
+
+class Ranged(Struct, kw_only=True):
+    """The 80 % range of the prediction that stands beside it, and the rung that it stands on."""
+
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    rung: str | None = None
+    reason: str | UnsetType = UNSET  # only where there is no range
+
+    def shown(self, seconds: float) -> str:
+        """'12.3 ms (11.1–13.9)'."""
+        return between(seconds, self.low_seconds, self.high_seconds)
+
+
+class Predicted(Ranged, kw_only=True):
+    """A predicted time with its range."""
+
+    predicted_seconds: float
+
+    def __str__(self) -> str:
+        return self.shown(self.predicted_seconds)

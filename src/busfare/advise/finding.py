@@ -13,8 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.advise.amounts import several, size, time
+from busfare.advise.amounts import Ranged, several, size, time
 from busfare.cost.model import Seconds, as_copies_of
+from busfare.cost.ranges import finding_between, seconds_between
 from busfare.nodes import Node
 from busfare.statements import Statement, Words, sentences
 from busfare.trace import Trace, _columns
@@ -28,9 +29,11 @@ __all__ = [
     "CallSite",
     "Chosen",
     "Finding",
+    "RangedFinding",
     "call_sites",
     "finding",
     "language_of",
+    "ranged",
     "rows_of",
     "rows_of_calls",
 ]
@@ -53,6 +56,11 @@ MOST_SITES = 5
 #: Numbers that count steps, batches or layers, and what PyTorch's `emit_nvtx` says of each call: ranges that differ in
 #: nothing else are one.
 COUNTED, OF_CALL = r"(\b|_)\d+\b", r", (seq|op_id|sizes) = .*$"
+
+GAIN_IS = {
+    True: "replay: what the run, replayed with the change and all else as it was, saves",
+    False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
+}
 
 
 @dataclass(frozen=True)
@@ -325,3 +333,36 @@ def _names(ranges: pl.DataFrame) -> tuple[list[str], Rows]:
     names = names.str.replace(OF_CALL, "").str.replace_all(COUNTED, "${1}*")
     texts = names.unique(maintain_order=True)
     return texts.to_list(), names.cast(pl.Enum(texts)).to_physical().cast(pl.Int64).to_numpy()
+
+
+class RangedFinding(Ranged, kw_only=True):
+    """A finding, with the range of its gain."""
+
+    id: str
+    title: Words
+    evidence: Words
+    change: Words
+    predicted_gain_seconds: float
+    gain_is: str
+    by_replay: bool
+    bound_seconds: float | None
+    rests_on: list[Words]
+    what_if: list[str]
+    overlaps_with: list[str]
+    call_sites: list[CallSite]
+
+
+def ranged(
+    finding: Finding, run_seconds: float, node: Node | None, options: Sequence[str] = ()
+) -> RangedFinding:
+    """`finding` in a run of `run_seconds` recorded on `node`; `options` are those that `what-if` needs beside its own."""
+    gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
+    between = finding_between(gain, by_replay, finding.what_if, run_seconds, node, finding.touched_seconds)
+    low, high = between or (None, None)
+    keys = msgspec.structs.asdict(finding)
+    keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
+    keys |= {
+        "gain_is": GAIN_IS[by_replay],
+        "what_if": [*finding.what_if, *(options if finding.what_if else ())],
+    }
+    return msgspec.convert(keys, RangedFinding)

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
-from msgspec.structs import replace
+from msgspec import UNSET, UnsetType, field
+from msgspec.structs import asdict, replace
 
+from busfare.advise.amounts import Ranged
+from busfare.advise.finding import CallSite, RangedFinding, ranged
 from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap
-from busfare.jobs.deciding import deciding
+from busfare.jobs.communication import Collective, RankTimes
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
-from busfare.jobs.reduce import over_traces
-from busfare.jobs.results import JobFinding, JobReport, LargestFinding, Left, Ranked
-from busfare.jobs.state import JobChange, JobState
-from busfare.jobs.stragglers import no_stragglers
-from busfare.jobs.timeline import job_timeline
+from busfare.jobs.partial import Advice
+from busfare.jobs.reduce import Best, Ranked, join
+from busfare.jobs.state import JobChange, JobState, no_stragglers
 from busfare.nodes import Node
-from busfare.results import ranged
 from busfare.statements import Words, statement
 from busfare.timeline.changes import OPTIONS, Change, Setting
-from busfare.trace import Trace, read
+from busfare.trace import Trace
 
-__all__ = ["job_findings", "of_whole_job"]
+__all__ = ["JobFinding", "LargestFinding", "advised", "job_findings", "listed", "replayed_alone"]
 
 #: What saves less of the job than this is no advice.
 WORTH = 0.01
@@ -41,59 +41,90 @@ SMALL_BYTES = 1 << 20
 TOGETHER = ("straggling-rank", "exposed-collectives", "small-all-reduces")
 
 
-def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport, JobTimeline | None]:
-    """`result` with findings of the whole job, and the job, where its ranks can be replayed together; else as it is."""
-    paths = [Path(path) for path in sorted({one.path for one in result.ranks})]
-    counts = (result.kernels, result.communication, result.transfers, result.sets, result.graph_work)
-    operations = sum(one.count for one in counts)
-    if all(row.arrive_seconds is None for row in result.collectives):
-        return result, None
-    some = None
-    if len(paths) > MOST_TRACES or operations > MOST_OPERATIONS:
-        own = {one.largest.rank for one in result.findings if one.largest.rank is not None}
-        each = operations // len(paths)
-        some = deciding(result, min(MOST_TRACES, SOME_OPERATIONS // max(each, 1)), own)
-        paths = [*some.paths]
-        if each * len(paths) > MOST_OPERATIONS:
-            return result, None
-    try:
-        traces = [read(path, launches=True) for path in paths]
-        node = recorded_on or guess_node(traces[0])
-        job = job_timeline(traces, node, paths, some)
-        of_ranks = result.findings
-        files = result.traces
-        if files.read + files.failed + files.others > MOST_TRACES:  # then none was replayed where it was read
-            of_ranks = _replayed_alone(result, traces, paths, node)
-        findings = job_findings(job, result, of_ranks, node)
-    except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
-        return result, None
-    left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
-    return replace(
-        result, findings=findings, gains_of_whole_job=True, omissions=[*left, *result.omissions]
-    ), job
+class LargestFinding(Ranked, kw_only=True):
+    """The trace that gains most, and what it gains."""
+
+    evidence: Words
+    change: Words
+    predicted_gain_seconds: float
+    low_seconds: float | None
+    high_seconds: float | None
+    rung: str | None
+    reason: str | UnsetType = UNSET
+    by_replay: bool
+    rests_on: list[Words]
+    what_if: list[str]
+    call_sites: list[CallSite] = field(default_factory=list)
 
 
-def _replayed_alone(
-    result: JobReport, traces: Sequence[Trace], paths: Sequence[Path], node: Node | None
+class JobFinding(Ranged, kw_only=True):
+    """A finding over all traces that have it. Ranks run side by side, so that of the job no more is saved than in the trace
+    that gains most: gains are never summed.
+    """
+
+    id: str
+    title: Words
+    traces: int
+    predicted_gain_seconds: float
+    traces_without_gain: int  # 0: every gain has a bound
+    traces_by_replay: int
+    overlaps_with: list[str]
+    largest: LargestFinding
+
+
+def advised(trace: Trace, node: Node | None, replay: bool) -> tuple[Node | None, list[Advice]]:
+    """The node that `trace` was recorded on, guessed where none is named, and its findings, priced by replay or bounded."""
+    node = node or guess_node(trace)
+    found = findings(trace, node, partial(rebuilt, trace, node) if replay else None)
+    return node, [_advice(ranged(finding, trace.makespan_seconds, node)) for finding in found]
+
+
+def _advice(finding: RangedFinding) -> Advice:
+    encoded = msgspec.json.encode(finding)
+    return Advice(finding.id, finding.predicted_gain_seconds, finding.by_replay, encoded)
+
+
+def listed(findings: Iterable[Best]) -> list[JobFinding]:
+    """Findings of single traces as those of all these traces, largest gain first."""
+    most_first = sorted(findings, key=lambda best: (best.order[0], -best.traces, best.value.id))
+    return [_over_traces(best) for best in most_first]
+
+
+def _over_traces(best: Best) -> JobFinding:
+    keys = msgspec.json.decode(best.value.finding)
+    more = {"traces": best.traces, "traces_without_gain": 0, "traces_by_replay": best.replayed}
+    return msgspec.convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding)
+
+
+def replayed_alone(
+    of_job: Sequence[JobFinding],
+    ranks: Sequence[RankTimes],
+    traces: Sequence[Trace],
+    paths: Sequence[Path],
+    node: Node | None,
 ) -> list[JobFinding]:
     """Findings in `traces` of a job of many, which was read without replays, each priced by the replay of its own trace."""
-    ranked = {one.path: Ranked(path=one.path, rank=one.rank, host=one.host) for one in result.ranks}
-    anew = over_traces(
-        (ranked[str(path)], ranged(finding, trace.makespan_seconds, node))
-        for trace, path in zip(traces, paths, strict=True)
-        for finding in findings(trace, node, partial(rebuilt, trace, node))
-    )
-    counted = {one.id: one.traces for one in result.findings}
+    ranked = {one.path: Ranked(path=one.path, rank=one.rank, host=one.host) for one in ranks}
+    best: dict[str, Best] = {}
+    for trace, path in zip(traces, paths, strict=True):
+        for advice in advised(trace, node, replay=True)[1]:
+            join(best, advice.id, Best.of(advice, ranked[str(path)]))
+    anew = listed(best.values())
+    counted = {one.id: one.traces for one in of_job}
     known = [replace(one, traces=max(one.traces, counted.get(one.id, 0))) for one in anew]
     ids = {one.id for one in anew}
-    return [*known, *(one for one in result.findings if one.traces_by_replay and one.id not in ids)]
+    return [*known, *(one for one in of_job if one.traces_by_replay and one.id not in ids)]
 
 
 def job_findings(
-    job: JobTimeline, report: JobReport, findings: Sequence[JobFinding], recorded_on: Node | None
+    job: JobTimeline,
+    of_all: Sequence[RankTimes],
+    collectives: Sequence[Collective],
+    findings: Sequence[JobFinding],
+    recorded_on: Node | None,
 ) -> list[JobFinding]:
     """`findings` of single ranks with what the whole job gains by them, and those of what ranks do together; most first.
-    `report`: of all ranks, of which `job` may have some.
+    `of_all`: times of all ranks, of which `job` may have some.
 
     What is not worth a hundredth of the job is left out. A finding that no replay prices keeps what it says.
     """
@@ -117,7 +148,7 @@ def job_findings(
             gain, keys, rests_on = priced
             largest = replace(finding.largest, what_if=options, rests_on=rests_on)
             found.append(replace(finding, predicted_gain_seconds=gain, **keys, largest=largest))
-    found += _together(unchanged, before, report, recorded_on)
+    found += _together(unchanged, before, of_all, collectives, recorded_on)
     return sorted(found, key=lambda finding: -finding.predicted_gain_seconds)
 
 
@@ -158,12 +189,18 @@ def _changes(options: Sequence[str]) -> list[Change]:
         return []
 
 
-def _together(unchanged: JobState, before: float, report: JobReport, node: Node | None) -> list[JobFinding]:
+def _together(
+    unchanged: JobState,
+    before: float,
+    of_all: Sequence[RankTimes],
+    collectives: Sequence[Collective],
+    node: Node | None,
+) -> list[JobFinding]:
     """What the ranks do together, where changing it gains something."""
     members = unchanged.job.members.drop_nulls("joint")
     found = []
     for id, change, evidence, rank in (
-        ("straggling-rank", no_stragglers(), *_late(report)),
+        ("straggling-rank", no_stragglers(), *_late(of_all, collectives)),
         ("exposed-collectives", overlap(), _exposed(members), None),
         ("small-all-reduces", bucket(BUCKET_BYTES, node), _small(members), None),
     ):
@@ -180,7 +217,7 @@ def _together(unchanged: JobState, before: float, report: JobReport, node: Node 
             JobFinding(
                 id=id,
                 title=statement(f"{id}.title"),
-                traces=len({one.path for one in report.ranks}),
+                traces=len({one.path for one in of_all}),
                 predicted_gain_seconds=gain,
                 **keys,
                 traces_without_gain=0,
@@ -203,12 +240,12 @@ def _together(unchanged: JobState, before: float, report: JobReport, node: Node 
     return found
 
 
-def _late(report: JobReport) -> tuple[Words | None, int | None]:
+def _late(of_all: Sequence[RankTimes], collectives: Sequence[Collective]) -> tuple[Words | None, int | None]:
     """For whom the others wait most, and how often it comes last."""
-    late = max(report.ranks, key=lambda one: one.awaited_seconds)
+    late = max(of_all, key=lambda one: one.awaited_seconds)
     if not late.awaited_seconds:
         return None, None
-    matched = [row for row in report.collectives if row.arrive_seconds is not None]
+    matched = [row for row in collectives if row.arrive_seconds is not None]
     often = sum(last.count for row in matched for last in row.last if last.rank == late.rank)
     figures = {"last": often, "of": sum(row.count for row in matched), "seconds": late.awaited_seconds}
     return statement("straggling-rank.evidence", rank=late.rank, **figures), late.rank

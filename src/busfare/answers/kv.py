@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from busfare.advise.amounts import Predicted, Ranged
 from busfare.answers.plan import machine_named
 from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
-from busfare.planning.offload.compute import gpu_seconds
 from busfare.planning.offload.kv import (
     LAYOUTS,
     MOST_TOKENS,
@@ -28,9 +28,9 @@ from busfare.planning.offload.kv import (
     ranked,
     worth_fetching,
 )
+from busfare.planning.offload.network import gpu_seconds
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_model
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
-from busfare.results import Predicted, Ranged
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 

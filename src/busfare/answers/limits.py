@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from busfare.answers.job import JobReport
 from busfare.answers.report import Report
 from busfare.errors import InputError, LimitPassed
-from busfare.jobs.results import JobReport
 from busfare.quantities import parse_bytes, parse_seconds
 
 Result = Report | JobReport

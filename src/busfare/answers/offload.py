@@ -9,26 +9,29 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare.advise import amounts
+from busfare.advise.amounts import Predicted
 from busfare.answers.plan import machine_named
 from busfare.errors import InputError
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
-from busfare.planning.offload.from_trace import RecordedLayers, layers_from_trace
 from busfare.planning.offload.network import OF_NETWORK, network_of
 from busfare.planning.offload.question import Question, question_of
-from busfare.planning.offload.rank import (
+from busfare.planning.offload.schedule import (
     DEPTHS,
+    MEMORIES,
     Ranked,
+    Schedule,
     best_first,
     break_even,
+    copy_seconds,
     link_share,
     ranged,
     residents_of,
     schedules,
+    seconds_of,
     share_hidden,
 )
-from busfare.planning.offload.schedule import MEMORIES, Schedule, copy_seconds, seconds_of
-from busfare.results import Predicted
+from busfare.planning.problem import RecordedLayers, layers_from_trace
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
 

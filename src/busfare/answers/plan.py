@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType, convert
 from msgspec.structs import asdict
 
+from busfare.advise.amounts import Predicted
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import load_node
@@ -17,11 +18,9 @@ from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.ask import KEYS, problem_of, read_plan_file, with_options
 from busfare.planning.equations import Roofline, roofline_of
 from busfare.planning.machine import Basis
-from busfare.planning.rank import Bounds, break_even
-from busfare.planning.recorded import Recorded, as_recorded, recorded_problem
+from busfare.planning.problem import Recorded, as_recorded, recorded_problem
+from busfare.planning.rank import Bounds, Sweep, break_even, sweep
 from busfare.planning.streams import StreamRange
-from busfare.planning.sweep import Sweep, sweep
-from busfare.results import Predicted
 from busfare.statements import Words, statement
 
 __all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]

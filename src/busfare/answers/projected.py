@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from busfare.results import Predicted
+from busfare.advise.amounts import Predicted
 from busfare.statements import Words
 
 

@@ -5,21 +5,23 @@ Seconds, bytes, bytes per second; None is 'not known'.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType, convert, field
 from msgspec.structs import asdict
 
 from busfare import advise
-from busfare.advise import Finding
+from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.findings import REPLAYED_ROWS
 from busfare.answers.diff import Diff
 from busfare.answers.projected import PathCompared, PathThere
 from busfare.errors import InputError
-from busfare.jobs.results import Clock, Collective, Communication, RankTimes
+from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
+from busfare.jobs.ranks import numbered, ranks_of
+from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.nodes import Node
-from busfare.results import Path, RangedFinding, Sized, ranged, rows_of
 from busfare.timeline import PathPart, Timeline, critical_path_shares, unexplained_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
@@ -30,6 +32,28 @@ from busfare.trace.totals import Gap, Totals
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "clocks")
 NS = 1e-9
+Row = TypeVar("Row")
+
+
+class Path(Struct, kw_only=True):
+    """What was moved between two kinds of memory."""
+
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+    bytes: int
+    seconds: float
+    bytes_per_second: float | None
+
+
+class Sized(Struct):
+    """A decade of sizes; the upper is exclusive."""
+
+    lower_bytes: int
+    upper_bytes: int
+    count: int
+    seconds: float
 
 
 class RecordedPath(Path, kw_only=True):
@@ -133,6 +157,14 @@ def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:
     return f"{row.direction or '?'}  {row.source_memory or 'unknown'} → {row.destination_memory or 'unknown'}"
 
 
+def rows_of(row: type[Row], rows: pl.DataFrame | Iterable[Any]) -> list[Row]:
+    """Rows of a frame, or of other types with the same attributes, as rows of a result."""
+    values = rows.to_dicts() if isinstance(rows, pl.DataFrame) else list(rows)
+    # To msgspec named tuples are arrays.
+    values = [one._asdict() if hasattr(one, "_asdict") else one for one in values]
+    return convert(values, list[row], from_attributes=True)  # type: ignore[valid-type]
+
+
 class Examined(NamedTuple):
     """A report, and what its page draws: the run as it replays, and the findings, which know what they are about."""
 
@@ -204,14 +236,11 @@ def _together(trace: Trace) -> Communication | None:
     """What the ranks of one trace do together; None where it has one, or they do not communicate."""
     if trace.lanes.groups.select("process", "device").n_unique() < 2 or trace.collectives.is_empty():
         return None
-    from busfare.jobs.communication import communication
-    from busfare.jobs.ranks import numbered, ranks_of, rows_of
-
     ranks = ranks_of(trace)
     if len(ranks) < 2:
         return None
     return communication(
-        [rows_of(trace)], numbered([(str(trace.path), None, trace.host.get("hostname"), ranks)])
+        [communicating_rows(trace)], numbered([(str(trace.path), None, trace.host.get("hostname"), ranks)])
     )
 
 

@@ -14,16 +14,16 @@ import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
+from busfare.advise.amounts import Predicted
 from busfare.answers.project import run_between
 from busfare.answers.report import RecordingCost
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.recording_cost import without_recorder as job_without_recorder
 from busfare.jobs.state import JobChange, JobState
+from busfare.jobs.timeline import without_recorder as job_without_recorder
 from busfare.nodes import Node
 from busfare.quantities import MOST_SECONDS
-from busfare.results import Predicted
 from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all

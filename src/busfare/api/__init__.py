@@ -30,9 +30,8 @@ from busfare.api.plans import plan, plan_kv, plan_offload
 from busfare.errors import BusfareError, InputError
 from busfare.jobs import How, one_trace
 from busfare.jobs import changes as job_changes
-from busfare.jobs.deciding import Deciding, deciding, largest, ranks_that_fit, rows_of_all
-from busfare.jobs.parts import LEAST_RANKS, trace_paths
-from busfare.jobs.timeline import job_timeline
+from busfare.jobs.parts import LEAST_RANKS, size_of, trace_paths
+from busfare.jobs.timeline import Deciding, deciding, job_timeline, ranks_that_fit
 from busfare.nodes import Node, load_node
 from busfare.quantities import parse_seconds
 from busfare.show import predictions
@@ -186,13 +185,12 @@ def report(
 
 def report_job(paths: list[Path], recorded_on: Node | None, how: How) -> answers.JobReport:
     """Of all traces in `paths`, read as `how` says."""
-    from busfare.advise.jobs import of_whole_job
-    from busfare.jobs.run import run_job
+    from busfare.answers.job import of_whole_job, read_job
     from busfare.show.job import job_document
 
     with job_progress() as shown:
-        job = run_job(paths, recorded_on, how, shown).result()
-    result, together = of_whole_job(job, recorded_on)
+        whole = read_job(paths, recorded_on, how, shown)
+    result, together = of_whole_job(whole, recorded_on)
     return answer(
         answers.JobReport, result, lambda page: job_document(result, recorded_on, together if page else None)
     )
@@ -261,15 +259,15 @@ def _runs_that_fit(
     paths = [source for source in sources if isinstance(source, Path)]
     if len(paths) <= LEAST_RANKS or len(paths) < len(sources):
         return [_run(source, launches) for source in sources], None
-    first = _run(largest(paths), launches)
-    count = ranks_that_fit(len(paths), rows_of_all(first, paths))
+    first = _run(max(paths, key=size_of), launches)
+    count = ranks_that_fit(first, paths)
     some = None
     if count is not None:
         from busfare.jobs.run import run_job
 
         with job_progress() as shown:
-            whole = run_job(paths, node, How(), shown).result()
-        some = deciding(whole, count, named)
+            whole = run_job(paths, node, How(), shown).communication()
+        some = deciding(whole.ranks, count, named)
         paths = [*some.paths]
     return [first if path == first.path else _run(path, launches) for path in paths], some
 
@@ -363,7 +361,7 @@ def record(output: str | Path | None = None, **options: Any) -> Iterator[Recorde
     `options` are those of `busfare.measure.record.environment`, as `stacks=True`. Needs an NVIDIA GPU, and that no other
     profiler records meanwhile.
     """
-    from busfare.measure.record import recording
+    from busfare.answers.measure import recording
 
     folder = Path(output or mkdtemp(dir=_kept().name))
     with recording(folder, **options):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from busfare.answers.diff import Diff as _Diff
+from busfare.answers.job import JobReport as _JobReport
 from busfare.answers.kv import PlanKvResult as _KvPlan
 from busfare.answers.offload import PlanOffloadResult as _OffloadPlan
 from busfare.answers.plan import PlanResult as _Plan
@@ -21,8 +22,7 @@ from busfare.answers.report import Report as _Report
 from busfare.answers.what_if import WhatIf as _WhatIf
 from busfare.answers.what_if import predicted_trace
 from busfare.errors import InputError
-from busfare.jobs.results import JobReport as _JobReport
-from busfare.output import write_file
+from busfare.files import write_file
 from busfare.show.document import Document, Figure
 from busfare.show.page import page
 from busfare.show.terminal import render

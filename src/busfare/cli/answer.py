@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from busfare.output import note, print_json, write_file
+from busfare.files import write_file
+from busfare.output import note, print_json
 
 if TYPE_CHECKING:
     from busfare.show.document import Document

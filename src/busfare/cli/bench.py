@@ -25,23 +25,21 @@ def bench_app() -> None:
     """Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them."""
 
 
-def _command(name: str, result: str, document: str, said: str, *options: Any) -> None:
-    """A benchmark: its name, its result, what shows it (module:function of `busfare.report`), what it says of itself and the
+def _command(name: str, document: str, said: str, *options: Any) -> None:
+    """A benchmark: its name, what shows it (module:function of `busfare.report`), what it says of itself and the
     options of its own.
     """
 
     def run(from_: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
-        from busfare.measure.bench import results
+        from busfare.answers.measure import bench, read_result
         from busfare.show.progress import progress
 
         # Whatever shows it is imported first, or would fail after minutes.
         module, _, function = document.partition(":")
         show = getattr(import_module(f"busfare.show.{module}"), function)
         if from_:
-            found: Any = results.read_result(from_, getattr(results, result))
+            found: Any = read_result(from_, name)
         else:
-            from busfare.measure.bench.run import bench
-
             with progress() as shown:
                 found = bench(name, **asked, progress=shown, say=note)
         answer(found, lambda: show(found), json, html)
@@ -52,12 +50,12 @@ def _command(name: str, result: str, document: str, said: str, *options: Any) ->
 
 
 _command(
-    "methods", "MethodsResult", "bench:methods_document",
+    "methods", "bench:methods_document",
     "Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
     option("--largest N", "Ints of the longest vector, 1048576 to 268435456.", default="268435456"),
 )  # fmt: skip
 _command(
-    "strategies", "StrategiesResult", "bench:strategies_document",
+    "strategies", "bench:strategies_document",
     "Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
     option("--kernel FILE.cu", "A kernel of your own; see docs/bench.md.", type=PATH),
     option("--in inputs N", "With --kernel: its input arrays.", type=int, default=1),

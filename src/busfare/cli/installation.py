@@ -21,7 +21,7 @@ SHELLS = {
 @as_json
 def doctor(json: bool) -> None:
     """What works on this machine, and what to do where something is missing."""
-    from busfare.measure.doctor import examined
+    from busfare.answers.doctor import examined
     from busfare.show.doctor import doctor_document
 
     result = examined()

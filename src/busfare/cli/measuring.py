@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
 from busfare.cli.answer import answer, option
-from busfare.output import OUTPUT, PATH, as_html, as_json, write_file
+from busfare.files import write_file
+from busfare.output import OUTPUT, PATH, as_html, as_json
 
 __all__ = ["probe", "record"]
 
@@ -39,31 +41,29 @@ def probe(
     html: Path | None,
 ) -> None:
     """Measure this machine's GPUs and links, and write the node file that describes them."""
-    from busfare.measure import probe as probing
+    from busfare.answers.measure import opened
+    from busfare.measure.cases import read_record, write_record
     from busfare.measure.node_file import encode
-    from busfare.measure.raw import write
+    from busfare.measure.probe import evaluated, measured
 
     # What will show the result is loaded first: a broken installation says so before half a minute of measuring.
     from busfare.show.probe import probe_document
     from busfare.show.progress import progress
 
     if from_:
-        probed = probing.again(from_)
+        probed = evaluated(read_record(from_))
     else:
-        device = probing.open_device(virtual)
-        try:
+        with closing(opened("probe", virtual)) as device:
             with progress() as shown:
-                record, knees = probing.measured(device, quick, shown, only=only, collectives=collectives)
+                record, knees = measured(device, quick, shown, only=only, collectives=collectives)
             # On file before anything is fitted or shown: what was measured cannot be had again.
             if raw:
-                write(record, raw)
-        finally:
-            device.close()
-        probed = probing.evaluated(record, knees)
+                write_record(record, raw)
+        probed = evaluated(record, knees)
     if output:
         write_file(output, encode(probed.node))
     if raw and from_:
-        write(probed.record, raw)
+        write_record(probed.record, raw)
     answer(probed.result, lambda: probe_document(probed.result), json, html)
 
 

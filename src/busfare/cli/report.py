@@ -19,8 +19,8 @@ from busfare.cli.answer import answer, option, read_trace
 from busfare.output import FOLDER, PATH, as_html, as_json
 
 if TYPE_CHECKING:
+    from busfare.answers.job import JobReport
     from busfare.answers.report import Report
-    from busfare.jobs.results import JobReport
     from busfare.nodes import Node
     from busfare.show.document import Document
 

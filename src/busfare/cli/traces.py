@@ -10,7 +10,8 @@ import click
 
 from busfare.cli.answer import answer, option, read_trace
 from busfare.errors import InputError
-from busfare.output import FOLDER, OUTPUT, PATH, as_html, as_json, note, write_file
+from busfare.files import write_file
+from busfare.output import FOLDER, OUTPUT, PATH, as_html, as_json, note
 
 trace_path = click.argument(
     "trace",

@@ -18,11 +18,11 @@ import polars as pl
 from google.protobuf import proto
 
 from busfare.errors import InputError
+from busfare.files import replacing
 from busfare.jobs.model import Part
-from busfare.jobs.partial import ranks_of_all
 from busfare.jobs.parts import trace_paths
+from busfare.jobs.ranks import ranks_of_all
 from busfare.jobs.timeline import parts_of
-from busfare.output import replacing
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, Times
 from busfare.timeline.play import core_columns

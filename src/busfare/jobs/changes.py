@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +15,11 @@ from numpy.typing import NDArray
 from busfare.cost.collectives import Fabric
 from busfare.cost.kernels.limits import limits_of
 from busfare.errors import InputError
-from busfare.jobs.launches import without_launches
-from busfare.jobs.model import JobTimeline, places
+from busfare.jobs.model import JobTimeline, places, places_of
 from busfare.jobs.ranks import Rank
-from busfare.jobs.shared_links import places_of
-from busfare.jobs.state import JobChange, JobState, kinds_and_sizes, priced_on, transfer_model
-from busfare.jobs.stragglers import no_stragglers
+from busfare.jobs.state import JobChange, JobState, kinds_and_sizes, no_stragglers, priced_on, transfer_model
 from busfare.nodes import Node
+from busfare.nodes.arrays import FloatArray
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.statements import statement
 from busfare.timeline import Timeline
@@ -37,20 +36,17 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
     """A program's change on these ranks, or on all. On another node collectives take what its links make of them."""
 
     def apply(state: JobState) -> JobState:
-        timelines, done, unmatched, matched = [], state, None, False
-        for part, run in zip(state.job.parts, state.timelines, strict=True):
+        timelines, done, unmatched, matched = list(state.timelines), state, None, False
+        for number, (part, run) in enumerate(zip(state.job.parts, state.timelines, strict=True)):
             if ranks is not None and not set(ranks) & set(part.ranks):
-                timelines.append(run)
                 continue
             try:
                 applied = change.apply(run, setting)
             except NoMatchError as error:  # on this rank
-                timelines.append(run)
                 unmatched = error
-                continue
-            matched = True
-            timelines.append(applied.timeline)
-            done = done.touched(applied.count, *applied.rests_on, bytes=applied.bytes)
+            else:
+                matched, timelines[number] = True, applied.timeline
+                done = done.touched(applied.count, *applied.rests_on, bytes=applied.bytes)
         if unmatched and not matched:
             raise unmatched
         done = replace(done, timelines=timelines)
@@ -75,8 +71,12 @@ def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
         return replace(state, rests_on=[*state.rests_on, kept])
     before, after = (priced_on(state.job, fabric) for fabric in fabrics)
     known = np.isfinite(before) & np.isfinite(after) & (before > 0)
-    ratio = np.where(known, after / np.where(known, before, 1.0), 1.0)
-    return replace(state, transfer_ns=state.transfer_ns * ratio)
+    return replace(state, transfer_ns=state.transfer_ns * _ratio(after, before, known))
+
+
+def _ratio(after: FloatArray, before: FloatArray, known: NDArray[np.bool_]) -> FloatArray:
+    """after/before of the members that are `known`, 1 of the rest."""
+    return np.divide(after, before, out=np.ones(len(known)), where=known)
 
 
 def collective_bytes(factor: float, node: Node | None) -> JobChange:
@@ -90,25 +90,20 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
             rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (sizes > 0))
             if len(rows):
                 ratio[rows] = seconds(kind, sizes[rows] * factor) / seconds(kind, sizes[rows])
-        known = int(np.isfinite(sizes).sum())
-        carried = int(np.nansum(sizes))
-        transfer = state.transfer_ns * ratio
+        transfer, memory_rate = state.transfer_ns * ratio, None
+        if node is not None and factor < 1:
+            with suppress(InputError):
+                memory_rate = limits_of(node).memory
         rests_on = statement("assumes.packing-free")
-        if node is not None and (rate := _gpu_bandwidth(node)) and factor < 1:
-            # Read whole and written small before it, and the other way round behind it.
-            transfer += np.nan_to_num(2 * (1 + factor) * sizes / rate / NS)
+        if memory_rate:
+            # Read whole and written small before it, and the reverse behind it.
+            transfer += np.nan_to_num(2 * (1 + factor) * sizes / memory_rate / NS)
             rests_on = statement("assumes.packing-at-memory-rate")
-        return replace(state, transfer_ns=transfer).touched(known, rests_on, bytes=carried)
+        return replace(state, transfer_ns=transfer).touched(
+            int(np.isfinite(sizes).sum()), rests_on, bytes=int(np.nansum(sizes))
+        )
 
     return JobChange("--collective-bytes", statement("change.collective-bytes", factor=factor), apply)
-
-
-def _gpu_bandwidth(node: Node) -> float | None:
-    """What a GPU's memory moves, bytes per second; None where nobody says."""
-    try:
-        return limits_of(node).memory
-    except InputError:
-        return None
 
 
 def bucket(size: int, node: Node | None) -> JobChange:
@@ -124,16 +119,14 @@ def bucket(size: int, node: Node | None) -> JobChange:
         )  # fmt: skip
         barrier = _boundaries(job)
         transfer, gone = state.transfer_ns.copy(), state.gone.copy()
-        rows_of = _rows_of_joints(job)
+        matched = job.members.with_row_index("row").drop_nulls("joint").group_by("joint").agg("row")
+        rows_of = {joint: rows.to_numpy() for joint, rows in zip(*matched, strict=True)}
         touched = carried = 0
         for _, group in joints.group_by("communicator", "members", maintain_order=True):
             for held in _buckets(list(group.select("joint", "bytes").iter_rows()), size, rows_of, barrier):
                 whole, last = sum(own for _, own in held), held[-1]
-                pieces = (
-                    [whole]
-                    if len(held) > 1
-                    else [size] * (whole // size) + [whole % size] * (whole % size > 0)
-                )
+                pieces = [size] * (whole // size) + [whole % size] * (whole % size > 0)
+                pieces = [whole] if len(held) > 1 else pieces
                 if len(held) == len(pieces) == 1:
                     continue
                 after, before = (
@@ -155,14 +148,6 @@ def bucket(size: int, node: Node | None) -> JobChange:
     return JobChange("--bucket", statement("change.bucket", bytes=size), apply)
 
 
-def _rows_of_joints(job: JobTimeline) -> dict[int, NDArray[np.int64]]:
-    """Of each joint the rows of its members."""
-    joint_of = job.members["joint"].fill_null(-1).to_numpy()
-    order = np.argsort(joint_of, kind="stable")
-    joints, begins = np.unique(joint_of[order], return_index=True)
-    return dict(zip(joints.tolist(), np.split(order, begins[1:]), strict=True))
-
-
 def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
     """Each part's timeline, its host without the launches of the members `gone`."""
     members, timelines = state.job.members, []
@@ -176,6 +161,42 @@ def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
     return timelines
 
 
+def without_launches(run: Timeline, carries: NDArray[np.bool_], gone: NDArray[np.int64]) -> Timeline:
+    """`run` whose host no longer launches the operations `gone`, of those that carry data between ranks (`carries`, shape
+    (operations,)).
+
+    A library records events, checks and prepares around such a launch: all that its thread does since the launch before,
+    and until the next, but for what usually lies between two other launches.
+    """
+    columns = run.columns
+    gap, own = columns["call_gap"].copy(), columns["call_own"].copy()
+    launched = columns["operation_launched"] != 0
+    kind = np.zeros(len(own), np.uint8)  # 1: launches; 2: launches what carries; 3: that no longer
+    for value, rows in ((1, launched), (2, launched & carries), (3, gone[launched[gone]])):
+        kind[columns["operation_call"][rows]] = value
+    start, end = (run.calls[name].to_numpy() for name in ("start_ns", "end_ns"))
+    thread = columns["call_thread"]
+    for number in np.unique(thread[kind == 3]):
+        calls = np.flatnonzero(thread == number)
+        launches = np.flatnonzero(kind[calls])
+        first, second = calls[launches[:-1]], calls[launches[1:]]
+        between = (start[second] - end[first])[(kind[first] == 1) & (kind[second] == 1)]
+        usual = int(np.median(between)) if len(between) else 0
+        for before, at, after in zip(
+            [-1, *launches[:-1]], launches, [*launches[1:], len(calls)], strict=True
+        ):
+            if kind[calls[at]] != 3:
+                continue
+            mine = calls[before + 1 : at + 1]
+            last = after < len(calls) and kind[calls[after]] == 1
+            if last:  # what follows is its own, too
+                mine = np.concatenate([mine, calls[at + 1 : after]])
+            gap[mine] = own[mine] = 0
+            if last:
+                gap[calls[after]] = min(gap[calls[after]], usual)
+    return run.with_columns(call_gap=gap, call_own=own)
+
+
 def _buckets(
     joints: list[tuple[int, int]],
     size: int,
@@ -186,11 +207,8 @@ def _buckets(
     buckets: list[list[tuple[int, int]]] = []
     for joint in joints:
         held = buckets[-1] if buckets else []
-        if (
-            held
-            and sum(own for _, own in held) < size
-            and not barrier(rows_of[held[-1][0]], rows_of[joint[0]])
-        ):
+        fits = 0 < sum(own for _, own in held) < size
+        if fits and not barrier(rows_of[held[-1][0]], rows_of[joint[0]]):
             held.append(joint)
         else:
             buckets.append([joint])
@@ -255,18 +273,14 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             raise InputError("--ranks needs the node that the job ran on: give it with --from")
         here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (job.size, wanted))
         before, after = priced_on(job, here), priced_on(job, there)
-        whole = (
-            job.members.select(pl.col("rank").n_unique().over("joint") == size)
-            .to_series()
-            .fill_null(False)
-            .to_numpy()
-        )
+        of_all = job.members.select(pl.col("rank").n_unique().over("joint") == size)
+        whole = of_all.to_series().fill_null(False).to_numpy()
         known = np.isfinite(before) & np.isfinite(after) & whole
         if not known.any():
             raise InputError(
                 "--ranks: no collective of all ranks whose bytes the traces say; there is nothing to extrapolate"
             )
-        transfer = state.transfer_ns * np.where(known, after / np.where(known, before, 1.0), 1.0)
+        transfer = state.transfer_ns * _ratio(after, before, known)
         source = [n % size for n in range(wanted)]
         frames = [
             job.members.with_row_index("was").filter(pl.col("part") == part).with_columns(
@@ -283,6 +297,9 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         ranks = [
             Rank(n, job.ranks[m].path, job.ranks[m].host, n, job.ranks[m].times) for n, m in enumerate(source)
         ]
+        alone = [
+            (state.timelines[m], [msgspec.structs.replace(ranks[n], host=None)]) for n, m in enumerate(source)
+        ]
         made = replace(
             job,
             ranks=ranks,
@@ -294,14 +311,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             starts_ns=job.starts_ns[source],
             bases_ns=job.bases_ns[source],
             # The new ranks fill nodes as the recorded ones may not have.
-            places=places_of(
-                [
-                    (state.timelines[m], [msgspec.structs.replace(ranks[n], host=None)])
-                    for n, m in enumerate(source)
-                ],
-                node,
-                apart=True,
-            ),
+            places=places_of(alone, node, apart=True),
             links=None,
         )
         return replace(

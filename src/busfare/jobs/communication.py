@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from busfare.cost.collectives import KINDS, bus_factor
-from busfare.jobs.blocks import BLOCK_ROWS, in_blocks, matched
-from busfare.jobs.clocks import Clocks, align
-from busfare.jobs.matching import MESSAGES, match
-from busfare.jobs.ranks import MOMENTS, Rank
-from busfare.jobs.results import Clock, Collective, Communication, Last, Left, RankTimes
+from busfare.jobs.matching import MESSAGES, Clocks, align, match
+from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, in_blocks, matched, ranked_rows
 from busfare.trace.tables import SYMMETRIC
 
 NS = 1e-9
@@ -35,54 +33,91 @@ LEFT_OUT = {
 }
 
 
+class Left(Struct):
+    """What is left out; `traces` is None of what the report itself leaves out."""
+
+    id: str
+    count: int | None
+    traces: int | None
+    what: str
+
+
+class Last(Struct):
+    """A rank that was the last to arrive, and how often."""
+
+    rank: int
+    count: int
+
+
+class Collective(Struct, kw_only=True):
+    """What the ranks of a communicator do together: sums over its ranks. `arrive`: until the last of them comes; `transfer`:
+    from then on; both None of what no other trace has a part in. `bytes` as nccl-tests counts them, of one rank.
+    """
+
+    communicator: str
+    kind: str | None
+    ranks: int | None
+    count: int
+    bytes: int | None
+    seconds: float
+    arrive_seconds: float | None
+    transfer_seconds: float | None
+    last_rank: int | None
+    last: list[Last]
+    bus_bytes_per_second: float | None
+
+
+class RankTimes(Struct, kw_only=True):
+    """One rank; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait, beside
+    which no kernel of the rank computes.
+    """
+
+    rank: int
+    path: str
+    host: str | None
+    makespan_seconds: float
+    kernels_seconds: float
+    communication_seconds: float
+    waiting_seconds: float
+    awaited_seconds: float
+    exposed_transfer_seconds: float
+
+
+class Clock(Struct, kw_only=True):
+    """What is added to the times of a rank's file, at the middle of the run; None where nothing ties it to others."""
+
+    rank: int
+    offset_ns: int
+    drift_ppm: float
+    uncertainty_ns: int | None
+
+
+class Communication(Struct, kw_only=True):
+    """Who of a job's ranks waits for whom, and what the transfers take."""
+
+    collectives: list[Collective]
+    ranks: list[RankTimes]
+    clocks: list[Clock]
+    left_out: list[Left]
+
+
 def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.DataFrame, Clocks, int]:
     """The members of all collectives: columns of MEMBERS, `joint`, and `last_ns`, when the last of the joint came; times
     by one clock, ns since the first, which is the third result. `rows[c]` (columns of ROWS) are those of the file of
     clock c.
     """
-    members = pl.concat(list(Ranked(rows, ranks)))
-    members = _to_the_other(members, members["rank"].unique().to_list())
+    members = pl.concat(list(ranked_rows(rows, ranks)))
+    present = members["rank"].unique().to_list()
+    if len(present) == 2:  # a message is to the peer
+        peer = pl.lit(sum(present)) - pl.col("rank")
+        message = pl.col("collective_kind").is_in(MESSAGES)
+        members = members.with_columns(
+            peer=pl.when(message).then(pl.coalesce("peer", peer.cast(pl.Int32))).otherwise("peer")
+        )
     base = int(members["start_ns"].to_numpy().min()) if members.height else 0
     members = match(members.with_columns(pl.col("start_ns", "end_ns") - base))
     clocks = _aligned(members, len(rows), ranks)
     return _by_one_clock(members, clocks), clocks, base
-
-
-class Ranked(Sequence[pl.DataFrame]):
-    """The rows of each file with `clock` and `rank`, without those of no rank; times as they are, from `base_ns` on."""
-
-    def __init__(self, rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> None:
-        self._rows, self._base_ns = rows, base_ns
-        self._of_file: list[list[Rank]] = [[] for _ in rows]
-        for one in ranks:
-            self._of_file[one.clock].append(one)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, clock: Any) -> Any:
-        of_rank = pl.DataFrame(
-            [(one.times.process, one.times.device, one.rank) for one in self._of_file[clock]],
-            schema={"process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
-        )  # fmt: skip
-        of_process = of_rank.unique("process", keep="first", maintain_order=True).select(
-            "process", only="rank"
-        )
-        members = self._rows[clock].with_columns(
-            pl.col("start_ns", "end_ns") - self._base_ns, clock=pl.lit(clock, pl.UInt32)
-        )
-        members = _beside(members, of_rank, ["process", "device"])
-        members = _beside(members, of_process, ["process"])
-        return members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
-
-
-def _to_the_other(members: pl.DataFrame, ranks: Sequence[int]) -> pl.DataFrame:
-    """`members` of `ranks`: where those are two, a message is to the other one."""
-    if len(ranks) != 2:
-        return members
-    other = pl.when(pl.col("rank") == ranks[0]).then(ranks[1]).otherwise(ranks[0]).cast(pl.Int32)
-    message = pl.col("collective_kind").is_in(MESSAGES)
-    return members.with_columns(peer=pl.when(message).then(pl.coalesce("peer", other)).otherwise("peer"))
 
 
 def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks:
@@ -100,20 +135,12 @@ def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks
 
 
 def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
-    """`members` by one clock, with `shift_ns`; without the joints that cannot be, and with `last_ns`."""
+    """`members` by one clock, with `shift_ns` and `last_ns`; without the joints of which a member ends before another
+    starts, but for messages, which need not be received while they are sent.
+    """
     number, ends = members["clock"].to_numpy(), members["end_ns"].to_numpy()
     shift = pl.Series(np.rint(clocks.shift(number, ends)).astype(np.int64))
-    return _sound(members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift))
-
-
-def _beside(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    return rows.join(others, on=keys, how="left", nulls_equal=True, maintain_order="left")
-
-
-def _sound(members: pl.DataFrame) -> pl.DataFrame:
-    """Without the joints of which a member ends before another starts; but for messages, which need not be received while
-    they are sent.
-    """
+    members = members.with_columns(pl.col("start_ns", "end_ns") + shift, shift_ns=shift)
     off = pl.col("start_ns").max().over("joint") > pl.col("end_ns").min().over("joint") + APART_NS
     members = members.with_columns(pl.when(~(off & pl.col("collective_kind").is_in(SYMMETRIC))).then("joint"))
     came = pl.when(~pl.col("ended").fill_null(False)).then("start_ns")
@@ -134,6 +161,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
             sums.add(_by_one_clock(matched(pieces), clocks))
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
     counts = dict(zip(LEFT_OUT, (sums.lost, sums.absent, untied), strict=True))
+    uncertainty = clocks.uncertainty if len(rows) > 1 else np.zeros(len(rows))
     ordered = sorted(ranks, key=lambda one: one.rank)
     return Communication(
         collectives=sums.collectives(),
@@ -156,7 +184,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
                 rank=one.rank,
                 offset_ns=round(float(clocks.offset[one.clock])),
                 drift_ppm=float(clocks.drift[one.clock]) * 1e6,
-                uncertainty_ns=_whole(clocks.uncertainty[one.clock]) if len(rows) > 1 else 0,
+                uncertainty_ns=None if np.isnan(off := uncertainty[one.clock]) else round(float(off)),
             )
             for one in ordered
         ],
@@ -193,7 +221,7 @@ def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> list[list[by
             base = start if base is None else min(base, start)
     if height <= BLOCK_ROWS or base is None:
         return None
-    return in_blocks(Ranked(rows, ranks, base), -(-height // BLOCK_ROWS))
+    return in_blocks(ranked_rows(rows, ranks, base), -(-height // BLOCK_ROWS))
 
 
 class Sums:
@@ -283,10 +311,6 @@ def _collective(row: dict[str, Any]) -> Collective:
         last=late,
         bus_bytes_per_second=rate if seen and rate else None,
     )
-
-
-def _whole(number: float) -> int | None:
-    return None if np.isnan(number) else round(float(number))
 
 
 def _exposed(members: pl.DataFrame) -> NDArray[np.int64]:

@@ -1,31 +1,27 @@
-"""What one trace adds to a job: a small summary of whole numbers, so that sums are the same in any order."""
+"""What a trace adds to its job: a small summary of whole numbers, whose sums are the same in any order, with the traffic and
+the best rates of the links that its copies crossed.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import polars as pl
 
-from busfare import advise
-from busfare.jobs.links import LinkRate, LinkTraffic, best_rates, link_traffic
+from busfare.cost.batch import batches, flow_of, path_of, stays_on_device
+from busfare.errors import InputError
 from busfare.jobs.parts import LEAST_RANKS, MOST_OPERATIONS
-from busfare.jobs.ranks import Rank, TraceRank, numbered, packed, ranks_of, rows_of
-from busfare.nodes import Node
-from busfare.results import RangedFinding, ranged
+from busfare.jobs.ranks import TraceRank, packed, place_of, ranks_of, rows_of
+from busfare.nodes import Link, MemoryLink, Node
+from busfare.nodes import Path as NodePath
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 
 #: Texts of a trace are cut to this, and lists to that: a partial stays small whatever a file holds.
 LONGEST_TEXT, LONGEST_NAME = 2000, 253
 MOST_GPUS, MOST_RATES, MOST_RANKS = 64, 256, 4096
-#: `rank0.json.gz`, `sampled_rank-12.json`, `rank_3/trace.sqlite`.
-RANK_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])rank[-_.=]?(\d{1,9})(?!\d)", re.IGNORECASE)
-#: What `torch.profiler.tensorboard_trace_handler` calls its files: HOST_PROCESS.TIME.pt.trace.json.
-TORCH_NAME = re.compile(r"^([A-Za-z0-9][A-Za-z0-9.-]{0,252})_\d+\.\d+\.pt\.trace\.json(?:\.gz)?$")
-MOST_RANK = 1 << 31
 #: What tells rows of transfers apart.
 PATH, SIZES = ("direction", "source_memory", "destination_memory"), ("lower_bytes", "upper_bytes")
 
@@ -36,6 +32,37 @@ SUMS = (
     "makespan_ns", "transfers_bytes", "transfers_exposed_ns", "unrouted_bytes",
     *(f"{name}_{what}" for name in ("transfers", *COUNTED) for what in ("count", "ns")),
 )  # fmt: skip
+#: From here on a copy's rate is its link's.
+LARGE_BYTES = 1 << 24
+
+
+class LinkRate(msgspec.Struct, frozen=True):
+    """A GPU's link in one direction: `h2d`, `d2h`, or `p2p` to GPU `peer_device`. `identity`: the GPU's uuid or bus id."""
+
+    gpu: str | None
+    identity: str | None
+    device: int
+    peer_device: int | None
+    direction: str
+    bytes_per_second: float
+    data_sheet_bytes_per_second: float | None
+
+
+class LinkTraffic(msgspec.Struct, frozen=True):
+    """One link of a node, by the node's name and its number there: `forward` is from the first of `between`.
+
+    Bytes are the data's own; wire bytes add headers and requests, by the wire's data sheet.
+    """
+
+    link: tuple[str, int]
+    between: tuple[str, str]
+    label: str
+    line_bytes_per_s: float | None  # None: as fast as the memory behind it
+    copies: int
+    forward_bytes: int
+    back_bytes: int
+    forward_wire_bytes: int
+    back_wire_bytes: int
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -45,6 +72,19 @@ class Moved(msgspec.Struct, frozen=True):
     count: int
     bytes: int
     ns: int
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A finding in a trace as its job adds it up; `finding`: all of it, encoded by whoever advises."""
+
+    id: str
+    predicted_gain_seconds: float
+    by_replay: bool
+    finding: bytes
+
+
+#: The node that a trace was recorded on, as named or else guessed, and what to do about the trace; with replays, or not.
+Advise = Callable[[Trace, Node | None, bool], tuple[Node | None, list[Advice]]]
 
 
 class Partial(msgspec.Struct, frozen=True):
@@ -63,7 +103,7 @@ class Partial(msgspec.Struct, frozen=True):
     sums: dict[str, int]
     by_path: list[Moved]
     sizes: list[Moved]
-    findings: list[RangedFinding]
+    findings: list[Advice]
     rates: list[LinkRate]
     traffic: list[LinkTraffic]
     ranks: list[TraceRank]
@@ -71,35 +111,33 @@ class Partial(msgspec.Struct, frozen=True):
     omissions: list[Omission]
 
 
-def partial(trace: Trace, path: Path, node: Node | None = None, of_many: bool = False) -> Partial:
+def partial_of(
+    trace: Trace, path: Path, node: Node | None = None, of_many: bool = False, advise: Advise | None = None
+) -> Partial:
     """The share of `trace` in its job; a pure function of its arguments.
 
-    `path` gives rank and host where the trace does not; `node` is where the job ran, guessed from the GPU's name
-    otherwise. `of_many`: gains of a rank that communicates are bounds, since some of the job are replayed together later.
+    `path` gives rank and host where the trace does not; `node` is where the job ran. `of_many`: gains of a rank that
+    communicates are bounds, since some of the job are replayed together later.
     """
-    guessed = node is None
-    node = node or advise.guess_node(trace)
-    totals = account.totals(trace)
-    traffic, unrouted = link_traffic(trace.operations, node)
-    rank, host = place_of(trace, path)
-    communicating = rows_of(trace)
+    communicating, named = rows_of(trace), node
     later = (
         of_many and not communicating.is_empty() and trace.operations.height <= MOST_OPERATIONS // LEAST_RANKS
     )
-    run = None if later else lambda: advise.rebuilt(trace, node)
+    node, findings = advise(trace, node, not later) if advise else (node, [])
+    totals = account.totals(trace)
+    traffic, unrouted = link_traffic(trace.operations, node)
+    rank, host = place_of(trace, path)
     return Partial(
         format=trace.format,
         rank=rank,
         host=host,
         node=node.name if node else None,
-        node_guessed=guessed and node is not None,
+        node_guessed=named is None and node is not None,
         gpus=_gpus(trace),
         sums=dict(zip(SUMS, _sums(totals, unrouted), strict=True)),
         by_path=_moved(account.by_path(trace), PATH),
         sizes=_moved(account.size_histogram(trace), SIZES),
-        findings=[
-            ranged(finding, totals.makespan_seconds, node) for finding in advise.findings(trace, node, run)
-        ],
+        findings=findings,
         rates=best_rates(trace, node)[:MOST_RATES],
         traffic=traffic,
         ranks=ranks_of(trace)[:MOST_RANKS],
@@ -133,24 +171,89 @@ def _gpus(trace: Trace) -> list[str]:
     return sorted(name[:LONGEST_NAME] for name in names)[:MOST_GPUS]
 
 
-def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
-    """Rank and host from what the trace itself says; from the names of file and folder as a last resort."""
-    host = trace.host.get("hostname") or next(iter(TORCH_NAME.findall(path.name)), None)
-    text = trace.host.get("rank", "")
-    # A trace of several processes has no one rank: the launcher's environment was recorded, not theirs.
-    own = text.isascii() and text.isdigit() and trace.operations["process"].drop_nulls().n_unique() <= 1
-    texts = (
-        [text] if own else [n for name in (path.name, path.parent.name) for n in RANK_IN_NAME.findall(name)]
+def best_rates(trace: Trace, node: Node | None) -> list[LinkRate]:
+    """The fastest large copy of each GPU and direction: pinned ones between host and GPU, and those between GPUs."""
+    towards = pl.col("direction")
+    pinned = ((towards == "h2d") & (pl.col("source_memory") == "pinned")) | (
+        (towards == "d2h") & (pl.col("destination_memory") == "pinned")
     )
-    rank = int(texts[0][:20]) if texts else MOST_RANK
-    return rank if rank < MOST_RANK else None, host[:LONGEST_NAME] if host else None
+    between_gpus = (towards == "p2p") & pl.col("peer_device").is_not_null()
+    copies = trace.operations.filter(
+        pl.col("kind") == "copy",
+        pinned | between_gpus,
+        pl.col("device") >= 0,
+        pl.col("bytes") >= LARGE_BYTES,
+        pl.col("end_ns") > pl.col("start_ns"),
+        pl.col("copy_count").fill_null(1) == 1,
+    )
+    best = (
+        copies.group_by("process", "device", "peer_device", "direction")
+        .agg(rate=(pl.col("bytes") / (pl.col("end_ns") - pl.col("start_ns"))).max() * 1e9)
+        .sort("process", "device", "peer_device", "direction", nulls_last=True)
+    )
+    rates = []
+    for process, device, peer_device, direction, rate in best.iter_rows():
+        peer = peer_device if direction == "p2p" else None
+        sheet = _data_sheet(node, direction, device, peer)
+        rates.append(LinkRate(*_gpu(trace, process, device), device, peer, direction, rate, sheet))
+    return rates
 
 
-def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
-    """The ranks of a job, by what its traces and their paths say."""
-    return numbered(
-        [
-            (str(path), *place_of(trace, path), ranks_of(trace))
-            for trace, path in zip(traces, paths, strict=True)
-        ]
+def _gpu(trace: Trace, process: int | None, device: int) -> tuple[str | None, str | None]:
+    """Model and identity of the GPU that `process` calls `device`."""
+    rows = trace.devices.filter(pl.col("device") == device)
+    own = rows.filter(pl.col("process").is_null() | pl.col("process").eq_missing(process))
+    for row in (own if own.height else rows).iter_rows(named=True):
+        return (row["name"] or "")[:100] or None, (row["uuid"] or row["bus_id"] or "")[:100] or None
+    return None, None
+
+
+def _data_sheet(node: Node | None, direction: str, device: int, peer: int | None) -> float | None:
+    if node is None or (peer is None and node.link_is_estimated(device)):
+        return None
+    try:
+        path = node.host_path(device) if peer is None else node.peer_path(device, peer)
+        rate = path.bandwidth("read" if direction == "h2d" else "write")
+    except (InputError, ValueError):
+        return None
+    return rate if rate < float("inf") else None
+
+
+def link_traffic(operations: pl.DataFrame, node: Node | None) -> tuple[list[LinkTraffic], int]:
+    """Traffic of each link that copies and migrations crossed, and the bytes whose path is not known."""
+    moved = operations.filter(
+        pl.col("kind").is_in(["copy", "migration"]), pl.col("direction").is_in(["h2d", "d2h", "p2p"])
     )
+    unrouted = int(moved["bytes"].sum())
+    if node is None:
+        return [], unrouted
+    number_of = {id(link): number for number, link in enumerate(node.links)}
+    counts: dict[int, list[int]] = {}
+    for batch in batches(moved):
+        size = int(batch.sizes.sum())
+        path = path_of(batch, node)
+        if stays_on_device(batch, node):  # CPU and GPU share one memory: nothing crosses a link
+            unrouted -= size
+        elif path:
+            unrouted -= size
+            for link, forward in _crossed(path, node, batch.direction, batch.device):
+                wire = round(float(link.wire_bytes(batch.sizes, flow_of(batch)).sum()))
+                new = (len(batch.rows), *((size, 0, wire, 0) if forward else (0, size, 0, wire)))
+                held = counts.get(number_of[id(link)], [0] * len(new))
+                counts[number_of[id(link)]] = [a + b for a, b in zip(held, new, strict=True)]
+    traffic = []
+    for number, crossed in sorted(counts.items()):
+        link = node.links[number]
+        rate = None if isinstance(link, MemoryLink) else link.line_rate
+        traffic.append(LinkTraffic((node.name, number), link.between, link.label, rate, *crossed))
+    return traffic, unrouted
+
+
+def _crossed(path: NodePath, node: Node, direction: str, device: int) -> Iterable[tuple[Link, bool]]:
+    """The links in the order in which the data crosses them, and whether each is crossed from first to second."""
+    # A host path starts at the memory, a path between GPUs at the first of them.
+    here = path.memory.name if direction == "h2d" and path.memory else node.gpu(device).name
+    for link in path.links[::-1] if direction == "d2h" else path.links:
+        forward = link.between[0] == here
+        here = link.between[1] if forward else link.between[0]
+        yield link, forward

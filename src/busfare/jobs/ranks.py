@@ -1,18 +1,22 @@
-"""The ranks of a job as their traces hold them, and what each of them communicates."""
+"""The ranks of a job as their traces hold them, and what each of them communicates: in rows, packed, and in blocks that fit
+into memory.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from busfare.jobs.matching import MEMBERS
+from busfare.jobs.matching import MEMBERS, OF_SEND, Group, Numbering, begun, joints
 from busfare.trace import Trace
 from busfare.trace.lanes import Union, is_communication, is_work
 from busfare.trace.tables import conform
@@ -24,6 +28,17 @@ ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "cl
     "computing_ns": pl.Array(pl.Int64, MOMENTS)
 }
 PLACE = ["process", "device"]
+#: What a host is called at most.
+LONGEST_NAME = 253
+#: `rank0.json.gz`, `sampled_rank-12.json`, `rank_3/trace.sqlite`.
+RANK_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])rank[-_.=]?(\d{1,9})(?!\d)", re.IGNORECASE)
+#: What `torch.profiler.tensorboard_trace_handler` calls its files: HOST_PROCESS.TIME.pt.trace.json.
+TORCH_NAME = re.compile(r"^([A-Za-z0-9][A-Za-z0-9.-]{0,252})_\d+\.\d+\.pt\.trace\.json(?:\.gz)?$")
+MOST_RANK = 1 << 31
+#: Rows of a block, of which so many are packed together.
+BLOCK_ROWS, TOGETHER_ROWS = 500_000, 20_000
+#: What nobody asks of a row once it is numbered.
+DROPPED = ("operation", "process", "device", "stream", "place")
 
 
 class TraceRank(msgspec.Struct, frozen=True):
@@ -120,17 +135,17 @@ def unpacked(text: bytes) -> pl.DataFrame:
     return pl.read_ipc(BytesIO(text)) if text else pl.DataFrame(schema=ROWS)
 
 
-class Unpacked(Sequence[pl.DataFrame]):
-    """Rows that were `packed`, each unpacked when it is asked for."""
+class Frames(Sequence[pl.DataFrame]):
+    """So many frames, each made anew whenever it is read: they never lie in memory together."""
 
-    def __init__(self, files: Sequence[bytes]) -> None:
-        self._files = files
+    def __init__(self, count: int, make: Callable[[int], pl.DataFrame]) -> None:
+        self._numbers, self._make = range(count), make
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._numbers)
 
     def __getitem__(self, number: Any) -> Any:
-        return unpacked(self._files[number])
+        return self._make(self._numbers[number])
 
 
 def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
@@ -152,3 +167,114 @@ def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]
         for clock, (path, _, host, held) in enumerate(traces)
         for place, times in enumerate(held)
     ]
+
+
+def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
+    """Rank and host from what the trace itself says; from the names of file and folder as a last resort."""
+    host = trace.host.get("hostname") or next(iter(TORCH_NAME.findall(path.name)), None)
+    text = trace.host.get("rank", "")
+    # A trace of several processes has no one rank: the launcher's environment was recorded, not theirs.
+    own = text.isascii() and text.isdigit() and trace.operations["process"].drop_nulls().n_unique() <= 1
+    texts = (
+        [text] if own else [n for name in (path.name, path.parent.name) for n in RANK_IN_NAME.findall(name)]
+    )
+    rank = int(texts[0][:20]) if texts else MOST_RANK
+    return rank if rank < MOST_RANK else None, host[:LONGEST_NAME] if host else None
+
+
+def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
+    """The ranks of a job, by what its traces and their paths say."""
+    return numbered(
+        [
+            (str(path), *place_of(trace, path), ranks_of(trace))
+            for trace, path in zip(traces, paths, strict=True)
+        ]
+    )
+
+
+def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> Frames:
+    """The rows of each file with `clock` and `rank`, without those of no rank; times as they are, from `base_ns` on."""
+    of_file: list[list[Rank]] = [[] for _ in rows]
+    for rank in ranks:
+        of_file[rank.clock].append(rank)
+
+    def of(clock: int) -> pl.DataFrame:
+        of_rank = pl.DataFrame(
+            [(rank.times.process, rank.times.device, rank.rank) for rank in of_file[clock]],
+            schema={"process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
+        )  # fmt: skip
+        of_process = of_rank.unique("process", keep="first", maintain_order=True).select(
+            "process", only="rank"
+        )
+        members = rows[clock].with_columns(
+            pl.col("start_ns", "end_ns") - base_ns, clock=pl.lit(clock, pl.UInt32)
+        )
+        for named, keys in ((of_rank, ["process", "device"]), (of_process, ["process"])):
+            members = members.join(named, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        return members.with_columns(rank=pl.coalesce("rank", "only")).drop("only").drop_nulls("rank")
+
+    return Frames(len(rows), of)
+
+
+@dataclass
+class _Pieces:
+    """Rows of one block as they come: packed once there are many."""
+
+    done: list[bytes] = field(default_factory=list)
+    waiting: list[pl.DataFrame] = field(default_factory=list)
+
+    def add(self, rows: pl.DataFrame) -> None:
+        self.waiting.append(rows)
+        if sum(each.height for each in self.waiting) >= TOGETHER_ROWS:
+            self.pack()
+
+    def pack(self) -> None:
+        if self.waiting:
+            self.done.append(packed(pl.concat(self.waiting)))
+            self.waiting.clear()
+
+
+def in_blocks(files: Sequence[pl.DataFrame], count: int) -> list[list[bytes]]:
+    """The rows of `files` (columns of MEMBERS and others, whole ranks in each file) in so many blocks, packed in pieces, as
+    `matched` takes them. A file at a time is asked for, three times.
+    """
+    numbering, pieces = Numbering(files), [_Pieces() for _ in range(count)]
+    for file, frame in enumerate(files):
+        every, rows = numbering.of(frame, file)
+        for block, some_rows in _cut(every, rows, numbering.groups, count):
+            pieces[block].add(some_rows.drop(DROPPED))
+    for each in pieces:
+        each.pack()
+    return [each.done for each in pieces]
+
+
+def matched(pieces: Sequence[bytes]) -> pl.DataFrame:
+    """The rows of a block with `joint`, as `match` gives it."""
+    every = pl.concat([unpacked(piece) for piece in pieces]).sort("member")
+    rows = begun(every)
+    return joints(every, rows).drop("group", "numbered", "number", "again", "member", "source", "target")
+
+
+def _cut(
+    every: pl.DataFrame, rows: pl.DataFrame, groups: Sequence[Group], count: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows of a file by block, each with what ends its sends."""
+    of = rows["group"].to_numpy()
+    least, span = (
+        np.array(values)[of]
+        for values in (
+            [group.least for group in groups], [group.highest - group.least + 1 for group in groups]
+        )
+    )  # fmt: skip
+    number = rows["number"].to_numpy()
+    block = np.where(number < 0, -number % count, (number - least) * count // span)
+    rows = rows.with_columns(block=pl.Series(np.clip(block, 0, count - 1)))
+    sent = rows.filter(pl.col("collective_kind") == "send").drop_nulls("sequence")
+    ended = every.filter(pl.col("ended").fill_null(False))
+    ended = ended.join(
+        sent.select(*OF_SEND, "block").unique(OF_SEND, maintain_order=True, keep="first"),
+        on=OF_SEND, how="inner", nulls_equal=True, maintain_order="left",
+    )  # fmt: skip
+    both = pl.concat([rows, ended], how="diagonal").sort("member")
+    for (block_of,), own in both.group_by("block", maintain_order=True):
+        yield int(block_of), own.drop("block")

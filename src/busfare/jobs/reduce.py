@@ -1,25 +1,25 @@
-"""The whole job out of its traces' partials: exact sums, in whatever order they come."""
+"""The whole job out of its traces' partials: exact sums, in whatever order they come; how figures spread over the traces and
+along the ranks, and which links are slower than their peers'. Ties go by path.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from operator import itemgetter
+from statistics import median
 from typing import Any, TypeVar
 
-from msgspec import Struct, convert, to_builtins
+import numpy as np
+from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
-from busfare.jobs import results
-from busfare.jobs.communication import communication
-from busfare.jobs.links import LinkRate, LinkTraffic, link_health
-from busfare.jobs.partial import COUNTED, PATH, SIZES, Moved, Partial
-from busfare.jobs.ranks import TraceRank, Unpacked, numbered
-from busfare.jobs.results import Carried, Communication, JobFinding, JobReport, Left, Named, Ranked
-from busfare.jobs.spread import spread, strip
-from busfare.results import Path, RangedFinding, Sized, rows_of
-from busfare.trace.totals import Counted, MovedInAll
+from busfare.jobs.communication import Communication, communication
+from busfare.jobs.partial import COUNTED, Advice, LinkRate, LinkTraffic, Moved, Partial
+from busfare.jobs.ranks import Frames, TraceRank, numbered, unpacked
 
 NS = 1e-9
+LONGEST_PATH = 48
 #: What is spread over ranks: names of a partial's sums, and in the result, with the unit there.
 FIGURES = {
     "makespan_ns": ("makespan_seconds", NS),
@@ -31,20 +31,124 @@ FIGURES = {
 }
 #: What a process did with a GPU; one that did none of it, and that nobody called a rank, is a launcher.
 WORK = tuple(f"{name}_count" for name in ("transfers", *COUNTED))
-FAILURES_LISTED = 100
-#: What a report leaves out, beside what its traces do.
-LEFT_OUT = {
-    "unreadable": "files could not be read and are in no figure here: see the failures",
-    "not-traces": "files of the folders are no traces: passed over",
-    "duplicates": "paths lead to a run that has another path or file here: counted once",
-    "idle-processes": "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
-    "unknown-rank": "traces do not say which rank they are of: not in the strip of ranks",
-    "several-of-a-rank": "traces are of a rank that has another trace here: each stands for itself",
-    "guessed-node": "traces' nodes were guessed from what is told of the GPU: set --from for gains, data-sheet rates and "
-    "links",
-    "unrouted": "bytes were copied over paths that are not known (no node, or the peer GPU is not told): in no link's "
-    "traffic",
-}
+#: An outlier lies this far above the upper quartile, in spans between the quartiles [Tukey 1977], …
+TUKEY = 1.5
+#: … and this far above the median: quartiles that all but touch make no outliers.
+ABOVE_MEDIAN = 1.1
+FEWEST_FOR_OUTLIERS = 8
+QUANTILES = {"least": 0.0, "quartile": 0.25, "median": 0.5, "upper_quartile": 0.75, "p95": 0.95, "most": 1.0}
+BARS, OUTERMOST, MOST_CELLS = 40, 16, 256
+#: Below this part of the peers' median, or of the data sheet, a link is named: the bound of the finding `slow-link`.
+SOUND = 0.7
+FEWEST_PEERS = 3
+LINKS_LISTED = 100
+
+
+class Ranked(Struct, kw_only=True):
+    """One trace; rank and host are None where no trace says them."""
+
+    path: str
+    rank: int | None
+    host: str | None
+
+    @property
+    def name(self) -> str:
+        """'rank 3 on b12'; with as much of the file's path as is needed and fits, where that is not known."""
+        return self.called(self.path)
+
+    def called(self, file: str) -> str:
+        """The same, with `file` in place of its path."""
+        end = file if len(file) <= LONGEST_PATH else "…" + file[1 - LONGEST_PATH :]
+        if self.rank is None:
+            return end + (f" on {self.host}" if self.host else "")
+        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank} ({end})"
+
+
+class Valued(Ranked, kw_only=True):
+    value: float
+
+
+class Outlier(Valued, kw_only=True):
+    of_median: float
+
+
+class Outliers(Struct):
+    """`above` is None with too few traces to judge."""
+
+    above: float | None
+    count: int
+    listed: list[Outlier]
+
+
+class Bin(Struct):
+    lower: float
+    upper: float
+    count: int
+
+
+class Spreading(Struct, kw_only=True):
+    """A figure over all traces."""
+
+    figure: str
+    sum: float
+    mean: float
+    least: float
+    quartile: float
+    median: float
+    upper_quartile: float
+    p95: float
+    most: float
+    outliers: Outliers
+    largest: list[Valued]
+    smallest: list[Valued]
+    bars: list[Bin]
+
+
+class StripCell(Struct):
+    first_rank: int
+    last_rank: int
+    traces: int
+    mean: list[float]
+    most: list[float]
+
+
+class RankStrip(Struct):
+    ranks_per_cell: int
+    figures: list[str]
+    cells: list[StripCell]
+
+
+class Group(Struct):
+    """The links of one GPU model in one direction."""
+
+    gpu: str | None
+    direction: str
+    links: int
+    least_bytes_per_second: float
+    median_bytes_per_second: float
+    most_bytes_per_second: float
+    data_sheet_bytes_per_second: float | None
+
+
+class Slow(Ranked, kw_only=True):
+    """A link that is slower than it should be."""
+
+    gpu: str | None
+    device: int
+    peer_device: int | None
+    direction: str
+    bytes_per_second: float
+    share_of_peers: float | None
+    share_of_data_sheet: float | None
+    peers: int
+
+
+class LinkHealth(Struct):
+    links: int
+    exact: bool
+    slow_below: float
+    groups: list[Group]
+    slow: list[Slow]
 
 
 class Best(Struct, frozen=True):
@@ -52,8 +156,13 @@ class Best(Struct, frozen=True):
 
     traces: int
     replayed: int
-    value: RangedFinding
+    value: Advice
     rank: Ranked
+
+    @classmethod
+    def of(cls, advice: Advice, rank: Ranked) -> Best:
+        """Of the trace of `rank` alone."""
+        return cls(1, int(advice.by_replay), advice, rank)
 
     @property
     def order(self) -> tuple[float, str]:
@@ -71,7 +180,7 @@ class Omitted(Struct, frozen=True):
 T = TypeVar("T", Moved, LinkTraffic, Best, Omitted)
 
 
-def _join(into: dict[Hashable, T], name: Hashable, value: T) -> None:
+def join(into: dict[Any, T], name: Any, value: T) -> None:
     """Joins `value` to what stands under `name`: whole numbers add up, the rest is that of the first by `order`."""
     both = [value, into[name]] if name in into else [value]
     columns = zip(*map(astuple, sorted(both, key=lambda one: getattr(one, "order", ()))), strict=True)
@@ -79,46 +188,49 @@ def _join(into: dict[Hashable, T], name: Hashable, value: T) -> None:
 
 
 class Job:
-    """What is known of the job so far; partials may come in any order. Its memory grows by a few numbers a trace."""
+    """What is known of the job so far; partials may come in any order. Its memory grows by a few numbers a trace.
+
+    `working`, `idle`: traces in which a GPU worked or that are of a rank, and all others, with their FIGURES.
+    """
 
     def __init__(self) -> None:
         self.others = 0  # files of a folder that are no traces
         self.duplicates = 0  # paths that lead to a file that has its part already
         self.failures: list[tuple[str, str]] = []  # path and reason
-        self._guessed = 0  # traces whose node was guessed from the GPU's name
-        self._sums: Counter[str] = Counter()
-        self._formats: Counter[str] = Counter()
-        self._nodes: Counter[str] = Counter()
-        self._gpus: Counter[str] = Counter()
-        self._paths: dict[Hashable, Moved] = {}
-        self._sizes: dict[Hashable, Moved] = {}
-        self._findings: dict[Hashable, Best] = {}
-        self._omissions: dict[Hashable, Omitted] = {}
-        self._traffic: dict[Hashable, LinkTraffic] = {}
-        self._links: dict[Hashable, tuple[LinkRate, Ranked]] = {}
-        self._working: list[tuple[Ranked, list[int]]] = []
-        self._idle: list[tuple[Ranked, list[int]]] = []
+        self.guessed = 0  # traces whose node was guessed from the GPU's name
+        self.sums: Counter[str] = Counter()
+        self.formats: Counter[str] = Counter()
+        self.nodes: Counter[str] = Counter()
+        self.gpus: Counter[str] = Counter()
+        self.by_path: dict[Any, Moved] = {}
+        self.sizes: dict[Any, Moved] = {}
+        self.findings: dict[Any, Best] = {}
+        self.omissions: dict[Any, Omitted] = {}
+        self.traffic: dict[Any, LinkTraffic] = {}
+        self._links: dict[Any, tuple[LinkRate, Ranked]] = {}
+        self.working: list[tuple[Ranked, list[int]]] = []
+        self.idle: list[tuple[Ranked, list[int]]] = []
         self._communicating: list[tuple[str, int | None, str | None, list[TraceRank], bytes]] = []
 
     def add(self, path: str, part: Partial) -> None:
         """Takes in the partial of the trace at `path`."""
         rank = Ranked(path=path, rank=part.rank, host=part.host)
         idle = rank.rank is None and not any(part.sums[name] for name in WORK)
-        (self._idle if idle else self._working).append((rank, [part.sums[name] for name in FIGURES]))
+        (self.idle if idle else self.working).append((rank, [part.sums[name] for name in FIGURES]))
         self._communicating.append(
             (path, part.rank, part.host, [] if idle else part.ranks, part.communicating)
         )
-        self._guessed += part.node_guessed
-        self._sums.update(part.sums)
-        self._formats[part.format] += 1
-        self._nodes.update([part.node] if part.node else [])
-        self._gpus.update(part.gpus)
+        self.guessed += part.node_guessed
+        self.sums.update(part.sums)
+        self.formats[part.format] += 1
+        self.nodes.update([part.node] if part.node else [])
+        self.gpus.update(part.gpus)
         for moved in part.by_path:
-            _join(self._paths, moved.of, moved)
+            join(self.by_path, moved.of, moved)
         for sized in part.sizes:
-            _join(self._sizes, sized.of, sized)
+            join(self.sizes, sized.of, sized)
         for crossed in part.traffic:
-            _join(self._traffic, crossed.link, crossed)
+            join(self.traffic, crossed.link, crossed)
         for rate in part.rates:
             # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
             gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
@@ -126,146 +238,113 @@ class Job:
             seen = (rate, rank), self._links.get(link, (rate, rank))
             self._links[link] = min(seen, key=lambda one: (-one[0].bytes_per_second, one[1].path))
         for finding in part.findings:
-            _join(self._findings, finding.id, _best(finding, rank))
+            join(self.findings, finding.id, Best.of(finding, rank))
         counted: set[str] = set()  # a trace counts once, however often it says the same
         for omission in part.omissions:
             omitted = Omitted(int(omission.id not in counted), omission.count, (path, omission.what))
-            _join(self._omissions, omission.id, omitted)
+            join(self.omissions, omission.id, omitted)
             counted.add(omission.id)
 
     @property
     def traces(self) -> int:
-        return len(self._working) + len(self._idle)
+        return len(self.working) + len(self.idle)
 
-    def result(self) -> JobReport:
-        """Everything that `report` says of the job, of at least one trace.
-
-        It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
-        """
-        sums, every = self._sums, self._working + self._idle
-        gpu_time = sum(sums[f"{name}_ns"] for name in ("transfers", "kernels", "communication", "graph_work"))
-        ranked = [(rank.rank, figures) for rank, figures in self._working if rank.rank is not None]
-        ranks = {rank for rank, _ in ranked}
-        # Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace.
-        spreads = [
-            spread(name, [(figures[at], rank) for rank, figures in self._working or self._idle], unit)
-            for at, (name, unit) in enumerate(FIGURES.values())
-        ]
-        slowest = spreads[0].largest[0]
-        together = self._together()
-        return JobReport(
-            traces=results.Read(
-                self.traces,
-                len(self.failures),
-                self.others,
-                self.duplicates,
-                dict(sorted(self._formats.items())),
-            ),
-            ranks=together.ranks,
-            ranks_seen=results.Ranks(len(ranks), True, self.traces - len(ranked)),
-            hosts=results.Different(len({rank.host for rank, _ in every} - {None}), True),
-            gpus=_most_first(self._gpus),
-            nodes=_most_first(self._nodes),
-            nodes_guessed_from_gpu_name=self._guessed,
-            transfers=MovedInAll(
-                count=sums["transfers_count"],
-                bytes=sums["transfers_bytes"],
-                seconds=sums["transfers_ns"] * NS,
-                exposed_seconds=sums["transfers_exposed_ns"] * NS,
-                share_of_gpu_time=sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
-            ),
-            **{name: Counted(sums[f"{name}_count"], sums[f"{name}_ns"] * NS) for name in COUNTED},
-            makespan_seconds=results.Makespans(sums["makespan_ns"] * NS, slowest.value),
-            slowest=results.Slowest(
-                path=slowest.path, rank=slowest.rank, host=slowest.host, makespan_seconds=slowest.value
-            ),
-            quantiles_within=0.0,
-            spread=spreads,
-            strip=strip(dict(FIGURES.values()), ranked),
-            by_path=rows_of(Path, map(_moved, sorted(self._paths.values(), key=_by_time))),
-            size_histogram=rows_of(Sized, map(_moved, sorted(self._sizes.values(), key=lambda one: one.of))),
-            link_health=link_health(self._links.values()),
-            links=[_traffic(link) for link in sorted(self._traffic.values(), key=lambda link: link.link)],
-            unrouted_bytes=sums["unrouted_bytes"],
-            collectives=together.collectives,
-            clocks=together.clocks,
-            findings=_listed(self._findings),
-            gains_of_whole_job=False,
-            omissions=[*together.left_out, *self._left_out(len(ranked), len(ranks))],
-            failures=[results.Failure(*failure) for failure in sorted(self.failures)[:FAILURES_LISTED]],
-        )
-
-    def _together(self) -> Communication:
+    def communication(self) -> Communication:
         """What the ranks do together; each file has a clock."""
         files = sorted(self._communicating, key=lambda file: file[0])
-        return communication(Unpacked([file[-1] for file in files]), numbered([file[:-1] for file in files]))
+        rows = Frames(len(files), lambda number: unpacked(files[number][-1]))
+        return communication(rows, numbered([file[:-1] for file in files]))
 
-    def _left_out(self, ranked: int, ranks: int) -> Iterator[Left]:
-        """What the job's report does not tell, then what its traces do not."""
-        idle = len(self._idle) if self._working else 0
-        files = [len(self.failures), self.others, self.duplicates]
-        traces = [idle, self.traces - ranked, ranked - ranks, self._guessed]
-        counts = [*files, *traces, self._sums["unrouted_bytes"]]
-        for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):
-            if count:
-                yield Left(id, count, None, what)
-        for name, left in sorted(self._omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
-            what = left.order[1] if left.traces == 1 else f"{left.order[1]} (as the first says it)"
-            yield Left(str(name), left.count, left.traces, what)
+    def link_health(self) -> LinkHealth:
+        """The best rates of its links by GPU model and direction; and links below SOUND of their peers' median or
+        of the data sheet, slowest first by share, at most LINKS_LISTED.
+        """
+        models: dict[tuple[str, str], list[tuple[LinkRate, Ranked]]] = defaultdict(list)
+        for link, rank in self._links.values():
+            models[link.gpu or "", link.direction].append((link, rank))
+        groups, slow = [], []
+        for (gpu, direction), links in sorted(models.items()):
+            rates = [link.bytes_per_second for link, _ in links]
+            sheets = [rate for link, _ in links if (rate := link.data_sheet_bytes_per_second)]
+            middle = median(rates)
+            of_all = min(rates), middle, max(rates), max(sheets, default=None)
+            groups.append(Group(gpu or None, direction, len(links), *of_all))
+            comparable = gpu and len(links) > FEWEST_PEERS
+            for link, rank in links:
+                rate, sheet = link.bytes_per_second, link.data_sheet_bytes_per_second
+                of_peers, of_sheet = rate / middle if comparable else None, rate / sheet if sheet else None
+                share = min((share for share in (of_peers, of_sheet) if share is not None), default=SOUND)
+                if share < SOUND:
+                    figures: dict[str, Any] = {
+                        name: getattr(link, name)
+                        for name in ("gpu", "device", "peer_device", "direction", "bytes_per_second")
+                    }
+                    figures |= {"share_of_peers": of_peers, "share_of_data_sheet": of_sheet}
+                    peer = -1 if link.peer_device is None else link.peer_device
+                    place = rank.path, link.device, direction, peer
+                    slow.append((share, place, Slow(**asdict(rank), **figures, peers=len(links) - 1)))
+        slow.sort(key=itemgetter(0, 1))
+        listed = [link for *_, link in slow[:LINKS_LISTED]]
+        return LinkHealth(sum(group.links for group in groups), True, SOUND, groups, listed)
 
 
-def _most_first(counts: Counter[str]) -> list[Named]:
-    return [Named(*item) for item in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-
-
-def _by_time(moved: Moved) -> tuple[Any, ...]:
-    return -moved.ns, *(memory or "" for memory in moved.of)
-
-
-def _moved(moved: Moved) -> dict[str, Any]:
-    """Of both kinds of rows: of a path, and of a decade of sizes."""
-    of = PATH if len(moved.of) == len(PATH) else SIZES
-    rate = moved.bytes / (moved.ns * NS) if moved.ns else None
-    sums = {"count": moved.count, "bytes": moved.bytes, "seconds": moved.ns * NS, "bytes_per_second": rate}
-    return dict(zip(of, moved.of, strict=True)) | sums
-
-
-def _traffic(link: LinkTraffic) -> results.Traffic:
-    def one_way(size: int, wire: int) -> Carried:
-        rate = link.line_bytes_per_s
-        return Carried(size, wire, wire / rate if rate else None)
-
-    return results.Traffic(
-        link.link[0],
-        list(link.between),
-        link.label,
-        link.copies,
-        forward=one_way(link.forward_bytes, link.forward_wire_bytes),
-        back=one_way(link.back_bytes, link.back_wire_bytes),
+def spread(
+    figure: str, values: Sequence[tuple[int, Ranked]], unit: float, most_bars: int = BARS
+) -> Spreading:
+    """Of `values`, at least one, each with the trace that it is of; `unit` brings them to the result's unit."""
+    ordered = sorted(values, key=lambda held: (held[0], held[1].path))
+    largest = sorted(values, key=lambda held: (-held[0], held[1].path))[:OUTERMOST]
+    numbers = [value for value, _ in ordered]
+    count, total = len(numbers), sum(numbers)
+    at = {name: numbers[int(share * (count - 1))] for name, share in QUANTILES.items()}
+    middle, upper = at["median"], at["upper_quartile"]
+    limit = max(upper + TUKEY * (upper - at["quartile"]), ABOVE_MEDIAN * middle)
+    judged = count >= FEWEST_FOR_OUTLIERS and middle > 0
+    outlying = [
+        Outlier(**asdict(rank), value=value * unit, of_median=value / middle)
+        for value, rank in largest
+        if judged and value > limit
+    ]
+    return Spreading(
+        figure=figure,
+        sum=total * unit,
+        mean=total * unit / count,
+        **{name: value * unit for name, value in at.items()},
+        outliers=Outliers(
+            limit * unit if judged else None, judged * sum(value > limit for value in numbers), outlying
+        ),
+        largest=[Valued(**asdict(rank), value=value * unit) for value, rank in largest],
+        smallest=[Valued(**asdict(rank), value=value * unit) for value, rank in ordered[:OUTERMOST]],
+        bars=_bars([value for value in numbers if value], unit, most_bars),
     )
 
 
-def _by_gain(best: Best) -> tuple[float, int, str]:
-    return best.order[0], -best.traces, best.value.id
+def _bars(values: Sequence[int], unit: float, most: int) -> list[Bin]:
+    """At most `most` bars, alike by their logarithm, those within a hundredth as one; of values above 0, least first."""
+    if not values:
+        return []
+    logs = np.log(values)
+    width = max((logs[-1] - logs[0]) / most, 0.01)
+    counts = np.bincount(np.minimum(most - 1, ((logs - logs[0]) / width).astype(int)))
+    ends = np.exp(logs[0] + np.arange(len(counts) + 1) * width) * unit
+    return [Bin(*bin_) for bin_ in zip(ends.tolist(), ends[1:].tolist(), counts.tolist(), strict=False)]
 
 
-def over_traces(found: Iterable[tuple[Ranked, RangedFinding]]) -> list[JobFinding]:
-    """Findings of single traces as those of all these traces, largest gain first."""
-    joined: dict[Hashable, Best] = {}
-    for rank, finding in found:
-        _join(joined, finding.id, _best(finding, rank))
-    return _listed(joined)
+def strip(figures: dict[str, float], values: Sequence[tuple[int, Sequence[int]]]) -> RankStrip:
+    """`figures`, names and units, along the ranks: each of `values` is a rank and its figures.
 
+    At most MOST_CELLS cells, each of one rank or of a power of two of neighbouring ones.
+    """
+    width = 1 << (max((rank for rank, _ in values), default=0) // MOST_CELLS).bit_length()
+    cells: dict[int, list[Sequence[int]]] = {}
+    for rank, own in values:
+        cells.setdefault(rank // width, []).append(own)
+    units = list(figures.values())
 
-def _best(finding: RangedFinding, rank: Ranked) -> Best:
-    return Best(1, int(finding.by_replay), finding, rank)
+    def cell(number: int, held: list[Sequence[int]]) -> StripCell:
+        columns = [*zip(zip(*held, strict=True), units, strict=True)]
+        mean = [sum(column) * unit / len(held) for column, unit in columns]
+        most = [max(column) * unit for column, unit in columns]
+        return StripCell(number * width, (number + 1) * width - 1, len(held), mean, most)
 
-
-def _listed(findings: Mapping[Hashable, Best]) -> list[JobFinding]:
-    return [_finding(best) for best in sorted(findings.values(), key=_by_gain)]
-
-
-def _finding(best: Best) -> JobFinding:
-    keys = to_builtins(best.value)
-    more = {"traces": best.traces, "traces_without_gain": 0, "traces_by_replay": best.replayed}
-    return convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding)
+    return RankStrip(width if cells else 1, list(figures), [cell(*item) for item in sorted(cells.items())])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -11,19 +11,86 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.jobs.communication import joined
-from busfare.jobs.deciding import Deciding
-from busfare.jobs.model import JobTimeline, Part, Rows, together
-from busfare.jobs.partial import ranks_of_all
-from busfare.jobs.ranks import Rank, rows_of
-from busfare.jobs.shared_links import calibrated, places_of
+from busfare.jobs.communication import RankTimes, joined
+from busfare.jobs.model import JobTimeline, Part, Rows, calibrated, places_of, together
+from busfare.jobs.parts import LEAST_RANKS, size_of
+from busfare.jobs.ranks import Rank, ranks_of_all, rows_of
+from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
-from busfare.timeline import timeline
-from busfare.trace import Trace
+from busfare.timeline import play, timeline
+from busfare.timeline.recording_cost import Unrecorded, all_unrecorded
+from busfare.trace import Omission, Trace
 from busfare.trace.tables import CALLS, conform
 
 #: Rows of communication that are calls carry such numbers, below all that a profiler gives.
 RANGE_CORRELATION = -(1 << 40)
+#: What a call or an operation takes at most while a job is replayed: 636 in 49 ranks of benchmarks/large_job.py.
+BYTES_A_ROW = 700
+#: Of a job that does not fit, ranks of so many rows are replayed at most: 2.8 GB.
+SOME_ROWS = 4_000_000
+#: Of the ranks that are replayed, those that others wait for; the rest are spread over all others.
+AWAITED = 1 / 3
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """Traces of some ranks, each with how many like it there are; `ranks`: the number of the rank that each is of, where it
+    is of one alone; `size`: the ranks of the whole job; `left_out` says what is not there.
+    """
+
+    paths: dict[Path, float]
+    ranks: dict[Path, int]
+    size: int
+    left_out: Omission
+
+
+def rows_that_fit() -> int:
+    """Rows of calls and operations that half of the free memory holds while they are replayed."""
+    return free_memory() // 2 // BYTES_A_ROW
+
+
+def ranks_that_fit(sample: Trace, paths: Sequence[Path]) -> int | None:
+    """How many of the traces at `paths`, each of a rank, are replayed, by the rows of the `sample` among them; None: all."""
+    whole = sum(map(size_of, paths)) / max(size_of(sample.path), 1)
+    rows, most = int((sample.calls.height + sample.operations.height) * whole), rows_that_fit()
+    return None if rows <= most else min(most, SOME_ROWS) * len(paths) // rows
+
+
+def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = ()) -> Deciding:
+    """About `count` traces of the job whose ranks are `of_all`: of the ranks `named`, of those that others wait for most,
+    and of some spread over all others by the time that they do not wait.
+    """
+    by_path: dict[str, list[RankTimes]] = {}
+    for one in of_all:
+        by_path.setdefault(one.path, []).append(one)
+    awaited = {path: sum(one.awaited_seconds for one in ranks) for path, ranks in by_path.items()}
+    busy = {
+        path: max(one.makespan_seconds - one.waiting_seconds for one in ranks)
+        for path, ranks in by_path.items()
+    }
+    count = min(max(count, LEAST_RANKS), len(by_path))
+    most = sorted(awaited, key=lambda path: (-awaited[path], path))[: round(count * AWAITED)]
+    alone = [path for path, ranks in by_path.items() if any(one.rank in named for one in ranks)]
+    alone += [path for path in most if awaited[path] > 0]
+    chosen = dict.fromkeys(alone, 1.0)
+    others = sorted((path for path in by_path if path not in chosen), key=lambda path: (busy[path], path))
+    left = max(0, count - len(chosen))
+    spread = [others[(2 * place + 1) * len(others) // (2 * left)] for place in range(left)]
+    chosen |= dict.fromkeys(spread, len(others) / max(left, 1))
+    whole = sum(awaited.values())
+    share = sum(awaited[path] for path in chosen) / whole if whole else 1.0
+    some = [path for path in by_path if path in chosen]
+    return Deciding(
+        paths={Path(path): chosen[path] for path in some},
+        ranks={Path(path): by_path[path][0].rank for path in some if len(by_path[path]) == 1},
+        size=len(of_all),
+        left_out=Omission(
+            "ranks-left-out",
+            len(by_path) - len(some),
+            f"traces are too many to be replayed beside {len(some):,} others: those of ranks for which the others wait "
+            f"({share:.0%} of all waiting), and of some spread over the rest; what these wait for the others stays",
+        ),
+    )
 
 
 def job_timeline(
@@ -207,3 +274,11 @@ def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
         if key in places.columns
     ]
     return pl.concat(both)
+
+
+def without_recorder(job: JobTimeline, target_ns: int) -> tuple[JobTimeline, Unrecorded]:
+    """`job` as it is when it takes `target_ns`, and what recording cost its ranks, each call of all ranks the same."""
+    runs = [part.timeline for part in job.parts]
+    bare = all_unrecorded(runs, target_ns, lambda own: play(together(job, own)).makespan_ns)
+    parts = [replace(part, timeline=run) for part, run in zip(job.parts, bare.timelines, strict=True)]
+    return replace(job, parts=parts), bare

@@ -1,28 +1,33 @@
-"""Parts read by workers elsewhere, whatever becomes of these: processes of this machine, or others (`cluster.py`)."""
+"""Parts read by workers, whatever becomes of these: processes of this machine, or of a Dask cluster that the user runs."""
 
 from __future__ import annotations
 
+import gc
+import logging
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from busfare.errors import InputError
-from busfare.jobs.memory import free_memory
-from busfare.jobs.parts import Part
-from busfare.jobs.work import Work, do_part, failed, stamp_of
+from busfare.jobs.parts import Part, size_of
 from busfare.nodes import Node
+from busfare.printable import printable
 
+#: What a worker does with a part, given the node that the user named: its Outcome as JSON.
+Work = Callable[[Part, "Node | None"], bytes]
 #: A part whose workers died is tried so often with nothing beside it before it is reported.
 ALONE_TRIES = 2
 #: Small parts go to a worker together, up to so many bytes: to hand one out may cost as much as to read it.
@@ -39,6 +44,16 @@ KEEPS_MEMORY = {
     "MALLOC_TOP_PAD_": str(64 << 20),
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
 }
+#: Groups of parts handed out at once for each thread of the cluster: enough to keep it busy, few enough to hold no more.
+AHEAD, FEWEST_AHEAD = 3, 16
+CONNECT_SECONDS = 15
+PATIENT_SECONDS = 60.0
+#: With no worker for so long after there were some, none will come: a nanny restarts one within seconds.
+LONELY_SECONDS = 120.0
+#: Of either version of control groups: its folder, files of the limit and of what is taken, and in memory.stat what caches
+#: of files hold [Linux, Documentation: cgroup-v2, cgroup-v1/memory].
+VERSION_2 = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
+VERSION_1 = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 class Workers(Protocol):
@@ -55,9 +70,9 @@ class Workers(Protocol):
 
 
 def read_by(
-    workers: Workers, parts: Iterator[Part], node: Node | None, work: Work = do_part
-) -> Generator[tuple[Part, bytes]]:
-    """Each part with its Outcome, as they come.
+    workers: Workers, parts: Iterator[Part], node: Node | None, work: Work
+) -> Generator[tuple[Part, bytes | str]]:
+    """Each part with its Outcome, as they come, or with why there is none: its workers died.
 
     Raises InputError if the workers cannot do the work at all, or they or their scheduler are lost.
     """
@@ -81,7 +96,7 @@ def read_by(
             return
         for future in wait(running, LOOK_SECONDS, FIRST_COMPLETED).done:
             group, deaths = running.pop(future)
-            outcomes: list[bytes] = []
+            outcomes: Sequence[bytes | str] = []
             try:
                 outcomes = future.result()
             except workers.lost as error:
@@ -89,8 +104,9 @@ def read_by(
                 if deaths < ALONE_TRIES:
                     suspects.extend((part, deaths + 1) for part in group)
                 else:
-                    why = f"the workers that read it, and nothing else, died ({short(error)})"
-                    outcomes = [failed(part, why) for part in group]
+                    outcomes = [f"the workers that read it, and nothing else, died ({short(error)})"] * len(
+                        group
+                    )
             except CancelledError:
                 raise InputError("the Dask scheduler was lost; start it again") from None
             except Exception as error:  # do_part never raises: the worker could not even run it
@@ -110,7 +126,7 @@ def small_ones_together(parts: Iterator[Part], most: Callable[[], int]) -> Itera
     group: list[Part] = []
     held = 0
     for part in parts:
-        size = (stamp_of(part.path) or (0,))[0]
+        size = size_of(part.path)
         if group and (len(group) >= most() or held + size > TOGETHER_BYTES):
             yield group
             group, held = [], 0
@@ -216,6 +232,129 @@ def usual_processes(parts: Sequence[Part]) -> int:
     """
     if len(parts) < MANY_PARTS or not _is_busfare(sys.modules["__main__"]):
         return 1
-    largest = max((stamp[0] for part in parts if (stamp := stamp_of(part.path))), default=0)
+    largest = max((size_of(part.path) for part in parts), default=0)
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, MOST_PROCESSES, free_memory() // (PROCESS_BYTES + BYTES_A_BYTE * largest)))
+
+
+class DaskWorkers:
+    """The workers of `client`, asked now and then how many they are."""
+
+    together = 8
+
+    def __init__(self, client: Any, warn: Callable[[str], None]) -> None:
+        from distributed import KilledWorker
+
+        self.lost: type[Exception] = KilledWorker
+        self._client, self._warn = client, warn
+        self._asked, self._threads = float("-inf"), 0
+        self._seen: float | None = None
+        self._warn_after = time.monotonic() + PATIENT_SECONDS
+
+    def submit(self, task: Callable[..., list[bytes]], *arguments: Any) -> Future[list[bytes]]:
+        made: Future[list[bytes]] = Future()
+        self._client.loop.add_callback(hand_over, self._client.submit(task, *arguments, pure=False), made)
+        return made
+
+    def wanted(self) -> int:
+        """How many groups to have handed out. Raises InputError if all workers are gone for good."""
+        now = time.monotonic()
+        if now - self._asked > LOOK_SECONDS:
+            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+            self._asked, self._threads = now, sum(worker["nthreads"] for worker in workers)
+            if workers:
+                self._seen = now
+            elif self._seen is None and now > self._warn_after:
+                self._warn_after = float("inf")
+                self._warn("still waiting for the first worker; is one in the queue?")
+            elif self._seen is not None and now - self._seen > LONELY_SECONDS:
+                raise InputError(
+                    f"no worker has been left for {LONELY_SECONDS:.0f} s (killed, or their time was up); start more"
+                )
+        return max(FEWEST_AHEAD, AHEAD * self._threads)
+
+
+async def hand_over(running: Any, made: Future[list[bytes]]) -> None:
+    """Ends `made` as the Dask future `running` ends, waiting in its client's loop; cancels it where the scheduler is lost.
+    Dask's own executor raises a ValueError where that happens while a result is on its way.
+    """
+    try:
+        made.set_result(await running.result())
+    except BaseException as error:
+        if running.status == "error":
+            made.set_exception(error)
+        else:
+            made.cancel()
+            made.set_running_or_notify_cancel()
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A client of the scheduler at `address` (tcp://host:port, or its scheduler file).
+
+    Raises InputError if Dask is missing or nothing answers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError(
+            "--scheduler needs Dask, which is not installed; run `pip install 'busfare[jobs]'`"
+        ) from None
+    _silence_dask()
+    where = {"scheduler_file" if Path(address).is_file() else "address": address}
+    try:
+        client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        client, refusal = None, short(error)
+    except AssertionError:  # it gives its event loop ten seconds to start
+        raise InputError("Dask could not start on this machine, which is busy; try again") from None
+    if client is None:
+        gc.collect()  # a client half made that is freed while Dask starts another waits for itself, for ever
+        raise InputError(
+            f"--scheduler {printable(address)}: no Dask scheduler answers there ({refusal}); "
+            "give tcp://HOST:PORT or a scheduler file"
+        )
+    try:
+        yield client
+    finally:
+        client.close(timeout=5)
+
+
+def _silence_dask() -> None:
+    """Keeps Dask's own log off the terminal, to the end of the process: what matters is said in our one line."""
+    # Each of its loggers may have a level of its own.
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def free_memory(root: Path = Path("/")) -> int:
+    """Bytes that can still be taken: what caches of files hold is free, too. `root`: of the file system."""
+    return min([_of_machine(root), *_of_groups(root)])
+
+
+def _of_machine(root: Path) -> int:
+    said = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
+    return int(said[1]) << 10 if said else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    """What each group that this process is in leaves, and each that holds one of these."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        folder, limit, taken, cached = VERSION_1 if controllers else VERSION_2
+        within = PurePosixPath(path.lstrip("/"))
+        for group in (root / folder / level for level in (within, *within.parents)):
+            most, used = _text(group / limit), _text(group / taken)
+            if most.isdigit() and used.isdigit():
+                held = re.search(rf"^{cached} (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+                yield max(0, int(most) - int(used) + (int(held[1]) if held else 0))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""

@@ -1,11 +1,24 @@
-"""What is measured: cases that the parameters are fitted to, those that they are judged on, those that are shown."""
+"""What is measured: cases that the parameters are fitted to, those that they are judged on, those that are shown; and the
+raw samples of a run, on file as JSON with times in nanoseconds.
+"""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise, product
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Struct, UnsetType
+
+from busfare.errors import InputError
+from busfare.files import write_file
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p", "none"]
 #: `registered` is pageable memory made pinned afterwards; `none` is a cost that moves nothing.
@@ -38,16 +51,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Raw samples, in seconds, side by side: what the device took, what the API calls took, and what passed from the first
-    call until all was done. What was not timed, or cannot be (an allocation on the device), is empty.
+    """Raw samples, in seconds, side by side: what the device took, and what the API calls took. What was not timed, or
+    cannot be (an allocation on the device), is empty.
     """
 
     device_s: tuple[float, ...] = ()
     api_s: tuple[float, ...] = ()
-    host_s: tuple[float, ...] = ()
 
     def __add__(self, other: Samples) -> Samples:
-        return Samples(self.device_s + other.device_s, self.api_s + other.api_s, self.host_s + other.host_s)
+        return Samples(self.device_s + other.device_s, self.api_s + other.api_s)
 
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -126,9 +138,7 @@ def _in_both(inside: Sequence[int], reached: Sequence[int], allocated: int) -> t
         Row("h2d d2h", "mapped", "kernel-beside-copies", (16 * MIB, 64 * MIB)),
         Row("h2d", "mapped", "kernel-both", (MIB, 16 * MIB, 64 * MIB)),
         Row("h2d d2h", "pinned", "beside-mapped", (64 * MIB,)),
-        Row(
-            "h2d", "pinned", "after-kernel there-and-back event-kernel", (16 * KIB, 64 * KIB, 256 * KIB, MIB)
-        ),
+        Row("h2d", "pinned", "after-kernel there-and-back event-kernel", powers(16 * KIB, MIB, 4)),
         Row("h2d d2h", "pinned", "copies", (64,), TRAINS),
         Row("none", "none", "empty launch synchronise", (0,)),
         Row("none", "pinned", "allocate", allocations),
@@ -163,15 +173,196 @@ _QUICK = (
 
 def at_once(fast: bool) -> tuple[Case, ...]:
     """Copies of all GPUs together: what the host's memory then carries."""
-    size = 16 * MIB if fast else 64 * MIB
-    return tuple(
-        Case(direction, "pinned", mode, size, 4)
-        for mode in (ALL_GPUS, ALL_GPUS_BOTH)
-        for direction in HOST_DIRECTIONS
-    )
+    size, modes = 16 * MIB if fast else 64 * MIB, (ALL_GPUS, ALL_GPUS_BOTH)
+    return tuple(Case(direction, "pinned", mode, size, 4) for mode in modes for direction in HOST_DIRECTIONS)
 
 
 def copies(gpu: int, peers: Sequence[int], fast: bool) -> tuple[Case, ...]:
     """Every case once of a GPU's copies: to fit, to hold the fit against (`is_held_out`), and to show."""
-    cases = (case for row in (_QUICK if fast else _FULL) for case in row.cases(gpu, peers))
-    return tuple(dict.fromkeys(cases))
+    return tuple(dict.fromkeys(case for row in (_QUICK if fast else _FULL) for case in row.cases(gpu, peers)))
+
+
+def interquartile_mean(samples: Sequence[float]) -> float:
+    """The mean of the middle half, in the samples' unit: as deaf to outliers as the median, without the steps
+    of a clock that ticks every 32 ns. Raises ValueError for none.
+    """
+    if not len(samples):
+        raise ValueError("no samples")
+    ordered = np.sort(np.asarray(samples, np.float64))
+    cut = (len(ordered) + 1) // 4  # of three samples, the middle one
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def fastest_part(samples: Sequence[float], one_in: int = 2) -> float:
+    """The mean of the quicker half, or of the quickest one in so many: what disturbs a copy only ever makes it slower.
+    In the samples' unit. Raises ValueError for none.
+    """
+    if not len(samples):
+        raise ValueError("no samples")
+    kept = sorted(samples)[: -(-len(samples) // one_in)]
+    return sum(kept) / len(kept)
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """An interval that holds the true median with at least 95 %, from order statistics: no shape is assumed.
+
+    With fewer than six samples no such interval exists, and the extremes are given.
+    """
+    ordered = np.sort(np.asarray(samples, np.float64))
+    count = len(ordered)
+    # Ranks n/2 ± z √n / 2 of the binomial distribution of how many samples lie below the median.
+    reach = 1.96 * np.sqrt(count) / 2
+    low, high = int(np.floor(count / 2 - reach)), int(np.ceil(count / 2 + reach))
+    return float(ordered[max(low, 0)]), float(ordered[min(high, count - 1)])
+
+
+def overlapping(samples: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether the intervals of two medians overlap: then nothing says which is the smaller."""
+    (low, high), (lower, higher) = interval(samples), interval(others)
+    return low <= higher and lower <= high
+
+
+class LeftOut(Struct):
+    """What could not be measured."""
+
+    case: str
+    why: str
+
+
+class Ranged(Struct, kw_only=True):
+    """The 80 % range of the prediction beside it, and the rung that it stands on."""
+
+    low_seconds: float | None = None
+    high_seconds: float | None = None
+    rung: str | None = None
+    reason: str | UnsetType = UNSET  # only where there is no range
+
+
+#: One sample in so many of what moves data both ways is counted, the quickest ones.
+QUIETEST_ONE_IN = 4
+
+
+def nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+class Moment(Struct, frozen=True, array_like=True):
+    """When a visit was: seconds since the run began, what it took in all, and its first sample, where that is not among
+    the samples. Older files have more in them.
+    """
+
+    at_s: float
+    took_ns: int
+    first_ns: int | None = None
+
+
+class Measurement(Struct, omit_defaults=True):
+    """The raw samples of a case, how many each visit took and when, and why it was left."""
+
+    direction: Direction
+    memory: Memory
+    mode: str
+    bytes: int
+    count: int
+    gpu: int
+    stopped: str
+    visits: list[int]
+    device_ns: list[int]
+    api_ns: list[int]
+    moments: list[Moment] = []
+    peer: int | None = None
+
+    @classmethod
+    def of(cls, case: Case) -> Measurement:
+        """No samples yet."""
+        return cls(**asdict(case), stopped="", visits=[], device_ns=[], api_ns=[])
+
+    @property
+    def case(self) -> Case:
+        return Case(self.direction, self.memory, self.mode, self.bytes, self.count, self.gpu, self.peer)
+
+    def add(self, taken: Samples, moment: Moment) -> None:
+        """The samples of a visit."""
+        self.device_ns += map(nanoseconds, taken.device_s)
+        self.api_ns += map(nanoseconds, taken.api_s)
+        self.visits.append(len(taken.api_s))
+        self.moments.append(moment)
+
+    @property
+    def device_s(self) -> list[float]:
+        """What the device took; empty where no device time exists."""
+        return [n / 1e9 for n in self.device_ns]
+
+    @property
+    def api_s(self) -> list[float]:
+        """What the API calls took."""
+        return [n / 1e9 for n in self.api_ns]
+
+    @property
+    def seconds(self) -> list[float]:
+        """What the device took; what the call took where the host moves the data or there is no device time."""
+        return self.api_s if self.memory == "pageable" or not self.device_ns else self.device_s
+
+    @property
+    def undisturbed_s(self) -> float:
+        """Seconds where nothing disturbs it: the mean of the quicker half of its visits. What disturbs a copy, on a
+        machine shared with others, only ever makes it slower, and for a whole visit.
+        Of managed memory the middle one: the host's driver moves every page, no visit is the quiet one that a program
+        would see again. Raises ValueError for no samples.
+        """
+        visits = self.of_visits or self.seconds
+        return median(visits) if self.memory == "managed" else fastest_part(visits)
+
+    @property
+    def quietest_s(self) -> float:
+        """Seconds at the quietest moments: the mean of the quickest quarter of all samples, of whichever visit. For what
+        moves data both ways: it lives on the host's memory, which other programs slow for most of a run, but not for
+        every millisecond of it. Raises ValueError for no samples.
+        """
+        return fastest_part(self.seconds, QUIETEST_ONE_IN)
+
+    @property
+    def of_visits(self) -> list[float]:
+        """The interquartile mean of each visit: samples of one visit share what disturbed it, visits do not."""
+        seconds, ends = self.seconds, accumulate(self.visits, initial=0)
+        return [interquartile_mean(seconds[a:b]) for a, b in pairwise(ends) if b > a]
+
+
+class Record(Struct, tag_field="schema", tag="busfare.probe-raw/1", rename={"measurements": "cases"}):
+    """One run of one process. `states` are dated in seconds since its start."""
+
+    virtual: bool
+    date: str
+    command: str
+    facts: dict[str, Any]
+    seed: int
+    measurements: list[Measurement] = []
+    states: list[dict[str, Any]] = []
+    left_out: list[LeftOut] = []
+    disturbances: list[str] = []
+    seconds: float = 0.0
+
+    def of(self, case: Case) -> Measurement | None:
+        """The measurement of a case; None where it was left out."""
+        return next((m for m in self.measurements if m.case == case), None)
+
+
+def write_record(record: Record, path: Path) -> None:
+    """Writes the record as one JSON object, packed where the name ends in `.gz`.
+
+    Raises InputError where the file cannot be written.
+    """
+    text = msgspec.json.encode(record)
+    write_file(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def read_record(path: Path) -> Record:
+    """The record at `path`. Raises InputError where it is none."""
+    try:
+        content = path.read_bytes()
+        return msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=Record)
+    except (msgspec.DecodeError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        why = f"no raw samples of a probe ({error})"
+    except OSError as error:
+        why = str(error.strerror)
+    raise InputError(f"{path}: {why}; give a file that `probe --raw` wrote")

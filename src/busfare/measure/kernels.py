@@ -14,9 +14,8 @@ import msgspec
 import numpy as np
 
 from busfare.errors import NoGpuError
-from busfare.measure.cases import GIB, KIB, MIB, Case, powers
+from busfare.measure.cases import GIB, KIB, MIB, Case, Measurement, powers
 from busfare.measure.node_file import SOURCE
-from busfare.measure.raw import Measurement
 from busfare.nodes import CollectiveCurve, Gemm, Kernels
 from busfare.nodes.component import Pass, PassKind, Pipeline, Stream
 from busfare.nodes.curve import Collective, fit
@@ -58,8 +57,6 @@ GEMMS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
 }
 #: Operations of a sample of GEMMs, and the most calls.
 SAMPLE_FLOPS, MOST_CALLS = 4e11, 64
-
-
 #: Before the name of the operation, in the mode of a case.
 PREFIX = "nccl-"
 KINDS: tuple[Collective, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive")
@@ -71,6 +68,13 @@ def kernel_cases(facts: dict[str, Any], gpu: int, fast: bool) -> tuple[Case, ...
     """What is measured of GPU number `gpu`, of whose `facts` the size of L2 counts; `fast`: one size of streams."""
     part = (facts.get("l2_bytes") or L2_BYTES) // L2_PART // TILE_BYTES * TILE_BYTES
     sizes = STREAM_BYTES[-1:] if fast else STREAM_BYTES
+
+    def gemm_case(kind: str, sides: tuple[int, int, int, int]) -> Case:
+        # As many calls as take about as long as the largest. The number of products is named where it is not 1.
+        calls = max(1, min(MOST_CALLS, round(SAMPLE_FLOPS / (2 * math.prod(sides)))))
+        names = sides if sides[0] > 1 else sides[1:]
+        return Case("none", "device", f"gemm-{kind}-{'x'.join(map(str, names))}", 0, calls, gpu)
+
     return (
         *(Case("none", "none", f"chain-{how}", 0, count, gpu) for how in ("graph", "stream") for count in CHAIN),
         *(Case("none", "device", f"stream-{s}", size, 1, gpu) for s, size in product(get_args(Stream), sizes)),
@@ -80,15 +84,8 @@ def kernel_cases(facts: dict[str, Any], gpu: int, fast: bool) -> tuple[Case, ...
             Case("none", "device", f"pass-{kind}", arrays * size, count, gpu)
             for (kind, arrays), (size, count) in product(PASSES.items(), PASS_BYTES.items())
         ),
-        *(_gemm_case(kind, sides, gpu) for kind, each in GEMMS.items() for sides in each),
+        *(gemm_case(kind, sides) for kind, shapes in GEMMS.items() for sides in shapes),
     )  # fmt: skip
-
-
-def _gemm_case(kind: str, sides: tuple[int, int, int, int], gpu: int) -> Case:
-    """As many calls as take about as long as the largest. The number of products is named where it is not 1."""
-    calls = max(1, min(MOST_CALLS, round(SAMPLE_FLOPS / (2 * math.prod(sides)))))
-    names = sides if sides[0] > 1 else sides[1:]
-    return Case("none", "device", f"gemm-{kind}-{'x'.join(map(str, names))}", 0, calls, gpu)
 
 
 def gemm_of(mode: str, seconds: float = 1.0) -> Gemm:
@@ -123,7 +120,7 @@ def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[
         rates = [units * operations * loops / s for c, s in seconds.items() if c.mode == f"pipeline-{name}"]
         kind = name.removesuffix("_tensor")
         if kind != name:
-            rates += [one.flops / one.seconds for one in gemms if one.type == kind]
+            rates += [gemm.flops / gemm.seconds for gemm in gemms if gemm.type == kind]
         if rates:
             flops[name] = max(rates)
     yield Kernels(
@@ -138,7 +135,7 @@ def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[
         },
         l2_bytes_per_s=next((c.total_bytes / s for c, s in seconds.items() if c.mode == "l2-read"), None),
         flops_per_s=flops,
-        gemm=tuple(one for one in gemms if len(GEMMS[one.type]) > 1),
+        gemm=tuple(gemm for gemm in gemms if len(GEMMS[gemm.type]) > 1),
         passes=tuple(
             Pass(kind, c.bytes, seconds[c] / c.count)
             for kind in PASSES
@@ -156,8 +153,8 @@ def _chain(seconds: dict[Case, float], mode: str) -> tuple[float | None, float]:
     few, many = CHAIN
     if not {few, many} <= chains.keys():
         return None, 0.0
-    each = max((chains[many] - chains[few]) / (many - few), 0.0)
-    return each, max(chains[few] - few * each, 0.0)
+    further_s = max((chains[many] - chains[few]) / (many - few), 0.0)
+    return further_s, max(chains[few] - few * further_s, 0.0)
 
 
 def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
@@ -165,12 +162,8 @@ def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
     what, _, name = case.mode.partition("-")
     if what == "gemm":
         like = gemm_of(case.mode)
-        same = (
-            one
-            for one in kernels.gemm
-            if (one.type, one.batch, one.m, one.n, one.k) == (like.type, like.batch, like.m, like.n, like.k)
-        )
-        return next((case.count * one.seconds for one in same), None)
+        same = (g for g in kernels.gemm if msgspec.structs.replace(g, seconds=like.seconds) == like)
+        return next((case.count * gemm.seconds for gemm in same), None)
     if what == "pass":
         alike = (one for one in kernels.passes if (one.kind, one.bytes) == (name, case.bytes))
         return next((case.count * one.seconds for one in alike), None)
@@ -179,8 +172,8 @@ def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
         return None if each is None else case.count * each
     rates = dict[str, float]([*kernels.memory_bytes_per_s.items(), *kernels.flops_per_s.items()])
     rate = kernels.l2_bytes_per_s if what == "l2" else rates.get(name)
-    operations = next((each for kind, (each, _) in LOOPS.items() if kind == name), 0)
-    work = multiprocessors * operations * case.count if what == "pipeline" else case.total_bytes
+    operations = {str(kind): multiprocessors * a_loop * case.count for kind, (a_loop, _) in LOOPS.items()}
+    work = operations.get(name, 0) if what == "pipeline" else case.total_bytes
     return None if rate is None else work / rate
 
 

@@ -1,18 +1,17 @@
 """The node of a machine that was probed: its graph, as the system tells it; and any node as the text of a node file, which
-`busfare.node` reads back to the digits that were measured.
+`busfare.nodes` reads back to the digits that were measured.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from busfare.measure.raw import Record
+from busfare.measure.cases import Record
 from busfare.nodes import Node, Source, load_node
 from busfare.nodes.component import Component, Cpu, Gpu, Memory, Switch
 from busfare.nodes.link import Link, MemoryLink, NvlinkLink, PcieLink
@@ -51,10 +50,8 @@ def bare_node(record: Record) -> Node:
         return Node(played.name, played.components, played.links, sources=played.sources)
     gpus = record.facts["gpus"]
     memory = Memory(name="memory0", size_bytes=record.facts.get("memory_bytes"), source=SOURCE)
-    cpu = Cpu(
-        name="cpu0", title=record.facts.get("cpu") or "", cores=record.facts.get("cores"), source=SOURCE
-    )
-    components: list[Component] = [memory, cpu]
+    title, cores = record.facts.get("cpu") or "", record.facts.get("cores")
+    components: list[Component] = [memory, Cpu(name="cpu0", title=title, cores=cores, source=SOURCE)]
     links: list[Link] = [MemoryLink(between=("memory0", "cpu0"))]
     for ordinal, gpu in enumerate(gpus):
         components.append(_gpu(gpu, ordinal))
@@ -93,58 +90,44 @@ def link_of(record: Record, ordinal: int, most: bool = False) -> PcieLink | None
     generation = max((s[f"link_generation{suffix}"] or 0 for s in states), default=0)
     width = max((s[f"link_width{suffix}"] or 0 for s in states), default=0)
     facts = record.facts["gpus"][ordinal]
-    told = str(facts.get(f"link_speed{suffix}") or "").split(" ")[0]
-    generation = generation or _SPEEDS.get(told, 3)
+    speed, _, _ = str(facts.get(f"link_speed{suffix}") or "").partition(" ")
+    generation = generation or _SPEEDS.get(speed, 3)
     width = width or facts.get(f"link_width{suffix}") or 16
     if width not in _LANES or generation not in _SPEEDS.values():
         return None
     between = ("cpu0", f"gpu{ordinal}")
-    return msgspec.convert(
-        {"kind": "pcie", "between": between, "generation": generation, "lanes": width, "source": SOURCE},
-        PcieLink,
-    )
+    fields = {"kind": "pcie", "between": between, "generation": generation, "lanes": width, "source": SOURCE}
+    return msgspec.convert(fields, PcieLink)
 
 
 def _nvlinks(gpus: list[dict[str, Any]]) -> list[NvlinkLink]:
     """NVLinks to switches, and between each two GPUs."""
-    found = []
+    joined = []
     for ordinal, gpu in enumerate(gpus):
         up = gpu["nvlinks"]
         to_switch = [link for link in up if link["remote_type"] == _SWITCH]
+        # Of several GPUs, whose links end nowhere that is named: only a switch joins them all.
         if len(gpus) > 1 and all(link["remote_type"] in _UNKNOWN and not link["remote"] for link in up):
-            to_switch = (
-                up  # of several GPUs, whose links end nowhere that is named: only a switch joins them all
-            )
+            to_switch = up
         ends = {"nvswitch": len(to_switch)}
-        for other in range(ordinal + 1, len(gpus)):
-            far = gpus[other]["bus_id"][-10:]
-            ends[f"gpu{other}"] = sum(str(link["remote"] or "").lower().endswith(far) for link in up)
+        for peer in range(ordinal + 1, len(gpus)):
+            far = gpus[peer]["bus_id"][-10:]
+            ends[f"gpu{peer}"] = sum(str(link["remote"] or "").lower().endswith(far) for link in up)
         generation: Any = _NVLINKS.get(gpu["compute_capability"][0], _NEWEST_NVLINK)
-        found += [
+        joined += [
             NvlinkLink(between=(end, f"gpu{ordinal}"), generation=generation, links=links, source=SOURCE)
             for end, links in ends.items()
             if links
         ]
-    return found
+    return joined
 
 
 #: Two probes of one machine agree in three digits.
 DIGITS = 4
 #: What a table is of stands before its figures.
 _FIRST = (
-    "kind",
-    "name",
-    "between",
-    "call",
-    "ranks",
-    "hosts",
-    "direction",
-    "memory",
-    "faults",
-    "gpu",
-    "peer",
-    "streams",
-)
+    "kind", "name", "between", "call", "ranks", "hosts", "direction", "memory", "faults", "gpu", "peer", "streams",
+)  # fmt: skip
 #: Beyond this a value of a list stands on a line of its own.
 _WIDE = 100
 
@@ -152,22 +135,21 @@ _WIDE = 100
 def encode(node: Node) -> str:
     """TOML of `node`: figures that are not known are left out, and the tag that most tables name stands on top."""
     measured = (node.curves, node.contentions, node.costs, node.kernels, node.collectives)
-    tags = Counter(one.source for tables in measured for one in tables if one.source)
-    tag = tags.most_common(1)[0][0] if tags else None
+    tags = Counter(table.source for tables in measured for table in tables if table.source)
+    tag = max(tags, key=tags.__getitem__, default=None)
     top = {"name": node.name, "title": node.title, "description": node.description, "source": tag}
     lines = [f"{key} = {_value(text)}" for key, text in top.items() if text]
-    lines += [
-        f"sources.{json.dumps(name)} = {_value(_plain(source))}" for name, source in node.sources.items()
-    ]
+    for name, source in node.sources.items():
+        lines.append(f"sources.{json.dumps(name)} = {_value(msgspec.to_builtins(source))}")
     short = {"component": node.components, "link": node.links, "cost": node.costs}
     for group, rows in short.items():
         if rows:
             lines += ["", f"{group} = [", *(f"  {_value(_given(row, tag))}," for row in rows), "]"]
-    tables_of = {"contention": node.contentions, "kernels": node.kernels, "curve": node.curves}
-    tables_of["collectives"] = node.collectives
-    for group, tables in tables_of.items():
+    long = {"contention": node.contentions, "kernels": node.kernels, "curve": node.curves}
+    for group, tables in (long | {"collectives": node.collectives}).items():
         for table in tables:
-            lines += ["", f"[[{group}]]", *_pairs(_given(table, tag))]
+            lines += ["", f"[[{group}]]"]
+            lines += [f"{key} = {_value(value)}" for key, value in _given(table, tag).items()]
     return "\n".join(lines) + "\n"
 
 
@@ -175,22 +157,14 @@ def _given(table: msgspec.Struct, tag: str | None) -> dict[str, Any]:
     """What a table has beyond its defaults and the file's own source; a link and a component their kind first."""
     kind = table.__struct_config__.tag
     defaults = dict(zip(table.__struct_fields__[::-1], table.__struct_defaults__[::-1], strict=False))
-    own = {"kind": kind} if isinstance(kind, str) else {}
-    for key, value in sorted(_plain(table).items(), key=lambda pair: pair[0] not in _FIRST):
+    given = {"kind": kind} if isinstance(kind, str) else {}
+    values: dict[str, Any] = msgspec.to_builtins(table, str_keys=True)
+    for key, value in sorted(values.items(), key=lambda pair: pair[0] not in _FIRST):
         empty = value is None or value is False or value in ("", (), [], {})
-        usual = key in own or getattr(table, key) == defaults.get(key) or (key == "source" and value == tag)
+        usual = key in given or getattr(table, key) == defaults.get(key) or (key == "source" and value == tag)
         if not (empty or usual):
-            own[key] = value
-    return own
-
-
-def _plain(table: msgspec.Struct) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(table, str_keys=True)
-    return plain
-
-
-def _pairs(table: dict[str, Any]) -> Iterator[str]:
-    return (f"{key} = {_value(value)}" for key, value in table.items())
+            given[key] = value
+    return given
 
 
 def _value(value: Any) -> str:

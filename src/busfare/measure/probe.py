@@ -1,4 +1,7 @@
-"""`probe`: a machine → its node, with raw samples, residuals and health."""
+"""`probe`: a machine → its node, with raw samples, residuals and health. The JSON is `ProbeResult`; keys in docs/json.md.
+
+Seconds, bytes, bytes per second; None is unknown.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,25 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Literal
+from statistics import median
+from typing import Any, Literal
 
 import msgspec
-import numpy as np
+from msgspec import Struct
 
-from busfare.errors import BusfareError, InputError
-from busfare.measure.cases import HOST_DIRECTIONS, Case, at_once, copies
-from busfare.measure.device import Device, command_line, gpu_count
+from busfare.errors import InputError
+from busfare.measure.cases import (
+    HOST_DIRECTIONS,
+    Case,
+    LeftOut,
+    Measurement,
+    Ranged,
+    Record,
+    at_once,
+    copies,
+    interquartile_mean,
+    interval,
+)
 from busfare.measure.kernels import (
     COLLECTIVES_S,
     KERNELS_S,
@@ -24,22 +37,19 @@ from busfare.measure.kernels import (
     collective_cases,
     kernel_cases,
 )
-from busfare.measure.node_file import named
+from busfare.measure.node_file import link_of, named
 from busfare.measure.profile import Residual, profile, residuals
-from busfare.measure.raw import Measurement, Record, read
-from busfare.measure.results import (
+from busfare.measure.run import (
+    Device,
     Knee,
-    ProbedCase,
-    ProbeResult,
-    Profile,
-    ResidualCase,
-    Residuals,
-    ResidualsOf,
+    Progress,
+    command_line,
+    disturbances,
+    locate,
+    measure,
+    nothing_measured,
 )
-from busfare.measure.run import Progress, locate, measure
-from busfare.measure.soundness import disturbances, health
-from busfare.measure.summary import interquartile_mean, interval
-from busfare.nodes import Node
+from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels, Node, PcieLink
 
 #: What may be measured by itself.
 Part = Literal["copies", "kernels", "collectives"]
@@ -49,6 +59,87 @@ FULL_S, QUICK_S = 30.0, 10.0
 AT_ONCE_S, QUICK_AT_ONCE_S = 3.0, 1.0
 #: What remains of them after start-up, knees and fit.
 _MEASURING_SHARE = 0.88
+#: Nine in ten published measurements lie within 8 % of the data-sheet model (validation/datasheet.py).
+SOUND = 0.8
+#: Half the lanes, or a generation lower, give half.
+HALF = (0.4, 0.62)
+
+
+class Profile(Struct, kw_only=True, rename={"contentions": "contention"}):
+    """The node file that a probe writes: what a `Node` has."""
+
+    name: str
+    title: str
+    components: tuple[Any, ...]
+    links: tuple[Any, ...]
+    curves: tuple[Curve, ...]
+    contentions: tuple[Contention, ...]
+    costs: tuple[Cost, ...]
+    kernels: tuple[Kernels, ...]
+    collectives: tuple[CollectiveCurve, ...]
+    sources: dict[str, Any]
+
+
+class ResidualsOf(Struct):
+    """Percent of what was measured."""
+
+    count: int
+    median_percent: float | None
+    max_percent: float | None
+
+
+class Residuals(ResidualsOf):
+    pageable: ResidualsOf
+
+
+class ResidualCase(Ranged, kw_only=True):
+    """A case that nothing was fitted to: predicted by the parameters, and measured."""
+
+    predicted_seconds: float
+    case: str
+    measured_seconds: float
+
+
+class LinkState(Struct):
+    """A direction of a GPU's host link, measured and predicted by the data sheet. `verdict`: what is wrong, or empty."""
+
+    gpu: int
+    direction: str
+    measured_bytes_per_second: float
+    predicted_bytes_per_second: float
+    sound: bool
+    verdict: str
+
+
+class ProbedCase(Struct, kw_only=True):
+    """Interquartile means of the samples, and the interval of their median."""
+
+    direction: str
+    memory: str
+    mode: str
+    bytes: int
+    count: int
+    gpu: int
+    peer: int | None
+    samples: int
+    stopped: str
+    device_seconds: float | None
+    api_seconds: float | None
+    interval_seconds: tuple[float, float]
+
+
+class ProbeResult(Struct, tag_field="schema", tag="busfare.probe/1", kw_only=True):
+    virtual: bool
+    node: Profile
+    residuals: Residuals
+    residual_cases: list[ResidualCase]
+    health: list[LinkState]
+    knees: list[Knee]
+    cases: list[ProbedCase]
+    disturbances: list[str]
+    left_out: list[LeftOut]
+    seconds: float
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,28 +151,10 @@ class Probed:
     result: ProbeResult
 
 
-def open_device(virtual: str | None) -> Device:
-    """The machine's GPUs, or a virtual node. Raises NoGpuError where there is none."""
-    if virtual is not None:
-        from busfare.measure.virtual import VirtualDevice
-        from busfare.nodes import load_node
-
-        return VirtualDevice(load_node(virtual))
-    count = gpu_count("probe")
-    from busfare.measure.cuda.device import CudaDevice
-
-    return CudaDevice(count)
-
-
 def measured(
-    device: Device,
-    fast: bool,
-    progress: Progress | None = None,
-    seed: int | None = None,
-    gpus: Sequence[int] | None = None,
-    only: Part | None = None,
-    collectives: bool = False,
-) -> tuple[Record, list[Knee]]:
+    device: Device, fast: bool, progress: Progress | None = None, seed: int | None = None,
+    gpus: Sequence[int] | None = None, only: Part | None = None, collectives: bool = False,
+) -> tuple[Record, list[Knee]]:  # fmt: skip
     """The samples alone, of every GPU of `device`, and where its paths jump; of one part `only` where asked for; with
     `collectives` among all GPUs, too. Raises InputError where a virtual node has nothing of it, and NoGpuError where
     collectives have one GPU.
@@ -127,28 +200,21 @@ def _note_disturbances(record: Record) -> None:
     record.disturbances = list(dict.fromkeys([*record.disturbances, *seen]))
 
 
-def again(raw: Path) -> Probed:
-    """The same from the raw samples of an earlier run. Raises InputError where the file holds none."""
-    return evaluated(read(raw))
-
-
 def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     """What the samples of a record say. Raises BusfareError where nothing could be measured."""
     node = named(profile(record), record)
     if not (node.curves or node.kernels or node.collectives):
-        reasons = sorted({row.why for row in record.left_out})
-        raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
+        raise nothing_measured(record.left_out)
     _note_disturbances(record)
-    own = residuals(node.curves, record)
-    pageable = [r for r in own if r.case.memory == "pageable"]
-    pinned = [r for r in own if r.case.memory == "pinned"]
+    held_out = residuals(node.curves, record)
+    pinned, pageable = (_in_all(held_out, memory) for memory in ("pinned", "pageable"))
     result = ProbeResult(
         virtual=record.virtual,
         node=msgspec.convert(node, Profile, from_attributes=True),
-        residuals=Residuals(**msgspec.structs.asdict(_in_all(pinned)), pageable=_in_all(pageable)),
+        residuals=Residuals(**msgspec.structs.asdict(pinned), pageable=pageable),
         residual_cases=[
             ResidualCase(case=str(r.case), measured_seconds=r.measured_s, predicted_seconds=r.predicted_s)
-            for r in own
+            for r in held_out
         ],
         health=health(node, record),
         knees=list(knees),
@@ -172,8 +238,46 @@ def _probed(m: Measurement) -> ProbedCase:
     )
 
 
-def _in_all(residuals: Sequence[Residual]) -> ResidualsOf:
-    if not residuals:
-        return ResidualsOf(0, None, None)
-    off = [abs(r.percent) for r in residuals]
-    return ResidualsOf(len(off), float(np.median(off)), max(off))
+def _in_all(residuals: Sequence[Residual], memory: str) -> ResidualsOf:
+    off = [abs(r.percent) for r in residuals if r.case.memory == memory]
+    return ResidualsOf(len(off), median(off), max(off)) if off else ResidualsOf(0, None, None)
+
+
+def health(node: Node, record: Record) -> list[LinkState]:
+    """Every measured pinned direction of a GPU's host link beside the data-sheet model of the link at its best: at the PCIe
+    generation and width that both ends can have.
+    """
+    states = []
+    for curve in node.curves:
+        if curve.memory != "pinned":
+            continue
+        gpu, rate = curve.gpu or 0, 1 / curve.long_gap_per_byte_s
+        best = None if record.virtual else link_of(record, gpu, most=True)
+        links = tuple(
+            best if best and isinstance(link, PcieLink) and link.between == best.between else link
+            for link in node.links
+        )
+        path = dataclasses.replace(node, links=links).host_path(gpu)
+        predicted = path.bandwidth("read" if curve.direction == "h2d" else "write")
+        verdict = _verdict(rate / predicted, curve, record)
+        states.append(LinkState(gpu, curve.direction, rate, predicted, not verdict, verdict))
+    return states
+
+
+def _verdict(share: float, curve: Curve, record: Record) -> str:
+    """What is wrong, in one sentence; empty where nothing is."""
+    gpu = curve.gpu or 0
+    width, most_width, generation, most_generation = (
+        max((s[key] or 0 for s in record.states if s["gpu"] == gpu), default=0)
+        for key in ("link_width", "link_width_most", "link_generation", "link_generation_most")
+    )
+    if width and most_width and width < most_width:
+        part = "half" if 2 * width == most_width else f"{width} of {most_width} lanes"
+        return f"GPU {gpu}'s link runs at {part} width (x{width} of x{most_width}): reseat the card, or use another slot"
+    if generation and most_generation and generation < most_generation:
+        return f"GPU {gpu}'s link runs at generation {generation} of {most_generation}: see the slot's BIOS setting"
+    if HALF[0] <= share <= HALF[1]:
+        return f"GPU {gpu}'s link carries half of what it should, though it reports full width: look for what shares it"
+    if share < SOUND:
+        return f"GPU {gpu}'s link carries {share:.0%} of what it should"
+    return ""

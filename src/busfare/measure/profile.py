@@ -18,12 +18,13 @@ from busfare.measure.cases import (
     HOST_DIRECTIONS,
     SHARES,
     Case,
+    Measurement,
+    Record,
+    interquartile_mean,
     is_held_out,
 )
 from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
-from busfare.measure.raw import Measurement, Record
-from busfare.measure.summary import interquartile_mean
 from busfare.nodes import Contention, Cost, Curve, Node, Shares, Together
 from busfare.nodes.arrays import FloatArray
 from busfare.nodes.component import AtOnce, Memory
@@ -67,23 +68,23 @@ Cases = dict[Case, Measurement]
 def profile(record: Record) -> Node:
     """The machine of `record`, with the parameters of every path that it has samples of."""
     gpus = sorted({m.gpu for m in record.measurements})
-    tables: dict[str, list[Any]] = {"curves": [], "contentions": [], "costs": [], "kernels": []}
+    node, count = bare_node(record), len(record.facts["gpus"])
+    collectives = tuple(collective_curves(record.measurements, count))
+    parameters: dict[str, Any] = {"collectives": collectives}
     for gpu in gpus:
         own = {replace(m.case, gpu=0): m for m in record.measurements if m.gpu == gpu}
         curves = list(_curves(own))
-        found = {
+        tables: dict[str, Iterable[Any]] = {
             "curves": curves,
             "contentions": _contention(own, curves),
             "costs": _costs(own),
             "kernels": kernels_of(own, record.facts["gpus"][gpu]),
         }
         tag = {"gpu": gpu if len(gpus) > 1 else None, "source": SOURCE}
-        for name, some in found.items():
-            tables[name] += [msgspec.structs.replace(table, **tag) for table in some]
-    tables["collectives"] = list(collective_curves(record.measurements, len(record.facts["gpus"])))
-    parameters: dict[str, Any] = {name: tuple(own) for name, own in tables.items()}
-    node = bare_node(record)
-    if (at_once := _at_once(record.measurements, len(record.facts["gpus"]))) is not None:
+        for name, rows in tables.items():
+            tagged = (msgspec.structs.replace(row, **tag) for row in rows)
+            parameters[name] = (*parameters.get(name, ()), *tagged)
+    if (at_once := _at_once(record.measurements, count)) is not None:
         parameters["components"] = tuple(
             msgspec.structs.replace(part, at_once=at_once) if isinstance(part, Memory) else part
             for part in node.components
@@ -215,19 +216,12 @@ def _back_to_back(own: Cases, one: Case) -> dict[int, float]:
 def _contention(own: Cases, paths: list[Curve]) -> Iterator[Contention]:
     """The shares of the paths; none where no data moved both ways at once."""
     one, mapped = Case("h2d", "pinned", "copies", 1), Case("h2d", "mapped", "kernel", 1)
-    known: dict[str, Any] = {
-        key: kept
-        for mode, key in SHARES.items()
-        if (kept := _shares(own, mapped if mode.startswith("kernel") else one, mode)) is not None
-    }
-    if known:
-        shares = Contention(**known)
-        start = _mapped_both_start(
-            own.get(replace(mapped, mode="kernel-both", bytes=START_BYTES)), shares, paths
-        )
-        yield msgspec.structs.replace(
-            shares, mapped_both_start_s=start, across_streams=_across_streams(own, paths)
-        )
+    kept = {key: _shares(own, mapped if "kernel" in mode else one, mode) for mode, key in SHARES.items()}
+    measured: dict[str, Any] = {key: shares for key, shares in kept.items() if shares is not None}
+    if measured:
+        both = own.get(replace(mapped, mode="kernel-both", bytes=START_BYTES))
+        start = _mapped_both_start(both, Contention(**measured), paths)
+        yield Contention(**measured, mapped_both_start_s=start, across_streams=_across_streams(own, paths))
 
 
 def _mapped_both_start(both: Measurement | None, shares: Contention, paths: list[Curve]) -> float:
@@ -250,14 +244,12 @@ def _across_streams(own: Cases, paths: list[Curve]) -> float | None:
     streams = min((c for c in own if c.mode == ACROSS_STREAMS), default=None)
     if streams is None or (engines := replace(streams, mode=ACROSS_ENGINES)) not in own or len(pinned) < 2:
         return None
-    moving = [
+    in_engines, in_streams = (
         own[case].quietest_s
-        - sum(
-            float(c.seconds(case.bytes)) + (case.count - 1) * float(c.issue_interval(number)) for c in pinned
-        )
-        for case, number in ((engines, 1), (streams, streams.count))
-    ]
-    return min(max(moving[0] / moving[1], 1e-3), 1.0) if moving[1] > 0 else None
+        - sum(float(c.seconds(case.bytes)) + (case.count - 1) * float(c.issue_interval(n)) for c in pinned)
+        for case, n in ((engines, 1), (streams, streams.count))
+    )
+    return min(max(in_engines / in_streams, 1e-3), 1.0) if in_streams > 0 else None
 
 
 def _shares(own: Cases, like: Case, mode: str) -> Shares | None:
@@ -322,7 +314,7 @@ class Residual:
         return 100 * (self.predicted_s / self.measured_s - 1)
 
 
-def predicted(curves: Iterable[Curve], case: Case) -> float | None:
+def _predicted(curves: Iterable[Curve], case: Case) -> float | None:
     """Seconds of a case by the parameters; None where they do not hold it."""
     if case.mode not in ("copies", "streams") or (case.mode == "copies" and case.count > 1):
         return None
@@ -335,11 +327,10 @@ def predicted(curves: Iterable[Curve], case: Case) -> float | None:
 
 def residuals(curves: Iterable[Curve], record: Record, held_out_only: bool = True) -> list[Residual]:
     """What `curves` predict for the cases of `record` beside what was measured there."""
-    found, curves = [], tuple(curves)
-    for m in record.measurements:
-        if held_out_only and not is_held_out(m.case):
-            continue
-        seconds = predicted(curves, m.case)
-        if seconds is not None:
-            found.append(Residual(m.case, m.undisturbed_s, seconds))
-    return found
+    curves = tuple(curves)
+    return [
+        Residual(m.case, m.undisturbed_s, seconds)
+        for m in record.measurements
+        if is_held_out(m.case) or not held_out_only
+        if (seconds := _predicted(curves, m.case)) is not None
+    ]

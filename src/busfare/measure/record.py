@@ -1,4 +1,8 @@
-"""`busfare record`: runs a program with the recorder inside it."""
+"""`busfare record`: runs a program with the recorder inside it, and adds the source lines of the call stacks that it took.
+
+On AMD's GPUs rocprofv3 runs the program, and busfare reads the databases that it writes, as its documentation has it
+[rocprofiler-sdk: using-rocprofv3, using-rocpd-output-format]; rocpd came with ROCm 7.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,23 @@ import os
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from busfare.errors import InputError, NoGpuError
-from busfare.measure import rocm
-from busfare.output import check_place
+from busfare.files import check_place
+from busfare.trace.readers.recorded.file import CHUNK, CHUNK_MAGIC, ENTRY, TABLES, read_recording
+from busfare.trace.sites import is_library_module
 
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
@@ -34,6 +44,9 @@ KINDS = (
 #: Whose calls: the driver's, also where the runtime makes them; or `both`, as the program itself makes them.
 CALLS = ("driver", "both", "none")
 
+#: When: to the end, or from cudaProfilerStart to cudaProfilerStop.
+CAPTURES = ("whole", "profiler-calls")
+
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
 _RANK_VARIABLES = (
@@ -42,7 +55,12 @@ _RANK_VARIABLES = (
 )
 #: torchrun and its like set these together.
 _TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-_FIELDS = ("%p", "%h", "%r")
+#: What stands in the name of an output here, and what rocprofv3 calls it.
+_FIELDS = {"%p": "%pid%", "%h": "%hostname%", "%r": "%rank%"}
+
+#: Any of them knows source lines: they take the same options, and answer alike. Seconds for one program or library.
+LINE_TOOLS, LINES_S = ("addr2line", "llvm-addr2line", "eu-addr2line"), 120
+_NUMBERS = {name: number for number, (name, _) in TABLES.items()}
 
 
 def record(command: Sequence[str], output: str, **options: Any) -> int:
@@ -54,17 +72,19 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     Where there is no NVIDIA driver but rocprofv3 of ROCm, that records the program instead. Raises InputError when the
     command or the output cannot be used, NoGpuError when there is neither.
     """
-    program, target = _program(command), _target(output)
+    if not command:
+        raise InputError("no program to record; say it after `--`: busfare record -o run.bf -- ./app")
+    if (program := shutil.which(command[0])) is None:
+        raise InputError(f"{command[0]}: no such program; check its path and that it may be executed")
+    target = _target(output)
     elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
-    tool = None if elsewhere or _has_driver() else rocm.rocprofv3()
+    tool = None if elsewhere or _has_driver() else _rocprofv3()
     if tool is not None:
-        defaults = {name: one.default for name, one in inspect.signature(environment).parameters.items()}
-        profiled = rocm.profiled(tool, command, target, options, defaults)
+        profiled = _under_rocprofv3(tool, command, target, options)
         _make_folder(target)
         return _run(profiled, {})
-    variables = environment(
-        target, command, **options
-    )  # what is wrong with them is told where there is no GPU, too
+    # Wrong options are refused where there is no GPU, too.
+    variables = environment(target, command, **options)
     if not elsewhere:
         _require_driver()
     _make_folder(target)
@@ -72,8 +92,6 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     run = f"{os.getpid()}-{time.time_ns()}"
     status = _run(command, variables | {"BUSFARE_RECORD_RUN": run})
     if options.get("stacks"):
-        from busfare.measure.lines import add_lines
-
         for file in (_recordings(target) or set()) - (before or set()):
             add_lines(file, run)
     if not elsewhere and before is not None and _recordings(target) == before:
@@ -93,13 +111,13 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
     target = _target(str(output))
-    asked = environment(target, (sys.executable, *sys.argv), **options)
+    variables = environment(target, (sys.executable, *sys.argv), **options)
     _require_driver()
     _make_folder(target)
-    library = ctypes.CDLL(asked.pop("CUDA_INJECTION64_PATH"))
-    asked.pop("LD_PRELOAD", None)  # of programs that start
-    before = {name: os.environ.get(name) for name in asked}
-    os.environ.update(asked)
+    library = ctypes.CDLL(variables.pop("CUDA_INJECTION64_PATH"))
+    variables.pop("LD_PRELOAD", None)  # of programs that start
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         if not library.busfare_record_begin():
             raise InputError("recording could not begin (the line above tells why, or another is under way)")
@@ -114,20 +132,10 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
 
 
 def environment(
-    output: str,
-    command: Sequence[str] = (),
-    *,
-    duration: float = 0.0,
-    delay: float = 0.0,
-    capture: str = "whole",
-    nvtx: str = "",
-    flush_every: float = 1.0,
-    kinds: Sequence[str] = (),
-    calls: str = "driver",
-    fingerprint: bool = False,
-    stacks: bool = False,
-    library: Path | None = None,
-) -> dict[str, str]:
+    output: str, command: Sequence[str] = (), *, duration: float = 0.0, delay: float = 0.0, capture: str = "whole",
+    nvtx: str = "", flush_every: float = 1.0, kinds: Sequence[str] = (), calls: str = "driver", fingerprint: bool = False,
+    stacks: bool = False, library: Path | None = None,
+) -> dict[str, str]:  # fmt: skip
     """The environment variables that make a program record itself, for launchers that cannot be wrapped.
 
     `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
@@ -136,24 +144,18 @@ def environment(
     use.
     Raises InputError for values out of range, and where the recorder is not installed.
     """
-    for name, given, known in (
-        ("--kinds", kinds, KINDS),
-        ("--calls", (calls,), CALLS),
-        ("--capture", (capture,), ("whole", "profiler-calls")),
-    ):
-        if unknown := [word for word in given if word not in known]:
-            raise InputError(f"{name} {','.join(unknown)}: not known; choose from {', '.join(known)}")
-    for name, seconds, least in (
-        ("--duration", duration, 0.0),
-        ("--delay", delay, 0.0),
-        ("--flush-every", flush_every, 0.01),
-    ):
+    words = {"kinds": (kinds, KINDS), "calls": ((calls,), CALLS), "capture": ((capture,), CAPTURES)}
+    for name, (given, choices) in words.items():
+        if unknown := [word for word in given if word not in choices]:
+            raise InputError(f"--{name} {','.join(unknown)}: not known; choose from {', '.join(choices)}")
+    times = {"duration": (duration, 0.0), "delay": (delay, 0.0), "flush-every": (flush_every, 0.01)}
+    for name, (seconds, least) in times.items():
         if not least <= seconds < float("inf"):
-            raise InputError(f"{name} {seconds}: give seconds, {least:g} or more")
+            raise InputError(f"--{name} {seconds}: give seconds, {least:g} or more")
     if delay and (nvtx or capture != "whole"):
         raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
     path = recorder_library(library)
-    asked = {
+    settings = {
         "OUTPUT": output,
         "FLUSH_EVERY": repr(flush_every),
         "COMMAND": shlex.join(command),
@@ -172,16 +174,7 @@ def environment(
     loadable = messages.is_file() and not {*" :"} & {*str(messages)}
     if loadable and {"default", "messages"} & set(kinds or ("default",)):
         variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
-    return variables | {f"BUSFARE_RECORD_{name}": text for name, text in asked.items() if text is not None}
-
-
-def _program(command: Sequence[str]) -> str:
-    if not command:
-        raise InputError("no program to record; say it after `--`: busfare record -o run.bf -- ./app")
-    found = shutil.which(command[0])
-    if found is None:
-        raise InputError(f"{command[0]}: no such program; check its path and that it may be executed")
-    return found
+    return variables | {f"BUSFARE_RECORD_{name}": text for name, text in settings.items() if text is not None}
 
 
 def shared_library(name: str) -> ctypes.CDLL | None:
@@ -226,8 +219,28 @@ def cupti_libraries() -> list[Path]:
     roots += sorted(Path("/usr/local").glob("cuda-1[23]*"), reverse=True)
     inside = ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
     places += [(root, folder) for root in roots for folder in inside]
-    found = [sorted(root.glob(f"{folder}/libcupti.so.1[23]"), reverse=True) for root, folder in places]
-    return list(dict.fromkeys(library for libraries in found for library in libraries))
+    libraries = [sorted(root.glob(f"{folder}/libcupti.so.1[23]"), reverse=True) for root, folder in places]
+    return list(dict.fromkeys(chain.from_iterable(libraries)))
+
+
+def _rocprofv3() -> str | None:
+    """Where rocprofv3 is, on the path or where ROCm puts it; None where it is not."""
+    places = (os.environ.get("PATH", ""), f"{os.environ.get('ROCM_PATH', '/opt/rocm')}/bin")
+    return shutil.which("rocprofv3", path=os.pathsep.join(places))
+
+
+def _under_rocprofv3(tool: str, command: Sequence[str], target: str, options: Mapping[str, Any]) -> list[str]:
+    """The command that runs `command` under rocprofv3. Raises InputError for options that only the recorder knows."""
+    usual = inspect.signature(environment).parameters
+    given = sorted(name for name, value in options.items() if value not in (usual[name].default, []))
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{names}: not for AMD's GPUs, which rocprofv3 records; leave it out")
+    folder, name = (target, "%h-%p") if target.endswith("/") else os.path.split(target)
+    for ours, theirs in _FIELDS.items():
+        folder, name = folder.replace(ours, theirs), name.replace(ours, theirs)
+    written = ["--output-format", "rocpd", "--output-directory", folder, "--output-file", name]
+    return [tool, "--runtime-trace", *written, "--", *command]
 
 
 def _target(output: str) -> str:
@@ -287,3 +300,86 @@ def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return status if status >= 0 else 128 - status
+
+
+def add_lines(path: Path, run: str) -> None:
+    """Adds the table `lines` to the recording of a program that has ended, if it is of this `run` and has call stacks.
+    Lines are looked up where the program ran.
+
+    Nothing is added where no tool is there that knows lines, or none of the program's own.
+    """
+    try:
+        recording = read_recording(path)
+    except InputError:
+        return
+    tool = next(filter(None, map(shutil.which, LINE_TOOLS)), None)
+    of_this_run = recording.facts.get("run") == run and recording.complete and not recording.torn_bytes
+    stacks = recording.table("stacks")
+    if tool is None or not of_this_run or not len(stacks):
+        return
+    number = max(recording.strings, default=0)
+    strings: dict[str, int] = {}
+    rows = []
+    places = np.unique(np.stack([stacks["module"], stacks["address"]], axis=1), axis=0)
+    for module in np.unique(places[:, 0]).tolist():
+        name = recording.strings.get(module, "")
+        if is_library_module(name) or not Path(name).is_file():
+            continue
+        addresses = places[places[:, 0] == module, 1].tolist()
+        for address, depth, function, file, line in _looked_up(tool, name, addresses):
+            texts = [strings.setdefault(text, number + len(strings) + 1) for text in (function, file)]
+            rows.append((module, address, depth, *texts, line))
+    if not rows:
+        return
+    sequence = int(recording.table("end")["chunks"][-1]) + 1
+    encoded = [text.encode("utf-8", "replace") for text in strings]
+    named = [(number, len(text)) for number, text in zip(strings.values(), encoded, strict=True)]
+    added = _chunk("strings", named, sequence, b"".join(encoded)) + _chunk("lines", rows, sequence + 1)
+    with path.open("ab") as file_:
+        file_.write(added)
+
+
+def _looked_up(tool: str, module: str, addresses: Sequence[int]) -> Iterator[tuple[int, int, str, str, int]]:
+    """Address, depth (0: the innermost that was inlined), function, file ("": not known) and line of the addresses."""
+    lines = "".join(f"{address:#x}\n" for address in addresses).encode()
+    command = [tool, "-e", module, "-a", "-i", "-f", "-C"]
+    try:
+        done = subprocess.run(command, input=lines, capture_output=True, timeout=LINES_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    answers = iter(done.stdout.decode("utf-8", "replace").splitlines())
+    here = f"{Path.cwd()}/"
+    address = depth = 0
+    for text in answers:
+        if text.startswith("0x"):
+            address, depth = int(text, 16), 0
+            continue
+        file, _, line = next(answers, "").partition(" (")[0].rpartition(":")
+        # '?' stands where `addr2line` knows nothing.
+        has_line = line.isdecimal() and not file.startswith("?")
+        if has_line or not text.startswith("?"):
+            yield (
+                address,
+                depth,
+                text,
+                file.removeprefix(here) if has_line else "",
+                int(line) if has_line else 0,
+            )
+        depth += 1
+
+
+def _chunk(table: str, rows: Sequence[Sequence[int]], sequence: int, blob: bytes | None = None) -> bytes:
+    """A chunk as docs/recording-format.md has it."""
+    data = [struct.pack(f"<{len(rows)}Q", *column) for column in zip(*rows, strict=True)]
+    columns = [(number, 8, 0, column) for number, column in enumerate(data)]
+    if blob is not None:
+        columns.append((len(columns), 255, len(blob), blob + bytes(-len(blob) % 8)))
+    directory, body = b"", b""
+    for number, width, base, column in columns:
+        directory += ENTRY.pack(number, width, 0, ENTRY.size * len(columns) + len(body), base)
+        body += column
+    payload = directory + body
+    head = CHUNK.pack(
+        CHUNK_MAGIC, _NUMBERS[table], len(columns), len(rows), sequence, len(payload), zlib.crc32(payload), 0
+    )[:-4]
+    return head + struct.pack("<I", zlib.crc32(head)) + payload

@@ -1,5 +1,6 @@
-"""Measuring a list of cases: warm-up, rounds of visits in random order, stop on noise with a reason, a time budget, a log of
-the machine; and the sizes at which a path's time jumps, because the driver or the hardware moves data in another way.
+"""Measuring a list of cases on a machine, real or virtual: warm-up, rounds of visits in random order, stop on noise with a
+reason, a time budget, a log of the machine's state and what it says of disturbances; and the sizes at which a path's time
+jumps, because the driver or the hardware moves data in another way.
 """
 
 from __future__ import annotations
@@ -7,15 +8,28 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import median
+from typing import Any, Protocol
 
-from busfare.measure.cases import Case, Samples
-from busfare.measure.device import Device, GpuHost, StalledError, UnavailableError, WrongDataError
-from busfare.measure.raw import Measurement, Moment, Record, nanoseconds
-from busfare.measure.results import Knee, LeftOut
-from busfare.measure.summary import interquartile_mean, spread
+import numpy as np
+from msgspec import Struct
+
+from busfare.errors import BusfareError
+from busfare.measure.cases import (
+    Case,
+    LeftOut,
+    Measurement,
+    Moment,
+    Record,
+    Samples,
+    interquartile_mean,
+    interval,
+    nanoseconds,
+)
 
 #: Called with the share done (0 to 1) and what is being measured.
 Progress = Callable[[float, str], None]
@@ -43,14 +57,72 @@ LEAST_JUMP_S = 0.4e-6
 RESOLUTION = 64
 #: Each of the sizes tried takes this long.
 KNEE_S = 0.05
+#: NVML's bits of reasons why clocks are held down, without the harmless ones (idle, applications' setting).
+_THROTTLES = {
+    0x04: "its power cap",
+    0x08: "a hardware slowdown",
+    0x20: "heat (software)",
+    0x40: "heat (hardware)",
+    0x80: "the power brake",
+}
+#: A GPU at work runs above this share of its highest clock.
+LEAST_CLOCK = 0.7
+#: Above this share it was held down by too little to count: products of a probe's own reach the power cap by 1 %.
+HELD_CLOCK = 0.95
+#: The median visit of a case of an undisturbed run is no further above its fastest quarter than this.
+DISTURBED = 0.05
+#: Fewer visits have no quarters.
+LEAST_QUARTERED = 4
+
+
+class UnavailableError(Exception):
+    """This case cannot be measured here; the message is the reason, for the list of what was left out."""
+
+
+class StalledError(BusfareError):
+    """The blocking kernel was not released in time: the samples would hold submission gaps."""
+
+
+class WrongDataError(BusfareError):
+    """A copy arrived changed."""
+
+
+class GpuHost(Protocol):
+    """A machine with GPUs: real, or virtual."""
+
+    #: A virtual one is labelled wherever its figures appear.
+    virtual: bool
+    gpus: int
+
+    def facts(self) -> dict[str, Any]:
+        """What the machine is: driver, GPUs with their links, NUMA, IOMMU. JSON types only."""
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        """What may change while it is measured: clocks, throttle reasons, link, replays, other programs."""
+
+    def clock(self) -> float:
+        """Seconds. A virtual machine has a time of its own, in which nobody waits."""
+
+    def close(self) -> None:
+        """Gives everything back."""
+
+
+class Device(GpuHost, Protocol):
+    """A machine that is probed."""
+
+    def run(self, case: Case, repeats: int) -> Samples:
+        """Runs `case` that many times.
+
+        Raises UnavailableError where it cannot be run here, StalledError where the blocking kernel gave up,
+        and WrongDataError where data arrived changed.
+        """
 
 
 @dataclass
 class _Visited:
-    """A case and what was seen of it so far."""
+    """A case, and what the record is to hold of it."""
 
     case: Case
-    #: What the record holds of it.
     seen: Measurement
     #: Seconds of the run that one sample costs, with all that goes with it.
     sample_s: float = math.inf
@@ -71,15 +143,16 @@ class _Visited:
     def add(self, taken: Samples, untimed: int, at_s: float, took_s: float) -> None:
         """One visit's samples, of which the first are not counted; says why this case needs no more, if it does not."""
         self.sample_s = min(self.sample_s, max(took_s, 1e-6) / len(taken.api_s))
-        first = (taken.device_s if self.case.memory != "pageable" and taken.device_s else taken.api_s)[
-            :untimed
-        ]
-        moment = Moment(round(at_s, 4), nanoseconds(took_s), nanoseconds(first[0]) if first else None)
+        samples = taken.device_s if self.case.memory != "pageable" and taken.device_s else taken.api_s
+        first_ns = nanoseconds(samples[0]) if untimed else None
+        moment = Moment(round(at_s, 4), nanoseconds(took_s), first_ns)
         self.seen.add(Samples(taken.device_s[untimed:], taken.api_s[untimed:]), moment)
         if len(self.seen.visits) >= MOST_VISITS:
             self.seen.stopped = "enough"
-        elif len(self.seen.visits) >= LEAST_VISITS and spread(self.seen.of_visits) <= SETTLED:
-            self.seen.stopped = "settled"
+        elif len(self.seen.visits) >= LEAST_VISITS:
+            low, high = interval(visits := self.seen.of_visits)
+            if low > 0 and high - low <= 2 * SETTLED * median(visits):
+                self.seen.stopped = "settled"
 
 
 def measure(
@@ -100,11 +173,11 @@ def measure(
     drawn = random.Random(record.seed)
     log = StateLog(device, sorted({case.gpu for case in cases}), zero, record.states)
     log.now(force=warm_up)
-    all_ = [_Visited(case, Measurement.of(case)) for case in cases]
+    every = [_Visited(case, Measurement.of(case)) for case in cases]
     if warm_up:
         _warm_up(device, cases)
     # Every case is visited once even past the budget: half a node file is of no use.
-    todo = drawn.sample(all_, len(all_))
+    todo = drawn.sample(every, len(every))
     first_round = True
     while todo:
         for visited in todo:
@@ -115,48 +188,43 @@ def measure(
             _visit(device, visited, record, zero)
             log.now()
         first_round = False
-        open_ = [v for v in all_ if not v.seen.stopped] if clock() - began < budget_s else []
+        open_ = [v for v in every if not v.seen.stopped] if clock() - began < budget_s else []
         # Where none happens to be due, one is: the budget is there to be used.
         due = [v for v in open_ if drawn.random() < v.due] or open_[:1]
         todo = drawn.sample(due, len(due))
     log.now(force=warm_up)
-    for visited in all_:
+    for visited in every:
         visited.seen.stopped = visited.seen.stopped or "time"
-    record.measurements += [v.seen for v in all_ if v.seen.api_ns]
+    record.measurements += [v.seen for v in every if v.seen.api_ns]
     record.seconds += clock() - began
 
 
 def _warm_up(device: Device, cases: Sequence[Case]) -> None:
     """Keeps the link busy with the largest plain copy that there is, or the GPU's memory with the largest stream."""
     copies = [c for c in cases if c.mode in ("copies", "stream-copy") and c.memory != "pageable"]
-    if not copies:
-        return
-    largest = max(copies, key=lambda c: c.bytes)
     end = device.clock() + WARM_UP_S
-    while device.clock() < end:
-        try:
-            device.run(largest, 1)
-        except (UnavailableError, StalledError, WrongDataError):
-            return
+    with suppress(UnavailableError, StalledError, WrongDataError):
+        while copies and device.clock() < end:
+            device.run(max(copies, key=lambda c: c.bytes), 1)
 
 
 def _visit(device: Device, visited: _Visited, record: Record, zero: float) -> None:
-    case, seen = visited.case, visited.seen
+    case, at = visited.case, device.clock()
     repeats, untimed = visited.next_repeats()
-    at = device.clock()
     try:
         taken = device.run(case, untimed + repeats)
-    except (UnavailableError, StalledError, WrongDataError) as error:
-        unavailable = isinstance(error, UnavailableError)
-        if unavailable and seen.visits:
+    except UnavailableError as error:
+        if visited.seen.visits:
             return  # what went well before stays; two directions that end in the other order now and then do not count
         record.left_out.append(LeftOut(str(case), str(error)))
-        if not unavailable:
-            record.disturbances.append(f"{case}: {error}")
+        visited.seen.stopped = "unavailable"
+    except (StalledError, WrongDataError) as error:
+        record.left_out.append(LeftOut(str(case), str(error)))
+        record.disturbances.append(f"{case}: {error}")
         visited.seen = Measurement.of(case)
-        visited.seen.stopped = "unavailable" if unavailable else "disturbed"
-        return
-    visited.add(taken, untimed, at - zero, device.clock() - at)
+        visited.seen.stopped = "disturbed"
+    else:
+        visited.add(taken, untimed, at - zero, device.clock() - at)
 
 
 @dataclass
@@ -181,26 +249,84 @@ class StateLog:
             self.states.append({"seconds": round(time_ - self.zero, 3), "gpu": gpu} | self.host.state(gpu))
 
 
+def disturbances(states: Sequence[dict[str, Any]], measurements: Iterable[Measurement] = ()) -> list[str]:
+    """One sentence each, from the log of the machine's state, and from how far visits of a case lie apart: paths of which
+    most single copies took longer at times than at others. Empty for a quiet run.
+    """
+    sentences = []
+    for gpu in sorted({state["gpu"] for state in states}):
+        sentences += _of_gpu(gpu, [state for state in states if state["gpu"] == gpu])
+    excess: dict[tuple[int, str, str], list[float]] = {}
+    for m in measurements:
+        if m.mode == "copies" and m.count == 1 and len(m.visits) >= LEAST_QUARTERED:
+            quarter, half = np.quantile(m.of_visits, (0.25, 0.5))
+            excess.setdefault((m.gpu, m.direction, m.memory), []).append(float(half / quarter - 1))
+    return sentences + [
+        f"GPU {gpu} {direction} {memory}: copies took {np.median(of_path):.0%} longer for half of the run than in its "
+        "fastest quarter: other programs use the host; probe again, and compare"
+        for (gpu, direction, memory), of_path in excess.items()
+        if np.median(of_path) > DISTURBED
+    ]
+
+
+def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
+    sentences = []
+    reasons = 0
+    for state in states:
+        clock, most = state["sm_clock_hz"], state["sm_clock_most_hz"]
+        if not clock or not most or clock < HELD_CLOCK * most:
+            reasons |= state["throttle_reasons"] or 0
+    held = [name for bit, name in _THROTTLES.items() if reasons & bit]
+    if held:
+        sentences.append(
+            f"GPU {gpu} was throttled by {' and '.join(held)}: wait until it is cool or idle, and probe again"
+        )
+    # The first state is from before the warm-up.
+    pairs = [(s["sm_clock_hz"], s["sm_clock_most_hz"]) for s in states[1:]]
+    clocks = [clock / most for clock, most in pairs if clock and most]
+    if clocks and not held and np.median(clocks) < LEAST_CLOCK:
+        sentences.append(f"GPU {gpu} ran at {np.median(clocks):.0%} of its highest clock")
+    replays = [s["link_replays"] for s in states if s["link_replays"] is not None]
+    if replays and replays[-1] > replays[0]:
+        sentences.append(
+            f"GPU {gpu}'s link sent {replays[-1] - replays[0]} packets again: a bad cable, riser or slot"
+        )
+    others = max((s["other_processes"] or 0 for s in states), default=0)
+    if others:
+        sentences.append(f"GPU {gpu} was busy: {others} other program{'s' * (others > 1)} had it open")
+    return sentences
+
+
+class Knee(Struct):
+    """A size after which a path's time jumps by so many seconds."""
+
+    direction: str
+    memory: str
+    gpu: int
+    after_bytes: int
+    seconds: float
+
+
 def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[int]:
     """Indices of the sizes (bytes, rising, parallel to `seconds`) after which the time jumps."""
     slopes = [(seconds[i + 1] - seconds[i]) / (sizes[i + 1] - sizes[i]) for i in range(len(sizes) - 1)]
-    found = []
-    for i in range(1, len(slopes) - 1):
-        explained = max(slopes[i - 1], slopes[i + 1], 0.0) * (sizes[i + 1] - sizes[i])
-        if seconds[i + 1] - seconds[i] - explained > max(LEAST_JUMP * seconds[i], LEAST_JUMP_S):
-            found.append(i)
-    return found
+    return [
+        i
+        for i in range(1, len(slopes) - 1)
+        if seconds[i + 1] - seconds[i] - max(slopes[i - 1], slopes[i + 1], 0.0) * (sizes[i + 1] - sizes[i])
+        > max(LEAST_JUMP * seconds[i], LEAST_JUMP_S)
+    ]
 
 
 def locate(device: Device, record: Record, like: Case) -> list[Knee]:
     """The knees of the path of `like`, which gives all but the size: each jump is halved until it is known well enough.
     The measurements go to `record` as any others.
     """
-    own = [
+    path = [
         m for m in record.measurements if m.bytes and dataclasses.replace(m.case, bytes=like.bytes) == like
     ]
-    own.sort(key=lambda m: m.bytes)
-    sizes, seconds = [m.bytes for m in own], [interquartile_mean(m.seconds) for m in own]
+    path.sort(key=lambda m: m.bytes)
+    sizes, seconds = [m.bytes for m in path], [interquartile_mean(m.seconds) for m in path]
     located = []
     for i in jumps(sizes, seconds):
         (low, high), (before, after) = sizes[i : i + 2], seconds[i : i + 2]
@@ -216,12 +342,16 @@ def locate(device: Device, record: Record, like: Case) -> list[Knee]:
                 high, after = between.bytes, half_s
             else:
                 low, before = between.bytes, half_s
-        knee = Knee(
-            direction=like.direction,
-            memory=like.memory,
-            gpu=like.gpu,
-            after_bytes=low,
-            seconds=after - before,
-        )
-        located.append(knee)
+        located.append(Knee(like.direction, like.memory, like.gpu, after_bytes=low, seconds=after - before))
     return located
+
+
+def nothing_measured(left_out: Sequence[LeftOut]) -> BusfareError:
+    reasons = sorted({row.why for row in left_out})
+    return BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
+
+
+def command_line(command: str) -> str:
+    """What was typed; `busfare COMMAND` where another program asked."""
+    typed = sys.argv[1:] if sys.argv[1:2] == command.split()[:1] else [command]
+    return " ".join(["busfare", *typed])

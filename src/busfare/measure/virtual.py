@@ -1,15 +1,25 @@
-"""A machine that is not there: it plays a node of the catalogue, with noise and contention.
+"""Machines that are not there: each plays a node of the catalogue, with noise and contention.
 
-Its figures are the node's own Curves and Contention, with noise added: a virtual run checks the plumbing from a command to
-its result, and predicts nothing. Everything that shows its figures says so.
+A virtual probe's figures are the node's Curves and Contention, with noise added: it checks the plumbing from a command to
+its result, and predicts nothing. Benchmarks are played by the timeline's engine on the same Curves and Contention: nothing
+is computed, and nothing is checked. Everything that shows such figures says so.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import product
 from typing import Any
 
+import numpy as np
+
+from busfare.cost.collectives import Fabric, price_collectives
 from busfare.errors import InputError
+from busfare.measure.bench.kernel import ELEMENT_BYTES, Work
+from busfare.measure.bench.methods import GPU_RANGES, METHODS, MethodRun
+from busfare.measure.bench.program import Compared, Operation, Program, Timing
 from busfare.measure.cases import (
     ACROSS_ENGINES,
     ACROSS_STREAMS,
@@ -20,9 +30,12 @@ from busfare.measure.cases import (
     Case,
     Samples,
 )
-from busfare.measure.device import UnavailableError
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
-from busfare.nodes import Curve, Flow, Node, PcieLink
+from busfare.measure.run import UnavailableError
+from busfare.nodes import Curve, Gpu, Node, PcieLink
+from busfare.nodes.arrays import FloatArray
+from busfare.timeline import program as timeline
+from busfare.timeline.at_once import copy_seconds_at_once
 
 #: Where a node file has no figure of its own: seconds as an H100 shows them (results/probe).
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}
@@ -40,6 +53,13 @@ _COPY_BYTES_PER_S = 8.3e9
 _LATE_EVERY = 200
 #: Modes that issue all their copies in one call.
 _ONE_CALL = ("batch", "graph", "plane", "block")
+#: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
+_LAUNCH_S, _SUBMIT_S = 2.6e-6, 2.3e-6
+#: Of GPUs whose node file does not say: bytes and double-precision operations a second; the share of the first that
+#: kernels reach.
+_MEMORY_BYTES_PER_S, _FLOPS, _MEMORY_SHARE = 8e11, 5e12, 0.88
+#: What the host writes and adds up in a second, ints of one vector in memory.
+_FILL_BYTES_PER_S, _SUM_BYTES_PER_S = 9e9, 7e9
 
 
 class VirtualHost:
@@ -59,37 +79,23 @@ class VirtualHost:
         return self.now_s
 
     def facts(self) -> dict[str, Any]:
-        gpus = [
-            {
-                "name": gpu.title or gpu.name,
-                "bus_id": gpu.name,
-                "numa_node": None,
-                "multiprocessors": gpu.multiprocessors,
-                "kernels": self.node.probed_kernels(ordinal) is not None,
-            }
-            for ordinal, gpu in enumerate(self.node.gpus())
-        ]
+        gpus = []
+        for ordinal, gpu in enumerate(self.node.gpus()):
+            kernels = self.node.probed_kernels(ordinal) is not None
+            names: dict[str, Any] = {"name": gpu.title or gpu.name, "bus_id": gpu.name, "numa_node": None}
+            gpus.append(names | {"multiprocessors": gpu.multiprocessors, "kernels": kernels})
         return {"plays": self.node.name, "driver": None, "gpus": gpus}
 
     def state(self, gpu: int) -> dict[str, Any]:
         wire = next((w for w in self.node.host_path(gpu).links if isinstance(w, PcieLink)), None)
         width, generation = (wire.lanes, wire.generation) if wire else (None, None)
         return {
-            "sm_clock_hz": 2 * 10**9,
-            "sm_clock_most_hz": 2 * 10**9,
-            "memory_clock_hz": None,
-            "throttle_reasons": 0,
+            **dict.fromkeys(("sm_clock_hz", "sm_clock_most_hz"), 2 * 10**9),
+            **dict.fromkeys(("memory_clock_hz", "power_w", "memory_used_bytes", "memory_free_bytes")),
+            **dict.fromkeys(("throttle_reasons", "link_replays", "busy_percent", "other_processes"), 0),
+            **dict.fromkeys(("link_generation", "link_generation_most"), generation),
+            **dict.fromkeys(("link_width", "link_width_most"), width),
             "temperature_c": 40,
-            "power_w": None,
-            "link_generation": generation,
-            "link_generation_most": generation,
-            "link_width": width,
-            "link_width_most": width,
-            "link_replays": 0,
-            "memory_used_bytes": None,
-            "memory_free_bytes": None,
-            "busy_percent": 0,
-            "other_processes": 0,
         }
 
     def close(self) -> None:
@@ -102,15 +108,14 @@ class VirtualHost:
         self.now_s += sample + 2.5e-5
         return sample
 
-    def truth(self, direction: str, memory: str, gpu: int = 0, peer: int | None = None) -> Curve:
+    def truth(self, direction: Any, memory: str, gpu: int = 0, peer: int | None = None) -> Curve:
         """The curve that the samples follow: that of the node file, else one of its data sheet."""
         kind: Any = {"registered": "pinned", "write-combined": "pinned"}.get(memory, memory)
         curve = self.node.curve(direction, kind, gpu, peer)
         if curve is None:
             gap = 1 / self._bandwidth(direction, gpu, peer)
-            way: Any = direction
             curve = Curve(
-                direction=way, memory=kind, latency_overhead_s=(_LATENCY_S[direction],),
+                direction=direction, memory=kind, latency_overhead_s=(_LATENCY_S[direction],),
                 gap_per_byte_s=(max(gap, 1 / _COPY_BYTES_PER_S) if kind == "pageable" else gap,),
                 issue_interval_s={1: _INTERVAL_S},
             )  # fmt: skip
@@ -118,9 +123,9 @@ class VirtualHost:
 
     def migrated(self, direction: str, size: float, touched: bool, gpu: int = 0) -> float:
         """Seconds until so many bytes of managed memory have moved, because they were touched or prefetched."""
-        own = self.node.curve(direction, "managed", gpu)
-        if own is not None and not touched:
-            return float(own.seconds(size))
+        curve = self.node.curve(direction, "managed", gpu)
+        if curve is not None and not touched:
+            return float(curve.seconds(size))
         start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
         return start + size * (self.truth(direction, "pinned", gpu).long_gap_per_byte_s + more)
 
@@ -130,13 +135,12 @@ class VirtualHost:
             if rate is None:
                 raise UnavailableError(f"node {self.node.name} does not say how fast its GPU's memory is")
             return rate / 2
-        if direction == "p2p":
-            try:
-                return self.node.peer_path(gpu, peer or 0).bandwidth("write")
-            except InputError as error:
-                raise UnavailableError(str(error)) from None
-        flow: Flow = "read" if direction == "h2d" else "write"
-        return self.node.host_path(gpu).bandwidth(flow)
+        if direction != "p2p":
+            return self.node.host_path(gpu).bandwidth("read" if direction == "h2d" else "write")
+        try:
+            return self.node.peer_path(gpu, peer or 0).bandwidth("write")
+        except InputError as error:
+            raise UnavailableError(str(error)) from None
 
 
 class VirtualDevice(VirtualHost):
@@ -154,12 +158,8 @@ class VirtualDevice(VirtualHost):
         if case.mode.startswith(KERNEL_MODES):
             return self._kernel_s(case), _CALL_S * case.count
         if (kind := kind_of(case)) is not None:
-            import numpy as np
-
-            from busfare.cost.collectives import Fabric, price_collectives
-
-            sizes = np.array([float(case.bytes)])
-            seconds = float(price_collectives(Fabric.of(self.node, self.gpus), [kind], sizes).seconds[0])
+            fabric, sizes = Fabric.of(self.node, self.gpus), np.array([float(case.bytes)])
+            seconds = float(price_collectives(fabric, [kind], sizes).seconds[0])
             return seconds, seconds
         if case.direction == "none":
             return self._cost(case)
@@ -182,14 +182,13 @@ class VirtualDevice(VirtualHost):
             other = self.truth("d2h", "mapped", case.gpu)
             start = self.node.contention(case.gpu).mapped_start(case.bytes, case.bytes)
             seconds += float(other.latency_overhead(case.bytes)) + float(start)
+        launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
         if case.mode == "after-kernel":
             seconds += curve.after_kernel_s
-        if case.mode == "there-and-back":
+        elif case.mode == "there-and-back":
             out = self.truth("d2h", case.memory, case.gpu)
-            launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
             seconds += (launch or 0.0) + out.after_kernel_s + float(out.seconds(case.bytes))
-        if case.mode == "event-kernel":
-            launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
+        elif case.mode == "event-kernel":
             seconds += curve.event_wait_s + (launch or 0.0)
         return seconds, _CALL_S * (1 if case.mode in _ONE_CALL else case.count)
 
@@ -207,8 +206,6 @@ class VirtualDevice(VirtualHost):
 
     def _of_all(self, case: Case) -> float:
         """Seconds of the copies of each GPU while all copy, at the mean of their rates."""
-        from busfare.timeline.at_once import copy_seconds_at_once
-
         ends = (self.node.host_path(gpu).memory for gpu in range(self.gpus))
         if len({end.name for end in ends if end is not None}) > 1:
             raise UnavailableError(f"node {self.node.name}: its GPUs copy to and from more than one memory")
@@ -230,9 +227,139 @@ class VirtualDevice(VirtualHost):
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
         name = f"allocate-{case.memory}" if case.mode == "allocate" else case.mode
-        own = self.node.call_cost(name, case.gpu)
-        if own is not None:
-            call_s = own.call_s + case.bytes * (own.call_per_byte_s or 0.0)
-            return own.device_s or None, call_s
+        cost = self.node.call_cost(name, case.gpu)
+        if cost is not None:
+            return cost.device_s or None, cost.call_s + case.bytes * (cost.call_per_byte_s or 0.0)
         seconds = _COST_S[case.mode] + case.bytes * _ALLOCATED_PER_BYTE_S
         return (seconds if case.mode in ("empty", "launch") else None), seconds
+
+
+class _Played(VirtualHost):
+    """What both benchmarks play."""
+
+    def __init__(self, node: Node, seed: int = 0) -> None:
+        super().__init__(node, seed, noise=0.003)
+        paths = product(("h2d", "d2h"), ("pinned", "pageable", "mapped"))
+        self._curves = {path: self.truth(*path) for path in paths}
+
+    @property
+    def _gpu(self) -> Gpu:
+        return self.node.gpu(0)
+
+    def _memory_s(self, bytes_: float) -> float:
+        """Seconds in which a kernel moves so many bytes of the GPU's own memory."""
+        return bytes_ / (_MEMORY_SHARE * (self._gpu.memory_bandwidth_bytes_per_s or _MEMORY_BYTES_PER_S))
+
+    def _mapped(self, direction: str, bytes_: float) -> timeline.Mapped | None:
+        return timeline.Mapped(bytes_, self._curves[direction, "mapped"]) if bytes_ else None
+
+
+class VirtualStrategies(_Played):
+    """Plays programs on a node."""
+
+    def load(self, work: Work) -> None:
+        self._work = work
+        #: Each program is played once.
+        self._seconds = cache(self._play)
+
+    def inputs(self) -> list[FloatArray]:
+        return []
+
+    def outputs(self) -> list[FloatArray]:
+        return []
+
+    def clear(self) -> None:
+        """Nothing is held."""
+
+    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
+        """Nothing is computed."""
+
+    def compare(self) -> Compared:
+        return Compared(0, 0.0)
+
+    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
+        held = max(self._seconds(program) for program in programs)
+        device_s = tuple(self.noisy(held) for _ in range(repeats))
+        if not by_host:
+            return Timing(device_s, ())
+        called = max(self._seconds(program, 0.0 if program.as_graph else _SUBMIT_S) for program in programs)
+        return Timing(device_s, tuple(self.noisy(called + 2 * _SUBMIT_S) for _ in range(by_host)))
+
+    def _play(self, program: Program, call_s: float = 0.0) -> float:
+        """Seconds of a program, each of whose calls takes the host `call_s`."""
+        engines = 1 if self._gpu.copy_engines == 1 else 2
+        contention = self.node.contention()
+        played = timeline.Program(timeline.GpuRules(contention, engines, call_s=call_s))
+        numbers: list[int] = []
+        for op in program.operations:
+            after = tuple(numbers[other] for other in op.after)
+            if op.kind == "kernel":
+                numbers.append(self._kernel(played, op, program, after))
+            else:
+                size = op.part.count * float(ELEMENT_BYTES) * len(op.arrays)
+                numbers.append(played.copy(op.kind, size, self._curves[op.kind, "pinned"], op.stream, after))
+        return played.play().seconds
+
+    def _kernel(
+        self, played: timeline.Program, op: Operation, program: Program, after: tuple[int, ...]
+    ) -> int:
+        kernel, bytes_ = self._work.kernel, op.part.count * float(ELEMENT_BYTES)
+        into = bytes_ * kernel.inputs * kernel.accesses_in * program.mapped_in
+        out = bytes_ * kernel.outputs * program.mapped_out
+        kept = bytes_ * (kernel.inputs * (not program.mapped_in) + kernel.outputs * (not program.mapped_out))
+        computing = op.part.count * kernel.flops / (self._gpu.flops_per_s or _FLOPS)
+        seconds = _LAUNCH_S + max(self._memory_s(kept), computing)
+        return played.kernel(seconds, op.stream, after, self._mapped("h2d", into), self._mapped("d2h", out))
+
+
+class VirtualMethods(_Played):
+    """Plays S16's program on a node."""
+
+    _method = ""
+
+    def start(self, method: str, most_elements: int) -> float:
+        if method.startswith("managed") and self._gpu.unified_memory:
+            raise UnavailableError("CPU and GPU share one memory: nothing migrates")
+        self._method = method
+        return 2e-4 + 4.0 * most_elements * 3e-10
+
+    def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
+        true, made = self._seconds(elements, accesses), []
+        for _ in range(runs):
+            ranges = {name: self.noisy(seconds) if seconds else 0.0 for name, seconds in true.items()}
+            made.append(MethodRun(ranges, {name: ranges[name] for name in GPU_RANGES}))
+        return made
+
+    def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
+        if not METHODS[self._method].held:
+            return []
+        true = self._seconds(elements, accesses)
+        return [{name: self.noisy(true[name]) for name in GPU_RANGES} for _ in range(runs)]
+
+    def kernel_seconds(self, elements: int, accesses: int) -> float:
+        # What follows the first access is served by the cache.
+        return _LAUNCH_S + self._memory_s(8.0 * elements * (1 + (accesses - 1) / 4))
+
+    def _seconds(self, elements: int, accesses: int) -> dict[str, float]:
+        """Seconds of each range, without noise."""
+        bytes_, alone = 4.0 * elements, self.kernel_seconds(elements, accesses)
+        ranges = {
+            "initialise": bytes_ / _FILL_BYTES_PER_S, "h2d": 0.0, "kernel": alone, "d2h": 0.0,
+            "sum": bytes_ / _SUM_BYTES_PER_S,
+        }  # fmt: skip
+        if self._method == "zero-copy":
+            into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))
+            played = timeline.Program(timeline.GpuRules(self.node.contention()))
+            played.kernel(alone, 0, (), into, out)
+            ranges["kernel"] = _LAUNCH_S + played.play().seconds
+        elif self._method == "managed":
+            ranges["kernel"] += self.migrated("h2d", bytes_, touched=True)
+            ranges["sum"] += self.migrated("d2h", bytes_, touched=True)
+        else:
+            memory = "pageable" if self._method == "pageable" else "pinned"
+            for direction in HOST_DIRECTIONS:
+                if self._method == "managed-prefetch":
+                    ranges[direction] = self.migrated(direction, bytes_, touched=False)
+                else:
+                    ranges[direction] = float(self._curves[direction, memory].seconds(bytes_))
+        return ranges

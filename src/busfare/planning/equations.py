@@ -18,19 +18,9 @@ from busfare.planning.problem import Problem
 from busfare.timeline.program import mapped_seconds
 
 __all__ = [
-    "Cut",
-    "Roofline",
-    "best_streams",
-    "eq1",
-    "eq2",
-    "eq3",
-    "eq4",
-    "eq5_shared",
-    "eq6",
-    "explicit",
-    "hybrid",
+    "Cut", "Roofline", "best_streams", "eq1", "eq2", "eq3", "eq4", "eq5_shared", "eq6", "explicit", "hybrid",
     "roofline_of",
-]
+]  # fmt: skip
 
 
 class Cut(NamedTuple):

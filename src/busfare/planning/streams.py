@@ -37,15 +37,8 @@ from busfare.planning.strategies import (
 from busfare.timeline.program import share_beside
 
 __all__ = [
-    "MOST_PLAYED",
-    "WITHIN",
-    "ByStreams",
-    "StreamRange",
-    "by_streams",
-    "closed",
-    "played",
-    "stream_ranges",
-]
+    "MOST_PLAYED", "WITHIN", "ByStreams", "StreamRange", "by_streams", "closed", "played", "stream_ranges",
+]  # fmt: skip
 
 #: Streams are worth having until the time is this near to the least.
 WITHIN = 0.01

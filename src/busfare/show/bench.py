@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from busfare.advise.amounts import several, size, time
-from busfare.measure.bench.results import (
+from busfare.answers.measure import (
     Benched,
     Crossover,
     Fastest,

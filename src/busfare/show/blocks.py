@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from busfare.advise.amounts import count, several, size, time
-from busfare.answers.report import RecordingCost, Report, path_name
-from busfare.jobs.results import Clock, Collective, JobFinding, JobReport, Left, RankTimes
-from busfare.results import Path, Predicted, Ranged, Sized
+from busfare.advise.amounts import Predicted, Ranged, count, several, size, time
+from busfare.advise.jobs import JobFinding
+from busfare.answers.job import JobReport
+from busfare.answers.report import Path, RecordingCost, Report, Sized, path_name
+from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.show.document import (
     Block,
     Entries,
@@ -29,7 +30,7 @@ from busfare.timeline import PathPart
 from busfare.trace import Omission
 
 if TYPE_CHECKING:
-    from busfare.measure.bench.results import Beside
+    from busfare.answers.measure import Beside
 
 RUNGS = {
     "datasheet": "data sheets",

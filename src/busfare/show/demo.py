@@ -9,8 +9,8 @@ from busfare.advise.amounts import time
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
 from busfare.answers.what_if import Outcome, answer_what_if
+from busfare.files import write_file
 from busfare.nodes import load_node
-from busfare.output import write_file
 from busfare.show.blocks import bar
 from busfare.show.document import Block, Table, numbers, words
 from busfare.show.page import page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busfare.measure.results import Doctor
+from busfare.answers.doctor import Doctor
 from busfare.show.document import Block, Document, Items, Text, table
 
 

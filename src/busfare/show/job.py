@@ -8,10 +8,11 @@ from itertools import islice, takewhile
 from pathlib import PurePath
 
 from busfare.advise.amounts import count, rate, several, size, time
-from busfare.advise.jobs import TOGETHER
+from busfare.advise.jobs import TOGETHER, JobFinding
+from busfare.answers.job import Carried, JobReport
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.results import Carried, JobFinding, JobReport, Ranked, Slow, Spreading
+from busfare.jobs.reduce import Ranked, Slow, Spreading
 from busfare.nodes import Node, load_node
 from busfare.show.blocks import communication_blocks, omitted, paths, sizes, what_to_do
 from busfare.show.document import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busfare.advise.amounts import several, size
-from busfare.jobs.results import Traffic
+from busfare.answers.job import Traffic
 from busfare.nodes import Cpu, Gpu, Memory, Nic, Node
 from busfare.show.svg import COLOUR, WIDTH, drawn, escaped, text
 

@@ -11,7 +11,8 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare import cost
-from busfare.advise.amounts import rate, size, time
+from busfare.advise.amounts import Ranged, rate, size, time
+from busfare.answers.report import rows_of
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.price import price_kernel
 from busfare.cost.ranges import seconds_between
@@ -21,7 +22,6 @@ from busfare.nodes.gpus import Gpu as GpuSheet
 from busfare.nodes.gpus import gpu_names, gpus
 from busfare.nodes.link import Link
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
-from busfare.results import Ranged, rows_of
 from busfare.show.blocks import change
 from busfare.show.document import Block, Cells, Document, Text, table
 from busfare.timeline.at_once import copy_seconds_at_once

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from busfare.advise.amounts import several, size, time
 from busfare.answers.kv import PlanKvResult
 from busfare.answers.offload import PlanOffloadResult
-from busfare.planning.offload.from_trace import RecordedLayers
+from busfare.planning.problem import RecordedLayers
 
 __all__ = ["kv_words", "offload_words"]
 

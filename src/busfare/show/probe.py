@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from busfare.advise.amounts import rate, several, size, time
-from busfare.measure.results import ProbedCase, ProbeResult, ResidualCase
+from busfare.answers.measure import ProbedCase, ProbeResult, ResidualCase
 from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.show.blocks import machine
 from busfare.show.document import Block, Document, Figure, Table, Text, numbers, words

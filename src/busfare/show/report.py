@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, several, size, time
 from busfare.answers.report import Report, path_name
-from busfare.results import RangedFinding
 from busfare.show.blocks import (
     LEAST_DRAWN,
     PATH_NOTE,

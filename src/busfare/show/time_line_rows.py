@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from busfare import advise
 from busfare.advise import Finding
-from busfare.advise.jobs import TOGETHER
+from busfare.advise.jobs import TOGETHER, JobFinding
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.results import JobFinding
 from busfare.show.svg import COLOUR, drawn_as
 from busfare.show.time_line import Row, TimeLine, items_of
 from busfare.timeline import PART_NAMES, Timeline, decided

@@ -10,7 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace import _columns
+from busfare.trace._columns import first, group, sorted_column, take
+from busfare.trace._columns import occurring as mark_occurring
+from busfare.trace._columns import occurs as mark_occurs
+from busfare.trace._columns import order_of as merge_order
+from busfare.trace._columns import rows_of as chosen_rows
+from busfare.trace._columns import rows_sized as sized_rows
 
 Rows = NDArray[np.uint32]
 T = TypeVar("T")
@@ -27,7 +32,7 @@ def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
     Columns are whole numbers, shape (rows,). Numbers are given in order of appearance.
     """
     number_of = np.empty(len(columns[0]), np.uint32)  # numpy asks for large pages
-    return number_of, _columns.group(list(columns), number_of)
+    return number_of, group(list(columns), number_of)
 
 
 def plain(column: pl.Series) -> list[NDArray[np.int64]]:
@@ -46,7 +51,7 @@ def numbers_of(column: pl.Series, none: int) -> NDArray[np.int64]:
 def rows_of(number_of: Rows, chosen: NDArray[np.bool_]) -> Rows:
     """The rows whose number is chosen, in order. Raises IndexError for a number that `chosen` does not have."""
     into = np.empty(len(number_of), np.uint32)  # what is left over takes no memory
-    return into[: _columns.rows_of(number_of, chosen.view(np.uint8), into)]
+    return into[: chosen_rows(number_of, chosen.view(np.uint8), into)]
 
 
 def rows_sized(
@@ -54,14 +59,14 @@ def rows_sized(
 ) -> Rows:
     """The rows in chosen lanes whose size is from `least` to `most`, in order."""
     into = np.empty(len(lane_of), np.uint32)
-    return into[: _columns.rows_sized(lane_of, chosen.view(np.uint8), sizes, least, most, into)]
+    return into[: sized_rows(lane_of, chosen.view(np.uint8), sizes, least, most, into)]
 
 
 def first_rows(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The first row of `keys` that equals each of `wanted`; -1 where there is none."""
     found = np.empty(len(wanted), np.int64)
     have, want = (np.ascontiguousarray(some).view(np.int64) for some in (keys, wanted))
-    _columns.first(np.zeros(len(have), np.int64), have, np.zeros(len(want), np.int64), want, found)
+    first(np.zeros(len(have), np.int64), have, np.zeros(len(want), np.int64), want, found)
     return found
 
 
@@ -95,7 +100,7 @@ def places(ids: pl.Series, wanted: pl.Series) -> Rows:
 def order_of(numbers: pl.Series) -> Rows:
     """The rows in order of their numbers, like ones as they stand. Parts that are in order are merged."""
     order = np.empty(len(numbers), np.uint32)
-    _columns.order_of(_parts(numbers), order)
+    merge_order(_parts(numbers), order)
     return order
 
 
@@ -111,7 +116,7 @@ def in_order(column: pl.Series, order: Rows, less: int = 0) -> pl.Series:
     if not numbers.dtype.is_integer():
         return column[pl.Series(order)]
     if numbers.null_count():
-        found = pl.Series(_columns.sorted_column(numbers.__arrow_c_stream__(), order))
+        found = pl.Series(sorted_column(numbers.__arrow_c_stream__(), order))
         found = found - less if less else found
     else:
         found = pl.Series(taken(_parts(numbers), order, less))
@@ -126,14 +131,14 @@ def _parts(numbers: pl.Series) -> list[NDArray[Any]]:
 def taken(parts: list[NDArray[Any]], order: Rows, less: int = 0) -> NDArray[Any]:
     """The whole numbers of the rows `order`, less `less`, of parts that lie one behind the other."""
     found = np.empty(len(order), parts[0].dtype)
-    _columns.take(parts, order, found, less)
+    take(parts, order, found, less)
     return found
 
 
 def occurring(numbers: Rows, count: int) -> NDArray[np.bool_]:
     """Of each number below `count`, whether it is among `numbers`. Raises IndexError for one that is not below."""
     found = np.zeros(count, np.uint8)
-    _columns.occurring(numbers, found)
+    mark_occurring(numbers, found)
     return found.view(np.bool_)
 
 
@@ -147,7 +152,7 @@ def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.bool_]:
     Nulls are like nulls.
     """
     found = np.empty(wanted.height, np.uint8)
-    _columns.occurs(*_pairs(have), *_pairs(wanted), found)
+    mark_occurs(*_pairs(have), *_pairs(wanted), found)
     return found.view(np.bool_)
 
 
@@ -157,7 +162,7 @@ def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
     Nulls of processes are like nulls; a null correlation is nobody's.
     """
     found = np.empty(wanted.height, np.int64)
-    _columns.first(*_pairs(have), *_pairs(wanted), found)
+    first(*_pairs(have), *_pairs(wanted), found)
     if wanted["correlation"].null_count():
         found[wanted["correlation"].is_null().to_numpy()] = -1
     return found

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace import _columns
+from busfare.trace._columns import length_with, lengths, longest_gaps, shared, sums, unite
 from busfare.trace.columns import numbered, numbers_of, plain, rows_of, rows_sized
 from busfare.trace.words import CLASSES, Words, kind_codes, of_codes
 
@@ -31,10 +31,10 @@ class Union:
         if len(starts) == 0:
             return Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
         lane, chosen = np.zeros(len(starts), np.uint32), np.ones(1, np.uint8)
-        united = _columns.unite(starts, ends, lane, chosen)
+        united = unite(starts, ends, lane, chosen)
         if united is None:  # they are not in order
             order = np.argsort(starts, kind="stable")
-            united = _columns.unite(starts[order], ends[order], lane, chosen)
+            united = unite(starts[order], ends[order], lane, chosen)
             assert united is not None
         return Union(*united)
 
@@ -63,7 +63,7 @@ class Union:
 
     def minus(self, other: Union) -> int:
         """Nanoseconds covered by this union and not by the other."""
-        return self.length() - _columns.shared(self.starts, self.ends, other.starts, other.ends)
+        return self.length() - shared(self.starts, self.ends, other.starts, other.ends)
 
 
 NS = 1e-9
@@ -124,13 +124,13 @@ class Lanes:
         lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
         starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
         sizes = numbers_of(operations["bytes"], -1)
-        sums = _columns.sums(lane_of, starts, ends, sizes, len(first_rows))
+        summed = sums(lane_of, starts, ends, sizes, len(first_rows))
         groups = table[first_rows].with_columns(
-            count=sums["count"],
-            seconds=sums["ns"] * NS,
-            bytes=sums["bytes"],
-            rated_bytes=sums["rated_bytes"],
-            rated_seconds=sums["rated_ns"] * NS,
+            count=summed["count"],
+            seconds=summed["ns"] * NS,
+            bytes=summed["bytes"],
+            rated_bytes=summed["rated_bytes"],
+            rated_seconds=summed["rated_ns"] * NS,
         )
         if "kind" in codes:
             kinds = of_codes(codes["kind"][first_rows], pl.Series(dtype=CLASSES))
@@ -168,14 +168,14 @@ class Lanes:
         chosen = self.chosen(which)
         key = chosen.tobytes()
         if key not in self._unions:
-            united = _columns.unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
+            united = unite(self.starts, self.ends, self.lane_of, chosen.view(np.uint8))
             self._unions[key] = Union(*_ordered(united))
         return self._unions[key]
 
     def not_beside(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
         """Nanoseconds in which one of the operations `rows`, in order, runs, and none of the chosen lanes does."""
         chosen = self.chosen(which).view(np.uint8)
-        either = _columns.length_with(self.starts, self.ends, self.lane_of, chosen, rows)
+        either = length_with(self.starts, self.ends, self.lane_of, chosen, rows)
         if either is None:  # the rows are not in order
             return Union.of(self.starts[rows], self.ends[rows]).minus(self.union(which))
         return either - self.lengths(which)[0]
@@ -188,7 +188,7 @@ class Lanes:
         set_of = np.full(self.groups.height, len(which), np.uint32)
         for number, chosen in enumerate(self.masks(which)):
             set_of[chosen] = number
-        gaps = _ordered(_columns.longest_gaps(self.starts, self.ends, self.lane_of, set_of, len(which), most))
+        gaps = _ordered(longest_gaps(self.starts, self.ends, self.lane_of, set_of, len(which), most))
         return [list(zip(starts.tolist(), ends.tolist(), strict=True)) for starts, ends in gaps]
 
     def lengths(self, *which: pl.Expr) -> list[int]:
@@ -205,8 +205,8 @@ class Lanes:
             bits = np.zeros(self.groups.height, np.uint64)
             for number, (_, chosen) in enumerate(some):
                 bits |= chosen.astype(np.uint64) << np.uint64(number)
-            lengths = _ordered(_columns.lengths(self.starts, self.ends, self.lane_of, bits, len(some)))
-            self._lengths.update(zip((key for key, _ in some), lengths.tolist(), strict=True))
+            found = _ordered(lengths(self.starts, self.ends, self.lane_of, bits, len(some)))
+            self._lengths.update(zip((key for key, _ in some), found.tolist(), strict=True))
         return [self._lengths[key] for key in keys]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from busfare.trace import _columns
+from busfare.trace._columns import decades, longest, tally
 from busfare.trace.lanes import Lanes, Union, is_communication, is_transfer, is_work
 from busfare.trace.model import Trace
 from busfare.trace.words import Names
@@ -177,7 +177,7 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
     """
     lanes = trace.lanes
     chosen = lanes.chosen(is_transfer()).view(np.uint8)
-    counts, sums = _columns.decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
+    counts, sums = decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
     present = np.flatnonzero(counts)
     shown = range(present[0], present[-1] + 1) if len(present) else range(0)
     kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
@@ -193,9 +193,7 @@ def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
     size = int(greatest) + 1 if isinstance(greatest, int) else 0
     number_of = np.ascontiguousarray(numbers.fill_null(size).to_numpy())
     chosen = lanes.chosen(is_work() | is_communication()).view(np.uint8)
-    first_rows, count, ns = _columns.tally(
-        number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1
-    )
+    first_rows, count, ns = tally(number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1)
     present = np.flatnonzero(count)
     tallied = pl.DataFrame({"name": names[first_rows[present]], "count": count[present], "ns": ns[present]})
     is_carrier = named_so(pl.col("name"))
@@ -214,7 +212,7 @@ def top_copies(trace: Trace, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
     lanes = trace.lanes
     # Those as long as the last one wanted, or longer, are few.
-    rows = _columns.longest(lanes.rows(is_transfer()), lanes.starts, lanes.ends, most)
+    rows = longest(lanes.rows(is_transfer()), lanes.starts, lanes.ends, most)
     which = ("start_ns", "direction", "source_memory", "destination_memory", "bytes", "device", "stream")
     seconds = ((pl.col("end_ns") - pl.col("start_ns")) * NS).alias("seconds")
     transfers = trace.operations.select(*which, "end_ns")[rows].select(*which[:5], seconds, *which[5:])

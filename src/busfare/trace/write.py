@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.output import check_place, replacing
+from busfare.files import check_place, replacing
 from busfare.trace.lanes import is_transfer
 from busfare.trace.model import Trace
 

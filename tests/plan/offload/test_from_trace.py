@@ -9,7 +9,7 @@ import pytest
 
 from busfare.answers.offload import answer_offload
 from busfare.errors import InputError
-from busfare.planning.offload.from_trace import layers_from_trace
+from busfare.planning.problem import layers_from_trace
 from busfare.show.plan_words import offload_words
 from busfare.trace import read
 from tests.streamed_programs import SIZE, Written, one_stream, two_streams

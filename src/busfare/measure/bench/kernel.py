@@ -1,5 +1,6 @@
-"""The kernels that strategies are judged on: arrays, what an element reads, and the same in float64 on the CPU, level by
-level on all processors, which every version on a GPU is held against. Their sources are in `cuda/bench.cu`.
+"""The kernels that strategies are judged on, and the grids that they work on: arrays, what an element reads, and the same in
+float64 on the CPU, level by level on all processors, which every version on a GPU is held against. Their sources are in
+`cuda/bench.cu`.
 
 Equation of state: McDougall, Wright, Jackett and Feistel, *Accurate and computationally efficient algorithms for
 potential temperature and density of seawater*, J. Atmos. Oceanic Technol. 20 (2003) 730–741: the one that
@@ -10,19 +11,18 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from busfare.errors import InputError
 from busfare.nodes.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from busfare.measure.bench.program import Work
 
 #: Metres per second squared.
 GRAVITY = 9.806
@@ -31,6 +31,11 @@ GRAVITY = 9.806
 RELATIVE, OF_LARGEST = 1e-10, 1e-12
 #: Elements computed at once: what fits a processor's cache, and is long against a call of Python's.
 BLOCK = 1 << 16
+ELEMENT_BYTES = 8
+#: Chunks within a level start at multiples of so many elements: 256 bytes, as allocators give.
+ALIGNED = 32
+#: The most streams that are tried; and the most chunks that the queue of one stream takes while it is held.
+MOST_STREAMS, MOST_IN_ORDER = 256, 128
 
 
 def pressure(levels: FloatArray) -> FloatArray:
@@ -144,26 +149,20 @@ def _buoydiff(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
     return [buoyancy(own, surface), buoyancy(own, above)]
 
 
-def _compute(work: int) -> Reference:
-    def of_level(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
-        # x ← 0.999 x + 0.0005 has a closed form, which does not take `work` passes.
-        kept = 0.999**work
-        return [inputs[0][k] * kept + 0.5 * (1.0 - kept)]
-
-    return of_level
-
-
 def _computing(name: str, title: str, work: int) -> Kernel:
-    return Kernel(name, title, "compute", 1, 1, 2.0 * work, work=work, reference=_compute(work))
+    # x ← 0.999 x + 0.0005 has a closed form, which does not take `work` passes.
+    kept = 0.999**work
+    return Kernel(
+        name, title, "compute", 1, 1, 2.0 * work, work=work,
+        reference=lambda i, k: [i[0][k] * kept + 0.5 * (1.0 - kept)],
+    )  # fmt: skip
 
 
 #: By name, the two of W14 first.
 KERNELS = {
     kernel.name: kernel
     for kernel in (
-        Kernel(
-            "state", "density of sea water and its two derivatives", "state", 2, 3, 90.0, reference=_state
-        ),
+        Kernel("state", "density of sea water and its two derivatives", "state", 2, 3, 90.0, reference=_state),
         Kernel(
             "buoydiff", "buoyancy differences of levels 1, k-1 and k", "buoydiff", 2, 2, 150.0,
             ("above", "surface"), 3.0, reference=_buoydiff,
@@ -201,26 +200,109 @@ def user_kernel(path: Path, inputs: int, outputs: int, function: str | None = No
     for option, count in (("--in", inputs), ("--out", outputs)):
         if not 1 <= count <= MOST_ARRAYS:
             raise InputError(f"{option} {count}: a kernel has 1 to {MOST_ARRAYS} arrays each way")
-    found = _DECLARED.findall(text)
-    if function is None and len(set(found)) != 1:
-        said = f"{len(set(found))} kernels ({', '.join(sorted(set(found)))})" if found else "no kernel"
+    declared = sorted(set(_DECLARED.findall(text)))
+    names = ", ".join(declared)
+    if function is None and len(declared) != 1:
+        there = f"{len(declared)} kernels ({names})" if declared else "no kernel"
         raise InputError(
-            f'{path}: {said} declared as `extern "C" __global__ void NAME(`; declare one, or choose with --function'
+            f'{path}: {there} declared as `extern "C" __global__ void NAME(`; declare one, or choose with --function'
         )
-    if function is not None and function not in found:
-        said = f"it has {', '.join(sorted(set(found)))}" if found else "it has none"
+    name = function or declared[0]
+    if name not in declared:
         raise InputError(
-            f'{path}: no kernel {function[:80]!r} declared as `extern "C" __global__ void`; {said}'
+            f'{path}: no kernel {name[:80]!r} declared as `extern "C" __global__ void`; it has {names or "none"}'
         )
-    return Kernel(
-        function or found[0],
-        f"{path.name}, the user's own",
-        function or found[0],
-        inputs,
-        outputs,
-        0.0,
-        source=text,
-    )
+    return Kernel(name, f"{path.name}, the user's own", name, inputs, outputs, 0.0, source=text)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Elements `first` up to, and without, `end`."""
+
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.end - self.first
+
+
+@dataclass(frozen=True)
+class Work:
+    """`kernel` on `levels` of `level` elements each."""
+
+    kernel: Kernel
+    levels: int
+    level: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.name} {self.levels}×{self.level}"
+
+    @property
+    def elements(self) -> int:
+        return self.levels * self.level
+
+    @property
+    def whole(self) -> Span:
+        return Span(0, self.elements)
+
+    @property
+    def array_bytes(self) -> int:
+        return self.elements * ELEMENT_BYTES
+
+    @property
+    def h2d_bytes(self) -> int:
+        return self.kernel.inputs * self.array_bytes
+
+    @property
+    def d2h_bytes(self) -> int:
+        return self.kernel.outputs * self.array_bytes
+
+    @property
+    def most_chunks(self) -> int:
+        """Into how many chunks it can be cut."""
+        return max(self.levels, self.elements // ALIGNED)
+
+    @property
+    def most_streams(self) -> int:
+        """Into how many chunks it is cut at most: those that read others are copied in order, through one stream."""
+        return min(MOST_IN_ORDER if self.kernel.reaches else MOST_STREAMS, self.most_chunks)
+
+    def cut(self, chunks: int) -> list[Span]:
+        """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21.
+
+        Raises ValueError for less than one chunk or more than there can be.
+        """
+        if not 1 <= chunks <= self.most_chunks:
+            raise ValueError(f"{chunks} chunks of {self.name}")
+        unit = self.level if self.levels % chunks == 0 else ALIGNED
+        units = -(-self.elements // unit)
+        edges = [min(self.elements, unit * (units * n // chunks)) for n in range(chunks + 1)]
+        return [Span(a, b) for a, b in pairwise(edges)]
+
+    def inputs_of(self, part: Span) -> list[Span]:
+        """What of each input array a launch on `part` reads."""
+        needed = [part]
+        if "above" in self.kernel.reaches and part.end > self.level:
+            needed.append(Span(max(0, part.first - self.level), part.end - self.level))
+        if "surface" in self.kernel.reaches:
+            start = part.first % self.level
+            if part.count >= self.level:
+                needed.append(Span(0, self.level))
+            elif start + part.count <= self.level:
+                needed.append(Span(start, start + part.count))
+            else:
+                needed += [Span(start, self.level), Span(0, start + part.count - self.level)]
+        return needed
+
+    def chunks_of(self, part: Span, cut: list[Span]) -> list[int]:
+        """The chunks of `cut` that hold what a launch on `part` reads, in order."""
+        starts = [span.first for span in cut]
+        ends = [
+            (bisect_right(starts, s.first) - 1, bisect_right(starts, s.end - 1)) for s in self.inputs_of(part)
+        ]
+        return sorted({chunk for first, end in ends for chunk in range(first, end)})
 
 
 def _by_level(work: Work, of_level: Callable[[int], None]) -> None:

@@ -4,23 +4,28 @@ rankings of both, and S16's own figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from busfare.cost.ranges import range_beside, seconds_between
 from busfare.errors import InputError
-from busfare.measure.bench.results import (
+from busfare.measure.bench.run import (
     Crossover,
     MethodMeasured,
     MethodsCell,
     MethodsResult,
     Published,
+    Run,
     Situations,
+    best,
+    off_percent,
+    ranked,
 )
-from busfare.measure.bench.run import Run, best, off_percent, ranked
-from busfare.measure.device import GpuHost
+from busfare.measure.run import GpuHost
 from busfare.nodes import Node
 from busfare.planning import Machine, Prediction, Problem, plan
 from busfare.quantities import parse_count
@@ -171,20 +176,19 @@ class Methods:
         a page is summed right after it came, while pinned data that outgrow the cache come from memory.
         """
         if m.held:
-            return [sum(one.values()) for one in m.held]
+            return [sum(spans.values()) for spans in m.held]
         alone = self.kernel_s[m.case]
         if m.method == "managed":
-            each = [one.ranges["sum"] / one.case.elements for one in self.measured if one.method == "pinned"]
-            cached = min(each, default=0.0) * m.case.elements
+            pinned = [n.ranges["sum"] / n.case.elements for n in self.measured if n.method == "pinned"]
+            cached = min(pinned, default=0.0) * m.case.elements
+            faults = [max(0.0, r.ranges["sum"] - cached) for r in m.runs]
             return [
-                r.device.get("kernel", r.ranges["kernel"]) + max(0.0, r.ranges["sum"] - cached)
-                for r in m.runs
+                r.device.get("kernel", r.ranges["kernel"]) + s for r, s in zip(m.runs, faults, strict=True)
             ]
         copies = [r.device if m.method == "managed-prefetch" else r.ranges for r in m.runs]
         return [moved["h2d"] + alone + moved["d2h"] for moved in copies]
 
     def gpu_s(self, m: Measured) -> float:
-        """The median of `gpu_samples`."""
         return median(self.gpu_samples(m))
 
 
@@ -214,9 +218,8 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
     device, found = run.device, Methods()
     chosen = cases(run.quick, largest)
     budget = QUICK_S if run.quick else BUDGET_S
-    run.say(
-        f"{len(chosen)} cases, up to {max(c.elements for c in chosen) * 4 / 1e6:,.0f} MB, {RUNS} runs each"
-    )
+    megabytes = max(case.elements for case in chosen) * 4 / 1e6
+    run.say(f"{len(chosen)} cases, up to {megabytes:,.0f} MB, {RUNS} runs each")
     # All methods at one size before the next size: what a budget leaves out are then the largest cases.
     blocks = [(size, method) for size in sorted({c.elements for c in chosen}) for method in METHODS]
     for n, (size, method) in enumerate(blocks):
@@ -226,12 +229,13 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
             continue
         with run.attempt(what):
             found.allocation_s[method] = device.start(method, size)
-            own = [case for case, methods in chosen.items() if case.elements == size and method in methods]
-            for case in sorted(own):
+            for case in sorted(
+                c for c, methods in chosen.items() if c.elements == size and method in methods
+            ):
+                vector = case.elements, case.accesses
                 if case not in found.kernel_s:
-                    found.kernel_s[case] = device.kernel_seconds(case.elements, case.accesses)
-                runs = tuple(device.run(case.elements, case.accesses, RUNS))
-                held = tuple(device.held(case.elements, case.accesses, RUNS))
+                    found.kernel_s[case] = device.kernel_seconds(*vector)
+                runs, held = tuple(device.run(*vector, RUNS)), tuple(device.held(*vector, RUNS))
                 found.measured.append(Measured(case, method, runs, held))
     return found
 
@@ -263,11 +267,18 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
     """All that was measured, beside what is predicted of it."""
     cases = sorted({m.case for m in methods.measured})
     predicted = {case: predicted_of(case, methods.kernel_s[case], run.machine) for case in cases}
+
+    def by_size(seconds: Callable[[Measured], float]) -> list[list[dict[str, float]]]:
+        # By method, of S16's sizes that were run: with one access an element, and with fifty.
+        return [[{m.method: seconds(m) for m in methods.of(Case(n, a))} for n in ELEMENTS] for a in ACCESSES]
+
     return MethodsResult(
         cells=[_cell(run, methods, case, predicted[case]) for case in cases],
         crossover=_crossover(methods, predicted),
-        normalised=Situations(*(_normalised(methods, accesses) for accesses in ACCESSES)),
-        kernel_ratio=_kernel_ratio(methods),
+        normalised=Situations(
+            *(_over(whole, map(_zero_copy, whole)) for whole in by_size(lambda m: m.mean_s))
+        ),
+        kernel_ratio=_over(*reversed(by_size(lambda m: m.ranges["kernel"]))),
         published=PUBLISHED,
         allocation_seconds=methods.allocation_s,
         **run.origin("methods", cases),
@@ -362,37 +373,23 @@ def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Seque
 
     `accesses` rise; the others are seconds. None where zero-copy is faster to the end; 1 where it never is.
     """
-    before: tuple[float, float] | None = None
-    for number, one, other in zip(accesses, zero_copy, pinned, strict=True):
-        lead = one - other
-        if lead > 0:
-            if before is None:
-                return float(number)
-            return before[0] + (number - before[0]) * -before[1] / (lead - before[1])
-        before = (number, lead)
-    return None
+    leads = np.subtract(zero_copy, pinned)
+    if not (leads > 0).any():
+        return None
+    n = int((leads > 0).argmax())
+    before, after = accesses[max(n - 1, 0)], accesses[n]
+    return float(before - (after - before) * leads[n - 1] / (leads[n] - leads[n - 1])) if n else float(after)
 
 
-def _normalised(methods: Methods, accesses: int) -> dict[str, float]:
-    """Seconds over those of zero-copy, mean of S16's sizes that were run; means of the runs, as there; by method."""
-    found = [{m.method: m.mean_s for m in methods.of(Case(n, accesses))} for n in ELEMENTS]
-    return _ratios([(own, dict.fromkeys(own, own["zero-copy"])) for own in found if "zero-copy" in own])
+def _zero_copy(seconds: Mapping[str, float]) -> dict[str, float]:
+    return dict.fromkeys(seconds, seconds.get("zero-copy", 0.0))
 
 
-def _kernel_ratio(methods: Methods) -> dict[str, float]:
-    """The kernel's range with fifty accesses over that with one, mean of S16's sizes; by method."""
-    few, many = (
-        [{m.method: m.ranges["kernel"] for m in methods.of(Case(n, accesses))} for n in ELEMENTS]
-        for accesses in ACCESSES
-    )
-    return _ratios(list(zip(many, few, strict=True)))
-
-
-def _ratios(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> dict[str, float]:
-    """The mean of the first over the second of each pair, by method."""
+def _over(seconds: Iterable[Mapping[str, float]], under: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of the first over the second of each size, by method; as S16, means of the runs of each."""
     shares: dict[str, list[float]] = {}
-    for over, under in pairs:
-        for method, seconds in over.items():
-            if under.get(method):
-                shares.setdefault(method, []).append(seconds / under[method])
+    for size, below in zip(seconds, under, strict=True):
+        for method, taken in size.items():
+            if below.get(method):
+                shares.setdefault(method, []).append(taken / below[method])
     return {method: sum(own) / len(own) for method, own in shares.items()}

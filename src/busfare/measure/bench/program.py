@@ -1,117 +1,25 @@
-"""A kernel on a grid of levels; a strategy as the operations that a program issues, in their order, with their streams and
-what they wait for; and what runs such programs.
+"""A strategy as the operations that a program issues, in their order, with their streams and what they wait for; what runs
+such programs; and what `plan` says of them, strategy by strategy and number of streams by number.
 
 The same program is run on a GPU, on a virtual node, and, in the tests, on plain arrays.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal, Protocol
 
-from busfare.measure.bench.kernel import Kernel
-from busfare.measure.device import GpuHost
+from busfare.measure.bench.kernel import ELEMENT_BYTES, MOST_IN_ORDER, Span, Work
+from busfare.measure.run import GpuHost
 from busfare.nodes.arrays import FloatArray
+from busfare.planning import Machine, Prediction, Problem, plan, ranked
+from busfare.planning.streams import ByStreams, by_streams, played
 
-ELEMENT_BYTES = 8
-#: Chunks within a level start at multiples of so many elements: 256 bytes, as allocators give.
-ALIGNED = 32
-#: The most streams that are tried; and the most chunks that the queue of one stream takes while it is held.
-MOST_STREAMS, MOST_IN_ORDER = 256, 128
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Elements `first` up to, and without, `end`."""
-
-    first: int
-    end: int
-
-    @property
-    def count(self) -> int:
-        return self.end - self.first
-
-
-@dataclass(frozen=True)
-class Work:
-    """`kernel` on `levels` of `level` elements each."""
-
-    kernel: Kernel
-    levels: int
-    level: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.kernel.name} {self.levels}×{self.level}"
-
-    @property
-    def elements(self) -> int:
-        return self.levels * self.level
-
-    @property
-    def whole(self) -> Span:
-        return Span(0, self.elements)
-
-    @property
-    def array_bytes(self) -> int:
-        """Bytes of one array."""
-        return self.elements * ELEMENT_BYTES
-
-    @property
-    def h2d_bytes(self) -> int:
-        return self.kernel.inputs * self.array_bytes
-
-    @property
-    def d2h_bytes(self) -> int:
-        return self.kernel.outputs * self.array_bytes
-
-    @property
-    def most_chunks(self) -> int:
-        """Into how many chunks it can be cut."""
-        return max(self.levels, self.elements // ALIGNED)
-
-    @property
-    def most_streams(self) -> int:
-        """Into how many chunks it is cut at most: those that read others are copied in order, through one stream."""
-        return min(MOST_IN_ORDER if self.kernel.reaches else MOST_STREAMS, self.most_chunks)
-
-    def cut(self, chunks: int) -> list[Span]:
-        """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21.
-
-        Raises ValueError for less than one chunk or more than there can be.
-        """
-        if not 1 <= chunks <= self.most_chunks:
-            raise ValueError(f"{chunks} chunks of {self.name}")
-        unit = self.level if self.levels % chunks == 0 else ALIGNED
-        units = -(-self.elements // unit)
-        edges = [min(self.elements, unit * (units * n // chunks)) for n in range(chunks + 1)]
-        return [Span(a, b) for a, b in pairwise(edges)]
-
-    def inputs_of(self, part: Span) -> list[Span]:
-        """What of each input array a launch on `part` reads."""
-        needed = [part]
-        if "above" in self.kernel.reaches and part.end > self.level:
-            needed.append(Span(max(0, part.first - self.level), part.end - self.level))
-        if "surface" in self.kernel.reaches:
-            start = part.first % self.level
-            if part.count >= self.level:
-                needed.append(Span(0, self.level))
-            elif start + part.count <= self.level:
-                needed.append(Span(start, start + part.count))
-            else:
-                needed += [Span(start, self.level), Span(0, start + part.count - self.level)]
-        return needed
-
-    def chunks_of(self, part: Span, cut: list[Span]) -> list[int]:
-        """The chunks of `cut` that hold what a launch on `part` reads, in order."""
-        starts = [span.first for span in cut]
-        found: set[int] = set()
-        for span in self.inputs_of(part):
-            found.update(range(bisect_right(starts, span.first) - 1, bisect_right(starts, span.end - 1)))
-        return sorted(found)
+#: Both ways to submit W14's streams: a stream a chunk, or a stream an engine.
+STREAMED = ("streams", "three-streams")
+#: Those that W14 compares; `plan` ranks more.
+STRATEGIES = ("explicit", "mapped", *STREAMED, "hybrid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +158,8 @@ class Timing:
     ends_s: tuple[tuple[float, ...], ...] = ()
 
     def __add__(self, later: Timing) -> Timing:
-        held = self.held and later.held
-        return Timing(
-            self.device_s + later.device_s, self.host_s + later.host_s, held, self.ends_s + later.ends_s
-        )
+        device_s, host_s = self.device_s + later.device_s, self.host_s + later.host_s
+        return Timing(device_s, host_s, self.held and later.held, self.ends_s + later.ends_s)
 
 
 @dataclass(frozen=True)
@@ -298,3 +204,83 @@ class StrategyDevice(GpuHost, Protocol):
 
         Raises UnavailableError where it cannot be run here.
         """
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """`plan`'s answers for one cell on one machine: those without streams, and by number those with them."""
+
+    work: Work
+    problem: Problem
+    machine: Machine
+    single: Mapping[str, Prediction]
+    cut: Mapping[str, ByStreams]
+
+    @classmethod
+    def of(cls, work: Work, kernel_s: Mapping[int, float], machine: Machine) -> Predicted:
+        """`kernel_s` is t_E in seconds by the number of chunks, measured alone, with one for 1. Raises InputError where the
+        node has no host link.
+        """
+        kernel = work.kernel
+        problem = Problem(
+            work.name,
+            float(work.h2d_bytes),
+            float(work.d2h_bytes),
+            kernel_s[1],
+            accesses_in=kernel.accesses_in,
+            copies_in=kernel.inputs,
+            copies_out=kernel.outputs,
+            kernel_at=tuple(sorted((n, seconds) for n, seconds in kernel_s.items() if n > 1)),
+            levels=work.most_streams,
+            copies_in_order=bool(kernel.reaches),
+        )
+        fewer = replace(problem, levels=min(MOST_IN_ORDER, work.most_streams))
+        cut = {
+            name: by_streams([fewer if name == "three-streams" else problem], machine, name)[0]
+            for name in ("streams", "three-streams", "hybrid")
+        }
+        return cls(work, problem, machine, {p.strategy: p for p in plan(problem, machine).ranking}, cut)
+
+    @property
+    def best(self) -> Prediction:
+        """The fastest of W14's strategies, as `plan` ranks them."""
+        cut = [Prediction(s, t.best, t.at(t.best), t.by) for s, t in self.cut.items()]
+        return ranked([self.single["explicit"], self.single["mapped"], *cut])[0]
+
+    def best_number(self, strategy: str) -> int:
+        """The number of streams that is predicted to be the fastest."""
+        return self.cut[strategy].best
+
+    def at(self, strategy: str, streams: int) -> Prediction | None:
+        """The prediction for a version that is measured; None where `plan` has none."""
+        times = self.cut.get("streams" if strategy == "graph" else strategy)
+        if times is not None:
+            if streams not in times.numbers:
+                return None
+            by = f"{times.by}, without the host's calls" if strategy == "graph" else times.by
+            return Prediction(strategy, streams, times.at(streams), by)
+        if strategy == "batched" and "batched" not in self.single:
+            # One array each way: nothing to batch.
+            return replace(self.single["explicit"], strategy="batched")
+        return self.single.get(strategy)
+
+    def shared(self, programs: tuple[Program, ...]) -> Prediction:
+        """The slower of the shares of several GPUs, each with a link of its own and the host for itself."""
+        shares = []
+        for program in programs:
+            into, out, computed = (
+                sum(op.part.count * max(1, len(op.arrays)) for op in program.operations if op.kind == kind)
+                for kind in ("h2d", "d2h", "kernel")
+            )
+            share = computed / self.work.elements
+            problem = replace(
+                self.problem,
+                h2d_bytes=float(into * ELEMENT_BYTES),
+                d2h_bytes=float(out * ELEMENT_BYTES),
+                kernel_seconds=(self.problem.kernel_seconds or 0.0) * share,
+                kernel_at=tuple((n, seconds * share) for n, seconds in self.problem.kernel_at),
+                streams=None,
+            )
+            shares.append(played(problem, self.machine, "streams", program.streams))
+        by = "the slower share, as if each had the host for itself"
+        return Prediction("streams-2gpu", programs[0].streams, max(shares), by)

@@ -1,27 +1,250 @@
-"""A benchmark from its options to its result: on this machine's GPUs or a virtual node, beside what is predicted of it."""
+"""A benchmark's run on this machine's GPUs or a virtual node, and its result, beside what is predicted of it. The JSON is
+the Struct, each the last of its own classes; keys in docs/json.md.
+
+Seconds, bytes, bytes per second; None is 'not known'.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import import_module
+from itertools import combinations
 from statistics import median
 from typing import Any, Generic, TypeVar
 
-from busfare.errors import BusfareError
-from busfare.measure.bench.results import Benched, BestMethod, Ranking, Target
-from busfare.measure.device import GpuHost, UnavailableError, WrongDataError, command_line, gpu_count
-from busfare.measure.results import LeftOut
-from busfare.measure.run import Progress, StateLog
-from busfare.measure.soundness import disturbances
-from busfare.measure.summary import overlapping
-from busfare.nodes import load_node
-from busfare.planning import Machine, machine_of
+import msgspec
+from msgspec import Struct
+
+from busfare.measure.cases import LeftOut, Ranged, overlapping
+from busfare.measure.run import (
+    GpuHost,
+    Progress,
+    StateLog,
+    UnavailableError,
+    WrongDataError,
+    command_line,
+    disturbances,
+    nothing_measured,
+)
+from busfare.planning import Machine
 
 Host = TypeVar("Host", bound=GpuHost)
 Say = Callable[[str], None]
+
+
+class Target(Struct):
+    """Whose parameters the predictions take, and where those are from."""
+
+    name: str
+    title: str
+    source: str
+
+
+class Benched(Struct, kw_only=True):
+    """What every benchmark says of itself. `virtual`: a node was played, nothing was measured."""
+
+    virtual: bool
+    date: str
+    command: str
+    quick: bool
+    gpu: str | None
+    driver: str | None
+    node: Target
+    disturbances: list[str]
+    states: list[dict[str, Any]]
+    left_out: list[LeftOut]
+    seconds: float
+    facts: dict[str, Any]
+
+    @property
+    def seen(self) -> str:
+        """What to call seconds that stand beside predicted ones."""
+        return "played" if self.virtual else "measured"
+
+
+class Beside(Ranged, kw_only=True):
+    """A prediction beside what was measured, where there is one."""
+
+    predicted_seconds: float | None
+    predicted_by: str | None
+    error_percent: float | None
+    checked: bool
+
+
+class Version(Beside, kw_only=True):
+    """A strategy with a number of streams. `samples_by_moment`: how many of the samples each moment took; `held`: all was
+    submitted before it began; `error_share`: the largest deviation from the reference over what is allowed.
+    """
+
+    strategy: str
+    streams: int
+    gpus: int
+    measured_seconds: float
+    measured_interval_seconds: tuple[float, float]
+    measured_host_seconds: float | None
+    samples_seconds: tuple[float, ...]
+    samples_by_moment: tuple[int, ...] = ()
+    held: bool | None = None
+    error_share: float | None = None
+
+
+class ByChunks(Struct):
+    """t_E of a kernel that is cut into so many chunks."""
+
+    chunks: int
+    seconds: float
+    seconds_by_moment: tuple[float, ...] = ()
+
+
+class Fastest(Struct):
+    strategy: str
+    streams: int
+    seconds: float
+
+
+class BestStrategy(Struct):
+    """`cost_percent`: what following the prediction costs against the fastest, measured."""
+
+    measured: Fastest
+    predicted: Fastest
+    picked: bool
+    cost_percent: float | None
+
+
+class BestStreams(Struct):
+    measured_best: int
+    predicted_best: int
+    factor: float | None
+    measured_seconds_at_predicted: float | None
+    cost_percent: float | None
+
+
+class LinkOrKernel(Struct):
+    """The slower of link and kernel, and what streams reach of it."""
+
+    seconds: float
+    by: str
+    streams_share_percent: float
+
+
+class StrategyCell(Struct, kw_only=True):
+    """One kernel on one grid."""
+
+    name: str
+    kernel: str
+    title: str
+    levels: int
+    level_elements: int
+    h2d_bytes: int
+    d2h_bytes: int
+    measured_kernel_seconds: float
+    measured_kernel_seconds_by_chunks: list[ByChunks] = msgspec.field(default_factory=list)
+    measured_link_seconds: float
+    measured_link_samples_seconds: tuple[float, ...] = ()
+    measured_link_ends_seconds: tuple[tuple[float, ...], ...] = ()
+    measured_one_way_seconds: tuple[float, ...] = ()
+    checked_against: str | None
+    versions: list[Version]
+    best: BestStrategy
+    streams: BestStreams
+    limit: LinkOrKernel
+
+    def fastest(self) -> list[Version]:
+        """The fastest version of each strategy, in the order of the versions."""
+        best: dict[str, Version] = {}
+        for version in self.versions:
+            if version.measured_seconds < best.setdefault(version.strategy, version).measured_seconds:
+                best[version.strategy] = version
+        return list(best.values())
+
+
+class StrategiesResult(Benched, tag_field="schema", tag="busfare.bench-strategies/1", kw_only=True):
+    cells: list[StrategyCell]
+
+
+class MethodMeasured(Beside, kw_only=True):
+    """One method of a case: the whole program, and what of it the GPU takes for copies and kernel."""
+
+    method: str
+    measured_seconds: float
+    measured_mean_seconds: float
+    measured_ranges_seconds: dict[str, float]
+    measured_device_seconds: dict[str, float]
+    runs_seconds: list[float]
+    spread: float
+    measured_gpu_seconds: float | None = None
+    gpu_samples_seconds: list[float] = msgspec.field(default_factory=list)
+    measured_held_seconds: list[dict[str, float]] = msgspec.field(default_factory=list)
+    predicted_calls_seconds: float | None = None
+    predicted_gpu_seconds: float | None = None
+    gpu_error_percent: float | None = None
+
+
+class Ranking(Struct):
+    """Methods, the fastest first; `wrong`: pairs that were predicted the other way round."""
+
+    measured: list[str]
+    predicted: list[str]
+    wrong: list[list[str]]
+
+
+class BestMethod(Struct):
+    measured: str
+    predicted: str | None
+    picked: bool
+    cost_percent: float | None
+
+
+class MethodsCell(Struct, kw_only=True):
+    """A vector of `elements` ints, each of which the kernel accesses so often."""
+
+    elements: int
+    accesses: int
+    bytes: int
+    measured_kernel_seconds: float
+    measured_host_seconds: float
+    methods: list[MethodMeasured]
+    ranking: Ranking
+    best: BestMethod
+    best_whole: BestMethod | None = None
+
+
+class Crossover(Struct):
+    """From how many accesses on pinned copies beat zero-copy; None: never."""
+
+    elements: int
+    accesses: list[float]
+    measured_seconds: dict[str, list[float]]
+    predicted_seconds: dict[str, list[float]]
+    measured_accesses: float | None
+    predicted_accesses: float | None
+    factor: float | None
+
+
+class Situations(Struct):
+    """By method: one access an element, and fifty [S16]."""
+
+    situation_1: dict[str, float]
+    situation_2: dict[str, float]
+
+
+class Published(Struct):
+    source: str
+    situation_1: dict[str, float]
+    situation_2: dict[str, str]
+    kernel_ratio: dict[str, float]
+    bytes_per_second: dict[str, dict[str, float]]
+
+
+class MethodsResult(Benched, tag_field="schema", tag="busfare.bench-methods/1", kw_only=True):
+    cells: list[MethodsCell]
+    crossover: Crossover | None
+    normalised: Situations
+    kernel_ratio: dict[str, float]
+    published: Published
+    allocation_seconds: dict[str, float]
 
 
 @dataclass
@@ -69,8 +292,7 @@ class Run(Generic[Host]):
     def origin(self, command: str, measured: Sequence[object]) -> dict[str, Any]:
         """What every benchmark says of itself, once it is done. Raises BusfareError where nothing was `measured`."""
         if not measured:
-            reasons = sorted({row.why for row in self.left_out})
-            raise BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
+            raise nothing_measured(self.left_out)
         seconds, facts, node = self.seconds, self.device.facts(), self.machine.node
         self._log.now(force=True)
         return {
@@ -89,69 +311,29 @@ class Run(Generic[Host]):
         }
 
 
-def bench(
-    benchmark: str, node: str | None, quick: bool, virtual: str | None, progress: Progress | None, say: Say,
-    **options: Any,
-) -> Benched:  # fmt: skip
-    """The result of a benchmark by its name, with the options of its own. It is predicted for the node that is named, else
-    for what a quick probe of this machine finds. Raises InputError, and NoGpuError where there is no GPU.
-    """
-    # What runs it comes first: options are refused before a GPU is looked for.
-    measure = import_module(f"busfare.measure.bench.{benchmark}").asked(quick, virtual, **options)
-    with closing(_device(benchmark, virtual)) as device:
-        if node is not None:
-            machine, source = machine_of(load_node(node)), "given with --node"
-        else:
-            say("no --node: this machine is probed first (10 s a GPU)")
-            machine, source = _probed(virtual, progress), "probed just before (--quick)"
-        result: Benched = measure(Run(device, machine, quick, source, progress, say))
-        return result
-
-
-def _device(benchmark: str, virtual: str | None) -> Any:
-    """What runs it: this machine's GPUs, or a virtual node."""
-    if virtual is not None:
-        played = import_module("busfare.measure.bench.virtual")
-        return getattr(played, f"Virtual{benchmark.title()}")(load_node(virtual))
-    count = gpu_count(f"bench {benchmark}")
-    module = import_module(f"busfare.measure.cuda.{benchmark}")
-    return getattr(module, f"Cuda{benchmark.title()}")(count)
-
-
-def _probed(virtual: str | None, progress: Progress | None) -> Machine:
-    from busfare.measure import probe
-
-    with closing(probe.open_device(virtual)) as device:
-        # Only the first GPU is predicted for.
-        return machine_of(
-            probe.evaluated(*probe.measured(device, True, progress, gpus=(0,), only="copies")).node
-        )
-
-
 def off_percent(predicted: float | None, measured: float | None) -> float | None:
     """How far a prediction is off, in percent of what was measured; None where either lacks."""
     return 100 * (predicted / measured - 1) if predicted is not None and measured else None
 
 
 def ranked(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> Ranking:
-    """Ways to do one thing in the order that was measured (that of `samples`), and predicted.
+    """Methods in the order that was measured (that of `samples`), and predicted.
 
     `wrong`: pairs, the faster one first, that measured apart from each other and were predicted the other way round. Those
     whose intervals overlap measured alike; pinned, registered and batched are predicted alike.
     """
     order = sorted((m for m in samples if m in planned), key=lambda m: median(samples[m]))
     wrong = [
-        [one, other]
-        for n, one in enumerate(order)
-        for other in order[n + 1 :]
-        if planned[one] > planned[other] and not overlapping(samples[one], samples[other])
+        [faster, slower]
+        for faster, slower in combinations(order, 2)
+        if planned[faster] > planned[slower] and not overlapping(samples[faster], samples[slower])
     ]
     return Ranking(list(samples), sorted(planned, key=planned.__getitem__), wrong)
 
 
 def best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> BestMethod:
-    """The fastest way, measured and predicted; picked where the two measured alike, or are predicted alike."""
-    seconds = {method: median(own) for method, own in samples.items()}
+    """The fastest method, measured and predicted; picked where the two measured alike, or are predicted alike."""
+    seconds = {method: median(taken) for method, taken in samples.items()}
     fastest = min(seconds, key=seconds.__getitem__)
     if not planned:
         return BestMethod(fastest, None, False, None)

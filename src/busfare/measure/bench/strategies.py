@@ -15,26 +15,23 @@ from typing import Literal
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.kernel import KERNELS, RELATIVE, expected, fill, slacks, user_kernel
-from busfare.measure.bench.predicting import STRATEGIES, STREAMED, Predicted
-from busfare.measure.bench.program import Program, StrategyDevice, Timing, Work
-from busfare.measure.bench.results import (
+from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
+from busfare.measure.bench.program import STRATEGIES, STREAMED, Predicted, Program, StrategyDevice, Timing
+from busfare.measure.bench.run import (
     BestStrategy,
     BestStreams,
     ByChunks,
     Fastest,
     LinkOrKernel,
+    Run,
     StrategiesResult,
     StrategyCell,
     Version,
+    off_percent,
 )
-from busfare.measure.bench.run import Run, off_percent
-from busfare.measure.device import UnavailableError, WrongDataError
-from busfare.measure.raw import QUIETEST_ONE_IN
-from busfare.measure.run import Progress
-from busfare.measure.summary import fastest_part, interval, overlapping
+from busfare.measure.cases import KIB, MIB, QUIETEST_ONE_IN, fastest_part, interval, overlapping
+from busfare.measure.run import Progress, UnavailableError, WrongDataError
 
-KIB, MIB = 1 << 10, 1 << 20
 #: A cell that would start after so many seconds is left out, and named; of what is left each one takes its share for
 #: moments beyond those that it has anyhow.
 BUDGET_S, QUICK_S = 150.0, 15.0
@@ -128,11 +125,9 @@ class Measuring:
         """The cell. Raises UnavailableError and WrongDataError where one of the plain strategies cannot be measured."""
         self._prepare()
         work = self.work
-        kernels = {
-            n: self._timed((programs.kernels_alone(work, n),)).device_s for n in self._counts("streams")
-        }
-        kernel_s = {n: median(samples) for n, samples in kernels.items()}
-        predicted = Predicted.of(work, kernel_s, self.run.machine)
+        counts = self._counts("streams")
+        kernels = {n: self._timed((programs.kernels_alone(work, n),)).device_s for n in counts}
+        predicted = Predicted.of(work, {n: median(s) for n, s in kernels.items()}, self.run.machine)
         versions = [_Timed(*version) for version in self._programs(predicted)]
         for moment in range(1 if self.run.quick else MOST_MOMENTS):
             if moment >= LEAST_MOMENTS and self.run.seconds > self.until:
@@ -156,8 +151,7 @@ class Measuring:
     def _prepare(self) -> None:
         """Inputs and the reference, and the comparison on the GPU tried."""
         device, work = self.run.device, self.work
-        need = work.h2d_bytes + work.d2h_bytes
-        if need > MOST_HOST_BYTES:
+        if (need := work.h2d_bytes + work.d2h_bytes) > MOST_HOST_BYTES:
             raise UnavailableError(
                 f"{need / 1e9:.1f} GB of pinned memory; {MOST_HOST_BYTES / 1e9:.1f} GB at most"
             )
@@ -212,13 +206,11 @@ class Measuring:
         """Compares the results of what ran last, element by element; the largest error over what is allowed."""
         if not self._against:
             return None
-        found = self.run.device.compare()
-        if found.wrong:
-            level = (found.first or 0) // self.work.level
-            raise WrongDataError(
-                f"{found.wrong} elements differ from {self._against}, the first in level {level}"
-            )
-        return found.worst
+        compared = self.run.device.compare()
+        if wrong := compared.wrong:
+            level = (compared.first or 0) // self.work.level
+            raise WrongDataError(f"{wrong} elements differ from {self._against}, the first in level {level}")
+        return compared.worst
 
     def _first(self, version: _Timed) -> None:
         """The first moment of a version, its results compared before and after."""
@@ -233,9 +225,9 @@ class Measuring:
         """The runs of one moment: as many as MOMENT_S holds."""
         if self.run.quick:
             return self.run.device.run(chosen, BY_HOST, by_host)
-        found = self.run.device.run(chosen, LEAST_RUNS, by_host)
-        more = min(int(MOMENT_S / median(found.device_s)), MOST_RUNS) - LEAST_RUNS
-        return found + self.run.device.run(chosen, more) if more > 0 else found
+        timing = self.run.device.run(chosen, LEAST_RUNS, by_host)
+        more = min(int(MOMENT_S / median(timing.device_s)), MOST_RUNS) - LEAST_RUNS
+        return timing + self.run.device.run(chosen, more) if more > 0 else timing
 
     def _version(self, timed: _Timed, predicted: Predicted) -> Version:
         gpus, timing, seconds = len(timed.programs), timed.timing, timed.seconds
@@ -268,15 +260,13 @@ class Measuring:
         def fastest(strategies: Sequence[str]) -> Version:
             return min((v for v in versions if v.strategy in strategies), key=lambda v: v.measured_seconds)
 
-        def of(strategy: str, streams: int) -> Version | None:
-            return next((v for v in versions if (v.strategy, v.streams) == (strategy, streams)), None)
-
         def cost_percent(taken: Version | None, best: Version) -> float | None:
             return off_percent(taken.measured_seconds if taken else None, best.measured_seconds)
 
         work, planned, number = self.work, predicted.best, predicted.best_number("streams")
         best, streams = fastest(STRATEGIES), fastest(("streams",))
-        taken, at = of(planned.strategy, planned.streams), of("streams", number)
+        named = {(v.strategy, v.streams): v for v in versions}
+        taken, at = named.get((planned.strategy, planned.streams)), named.get(("streams", number))
         # Be it submitted one way or the other, or measured alike.
         picked = planned.strategy == best.strategy or {planned.strategy, best.strategy} == {*STREAMED}
         picked |= taken is not None and overlapping(taken.samples_seconds, best.samples_seconds)
@@ -331,16 +321,18 @@ def asked(
     works = QUICK_CELLS if quick else CELLS
     if kernel is not None:
         works = (Work(user_kernel(kernel, inputs, outputs, function), levels, level),)
-        limits = (("--levels", levels, MOST_LEVELS), ("--level-elements", level, MOST_LEVEL))
-        for option, number, most in limits:
+        for option, number, most in (
+            ("--levels", levels, MOST_LEVELS),
+            ("--level-elements", level, MOST_LEVEL),
+        ):
             if not 1 <= number <= most:
                 raise InputError(f"{option} {number}: give a number from 1 to {most}")
         if virtual is not None:
             raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
 
     def measured(run: Run[StrategyDevice]) -> StrategiesResult:
-        found = run_cells(run, works)
-        return StrategiesResult(cells=found, **run.origin("strategies", found))
+        cells = run_cells(run, works)
+        return StrategiesResult(cells=cells, **run.origin("strategies", cells))
 
     return measured
 

@@ -1,18 +1,16 @@
-"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used; and what all that
-measures real GPUs has of them.
+"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used; and the flags by
+which the host holds and releases its streams.
 """
 
 from __future__ import annotations
 
 import ctypes
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from busfare.measure.cuda import facts
 from busfare.measure.cuda.driver import (
     LONG,
     POINTER,
@@ -23,14 +21,11 @@ from busfare.measure.cuda.driver import (
     checked,
     download,
     driver,
-    finish,
     source_of,
     synchronise,
     view,
 )
-from busfare.measure.cuda.facts import roomy_bytes
-from busfare.measure.cuda.timing import Flags
-from busfare.measure.device import UnavailableError, WrongDataError
+from busfare.measure.run import StalledError, UnavailableError, WrongDataError
 
 #: The largest single copy, 1 GiB, and room for the 256-byte steps between small chunks.
 MOST_BYTES = (1 << 30) + (1 << 20)
@@ -56,8 +51,54 @@ _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
 _TIMED = driver.CUevent_flags.CU_EVENT_DEFAULT.value
 _UNTIMED = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
 _ATTRIBUTE = driver.CUdevice_attribute
-#: Of the host's and the GPU's free memory a benchmark takes at most these shares.
-_OF_HOST, _OF_GPU = 0.4, 0.8
+#: No submission of ours takes a tenth of this; a queue that is full never ends, and must not hang the GPU.
+LIMIT_S = 3.0
+_LIMIT_NS = int(LIMIT_S * 1e9)
+#: Threads a multiprocessor of the kernel beside a copy: as few as fill a link by Little's law (16 bytes each, 1 µs of
+#: latency, 132 multiprocessors: 68 GB/s). More would only queue up, and starve the copy by their number.
+_TRAFFIC_THREADS = 32
+_MAPPED = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+
+
+class Flags:
+    """A few words of pinned memory through which the host and a running kernel speak."""
+
+    def __init__(self, kernels: Module) -> None:
+        self._kernels = kernels
+        self.address = int(checked(driver.cuMemHostAlloc(64, _MAPPED), "cuMemHostAlloc"))
+        self._words = (ctypes.c_uint32 * 16).from_address(self.address)
+
+    def hold(self, stream: Any) -> None:
+        """From here on `stream` waits for `release`: a blocking kernel, which gives up after LIMIT_S, aloud."""
+        self._words[0] = self._words[1] = 0
+        self._kernels.launch("block", stream, (self.address, self.address + 4, _LIMIT_NS))
+
+    def release(self) -> None:
+        """Lets the held stream go."""
+        self._words[0] = 1
+
+    def verify(self) -> None:
+        """Raises StalledError where the kernel gave up before `release`. Call it after synchronising."""
+        if self._words[1]:
+            raise StalledError(
+                f"the blocking kernel waited {LIMIT_S:g} s and gave up: a launch queue was full or the host "
+                "stalled; this case was thrown away"
+            )
+
+    def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool, blocks: int) -> None:
+        """A kernel that reads or writes `size` bytes of mapped memory over and over until `stop_traffic`; `blocks`: one a
+        multiprocessor.
+        """
+        self._words[2] = 0
+        arguments = (mapped, size // 16, self.address + 8, _LIMIT_NS, int(reads))
+        self._kernels.launch("stream16", stream, arguments, blocks, _TRAFFIC_THREADS)
+
+    def stop_traffic(self) -> None:
+        """Ends the traffic after its pass."""
+        self._words[2] = 1
+
+    def close(self) -> None:
+        checked(driver.cuMemFreeHost(self.address), "cuMemFreeHost")
 
 
 class Board:
@@ -87,11 +128,6 @@ class Board:
 
     def attribute(self, which: Any) -> int:
         return int(checked(driver.cuDeviceGetAttribute(which, self.handle), "cuDeviceGetAttribute"))
-
-    def require_prefetch(self) -> None:
-        """Raises UnavailableError where managed memory cannot be prefetched."""
-        if not self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS):
-            raise UnavailableError("this GPU and system do not prefetch managed memory")
 
     def streams(self, count: int) -> list[Any]:
         """`count` streams that do not wait for the default one."""
@@ -129,23 +165,17 @@ class Board:
 
         Raises UnavailableError where it cannot hold `size` bytes.
         """
-        if size > self.most(kind):
-            raise UnavailableError(
-                f"{size} bytes are more than the {self.most(kind)} of {kind} memory at hand"
-            )
+        if size > (most := self.most(kind)):
+            raise UnavailableError(f"{size} bytes are more than the {most} of {kind} memory at hand")
         key = (kind, role)
         if key not in self._buffers:
-            made = allocate(kind, self.most(kind))
-            self._buffers[key] = made
-            self._fill(made, kind)
+            made = self._buffers[key] = allocate(kind, most)
+            if kind == "pageable":
+                filled = self.buffer("device", "source", most)
+                checked(driver.cuMemcpyDtoH(made.address, filled, most), "cuMemcpyDtoH")
+            else:
+                self.to_its_end("fill", made.address, most, most, most)
         return self._buffers[key].address
-
-    def _fill(self, made: Buffer, kind: str) -> None:
-        if kind == "pageable":
-            filled = self.buffer("device", "source", made.size)
-            checked(driver.cuMemcpyDtoH(made.address, filled, made.size), "cuMemcpyDtoH")
-        else:
-            self.to_its_end("fill", made.address, made.size, made.size, made.size)
 
     def poison(self, kind: str, size: int, row: int, pitch: int) -> None:
         """Overwrites a target of rows of `row` bytes, `pitch` apart, with what no copy could have left."""
@@ -205,104 +235,3 @@ def _differences(at: int, other: int, size: int) -> int:
         return int(compare(0))
     with ThreadPoolExecutor(parts) as pool:
         return sum(pool.map(compare, range(0, size, step)))
-
-
-def require_room(on_host: float, on_gpu: float) -> None:
-    """Raises UnavailableError where so many bytes are too much of what the host or the current GPU has free."""
-    free, _ = checked(driver.cuMemGetInfo(), "cuMemGetInfo")
-    # `roomy_bytes` is an eighth of the memory that there is.
-    for what, bytes_, most in (
-        ("host", on_host, _OF_HOST * 8 * roomy_bytes()),
-        ("GPU", on_gpu, _OF_GPU * free),
-    ):
-        if bytes_ > most:
-            raise UnavailableError(
-                f"{bytes_:.0f} bytes are more than the {most:.0f} of the {what}'s memory to be had"
-            )
-
-
-class CudaHost:
-    """What all that measures real GPUs has: the machine's facts, and a board a GPU, made when first used."""
-
-    virtual = False
-    #: The largest buffer of a board.
-    most_bytes = MOST_BYTES
-
-    def __init__(self, gpus: int) -> None:
-        self.gpus = gpus
-        self.boards: dict[int, Board] = {}
-
-    def facts(self) -> dict[str, Any]:
-        return facts.of_machine(self.gpus)
-
-    def state(self, gpu: int) -> dict[str, Any]:
-        return facts.state(gpu)
-
-    def clock(self) -> float:
-        return time.monotonic()
-
-    def board_of(self, ordinal: int) -> Board:
-        """The GPU of a number; its context is current where this is its first use."""
-        if ordinal not in self.boards:
-            self.boards[ordinal] = Board(ordinal, self.most_bytes)
-        return self.boards[ordinal]
-
-    def close(self) -> None:
-        for board in self.boards.values():
-            board.close()
-        self.boards.clear()
-
-
-class FirstGpu(CudaHost):
-    """What benchmarks on the first GPU have: its board and their own kernels, made when first used; and memory by name."""
-
-    #: Of bench.cu, by the ctypes of their arguments.
-    KERNELS: ClassVar[Mapping[str, Sequence[Any]]]
-
-    def __init__(self, gpus: int) -> None:
-        super().__init__(gpus)
-        self.buffers: dict[str, Buffer] = {}
-
-    @property
-    def board(self) -> Board:
-        """The GPU, its context current."""
-        if not self.boards:
-            board = Board(0)
-            self._module = Module(source_of("bench.cu"), "bench.cu", board.capability, self.KERNELS)
-            self.boards[0] = board
-            self.warm_up()
-            finish()
-        self.boards[0].enter()
-        return self.boards[0]
-
-    def warm_up(self) -> None:
-        """Launches on nothing what is launched behind the blocking kernel: loaded late it would wait for that kernel, which
-        waits for it.
-        """
-
-    def take(self, **wanted: tuple[str, int]) -> None:
-        """Memory by name, of a kind and so many bytes, in place of the former. Raises UnavailableError."""
-        self.give()
-        try:
-            for name, (kind, size) in wanted.items():
-                self.buffers[name] = allocate(kind, size)
-        except BaseException:
-            self.give()
-            raise
-
-    def at(self, name: str) -> int:
-        """The address of a buffer."""
-        return self.buffers[name].address
-
-    def give(self) -> None:
-        """Gives the memory back."""
-        for buffer in self.buffers.values():
-            buffer.free()
-        self.buffers.clear()
-
-    def close(self) -> None:
-        if self.boards:
-            self.boards[0].enter()
-            self.give()
-            self._module.unload()
-        super().close()

@@ -20,8 +20,7 @@ from busfare.measure.cases import (
     Direction,
     Samples,
 )
-from busfare.measure.cuda.board import MOST_BYTES, Board, CudaHost
-from busfare.measure.cuda.calls import CALLS
+from busfare.measure.cuda.board import MOST_BYTES, Board
 from busfare.measure.cuda.driver import (
     batched,
     checked,
@@ -33,12 +32,21 @@ from busfare.measure.cuda.driver import (
     synchronise,
     wait,
 )
-from busfare.measure.cuda.facts import roomy_bytes
-from busfare.measure.cuda.nccl import Communicators
-from busfare.measure.cuda.rates import RATES
-from busfare.measure.cuda.timing import LEAD_IN_BYTES, Issue, Step, Timed, captured, in_order, once, sampled
-from busfare.measure.device import UnavailableError
+from busfare.measure.cuda.host import CudaHost, roomy_bytes
+from busfare.measure.cuda.rates import RATES, Communicators
+from busfare.measure.cuda.timing import (
+    CALLS,
+    LEAD_IN_BYTES,
+    Issue,
+    Step,
+    Timed,
+    captured,
+    in_order,
+    once,
+    sampled,
+)
 from busfare.measure.kernels import kind_of
+from busfare.measure.run import UnavailableError
 
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256

@@ -17,7 +17,7 @@ from cuda.bindings import driver as driver  # what every module here calls
 from cuda.bindings import nvrtc
 
 from busfare.errors import BusfareError, InputError
-from busfare.measure.device import UnavailableError
+from busfare.measure.run import UnavailableError
 
 POINTER, LONG, INT, WORD = ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int, ctypes.c_uint
 _PORTABLE = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP

@@ -15,23 +15,29 @@ import numpy as np
 import numpy.typing as npt
 
 from busfare.measure.bench.methods import BATCH, CONSTANT, GPU_RANGES, METHODS, RANGES, VALUE, MethodRun
-from busfare.measure.cuda.board import FirstGpu, require_room
+from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import (
     INT,
     LONG,
     POINTER,
+    Buffer,
+    Module,
     allocate,
     batched,
     copier,
+    driver,
+    finish,
     prefer_gpu,
     prefetch,
     record,
     seconds,
+    source_of,
     synchronise,
     view,
 )
+from busfare.measure.cuda.host import CudaHost, require_room
 from busfare.measure.cuda.timing import LEAD_IN_BYTES
-from busfare.measure.device import StalledError, WrongDataError
+from busfare.measure.run import StalledError, UnavailableError, WrongDataError
 
 try:
     import nvtx
@@ -47,6 +53,7 @@ _THREADS = 1024
 _ALONE = 7
 #: Elements that one thread checks at once.
 _CHECKED = 1 << 20
+_PREFETCHES = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS
 
 
 def expected_value(accesses: int) -> int:
@@ -55,34 +62,44 @@ def expected_value(accesses: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-class CudaMethods(FirstGpu):
+class CudaMethods(CudaHost):
     """Runs methods on the machine's first GPU: a vector in `host` memory, copied to `device` memory or not."""
-
-    KERNELS = {"multiply": (POINTER, INT, LONG, INT)}  # noqa: RUF012
 
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
         self._method = ""
+        self._module: Module | None = None
+        self._buffers: dict[str, Buffer] = {}
         self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
 
-    def warm_up(self) -> None:
-        self._launcher(self.board.flags.address, 0, 0)(self.board.streams(1)[0])
+    def _board(self) -> Board:
+        """The GPU, its context current and the kernel loaded."""
+        board = self.board_of(0)
+        board.enter()
+        if self._module is None:
+            kinds = {"multiply": (POINTER, INT, LONG, INT)}
+            self._module = Module(source_of("bench.cu"), "bench.cu", board.capability, kinds)
+            # Launched once on nothing: what is loaded late would wait for the blocking kernel, which waits for it.
+            self._launcher(board.flags.address, 0, 0)(board.streams(1)[0])
+            finish()
+        return board
 
     def start(self, method: str, most_elements: int) -> float:
-        board, bytes_ = self.board, 4 * most_elements
-        self.give()
+        board, bytes_ = self._board(), 4 * most_elements
+        self._free()
         self._method, kind = method, METHODS[method].memory
         # Managed memory takes half of what others may, so that nothing is evicted.
         require_room(bytes_, bytes_ * (2 if kind == "managed" else 1))
-        if method == "managed-prefetch":
-            board.require_prefetch()
+        prefetched = method == "managed-prefetch"
+        if prefetched and not board.attribute(_PREFETCHES):
+            raise UnavailableError("this GPU and system do not prefetch managed memory")
         began = time.perf_counter()
-        self.take(host=(kind, bytes_))
+        self._buffers["host"] = allocate(kind, bytes_)
         took = time.perf_counter() - began
         if kind != "managed" and method != "zero-copy":
-            self.buffers["device"] = allocate("device", bytes_)
-        if method == "managed-prefetch":
-            prefer_gpu(self.at("host"), bytes_, 0)
+            self._buffers["device"] = allocate("device", bytes_)
+        if prefetched:
+            prefer_gpu(self._at("host"), bytes_, 0)
         return took
 
     def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
@@ -114,19 +131,19 @@ class CudaMethods(FirstGpu):
         if not METHODS[self._method].held:
             return []
         vector, steps = self._vector(elements), self._steps(elements, accesses)
-        found: list[Mapping[str, float]] = []
+        taken: list[Mapping[str, float]] = []
         try:
             for _ in range(runs):
                 vector.fill(VALUE)
                 spans = self._spans(steps, held=True)
                 self._check(vector, None, accesses)
-                found.append({name: spans[name] if steps[name] else 0.0 for name in GPU_RANGES})
+                taken.append({name: spans[name] if steps[name] else 0.0 for name in GPU_RANGES})
         except StalledError:
             return []
-        return found
+        return taken
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
-        _ = self.board
+        self._board()
         buffer = allocate("device", 4 * elements)
         step = {"kernel": self._launcher(buffer.address, elements, accesses)}
         try:
@@ -143,9 +160,9 @@ class CudaMethods(FirstGpu):
         (stream,), marks = board.streams(1), board.events(len(steps) + 1)
         if held:
             board.flags.hold(stream)
-            if "device" in self.buffers and steps.get("h2d"):
-                size = min(self.buffers["host"].size, LEAD_IN_BYTES)
-                copier("h2d", self.at("device"), self.at("host"), size)(stream)
+            if "device" in self._buffers and steps.get("h2d"):
+                size = min(self._buffers["host"].size, LEAD_IN_BYTES)
+                copier("h2d", self._at("device"), self._at("host"), size)(stream)
         record(marks[0], stream)
         for step, mark in zip(steps.values(), marks[1:], strict=True):
             if step is not None:
@@ -159,31 +176,36 @@ class CudaMethods(FirstGpu):
 
     def _steps(self, elements: int, accesses: int) -> dict[str, Step]:
         """What the GPU does in each range; None where the kernel, or a page fault, moves the data."""
-        kernel = self._launcher(self.at("device" if "device" in self.buffers else "host"), elements, accesses)
+        kernel = self._launcher(
+            self._at("device" if "device" in self._buffers else "host"), elements, accesses
+        )
         into, out = (self._mover(direction, 4 * elements) for direction in ("h2d", "d2h"))
         return {"h2d": into, "kernel": kernel, "d2h": out}
 
     def _mover(self, direction: str, bytes_: int) -> Step:
         """What moves the vector in one direction."""
-        host, into = self.at("host"), direction == "h2d"
+        host, into = self._at("host"), direction == "h2d"
         if self._method == "managed-prefetch":
             return lambda stream: prefetch(host, bytes_, 0 if into else None, stream)
-        if "device" not in self.buffers:
+        if "device" not in self._buffers:
             return None
-        target, source = (self.at("device"), host) if into else (host, self.at("device"))
+        target, source = (self._at("device"), host) if into else (host, self._at("device"))
         if self._method == "batched":
             piece = max(4, bytes_ // BATCH)
             starts = range(0, bytes_, piece)
-            return batched(
-                [(target + n, source + n) for n in starts], [min(piece, bytes_ - n) for n in starts]
-            )
+            pairs = [(target + start, source + start) for start in starts]
+            return batched(pairs, [min(piece, bytes_ - start) for start in starts])
         return copier(direction, target, source, bytes_)
 
     def _launcher(self, address: int, elements: int, accesses: int) -> Callable[[Any], None]:
+        assert self._module is not None, "no method was started"
         return self._module.launcher("multiply", (address, CONSTANT, elements, accesses), elements, _THREADS)
 
+    def _at(self, name: str) -> int:
+        return self._buffers[name].address
+
     def _vector(self, elements: int) -> Ints:
-        return view(self.at("host"), elements, INT)
+        return view(self._at("host"), elements, INT)
 
     def _check(self, vector: Ints, total: int | None, accesses: int) -> None:
         """Every element, on all processors, and the sum where it was taken. Raises WrongDataError."""
@@ -195,6 +217,15 @@ class CudaMethods(FirstGpu):
                 f"{wrong} of {len(vector)} elements are not {value}, the sum is {total} ({self._method})"
             )
 
+    def _free(self) -> None:
+        for buffer in self._buffers.values():
+            buffer.free()
+        self._buffers.clear()
+
     def close(self) -> None:
         self._threads.shutdown()
+        if self._module is not None:
+            self._board()
+            self._free()
+            self._module.unload()
         super().close()

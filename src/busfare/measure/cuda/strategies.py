@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from busfare.measure.bench.program import ELEMENT_BYTES, Compared, Operation, Program, Timing, Work
-from busfare.measure.cuda.board import Board, CudaHost, require_room
+from busfare.measure.bench.kernel import ELEMENT_BYTES, Work
+from busfare.measure.bench.program import Compared, Operation, Program, Timing
+from busfare.measure.cuda.board import Board
 from busfare.measure.cuda.driver import (
     LONG,
     POINTER,
@@ -30,8 +31,9 @@ from busfare.measure.cuda.driver import (
     upload,
     view,
 )
+from busfare.measure.cuda.host import CudaHost, require_room
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Step, Timed, captured, in_order, once
-from busfare.measure.device import StalledError
+from busfare.measure.run import StalledError
 from busfare.nodes.arrays import FloatArray
 
 #: Programs of so few streams tell when each of them ended.

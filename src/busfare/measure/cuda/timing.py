@@ -1,4 +1,5 @@
-"""Work in streams, held until all of it is submitted, and timed by events.
+"""Work in streams, held until all of it is submitted, and timed by events; and how calls are timed, and managed memory on
+its way to the other side, which have no source and target.
 
 ```
 host    hold ──▶ lead-in ──▶ event ──▶ work ──▶ event ──▶ release ─────────────▶ wait
@@ -10,74 +11,35 @@ stream  [blocking kernel ………………………………………………�
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from busfare.measure.cases import Samples
-from busfare.measure.cuda.driver import Module, checked, driver, record, seconds, synchronise, wait
-from busfare.measure.device import StalledError, UnavailableError
+from busfare.measure.cases import Case, Samples
+from busfare.measure.cuda.board import Board
+from busfare.measure.cuda.driver import (
+    allocate,
+    checked,
+    driver,
+    prefer_gpu,
+    prefetch,
+    record,
+    register,
+    seconds,
+    synchronise,
+    view,
+    wait,
+)
+from busfare.measure.run import UnavailableError
 
-if TYPE_CHECKING:
-    from busfare.measure.cuda.board import Board
-
-#: No submission of ours takes a tenth of this; a queue that is full never ends, and must not hang the GPU.
-LIMIT_S = 3.0
-_LIMIT_NS = int(LIMIT_S * 1e9)
 #: Up to here the copy before the first event is as long as the measured one: beyond it every copy takes the same engine.
 LEAD_IN_BYTES = 1 << 16
-#: Threads a multiprocessor of the kernel beside a copy: as few as fill a link by Little's law (16 bytes each, 1 µs of
-#: latency, 132 multiprocessors: 68 GB/s). More would only queue up, and starve the copy by their number.
-_TRAFFIC_THREADS = 32
-_MAPPED = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
 _CAPTURE = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 #: Puts work into the streams that it is given.
 Issue = Callable[[Sequence[Any]], None]
-
-
-class Flags:
-    """A few words of pinned memory through which the host and a running kernel speak."""
-
-    def __init__(self, kernels: Module) -> None:
-        self._kernels = kernels
-        self.address = int(checked(driver.cuMemHostAlloc(64, _MAPPED), "cuMemHostAlloc"))
-        self._words = (ctypes.c_uint32 * 16).from_address(self.address)
-
-    def hold(self, stream: Any) -> None:
-        """From here on `stream` waits for `release`: a blocking kernel, which gives up after LIMIT_S, aloud."""
-        self._words[0] = self._words[1] = 0
-        self._kernels.launch("block", stream, (self.address, self.address + 4, _LIMIT_NS))
-
-    def release(self) -> None:
-        """Lets the held stream go."""
-        self._words[0] = 1
-
-    def verify(self) -> None:
-        """Raises StalledError where the kernel gave up before `release`. Call it after synchronising."""
-        if self._words[1]:
-            raise StalledError(
-                f"the blocking kernel waited {LIMIT_S:g} s and gave up: a launch queue was full or the host "
-                "stalled; this case was thrown away"
-            )
-
-    def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool, blocks: int) -> None:
-        """A kernel that reads or writes `size` bytes of mapped memory over and over until `stop_traffic`; `blocks`: one a
-        multiprocessor.
-        """
-        self._words[2] = 0
-        arguments = (mapped, size // 16, self.address + 8, _LIMIT_NS, int(reads))
-        self._kernels.launch("stream16", stream, arguments, blocks, _TRAFFIC_THREADS)
-
-    def stop_traffic(self) -> None:
-        """Ends the traffic after its pass."""
-        self._words[2] = 1
-
-    def close(self) -> None:
-        checked(driver.cuMemFreeHost(self.address), "cuMemFreeHost")
 
 
 class Step(NamedTuple):
@@ -208,3 +170,86 @@ def captured(streams: Sequence[Any], issue: Issue) -> Iterator[Issue]:
     finally:
         checked(driver.cuGraphExecDestroy(runnable), "cuGraphExecDestroy")
         checked(driver.cuGraphDestroy(graph), "cuGraphDestroy")
+
+
+def _managed(case: Case, board: Board, repeats: int) -> Samples:
+    """Managed memory, driven to the other side before each sample: touched, or prefetched."""
+    address, size = board.buffer("managed", "source", case.bytes), case.bytes
+    (stream,), (start, end) = board.streams(1), board.events(2)
+    to, away = (board.ordinal, None) if case.direction == "h2d" else (None, board.ordinal)
+    sink, pages = board.buffer("device", "target", 16), view(address, size)
+    prefetched = case.mode == "prefetch"
+    # Pages that were never on a side are made there first, untimed.
+    prefetch(address, size, away, stream)
+    prefetch(address, size, to, stream)
+    synchronise(stream)
+    if prefetched:  # as `bench methods` has it; what is touched has no advice
+        prefer_gpu(address, size, board.ordinal)
+    device_s, api_s = [], []
+    try:
+        for _ in range(repeats):
+            if by_host := not prefetched and case.direction == "d2h":
+                # As in a program whose kernel writes it: what came by page faults goes back in smaller pieces than what
+                # was prefetched.
+                board.launch_wide("fill", stream, address, size, size, size)
+            else:
+                prefetch(address, size, away, stream)
+            synchronise(stream)
+            before = time.perf_counter()
+            if by_host:
+                pages[::4096].sum()
+                api_s.append(time.perf_counter() - before)
+                continue
+            record(start, stream)
+            if prefetched:
+                prefetch(address, size, to, stream)
+            else:
+                board.launch_wide("read16", stream, address, sink, size // 16)
+            record(end, stream)
+            synchronise(stream)
+            api_s.append(time.perf_counter() - before)
+            device_s.append(seconds(start, end))
+    finally:
+        if prefetched:
+            prefer_gpu(address, size, board.ordinal, prefer=False)
+    return Samples(tuple(device_s), tuple(api_s))
+
+
+def _called(make: Callable[[], Any], repeats: int, undo: Callable[[Any], Any] = lambda made: None) -> Samples:
+    """The host's clock around a call, and what takes it back."""
+    api_s = []
+    for _ in range(repeats):
+        before = time.perf_counter()
+        made = make()
+        api_s.append(time.perf_counter() - before)
+        undo(made)
+    return Samples((), tuple(api_s))
+
+
+def _allocate(case: Case, board: Board, repeats: int) -> Samples:
+    if case.bytes > board.most(case.memory):
+        raise UnavailableError(f"{case.bytes} bytes are more than is left for {case.memory} memory")
+    return _called(lambda: allocate(case.memory, case.bytes), repeats, lambda made: made.free())
+
+
+def _register(case: Case, board: Board, repeats: int) -> Samples:
+    """Pinning pages that exist and are resident."""
+    at = board.buffer("pageable", "target", case.bytes)
+    undo = partial(driver.cuMemHostUnregister, at)
+    return _called(lambda: register(at, case.bytes), repeats, lambda _: checked(undo()))
+
+
+#: What is measured of each mode of a case; of `empty`, what every device time holds besides its copy.
+CALLS: dict[str, Callable[[Case, Board, int], Samples]] = {
+    "touch": _managed,
+    "prefetch": _managed,
+    "empty": lambda case, board, repeats: sampled(board, lambda streams: None, repeats),
+    "launch": lambda case, board, repeats: sampled(
+        board, lambda streams: board.kernels.launch("nothing", streams[0]), repeats
+    ),
+    "synchronise": lambda case, board, repeats: _called(
+        partial(driver.cuStreamSynchronize, board.streams(1)[0]), repeats
+    ),
+    "allocate": _allocate,
+    "register": _register,
+}

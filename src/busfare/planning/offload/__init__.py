@@ -1,1 +1,1 @@
-"""Data that lives on the host and is brought to the GPU when it is needed: weights, optimizer state, KV caches."""
+"""What lives on the host: schedules of streamed layers, networks as layers (`shapes`, `network`), KV caches (`kv`)."""

@@ -24,17 +24,8 @@ from busfare.planning.machine import Basis, Kind, Machine
 from busfare.timeline.program import GpuRules, Mapped, Program
 
 __all__ = [
-    "LAYOUTS",
-    "Blocks",
-    "Fetch",
-    "Host",
-    "Layout",
-    "Prefill",
-    "fetch",
-    "host_of",
-    "ranked",
-    "worth_fetching",
-]
+    "LAYOUTS", "Blocks", "Fetch", "Host", "Layout", "Prefill", "fetch", "host_of", "ranked", "worth_fetching",
+]  # fmt: skip
 
 Layout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
 #: Of those that take as long, the one with less to write comes first; `contiguous`, the bound, needs a cache of one piece.

@@ -1,11 +1,26 @@
-"""Profiles of JAX and TensorFlow: XSpace files (`.xplane.pb`), and the time lines made of them."""
+"""Profiles of JAX and TensorFlow: XSpace files (`.xplane.pb`), decoded by Google's protobuf library, and timelines of them.
+
+The fields are those of the published schema [OpenXLA: tsl/profiler/protobuf/xplane.proto] that busfare has use for. Texts
+are read as bytes, which no wrong UTF-8 makes unreadable.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from busfare.trace.readers import Format, RecordAgain
-from busfare.trace.readers.xla import chrome, space
+from google.protobuf.message import DecodeError
+
+from busfare.errors import InputError
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+from busfare.trace.protobuf import message_classes
+from busfare.trace.readers import Format, RecordAgain, Source
+from busfare.trace.readers.xla import chrome
+from busfare.trace.readers.xla.rows import GPU, HOST, NUMBERS, PYTHON_FRAME, STATS, STREAM, TPU, Row, Rows
+
+__all__ = ["FORMATS"]
 
 #: How an XSpace protobuf begins: with a plane, which begins with its number and its name.
 XSPACE = re.compile(
@@ -14,6 +29,177 @@ XSPACE = re.compile(
 )
 #: What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
 PROCESS = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
+METADATA = "/host:metadata"
+#: [OpenXLA: tsl/profiler/protobuf/xplane.proto].
+MESSAGES = {
+    "Stat": "metadata_id 1 int64, double_value 2 |double, uint64_value 3 |uint64, int64_value 4 |int64, "
+    "str_value 5 |bytes, ref_value 7 |uint64",
+    "Event": "metadata_id 1 int64, offset_ps 2 int64, duration_ps 3 int64, stats 4 *Stat",
+    "Line": "id 1 int64, name 2 bytes, timestamp_ns 3 int64, events 4 *Event",
+    "Metadata": "id 1 int64, name 2 bytes",
+    "Entry": "key 1 int64, value 2 Metadata",
+    "Plane": "name 2 bytes, lines 3 *Line, event_metadata 4 *Entry, stat_metadata 5 *Entry, stats 6 *Stat",
+}
+PLANE = message_classes("busfare.xla", MESSAGES)["Plane"]
+#: Fields of XSpace.
+PLANES, ERRORS, WARNINGS, HOSTNAMES = 1, 2, 3, 4
+LENGTH_DELIMITED = 2
+
+
+def read(source: Source) -> Trace:
+    """Reads an XSpace. Raises InputError if no plane of it can be read, or it is of a TPU."""
+    omissions, rows = Omissions(), Rows()
+    about: Row = {}
+    hosts, planes = [], 0
+    with source.unpacked() as place:
+        data = place.read_bytes()
+    for field, value in _contents(data, omissions):
+        if field == PLANES:
+            planes += 1
+            _take(value, rows, about)
+        elif field in (ERRORS, WARNINGS):
+            omissions.add("profiler-said", 1, text=value[:200])
+        elif field == HOSTNAMES:
+            hosts.append(value)
+    if not planes:
+        raise InputError(f"{source.path}: nothing of this profile can be read; copy or record it again")
+    for row in (*rows.on_host, *rows.ranges):
+        row["process"] = about.get("process_id")
+    version = about.get("jax_version")
+    producer = f"JAX {version} (XLA's profiler)" if version else "JAX or TensorFlow (XLA's profiler)"
+    trace = rows.trace(source.path, producer, omissions)
+    trace.host = {"hostname": hosts[0]} if hosts else {}
+    return trace
+
+
+def _take(plane: Any, rows: Rows, about: Row) -> None:
+    """Adds the rows of a plane, and what the metadata's plane says to `about`."""
+    name = _text(plane.name)
+    texts = _names(plane.stat_metadata)
+    if gpu := GPU.fullmatch(name):
+        stats = _values(plane.stats, texts)
+        device = int(gpu[1])
+        rows.gpus.append(_device(device, stats))
+        rows.amd = rows.amd or stats.get("device_vendor") == "AMD"
+        streams = [line for line in plane.lines if STREAM.match(_text(line.name))]
+        for stream, row in _events(plane, texts, streams):
+            rows.add_on_gpu(row | {"device": device, "stream": stream})
+    elif name.endswith(METADATA):
+        about.update(_values(plane.stats, texts))
+    elif HOST.fullmatch(name):
+        for thread, row in _events(plane, texts, plane.lines):
+            rows.add_on_host(row | {"thread": thread})
+    elif TPU.fullmatch(name):
+        rows.tpus += 1
+
+
+def _events(plane: Any, texts: dict[int, str], lines: Iterable[Any]) -> Iterator[tuple[int, Row]]:
+    """The events of lines of a plane but frames of Python, as rows, each with the number of its line."""
+    names = _names(plane.event_metadata)
+    wanted = {number: STATS[text] for number, text in texts.items() if text in STATS}
+    for line in lines:
+        for event in line.events:
+            name = names.get(event.metadata_id)
+            if name and name.startswith(PYTHON_FRAME):
+                continue
+            begun = line.timestamp_ns * 1000 + event.offset_ps
+            row: Row = {
+                "name": name,
+                "start_ns": begun // 1000,
+                "end_ns": (begun + event.duration_ps) // 1000,
+            }
+            for stat in event.stats:
+                if column := wanted.get(stat.metadata_id):
+                    value = _value(stat, texts)
+                    row[column] = value if column in NUMBERS else None if value is None else str(value)
+            yield line.id, row
+
+
+def _device(device: int, stats: Row) -> Row:
+    """A row of `DEVICES`. Of AMD's GPUs the two numbers are those of their code: 9.4 of gfx942."""
+    capability = [stats.get(f"compute_cap_{part}") for part in ("major", "minor")]
+    known = None not in capability
+    clock = stats.get("clock_rate")  # kHz
+    return {
+        "device": device,
+        "name": stats.get("gpu_device_name"),
+        "clock_hz": clock * 1000.0 if isinstance(clock, int) else None,
+        "multiprocessors": stats.get("core_count"),
+        "memory_bandwidth_bytes_per_s": stats.get("memory_bandwidth"),
+        "memory_bytes": stats.get("memory_size"),
+        "compute_capability": f"{capability[0]}.{capability[1]}" if known else None,
+    }
+
+
+def _contents(data: bytes, omissions: Omissions) -> Iterator[tuple[int, Any]]:
+    """The fields of an XSpace: number and value, which is a decoded plane or a text.
+
+    A file that ends in the middle gives what stands before its last plane; a plane that is damaged is left out.
+    """
+    at, whole = 0, memoryview(data)
+    while at < len(data):
+        tag, at = _number(data, at)
+        if tag & 7 != LENGTH_DELIMITED:
+            omissions.add("damaged/protobuf", at=at)
+            return
+        length, at = _number(data, at)
+        if length < 0 or at + length > len(data):
+            omissions.add("truncated")
+            return
+        if tag >> 3 == PLANES:
+            plane = PLANE()
+            try:
+                plane.ParseFromString(whole[at : at + length])
+            except DecodeError:
+                omissions.add("damaged/plane", 1, at=at)
+            else:
+                yield PLANES, plane
+        else:
+            yield tag >> 3, _text(bytes(whole[at : at + length]))
+        at += length
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """The varint at `at`, and where the next field begins; -1 where the file ends within it or it has no end."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    return -1, at
+
+
+def _names(entries: Any) -> dict[int, str]:
+    """The texts of a plane's metadata by their numbers."""
+    return {entry.key: _text(entry.value.name) for entry in entries}
+
+
+def _value(stat: Any, texts: dict[int, str]) -> int | float | str | None:
+    """What a stat says. Texts may be those that the plane's metadata number."""
+    kind = stat.WhichOneof("value")
+    if kind is None:
+        return None
+    said = getattr(stat, kind)
+    if kind == "str_value":
+        return _text(said)
+    if kind == "ref_value":
+        return texts.get(said)
+    found: int | float = said
+    return found
+
+
+def _values(stats: Any, texts: dict[int, str]) -> dict[str, int | float | str | None]:
+    """What stats say, by their names."""
+    return {texts.get(stat.metadata_id, ""): _value(stat, texts) for stat in stats}
+
+
+def _text(said: bytes) -> str:
+    """A text of the file, whatever its bytes."""
+    return said.decode("utf-8", "replace")
 
 
 AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI")
@@ -21,7 +207,7 @@ FORMATS = (
     Format(
         name="xla",
         title="JAX and TensorFlow (.xplane.pb, .trace.json.gz)",
-        read=space.read,
+        read=read,
         begins=XSPACE,
         suffixes=(".pb",),
         record_again=AGAIN,

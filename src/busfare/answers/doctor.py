@@ -1,4 +1,7 @@
-"""`busfare doctor`: what works on this machine, what is missing for the rest, and what to do about that."""
+"""`busfare doctor`: what works on this machine, what is missing for the rest, and what to do about that.
+
+It imports nothing that needs the compiled parts, for it tells where those cannot be loaded.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,31 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 
+from msgspec import Struct
+
 from busfare import __version__
 from busfare.errors import InputError
-from busfare.measure.lines import TOOLS
-from busfare.measure.record import cupti_libraries, recorder_library, shared_library
-from busfare.measure.results import Check, Doctor
+from busfare.measure.record import LINE_TOOLS, cupti_libraries, recorder_library, shared_library
 from busfare.trace.readers.nsys.report_file import installed as installed_nsys
 
 NATIVE = ("trace._columns", "trace._sqlite_columns", "trace._kineto_events", "timeline._core")
+
+
+class Check(Struct):
+    """Something that a command needs: what there is of it, or what to do where it is missing."""
+
+    needed_for: str
+    what: str
+    works: bool
+    is_there: str
+    change: str = ""
+
+
+class Doctor(Struct, tag_field="schema", tag="busfare.doctor/1"):
+    version: str
+    python: str
+    machine: str
+    checks: list[Check]
 
 
 def examined() -> Doctor:
@@ -28,17 +48,14 @@ def examined() -> Doctor:
 
 
 def _core() -> Iterator[Check]:
-    broken = [name for name in NATIVE if not _imports(f"busfare.{name}")]
+    broken = []
+    for name in NATIVE:
+        try:
+            import_module(f"busfare.{name}")
+        except ImportError:
+            broken.append(name)
     is_there = f"{', '.join(broken)}: cannot be loaded" if broken else "compiled parts loaded"
     yield Check("report, what-if, project, plan", "busfare itself", not broken, is_there, "reinstall busfare")
-
-
-def _imports(name: str) -> bool:
-    try:
-        import_module(name)
-    except ImportError:
-        return False
-    return True
 
 
 def _driver() -> Iterator[Check]:
@@ -111,7 +128,12 @@ def _programs() -> Iterator[Check]:
             "bench ft, bench mg",
             "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)",
         ),
-        (TOOLS[0], next(filter(None, map(shutil.which, TOOLS)), None), "record --stacks", "install binutils"),
+        (
+            LINE_TOOLS[0],
+            next(filter(None, map(shutil.which, LINE_TOOLS)), None),
+            "record --stacks",
+            "install binutils",
+        ),
     )
     for name, place, needed_for, change in programs:
         yield Check(needed_for, name, bool(place), place or "not found", change)

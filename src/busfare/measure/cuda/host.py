@@ -1,15 +1,20 @@
-"""What NVML and the system say of the machine, for the record: JSON types only, None where it is not told."""
+"""A machine with NVIDIA GPUs: a board a GPU, and what NVML and the system say of it, for the record: JSON types only, None
+where it is not told.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from busfare.measure.cuda.board import MOST_BYTES, Board
 from busfare.measure.cuda.driver import checked, driver
+from busfare.measure.run import UnavailableError
 
 #: A single buffer takes at most this share of the memory that is free: two of each kind are made.
 _SHARE = 8
@@ -28,6 +33,52 @@ _ABILITIES = {
     "concurrent_managed": "CONCURRENT_MANAGED_ACCESS",
 }
 _MOST_NVLINKS = 18
+#: Of the host's and the GPU's free memory a benchmark takes at most these shares.
+_OF_HOST, _OF_GPU = 0.4, 0.8
+
+
+class CudaHost:
+    """What all that measures real GPUs has: the machine's facts, and a board a GPU, made when first used."""
+
+    virtual = False
+    #: The largest buffer of a board.
+    most_bytes = MOST_BYTES
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+        self.boards: dict[int, Board] = {}
+
+    def facts(self) -> dict[str, Any]:
+        return of_machine(self.gpus)
+
+    def state(self, gpu: int) -> dict[str, Any]:
+        return state(gpu)
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def board_of(self, ordinal: int) -> Board:
+        """The GPU of a number; its context is current where this is its first use."""
+        if ordinal not in self.boards:
+            self.boards[ordinal] = Board(ordinal, self.most_bytes)
+        return self.boards[ordinal]
+
+    def close(self) -> None:
+        for board in self.boards.values():
+            board.close()
+        self.boards.clear()
+
+
+def require_room(on_host: float, on_gpu: float) -> None:
+    """Raises UnavailableError where so many bytes are too much of what the host or the current GPU has free."""
+    free, _ = checked(driver.cuMemGetInfo(), "cuMemGetInfo")
+    # `roomy_bytes` is a part of the memory that there is.
+    rooms = {"host": (on_host, _OF_HOST * _SHARE * roomy_bytes()), "GPU": (on_gpu, _OF_GPU * free)}
+    for what, (bytes_, most) in rooms.items():
+        if bytes_ > most:
+            raise UnavailableError(
+                f"{bytes_:.0f} bytes are more than the {most:.0f} of the {what}'s memory to be had"
+            )
 
 
 def roomy_bytes() -> int:
@@ -80,7 +131,7 @@ def _handle(ordinal: int) -> Any:
 
 
 def _reaches(gpu: int, peer: int) -> bool:
-    """Whether a GPU can reach another one's memory."""
+    """Whether a GPU can access the memory of another."""
     answer = driver.cuDeviceCanAccessPeer(_handle(gpu), _handle(peer))
     return bool(checked(answer, "cuDeviceCanAccessPeer"))
 

@@ -1,4 +1,6 @@
-"""Both commands from end to end on a stand-in driver: every result is computed and checked, no time means anything."""
+"""The benchmarks from end to end. On a stand-in driver every result is computed and checked, and no time means anything. On
+virtual nodes, which the engine of `plan` plays, probe, node file, plan and bench are one chain: the plumbing is checked.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from busfare.answers.measure import bench
 from busfare.errors import InputError, NoGpuError
+from busfare.measure import probe
 from busfare.measure.bench import methods, strategies
-from busfare.measure.bench.kernel import KERNELS
-from busfare.measure.bench.program import Work
-from busfare.measure.bench.results import MethodsResult, StrategiesResult
-from busfare.measure.bench.run import bench
+from busfare.measure.bench.kernel import KERNELS, Work
+from busfare.measure.bench.methods import methods_result, run_methods
+from busfare.measure.bench.run import MethodsResult, Run, StrategiesResult
+from busfare.measure.bench.strategies import run_cells
+from busfare.measure.node_file import encode
+from busfare.measure.virtual import VirtualDevice, VirtualMethods, VirtualStrategies
+from busfare.nodes import load_node
+from busfare.planning import Machine, machine_of
 from busfare.show.bench import methods_document, strategies_document
 from busfare.show.terminal import show
 from tests.measure.stand_in_driver import StandIn
+
+WORKS = (Work(KERNELS["state"], 42, 1 << 16), Work(KERNELS["buoydiff"], 42, 1 << 14))
 
 
 def silent(line: str) -> None: ...
@@ -92,3 +102,39 @@ def test_a_driver_without_a_device_is_no_gpu(stand_in: StandIn) -> None:
     ):
         with pytest.raises(NoGpuError, match="shows no device"):
             command()
+
+
+@pytest.fixture(scope="module", params=["h100-probed", "gtx-titan"])
+def node_and_machine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Machine]:
+    """A virtual node's name, and what `plan` reads in the file that `probe` wrote of it."""
+    name = str(request.param)
+    path: Path = tmp_path_factory.mktemp("probed") / f"{name}.toml"
+    record, knees = probe.measured(VirtualDevice(load_node(name)), fast=True, seed=11, gpus=(0,))
+    path.write_text(encode(probe.evaluated(record, knees).node))
+    return name, machine_of(load_node(str(path)))
+
+
+def test_the_pick_costs_next_to_nothing_and_nothing_played_is_called_checked(
+    node_and_machine: tuple[str, Machine],
+) -> None:
+    name, machine = node_and_machine
+    run = Run(VirtualStrategies(load_node(name), seed=2), machine, quick=True)
+    cells = run_cells(run, WORKS)
+    assert len(cells) == len(WORKS) and not run.left_out
+    for cell in cells:
+        assert cell.best.cost_percent is not None and cell.best.cost_percent < 2
+        assert cell.streams.cost_percent is not None and cell.streams.cost_percent < 2
+        assert cell.checked_against is None
+        assert not any(v.checked for v in cell.versions)
+
+
+def test_methods_are_ranked_and_the_crossover_is_found(node_and_machine: tuple[str, Machine]) -> None:
+    name, machine = node_and_machine
+    run = Run(VirtualMethods(load_node(name), seed=4), machine, quick=True)
+    result = methods_result(run, run_methods(run, 1 << 24))
+    assert not run.left_out
+    assert result.crossover is not None and (result.crossover.factor or 9) < 1.5
+    assert all((cell.best.cost_percent or 0) < 10 for cell in result.cells)
+    assert result.normalised.situation_1["zero-copy"] == 1.0

@@ -1,0 +1,278 @@
+"""The result of `report` on the traces of a job: the JSON is the Struct `JobReport`; keys in docs/json.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from busfare.advise import guess_node
+from busfare.advise.jobs import JobFinding, advised, job_findings, listed, replayed_alone
+from busfare.answers.report import Path as MovedPath
+from busfare.answers.report import Sized, rows_of
+from busfare.errors import InputError
+from busfare.jobs import How
+from busfare.jobs.communication import Clock, Collective, Left, RankTimes
+from busfare.jobs.model import JobTimeline
+from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
+from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
+from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Ranked, RankStrip, Spreading, spread, strip
+from busfare.jobs.run import Progress, run_job
+from busfare.jobs.timeline import deciding, job_timeline
+from busfare.nodes import Node
+from busfare.trace import read
+from busfare.trace.totals import Counted, MovedInAll
+
+__all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job", "read_job"]
+
+FAILURES_LISTED = 100
+#: What a report leaves out, beside what its traces do.
+LEFT_OUT = {
+    "unreadable": "files could not be read and are in no figure here: see the failures",
+    "not-traces": "files of the folders are no traces: passed over",
+    "duplicates": "paths lead to a run that has another path or file here: counted once",
+    "idle-processes": "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
+    "unknown-rank": "traces do not say which rank they are of: not in the strip of ranks",
+    "several-of-a-rank": "traces are of a rank that has another trace here: each stands for itself",
+    "guessed-node": "traces' nodes were guessed from what is told of the GPU: set --from for gains, data-sheet rates and "
+    "links",
+    "unrouted": "bytes were copied over paths that are not known (no node, or the peer GPU is not told): in no link's "
+    "traffic",
+}
+
+
+class Read(Struct):
+    """Files: traces, those that could not be read, those that are none, and second paths to one."""
+
+    read: int
+    failed: int
+    others: int
+    duplicates: int
+    formats: dict[str, int]
+
+
+class Different(Struct):
+    """How many different ones; estimated where not `exact`."""
+
+    count: int
+    exact: bool
+
+
+class Ranks(Different):
+    unknown: int
+
+
+class Named(Struct):
+    name: str
+    traces: int
+
+
+class Makespans(Struct):
+    sum: float
+    most: float
+
+
+class Slowest(Ranked, kw_only=True):
+    makespan_seconds: float
+
+
+class Carried(Struct):
+    """One direction of a link; predicted: at its full rate."""
+
+    bytes: int
+    wire_bytes: int
+    predicted_seconds: float | None
+
+
+class Traffic(Struct):
+    node: str
+    between: list[str]
+    link: str
+    copies: int
+    forward: Carried
+    back: Carried
+
+    @property
+    def bytes(self) -> int:
+        return self.forward.bytes + self.back.bytes
+
+
+class Failure(Struct):
+    path: str
+    why: str
+
+
+class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=True):
+    traces: Read
+    ranks: list[RankTimes]
+    ranks_seen: Ranks
+    hosts: Different
+    gpus: list[Named]
+    nodes: list[Named]
+    nodes_guessed_from_gpu_name: int
+    transfers: MovedInAll
+    kernels: Counted
+    communication: Counted
+    graph_work: Counted
+    sets: Counted
+    makespan_seconds: Makespans
+    slowest: Slowest
+    quantiles_within: float
+    spread: list[Spreading]
+    strip: RankStrip
+    by_path: list[MovedPath]
+    size_histogram: list[Sized]
+    link_health: LinkHealth
+    links: list[Traffic]
+    unrouted_bytes: int
+    collectives: list[Collective]
+    clocks: list[Clock]
+    findings: list[JobFinding]
+    gains_of_whole_job: bool = False  # by all ranks replayed together; else each of the trace that gains most
+    omissions: list[Left]
+    failures: list[Failure]
+
+
+def read_job(paths: list[Path], recorded_on: Node | None, how: How, progress: Progress) -> JobReport:
+    """Of all traces that `paths` name, each with its findings. Raises InputError and StoppedError as `run_job`."""
+    return job_report(run_job(paths, recorded_on, how, progress, advised))
+
+
+def job_report(job: Job) -> JobReport:
+    """Everything that `report` says of the job, of at least one trace.
+
+    It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
+    """
+    sums, every = job.sums, job.working + job.idle
+    gpu_time = sum(sums[f"{name}_ns"] for name in ("transfers", "kernels", "communication", "graph_work"))
+    ranked = [(rank.rank, figures) for rank, figures in job.working if rank.rank is not None]
+    ranks = {rank for rank, _ in ranked}
+    # Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace.
+    spreads = [
+        spread(name, [(figures[at], rank) for rank, figures in job.working or job.idle], unit)
+        for at, (name, unit) in enumerate(FIGURES.values())
+    ]
+    slowest = spreads[0].largest[0]
+    together = job.communication()
+    return JobReport(
+        traces=Read(
+            job.traces,
+            len(job.failures),
+            job.others,
+            job.duplicates,
+            dict(sorted(job.formats.items())),
+        ),
+        ranks=together.ranks,
+        ranks_seen=Ranks(len(ranks), True, job.traces - len(ranked)),
+        hosts=Different(len({rank.host for rank, _ in every} - {None}), True),
+        gpus=_most_first(job.gpus),
+        nodes=_most_first(job.nodes),
+        nodes_guessed_from_gpu_name=job.guessed,
+        transfers=MovedInAll(
+            count=sums["transfers_count"],
+            bytes=sums["transfers_bytes"],
+            seconds=sums["transfers_ns"] * NS,
+            exposed_seconds=sums["transfers_exposed_ns"] * NS,
+            share_of_gpu_time=sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
+        ),
+        **{name: Counted(sums[f"{name}_count"], sums[f"{name}_ns"] * NS) for name in COUNTED},
+        makespan_seconds=Makespans(sums["makespan_ns"] * NS, slowest.value),
+        slowest=Slowest(
+            path=slowest.path, rank=slowest.rank, host=slowest.host, makespan_seconds=slowest.value
+        ),
+        quantiles_within=0.0,
+        spread=spreads,
+        strip=strip(dict(FIGURES.values()), ranked),
+        by_path=rows_of(MovedPath, map(_moved, sorted(job.by_path.values(), key=_by_time))),
+        size_histogram=rows_of(Sized, map(_moved, sorted(job.sizes.values(), key=lambda one: one.of))),
+        link_health=job.link_health(),
+        links=[_traffic(link) for link in sorted(job.traffic.values(), key=lambda link: link.link)],
+        unrouted_bytes=sums["unrouted_bytes"],
+        collectives=together.collectives,
+        clocks=together.clocks,
+        findings=listed(job.findings.values()),
+        gains_of_whole_job=False,
+        omissions=[*together.left_out, *_left_out(job, len(ranked), len(ranks))],
+        failures=[Failure(*failure) for failure in sorted(job.failures)[:FAILURES_LISTED]],
+    )
+
+
+def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport, JobTimeline | None]:
+    """`result` with findings of the whole job, and the job, where its ranks can be replayed together; else as it is."""
+    paths = [Path(path) for path in sorted({one.path for one in result.ranks})]
+    counts = (result.kernels, result.communication, result.transfers, result.sets, result.graph_work)
+    operations = sum(one.count for one in counts)
+    if all(row.arrive_seconds is None for row in result.collectives):
+        return result, None
+    some = None
+    if len(paths) > MOST_TRACES or operations > MOST_OPERATIONS:
+        own = {one.largest.rank for one in result.findings if one.largest.rank is not None}
+        each = operations // len(paths)
+        some = deciding(result.ranks, min(MOST_TRACES, SOME_OPERATIONS // max(each, 1)), own)
+        paths = [*some.paths]
+        if each * len(paths) > MOST_OPERATIONS:
+            return result, None
+    try:
+        traces = [read(path, launches=True) for path in paths]
+        node = recorded_on or guess_node(traces[0])
+        job = job_timeline(traces, node, paths, some)
+        of_ranks = result.findings
+        files = result.traces
+        if files.read + files.failed + files.others > MOST_TRACES:  # then none was replayed where it was read
+            of_ranks = replayed_alone(of_ranks, result.ranks, traces, paths, node)
+        findings = job_findings(job, result.ranks, result.collectives, of_ranks, node)
+    except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
+        return result, None
+    left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
+    return replace(
+        result, findings=findings, gains_of_whole_job=True, omissions=[*left, *result.omissions]
+    ), job
+
+
+def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
+    """What the job's report does not tell, then what its traces do not."""
+    idle = len(job.idle) if job.working else 0
+    files = [len(job.failures), job.others, job.duplicates]
+    traces = [idle, job.traces - ranked, ranked - ranks, job.guessed]
+    counts = [*files, *traces, job.sums["unrouted_bytes"]]
+    for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):
+        if count:
+            yield Left(id, count, None, what)
+    for name, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
+        what = left.order[1] if left.traces == 1 else f"{left.order[1]} (as the first says it)"
+        yield Left(str(name), left.count, left.traces, what)
+
+
+def _most_first(counts: Counter[str]) -> list[Named]:
+    return [Named(*item) for item in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _by_time(moved: Moved) -> tuple[Any, ...]:
+    return -moved.ns, *(memory or "" for memory in moved.of)
+
+
+def _moved(moved: Moved) -> dict[str, Any]:
+    """Of both kinds of rows: of a path, and of a decade of sizes."""
+    of = PATH if len(moved.of) == len(PATH) else SIZES
+    rate = moved.bytes / (moved.ns * NS) if moved.ns else None
+    sums = {"count": moved.count, "bytes": moved.bytes, "seconds": moved.ns * NS, "bytes_per_second": rate}
+    return dict(zip(of, moved.of, strict=True)) | sums
+
+
+def _traffic(link: LinkTraffic) -> Traffic:
+    def one_way(size: int, wire: int) -> Carried:
+        rate = link.line_bytes_per_s
+        return Carried(size, wire, wire / rate if rate else None)
+
+    return Traffic(
+        link.link[0],
+        list(link.between),
+        link.label,
+        link.copies,
+        forward=one_way(link.forward_bytes, link.forward_wire_bytes),
+        back=one_way(link.back_bytes, link.back_wire_bytes),
+    )

@@ -1,0 +1,134 @@
+"""The answers of a machine that is measured: from what `probe` and `bench` are asked to their results.
+
+The results, in seconds, bytes and bytes per second, are declared where they are measured; `show` takes them from here.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from busfare.errors import InputError, NoGpuError
+from busfare.measure.bench import methods, strategies
+from busfare.measure.bench.run import (
+    Benched,
+    Beside,
+    Crossover,
+    Fastest,
+    MethodMeasured,
+    MethodsCell,
+    MethodsResult,
+    Run,
+    Say,
+    StrategiesResult,
+    StrategyCell,
+    Version,
+)
+from busfare.measure.probe import ProbedCase, ProbeResult, ResidualCase, evaluated, measured
+from busfare.measure.record import recording
+from busfare.measure.run import Progress
+from busfare.measure.virtual import VirtualDevice, VirtualMethods, VirtualStrategies
+from busfare.nodes import load_node
+from busfare.planning import machine_of
+
+__all__ = [
+    "Benched", "Beside", "Crossover", "Fastest", "MethodMeasured", "MethodsCell", "MethodsResult",
+    "ProbeResult", "ProbedCase", "ResidualCase", "StrategiesResult", "StrategyCell", "Version", "bench", "opened",
+    "read_result", "recording",
+]  # fmt: skip
+
+#: What plays a node for a command.
+_VIRTUAL = {"probe": VirtualDevice, "bench methods": VirtualMethods, "bench strategies": VirtualStrategies}
+#: What drives GPUs for a command: imported where there are some, for it needs the extra 'gpu'.
+_REAL = {
+    "probe": ("device", "CudaDevice"),
+    "bench methods": ("methods", "CudaMethods"),
+    "bench strategies": ("strategies", "CudaStrategies"),
+}
+_RESULTS: dict[str, Any] = {"methods": MethodsResult, "strategies": StrategiesResult}
+_BENCHMARKS: dict[str, Any] = {"methods": methods.asked, "strategies": strategies.asked}
+
+
+def bench(
+    benchmark: str, node: str | None, quick: bool, virtual: str | None, progress: Progress | None, say: Say,
+    **options: Any,
+) -> Benched:  # fmt: skip
+    """The result of a benchmark by its name, with options that only it has. It is predicted for the node that is named, else
+    for what a quick probe of this machine finds. Raises InputError, and NoGpuError where there is no GPU.
+    """
+    # Options are refused before a GPU is looked for.
+    run = _BENCHMARKS[benchmark](quick, virtual, **options)
+    with closing(opened(f"bench {benchmark}", virtual)) as device:
+        if node is not None:
+            predicted_for, source = load_node(node), "given with --node"
+        else:
+            say("no --node: this machine is probed first (10 s a GPU)")
+            source = "probed just before (--quick)"
+            with closing(opened("probe", virtual)) as probed:
+                # Only the first GPU is predicted for.
+                samples = measured(probed, True, progress, gpus=(0,), only="copies")
+                predicted_for = evaluated(*samples).node
+        result: Benched = run(Run(device, machine_of(predicted_for), quick, source, progress, say))
+        return result
+
+
+def read_result(path: Path, benchmark: str) -> Benched:
+    """What an earlier `--json` of a benchmark wrote. Raises InputError where the file holds nothing of that kind."""
+    kind, schema = _RESULTS[benchmark], f"busfare.bench-{benchmark}/1"
+    give = f"give a file that `bench {benchmark} --json` wrote"
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; {give}") from None
+    try:
+        content = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        content = None
+    if not isinstance(content, dict) or content.get("schema") != schema:
+        raise InputError(f"{path}: not of schema {schema}; {give}")
+    try:
+        result: Benched = msgspec.convert(content, kind)
+        return result
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"{path}: a figure is missing or wrong ({error}); run `bench {benchmark}` again"
+        ) from None
+
+
+def opened(command: str, virtual: str | None) -> Any:
+    """This machine's GPUs as `command` drives them, or a virtual node. Raises NoGpuError where there is none."""
+    if virtual is not None:
+        return _VIRTUAL[command](load_node(virtual))
+    count = _gpu_count(command)
+    module, name = _REAL[command]
+    return getattr(import_module(f"busfare.measure.cuda.{module}"), name)(count)
+
+
+def _gpu_count(command: str) -> int:
+    """How many GPUs the driver shows. Raises NoGpuError, with what was looked for, where there is none; `command` is
+    what would run on a virtual node.
+    """
+    instead = f"try `busfare {command} --virtual h100-sxm`"
+    try:
+        cuda = import_module("busfare.measure.cuda.driver")
+    except ImportError as error:
+        raise NoGpuError(
+            f"no way to a GPU: looked for the package {error.name or 'cuda.bindings'}, which is not installed; "
+            f"pip install 'busfare[gpu]', or {instead}"
+        ) from None
+    try:
+        cuda.checked(cuda.driver.cuInit(0), "cuInit")
+        count = int(cuda.checked(cuda.driver.cuDeviceGetCount(), "cuDeviceGetCount"))
+    except (cuda.CudaError, RuntimeError) as error:
+        raise NoGpuError(
+            f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {str(error).rstrip('.')}; {instead}"
+        ) from None
+    if count == 0:
+        raise NoGpuError(
+            "no GPU: NVIDIA's driver is there, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
+        )
+    return count
