@@ -3,10 +3,11 @@
     python -m benchmarks.sqlite_columns [--rows N] [--runs N] [--shape SHAPE | --every-shape] [--interleaved]
         [--no-rivals] [--as-found] [--json FILE]
 
-Every side reads the same columns, those that `report` looks at, from the same file, which lies in the page cache. Each
-measurement is a process of its own, and the sides take turns. SQLite steps over the rows in compiled C
-(sqlite_steps.c, `-O3 -march=native`, the file mapped into memory). The others, in a virtual environment of their own,
-out/rivals-sqlite, made at the first run, get the same queries.
+Every side reads the same columns from the same file, which lies in the page cache: exactly those that `report` reads of the
+four large tables, and no more. The side that reads for a report checks that: it stops where the reader asks for another
+column of one of these tables, or for fewer. Each measurement is a process of its own, and the sides take turns. SQLite
+steps over the rows in compiled C (sqlite_steps.c, `-O3 -march=native`, the file mapped into memory). The others, in a
+virtual environment of their own, out/rivals-sqlite, made at the first run, get the same queries.
 
 busfare's modules are compiled first, as installing a package does. Before each of the sides another process touches
 twice the columns' size of memory and lets it go: hosts of virtual machines take back what lies free for seconds, and
@@ -65,11 +66,21 @@ summarise(read(sys.argv[1]))
 print(time.perf_counter() - begun, time.process_time() - processor)
 """
 READ = """
-import sys, time
+import json, sys, time
 from busfare.trace import read
+from busfare.trace.readers.sqlite_tables import SqliteTables
+asked = []
+read_columns = SqliteTables._read
+def noted(self, table, present):
+    asked.append([table, sorted(present)])
+    return read_columns(self, table, present)
+SqliteTables._read = noted
 begun, processor = time.perf_counter(), time.process_time()
 kept = read(sys.argv[1])
 print(time.perf_counter() - begun, time.process_time() - processor)
+expected = [[table, sorted(columns)] for table, columns, _ in json.loads(sys.argv[2])]
+large = [table for table, _ in expected]
+assert sorted(one for one in asked if one[0] in large) == sorted(expected), asked
 """
 OF_RIVALS = """
 import json, sys, time
@@ -234,7 +245,7 @@ def measure(
     sides: dict[str, list[str | Path]] = {
         "SQLite's C interface steps": [compiled_steps(), file, *queries],
         "busfare's columns": [python, "-c", COLUMNS, file, json.dumps(reads)],
-        "busfare's reading for a report": [python, "-c", READ, file],
+        "busfare's reading for a report": [python, "-c", READ, file, json.dumps(reads)],
         "busfare report, work alone": [python, "-c", REPORT, file],
         "busfare report, command": [python, "-m", "busfare", "report", file, "--json"],
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from busfare.nodes.file import catalogue_text
+from busfare.nodes.gpus import catalogue_text
 from busfare.output import print_json
 from busfare.printable import printable
 from busfare.trace import read

@@ -2,7 +2,7 @@
 
 vTrain's all-reduces (nccl-tests, 2 to 8 A100), Vidur's all-reduces and sends (A100 and A40, least of its repeats), Azure's
 bus bandwidth (A100; H100 and H200 with NVLS), by NCCL's model from the node alone; H100 without NVLS at 1 GiB. Two
-constants (`cost/collectives/model.py`) were chosen on vTrain's tables of 5 to 8 GPUs, marked `seen`, on Azure's of H100 and
+constants (`cost/collectives.py`) were chosen on vTrain's tables of 5 to 8 GPUs, marked `seen`, on Azure's of H100 and
 H200, and on 4 and 8 H100; the other tables were seen before the form was settled. Then lines fitted to every other size of a
 table, judged on the rest. Medians and 90th percentiles of the error in percent.
 """
@@ -21,10 +21,8 @@ from claims import Truth, goal, judge, table
 from published import SHARED
 from stored import read_table
 
-from busfare.cost.collectives import Fabric, bus_factor, fit_collectives, price_collectives
-from busfare.cost.collectives.price import held_with
-from busfare.nodes import load_node
-from busfare.nodes.arrays import FloatArray
+from busfare.cost.collectives import Fabric, bus_factor, fit_collectives, held_with, price_collectives
+from busfare.nodes import FloatArray, load_node
 from busfare.nodes.file import decode
 
 MIB, GIB = 2**20, 2**30

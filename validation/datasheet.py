@@ -30,7 +30,7 @@ from published import (
 from busfare.advise import guess_node
 from busfare.answers.project import transfers_priced
 from busfare.cost import model
-from busfare.cost.price import one_copy
+from busfare.cost.models import one_copy
 from busfare.nodes import Node, load_node
 
 MODELS = ("datasheet", "ahead", "peak", "envelope")

@@ -27,7 +27,7 @@ from stored import busfare, read_table, unpacked
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.nodes import load_node
 from busfare.timeline import PathPart, set_by
-from busfare.timeline.at_once import copy_seconds_at_once
+from busfare.timeline.build.links import copy_seconds_at_once
 
 RANKS, NODE = 4, "h200-sxm"
 #: Recordings of two ranks and of four, each on a machine of its own.

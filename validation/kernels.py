@@ -4,7 +4,7 @@ Operators that others timed (`operators.py`); the 17 programs of `validation/pai
 `torch_steps.py`, recorded on an H100 and an H200, and later ones. Medians and 90th percentiles of the error in percent,
 beside kept times and times by the ratio of bandwidths or peaks.
 
-What was chosen on which: the constants of products (`cost/kernels/gemm.py`) on operators of six models on A40 and A100,
+What was chosen on which: the constants of products (`cost/kernels/limits.py`) on operators of six models on A40 and A100,
 none of which is judged here; those of streams (`cost/kernels/move.py`) on these operators; those of unknown kernels and
 of floors on the 17 programs and PyTorch's, so their errors are of data seen; those of counted kernels on half of a set of
 programs that is not stored. On the 21 programs and the 19 third-party ones (of CuPy, JAX, makemore, nanoGPT) none was, but
@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -44,8 +45,7 @@ from stored import machines, unpacked
 from busfare.answers.compare import compare_kernels
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.price import RANGED, SIDES
-from busfare.nodes import load_node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, load_node
 from busfare.trace import Trace, read
 from busfare.trace.tables import COUNTERS
 
@@ -244,27 +244,29 @@ def truths() -> Iterator[Truth]:
             yield Truth(case.figures, case.bound, what, 0, case.group, predicted, actual)
 
 
-#: Constants of the models without a source, by module.
+#: Constants of the models without a source, and the modules that use them.
 CONSTANTS = {
-    "gemm": ("HALF_RATE_SIDE", "NORM", "EDGE_CYCLES", "ONE_TILE_SCATTER", "ALIKE_SIDES", "APART"),
-    "move": (
-        "FLOOR_HIDDEN_S", "FLOOR_SHOWN", "L2_TIMES", "L2_REACHED", "THREADS_NEEDED", "THREADS_A_CYCLE", "OVERLAP",
-        "STREAM_OVERLAP", "STREAM_SHARE", "ALLOCATED_TAKES", "CARRIED_ELSEWHERE",
+    **dict.fromkeys(
+        ("HALF_RATE_SIDE", "EDGE_CYCLES", "ONE_TILE_SCATTER", "ALIKE_SIDES", "APART"), ("limits",)
     ),
-}  # fmt: skip
+    "OVERLAP": ("limits", "move"),
+    **dict.fromkeys(
+        ("HALF", "STREAM_BYTES", "FLOOR_HIDDEN_S", "THREADS_NEEDED", "THREADS_A_CYCLE"), ("move",)
+    ),
+}
 
 
 def constants() -> None:
     """The median error of each row with a constant as it is, halved and doubled."""
     print("constant: median error in %, of " + ", ".join(GOALS))
     print(f"{'as they are':24} {_medians()}")
-    for module, names in CONSTANTS.items():
-        for name in names:
-            path = f"busfare.cost.kernels.{module}"
-            value = getattr(import_module(path), name)
-            for factor in (0.5, 2.0):
-                with patch(f"{path}.{name}", value * factor):
-                    print(f"{name:18} × {factor:3} {_medians()}", flush=True)
+    for name, modules in CONSTANTS.items():
+        value = getattr(import_module(f"busfare.cost.kernels.{modules[0]}"), name)
+        for factor in (0.5, 2.0):
+            with ExitStack() as patches:
+                for module in modules:
+                    patches.enter_context(patch(f"busfare.cost.kernels.{module}.{name}", value * factor))
+                print(f"{name:18} × {factor:3} {_medians()}", flush=True)
 
 
 def _medians() -> str:

@@ -19,8 +19,7 @@ from busfare.cost.kernels.limits import limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move
 from busfare.cost.kernels.price import ranges
 from busfare.measure.kernels import GEMMS, PASS_BYTES, PASSES
-from busfare.nodes import Kernels, Node, load_node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Kernels, Node, load_node
 
 VIDUR, NEUSIGHT = "data/kernels/vidur-operators.parquet", "data/kernels/neusight-collect.parquet"
 #: As the data names GPUs, and the nodes that they are.

@@ -13,7 +13,7 @@ from claims import goal, judge, table
 
 from busfare.cost import model
 from busfare.cost.copies import effective_bytes
-from busfare.cost.price import one_copy
+from busfare.cost.models import one_copy
 from busfare.nodes import Flow, Node, load_node
 from busfare.nodes.link import PCIE
 

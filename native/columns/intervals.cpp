@@ -2,76 +2,106 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 
 namespace busfare {
 
-bool unite(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
-           const std::uint8_t* chosen, std::size_t rows, Intervals& united) {
-    std::int64_t before = std::numeric_limits<std::int64_t>::min();
-    std::int64_t start = 0, end = 0;
-    bool open = false;
-    for (std::size_t i = 0; i < rows; ++i) {
-        if (!chosen[lane_of[i]]) continue;
-        if (starts[i] < before) return false;
-        before = starts[i];
-        if (open && starts[i] <= end) {
-            end = std::max(end, ends[i]);
-            continue;
+namespace {
+
+constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+// From here on a second thread is worth its start.
+constexpr std::size_t kForTwo = 1 << 18;
+
+// What one pass over some intervals knows of each set's union.
+struct Swept {
+    Swept() { std::fill_n(end, kMostSets, kLeast); }
+    std::int64_t end[kMostSets];         // so far
+    std::uint64_t sums[kMostSets] = {};  // as unsigned: sums of impossible times may wrap, but not overflow
+};
+
+std::uint64_t distance(std::int64_t from, std::int64_t to) {
+    return static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
+}
+
+// Adds the intervals from `begin` to `end`. False if they are not in order.
+bool sweep(const LaneIntervals& intervals, const std::uint64_t* sets_of, std::size_t begin, std::size_t end,
+           Swept& swept) {
+    std::int64_t before = begin == 0 ? kLeast : intervals.starts[begin - 1];
+    for (std::size_t i = begin; i < end; ++i) {
+        const std::int64_t start = intervals.starts[i], ended = intervals.ends[i];
+        if (start < before) return false;
+        before = start;
+        for (std::uint64_t left = sets_of[intervals.lane_of[i]]; left != 0; left &= left - 1) {
+            const int set = __builtin_ctzll(left);
+            if (ended <= swept.end[set]) continue;
+            swept.sums[set] += distance(std::max(start, swept.end[set]), ended);
+            swept.end[set] = ended;
         }
-        if (open) {
-            united.starts.push_back(start);
-            united.ends.push_back(end);
-        }
-        start = starts[i];
-        end = ends[i];
-        open = true;
-    }
-    if (open) {
-        united.starts.push_back(start);
-        united.ends.push_back(end);
     }
     return true;
 }
 
-bool longest_gaps(const std::int64_t* starts, const std::int64_t* ends, const std::uint32_t* lane_of,
-                  const std::uint32_t* set_of, std::size_t rows, std::size_t sets, std::size_t most,
-                  std::vector<Intervals>& gaps) {
-    struct Gap {
-        std::uint64_t length;
-        std::int64_t start, end;
-    };
-    struct Set {
-        std::int64_t reached =
-            std::numeric_limits<std::int64_t>::max();  // so that no gap is before the first
-        std::vector<Gap> kept;                         // longest first
-    };
-    std::vector<Set> found(sets);
-    std::int64_t before = std::numeric_limits<std::int64_t>::min();
-    for (std::size_t i = 0; i < rows; ++i) {
-        const std::uint32_t number = set_of[lane_of[i]];
-        if (number >= sets) continue;
-        if (starts[i] < before) return false;
-        before = starts[i];
-        auto& [reached, kept] = found[number];
-        if (starts[i] > reached && most > 0) {
-            const Gap gap{static_cast<std::uint64_t>(starts[i]) - static_cast<std::uint64_t>(reached),
-                          reached, starts[i]};
-            if (kept.size() < most || gap.length > kept.back().length) {
-                if (kept.size() == most) kept.pop_back();
-                const auto behind =
-                    std::ranges::find_if(kept, [&](const Gap& other) { return other.length < gap.length; });
-                kept.insert(behind, gap);
-            }
+// Of the intervals from `begin` on, how much of each set's union lies before its end in `first`.
+void overlap(const LaneIntervals& intervals, const std::uint64_t* sets_of, std::size_t begin,
+             const Swept& first, Swept& twice) {
+    const std::int64_t last = *std::ranges::max_element(first.end);
+    for (std::size_t i = begin; i < intervals.count && intervals.starts[i] < last; ++i) {
+        for (std::uint64_t left = sets_of[intervals.lane_of[i]]; left != 0; left &= left - 1) {
+            const int set = __builtin_ctzll(left);
+            const std::int64_t start = std::max(intervals.starts[i], twice.end[set]);
+            const std::int64_t end = std::min(intervals.ends[i], first.end[set]);
+            if (end <= start) continue;
+            twice.sums[set] += distance(start, end);
+            twice.end[set] = end;
         }
-        const bool first = reached == std::numeric_limits<std::int64_t>::max();
-        reached = first ? ends[i] : std::max(reached, ends[i]);
     }
-    gaps.resize(sets);
-    for (std::size_t set = 0; set < sets; ++set) {
-        for (const Gap& gap : found[set].kept) {
-            gaps[set].starts.push_back(gap.start);
-            gaps[set].ends.push_back(gap.end);
+}
+
+}  // namespace
+
+bool unite(const LaneIntervals& intervals, const std::uint8_t* chosen, Intervals& united) {
+    std::int64_t before = kLeast, start = 0, end = 0;
+    bool open = false;
+    const auto close = [&] {
+        united.starts.push_back(start);
+        united.ends.push_back(end);
+    };
+    for (std::size_t i = 0; i < intervals.count; ++i) {
+        if (!chosen[intervals.lane_of[i]]) continue;
+        const std::int64_t next = intervals.starts[i];
+        if (next < before) return false;
+        before = next;
+        if (open && next <= end) {
+            end = std::max(end, intervals.ends[i]);
+            continue;
         }
+        if (open) close();
+        start = next;
+        end = intervals.ends[i];
+        open = true;
+    }
+    if (open) close();
+    return true;
+}
+
+bool lengths(const LaneIntervals& intervals, const std::uint64_t* sets_of, std::size_t sets,
+             std::vector<std::int64_t>& lengths) {
+    const std::size_t half = intervals.count < kForTwo ? intervals.count : intervals.count / 2;
+    Swept first, second, twice;
+    bool in_order = true, later_in_order = true;
+    {
+        std::jthread later;
+        if (half < intervals.count) {
+            later = std::jthread(
+                [&] { later_in_order = sweep(intervals, sets_of, half, intervals.count, second); });
+        }
+        in_order = sweep(intervals, sets_of, 0, half, first);
+    }
+    if (!in_order || !later_in_order) return false;
+    overlap(intervals, sets_of, half, first, twice);
+    lengths.resize(sets);
+    for (std::size_t set = 0; set < sets; ++set) {
+        lengths[set] = static_cast<std::int64_t>(first.sums[set] + second.sums[set] - twice.sums[set]);
     }
     return true;
 }

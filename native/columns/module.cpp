@@ -1,10 +1,101 @@
-// The Python module busfare.trace._columns.
-#include "module.hpp"
+// The Python module busfare.trace._columns: what numpy and Polars take more than 1.5 times as long for. Their processor time
+// over this one's, on 3 million rows: a union 2.9, lengths of 20 unions 12.8, what two unions share 7.4 (numpy); pairs
+// looked up in order 25, in no order 12, of sparse numbers 3.8 (a join of Polars).
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+#include "intervals.hpp"
+#include "pairs.hpp"
+
+namespace nb = nanobind;
+using namespace busfare;
+
+namespace {
+
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Numbers = Array<std::int64_t>;
+using Rows = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// The vector goes on living under the array.
+nb::object given(std::vector<std::int64_t>&& values) {
+    auto kept = std::make_unique<std::vector<std::int64_t>>(std::move(values));
+    std::int64_t* data = kept->data();
+    const std::size_t size = kept->size();
+    nb::capsule owner(kept.release(),
+                      [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>(data, {size}, owner));
+}
+
+void check(bool right) {
+    if (!right) throw std::invalid_argument("arrays of unlike lengths");
+}
+
+LaneIntervals intervals_of(const Numbers& starts, const Numbers& ends, const Array<std::uint32_t>& lane_of) {
+    check(starts.size() == lane_of.size() && ends.size() == lane_of.size());
+    return {starts.data(), ends.data(), lane_of.data(), lane_of.size()};
+}
+
+nb::object unite_lanes(const Numbers& starts, const Numbers& ends, const Array<std::uint32_t>& lane_of,
+                       const Array<std::uint8_t>& chosen) {
+    const LaneIntervals intervals = intervals_of(starts, ends, lane_of);
+    Intervals united;
+    bool ordered;
+    {
+        const nb::gil_scoped_release unlocked;
+        ordered = unite(intervals, chosen.data(), united);
+    }
+    if (!ordered) return nb::none();
+    return nb::make_tuple(given(std::move(united.starts)), given(std::move(united.ends)));
+}
+
+nb::object lengths_of(const Numbers& starts, const Numbers& ends, const Array<std::uint32_t>& lane_of,
+                      const Array<std::uint64_t>& sets_of, std::size_t sets) {
+    const LaneIntervals intervals = intervals_of(starts, ends, lane_of);
+    if (sets > kMostSets) throw std::invalid_argument("too many sets");
+    std::vector<std::int64_t> sums;
+    bool ordered;
+    {
+        const nb::gil_scoped_release unlocked;
+        ordered = lengths(intervals, sets_of.data(), sets, sums);
+    }
+    return ordered ? given(std::move(sums)) : nb::none();
+}
+
+std::int64_t shared_ns(const Numbers& a_starts, const Numbers& a_ends, const Numbers& b_starts,
+                       const Numbers& b_ends) {
+    check(a_starts.size() == a_ends.size() && b_starts.size() == b_ends.size());
+    const nb::gil_scoped_release unlocked;
+    return shared(a_starts.data(), a_ends.data(), a_starts.size(), b_starts.data(), b_ends.data(),
+                  b_starts.size());
+}
+
+void rows_of_pairs(const Numbers& have_first, const Numbers& have_second, const Numbers& first,
+                   const Numbers& second, const Rows& rows) {
+    check(have_first.size() == have_second.size() && first.size() == second.size() &&
+          first.size() == rows.size());
+    if (std::max(have_first.size(), first.size()) >= std::numeric_limits<std::uint32_t>::max())
+        throw std::invalid_argument("too many rows");
+    const nb::gil_scoped_release unlocked;
+    first_rows({have_first.data(), have_second.data(), have_first.size()},
+               {first.data(), second.data(), first.size()}, rows.data());
+}
+
+}  // namespace
 
 NB_MODULE(_columns, module) {
-    nanobind::set_leak_warnings(false);  // what a program holds at its end is no mistake
-    module.doc() =
-        "Rows grouped into lanes, unions of their intervals, and rows looked up, in single passes.";
-    bind_lanes(module);
-    bind_rows(module);
+    nb::set_leak_warnings(false);  // what a program holds at its end is no mistake
+    module.doc() = "Unions of intervals, and pairs of numbers looked up in another table.";
+    module.def("unite", &unite_lanes, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("chosen"));
+    module.def("lengths", &lengths_of, nb::arg("starts"), nb::arg("ends"), nb::arg("lane_of"),
+               nb::arg("sets_of"), nb::arg("sets"));
+    module.def("shared", &shared_ns, nb::arg("a_starts"), nb::arg("a_ends"), nb::arg("b_starts"),
+               nb::arg("b_ends"));
+    module.def("first_rows", &rows_of_pairs, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
+               nb::arg("second"), nb::arg("rows"));
 }

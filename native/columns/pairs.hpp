@@ -1,4 +1,4 @@
-// Which pairs of whole numbers, such as a process and a correlation, occur among others.
+// Pairs of whole numbers, such as a process and a correlation, looked up among the pairs of another table.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,11 @@ namespace busfare {
 struct Pairs {
     const std::int64_t* first;   // few different ones, in most traces
     const std::int64_t* second;  // nearly every number of a range, in most traces
-    std::size_t count;
+    std::size_t count;           // below 2^32
 };
 
-// Sets found[i] to whether pair i of `wanted` occurs in `have`.
-void occurs(const Pairs& have, const Pairs& wanted, std::uint8_t* found);
-
-// Sets found[i] to the first row of `have` that is pair i of `wanted`, or to -1.
-void first_rows(const Pairs& have, const Pairs& wanted, std::int64_t* found);
+// Sets rows[i] to the first row of `have` that equals pair i of `wanted`, or to -1. By a direct table of the
+// seconds where they are dense, else by merging: pairs that are not in order are sorted first.
+void first_rows(const Pairs& have, const Pairs& wanted, std::int64_t* rows);
 
 }  // namespace busfare

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "bytes.hpp"
+#include "numbers.hpp"
 #include "unreadable.hpp"
-#include "varint.hpp"
 
 namespace busfare::sqlite {
 
@@ -16,15 +15,6 @@ constexpr int kDeepest = 20;  // SQLite's own limit
 // The database's header stands at the start of page 1, before the page's own.
 std::uint32_t header_at(std::uint32_t number) {
     return number == 1 ? 100 : 0;
-}
-
-std::int64_t rowid_of(const PageCells& cells, std::uint32_t i, const Pager& pager) {
-    const std::uint8_t* end = cells.page + pager.usable();
-    std::uint64_t size = 0, rowid = 0;
-    const std::uint8_t* p = varint(cells.page + cells.cell(i), end, size);
-    if (p != nullptr) p = varint(p, end, rowid);
-    if (p == nullptr) damaged(cells.number, "a cell runs over the end of the page");
-    return static_cast<std::int64_t>(rowid);
 }
 
 class Walk {
@@ -116,9 +106,10 @@ std::uint64_t most_rows(const Pager& pager, const std::vector<std::uint32_t>& le
     const PageCells tail(last_bytes.data(), leaves.back(), pager, kLeafPage);
     if (leaves.size() == 1) return head.count;
     if (head.count == 0 || tail.count == 0) return by_pages;
-    const auto least = static_cast<std::uint64_t>(rowid_of(head, 0, pager));
-    const auto greatest = static_cast<std::uint64_t>(rowid_of(tail, tail.count - 1, pager));
-    const std::uint64_t by_rowids = greatest - least + 1;  // 0 where every 64-bit number may occur
+    std::int64_t least = 0, greatest = 0;
+    cell_of(head, 0, pager, least);
+    cell_of(tail, tail.count - 1, pager, greatest);
+    const auto by_rowids = static_cast<std::uint64_t>(greatest) - static_cast<std::uint64_t>(least) + 1;  // 0 where every 64-bit number may occur
     return by_rowids == 0 ? by_pages : std::min(by_pages, by_rowids);
 }
 

@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "bytes.hpp"
+#include "numbers.hpp"
 #include "pager.hpp"
 #include "unreadable.hpp"
-#include "varint.hpp"
 
 namespace busfare::sqlite {
 

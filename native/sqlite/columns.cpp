@@ -1,11 +1,17 @@
 #include "columns.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace busfare::sqlite {
 
 namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 std::size_t width(Kind kind) {
     switch (kind) {
@@ -19,6 +25,29 @@ std::size_t width(Kind kind) {
 }
 
 }  // namespace
+
+Buffer::Buffer(std::size_t bytes) {
+    if (bytes < kHugePage) {
+        data_ = {static_cast<std::uint8_t*>(std::calloc(bytes + 1, 1)), Free{0}};
+        if (!data_) throw std::bad_alloc();
+        return;
+    }
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    data_ = {static_cast<std::uint8_t*>(mapped), Free{bytes}};
+#ifdef MADV_HUGEPAGE
+    // Faulting memory in by 4 KiB takes as long as filling it. Whether it works out matters to nobody.
+    (void)::madvise(mapped, bytes, MADV_HUGEPAGE);
+#endif
+}
+
+void Buffer::Free::operator()(std::uint8_t* p) const {
+    if (mapped == 0) {
+        std::free(p);
+    } else {
+        ::munmap(p, mapped);
+    }
+}
 
 std::int32_t TextBlocks::add(std::size_t size, char*& start) {
     const std::lock_guard lock(mutex_);

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
-
-#include "buffer.hpp"
 
 namespace busfare::sqlite {
 
@@ -21,6 +20,20 @@ struct Wanted {
     bool is_rowid;       // INTEGER PRIMARY KEY: the value is the row's id
     bool real_affinity;  // whole numbers are stored as integers, and mean floating-point ones
     bool has_default;    // records that are too short do not mean null
+};
+
+// Zeros; what is never written takes no memory, in columns of some size, which lie in large pages.
+class Buffer {
+  public:
+    explicit Buffer(std::size_t bytes);
+    std::uint8_t* data() const { return data_.get(); }
+
+  private:
+    struct Free {
+        std::size_t mapped;  // bytes; 0: allocated
+        void operator()(std::uint8_t* p) const;
+    };
+    std::unique_ptr<std::uint8_t, Free> data_;
 };
 
 // Arrow's view of a text: the text itself up to 12 bytes, else its start and where it lies.
@@ -74,7 +87,7 @@ class Column {
 
   private:
     Kind kind_;
-    Buffer<std::uint8_t> values_, valid_;
+    Buffer values_, valid_;
     std::atomic<std::uint64_t> nulls_{0};
     std::uint64_t length_ = 0;
     TextBlocks texts_;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "source.hpp"
+#include "pager.hpp"
 
 namespace busfare::sqlite {
 

@@ -8,10 +8,9 @@
 #include <limits>
 #include <string_view>
 
-#include "bytes.hpp"
+#include "numbers.hpp"
 #include "text.hpp"
 #include "unreadable.hpp"
-#include "varint.hpp"
 
 namespace busfare::sqlite {
 

@@ -5,12 +5,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "arrow.hpp"
-#include "arrow_capsule.hpp"
 #include "file_source.hpp"
 #include "table.hpp"
 #include "unreadable.hpp"
@@ -23,6 +23,20 @@ namespace {
 bool interrupted() {
     const nb::gil_scoped_acquire locked;
     return PyErr_CheckSignals() != 0;
+}
+
+// A capsule that releases what it holds, if nobody has taken that out.
+template <typename T>
+nb::object capsule(const T& content, const char* name) {
+    auto held = std::make_unique<T>(content);
+    PyObject* made = PyCapsule_New(held.get(), name, [](PyObject* object) {
+        auto* back = static_cast<T*>(PyCapsule_GetPointer(object, PyCapsule_GetName(object)));
+        if (back->release != nullptr) back->release(back);
+        delete back;
+    });
+    if (made == nullptr) throw nb::python_error();
+    held.release();
+    return nb::steal(made);
 }
 
 class Database {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "bytes.hpp"
+#include "numbers.hpp"
 #include "unreadable.hpp"
 
 namespace busfare::sqlite {

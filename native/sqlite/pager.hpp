@@ -1,12 +1,20 @@
 // The pages of a database file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "source.hpp"
-
 namespace busfare::sqlite {
+
+// Where the bytes of a database come from.
+class Source {
+  public:
+    virtual ~Source() = default;
+    virtual std::uint64_t size() const = 0;
+    // Reads up to `size` bytes from `offset` on; how many there were. Called by several threads at once.
+    virtual std::size_t read(std::uint64_t offset, std::uint8_t* into, std::size_t size) const = 0;
+};
 
 class Pager {
   public:

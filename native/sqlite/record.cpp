@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "numbers.hpp"
 #include "unreadable.hpp"
-#include "varint.hpp"
 
 namespace busfare::sqlite {
 

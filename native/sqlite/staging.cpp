@@ -1,8 +1,69 @@
 #include "staging.hpp"
 
-#include "bytes.hpp"
+#include <algorithm>
+
+#include "numbers.hpp"
 
 namespace busfare::sqlite {
+
+namespace {
+
+constexpr std::size_t kKnown = 256;
+constexpr std::uint64_t kOneByte = 0x80;
+constexpr std::uint64_t kOdd[Recipe::kWords] = {0x9e3779b97f4a7c15U, 0xbf58476d1ce4e5b9U, 0x94d049bb133111ebU,
+                                                0xd6e8feb86659fd93U};
+
+}  // namespace
+
+Recipes::Recipes(const Shape& shape) : shape_(shape) {
+    const std::size_t bytes = shape.header() + 1;  // the header's length, and the types up to the last wanted
+    const bool numbers = std::ranges::all_of(
+        shape.wanted(), [](const Wanted& one) { return one.kind != Kind::text && one.kind != Kind::real; });
+    if (!numbers || shape.stored() == 0 || bytes > sizeof masks_) return;
+    std::memset(masks_, 0xff, bytes);
+    known_.resize(kKnown);
+}
+
+// One that cannot be written ends at 0.
+const Recipe& Recipes::find(const std::uint8_t* record) {
+    std::uint64_t start[Recipe::kWords], hash = 0;
+    std::memcpy(start, record, sizeof start);
+    for (std::size_t i = 0; i < Recipe::kWords; ++i) {
+        start[i] &= masks_[i];
+        hash ^= start[i] * kOdd[i];
+    }
+    Recipe& recipe = known_[hash >> 56];
+    if (unlike(recipe, record) != 0) {
+        std::memcpy(recipe.start, start, sizeof start);
+        if (!write(recipe, record)) recipe.end = 0;
+    }
+    return recipe;
+}
+
+bool Recipes::write(Recipe& recipe, const std::uint8_t* record) const {
+    recipe.end = 0;
+    recipe.valid = 0;
+    const std::uint64_t length = record[0];
+    const std::uint64_t types = shape_.header();
+    if (length >= kOneByte || length < types + 1) return false;
+    std::uint64_t at = length;
+    std::size_t k = 0;
+    for (std::size_t i = 0; i < types; ++i) {
+        const std::uint64_t type = record[1 + i];
+        if (type >= kOneByte) return false;
+        while (k < shape_.stored() && shape_.wanted()[k].index == i) {
+            const std::uint64_t rule = std::min(type, kOther);
+            recipe.steps[k] = {static_cast<std::uint16_t>(at), static_cast<std::uint16_t>(rule)};
+            recipe.valid |= std::uint32_t{kIntegerRules[rule].valid} << k;
+            ++k;
+        }
+        at += length_of(type);
+    }
+    if (k != shape_.stored()) return false;
+    recipe.end = at;
+    recipe.whole = length == types + 1;
+    return true;
+}
 
 Staging::Staging(const Pager& pager, const Shape& shape) : pager_(pager), shape_(shape), recipes_(shape) {
     if (!recipes_.any()) return;

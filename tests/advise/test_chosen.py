@@ -8,7 +8,7 @@ import pytest
 
 from busfare import cost
 from busfare.advise.finding import rows_of
-from busfare.cost.model import as_copies_of
+from busfare.cost.models import as_copies_of
 from busfare.nodes import load_node
 from busfare.trace import read
 from busfare.trace.lanes import Union, is_work

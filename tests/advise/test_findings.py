@@ -12,7 +12,7 @@ from busfare.nodes import Node, load_node
 from busfare.show.words import text
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.removal import keep_on_gpu
+from busfare.timeline.changes.fewer_copies import keep_on_gpu
 from busfare.trace import Trace, read, tables
 from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 

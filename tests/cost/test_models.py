@@ -12,7 +12,7 @@ import pytest
 
 from busfare.cost import model, model_names, price, trusted
 from busfare.cost.copies import effective_bytes
-from busfare.cost.price import one_copy
+from busfare.cost.models import one_copy
 from busfare.errors import InputError
 from busfare.nodes import Gpu, load_node
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from busfare import cost
 from busfare.advise import amounts
-from busfare.cost.price import one_copy
+from busfare.cost.models import one_copy
 from busfare.cost.ranges import (
     FILE,
     figures_of,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from busfare.nodes.file import catalogue_text
+from busfare.nodes.gpus import catalogue_text
 from tests.trace import (
     build_kineto,
     build_nsys,

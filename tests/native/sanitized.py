@@ -32,7 +32,7 @@ FILES_A_RUN = 100
 @dataclass(frozen=True)
 class Driver:
     """A program that calls native code, with the sanitizers that it is compiled with. `formats`: the corpora of files that
-    it reads; none: it takes numbers of timelines.
+    it reads; none: it takes seeds.
     """
 
     sources: tuple[Path, ...]
@@ -50,7 +50,7 @@ class Driver:
         return program
 
     def complaints(self, program: Path, count: int, seed: int) -> Iterator[str]:
-        """What the program or a sanitizer says of `count` inputs: timelines from number `seed` on; of files, the sound ones
+        """What the program or a sanitizer says of `count` inputs: made from number `seed` on; of files, the sound ones
         and mutations of them.
         """
         if not self.formats:
@@ -98,6 +98,7 @@ DRIVERS = {
         ("kineto",),
         ("-mavx2", "-mpclmul", "-mpopcnt") if X86 else (),
     ),
+    "columns": Driver((HERE / "random_columns.cpp", *_of("columns", "intervals", "pairs")), MEMORY),
     "timelines": Driver((HERE / "random_timelines.cpp", *_of("replay", *REPLAY)), MEMORY),
     # Errors of threads cannot be looked for together with those of memory.
     **{

@@ -1,4 +1,4 @@
-"""No mutated file and no random timeline makes native code touch memory not its own, overflow, race, or break a rule."""
+"""No mutated file and no random input makes native code touch memory not its own, overflow, race, or break a rule."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 
 from tests.native.sanitized import DRIVERS
 
-#: How many inputs, and their seed; of timelines the first number.
+#: How many inputs, and their seed; of what is made the first number.
 INPUTS = {
     "events": (150, 7),
+    "columns": (3000, 0),
     "timelines": (1500, 0),
     "tables, address,undefined": (100, 7),
     "tables, thread": (100, 7),

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from busfare.nodes import Node, NvlinkLink, catalogue_names, load_node
-from busfare.nodes.drawing import WIDTH, draw
 from busfare.nodes.gpus import gpu_names, gpus
+from busfare.nodes.graph import WIDTH, draw
 
 #: What a user is promised by name.
 PROMISED = """

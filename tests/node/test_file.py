@@ -11,8 +11,7 @@ from busfare.errors import InputError
 from busfare.measure.node_file import encode
 from busfare.nodes import catalogue_names, load_node
 from busfare.nodes.component import Pass
-from busfare.nodes.file import MOST_BYTES, decode
-from busfare.nodes.load import ALIASES
+from busfare.nodes.file import ALIASES, MOST_BYTES, decode
 
 GOOD = """name = "mine"
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from busfare.errors import InputError
 from busfare.nodes import Node, catalogue_names
-from busfare.nodes.file import catalogue_text, decode
+from busfare.nodes.file import decode
+from busfare.nodes.gpus import catalogue_text
 
 SEEDS = [catalogue_text(name) for name in ("gtx-titan", "dgx-1-v100", "gh200", "mi250x", "minsky")]
 WORDS = [

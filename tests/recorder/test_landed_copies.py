@@ -12,7 +12,7 @@ import pytest
 
 import busfare
 from busfare.measure.record import environment
-from busfare.timeline.changes.removal import returned_copies
+from busfare.timeline.changes.fewer_copies import returned_copies
 from busfare.trace import Trace, read
 from busfare.trace.readers.recorded.file import Recording, read_recording
 

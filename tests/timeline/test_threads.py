@@ -9,7 +9,7 @@ import pytest
 from busfare.nodes import load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Setting, apply_all
-from busfare.timeline.changes.removal import remove
+from busfare.timeline.changes.fewer_copies import remove
 from busfare.timeline.edit import FOR_COPIES, Applied
 from busfare.trace import Trace
 from tests.traces import call, copy, kernel, made, run

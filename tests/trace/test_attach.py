@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from busfare.errors import InputError
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, apply_all, changes_of
-from busfare.timeline.changes.removal import repeated_copies, returned_copies
+from busfare.timeline.changes.fewer_copies import repeated_copies, returned_copies
 from busfare.trace import Trace, read
 from busfare.trace.attach import (
     METRICS,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.trace.columns import first_pairs, in_order, occurring, occurs, order_of, places
-from busfare.trace.tables import MEMORY_KINDS
+from busfare.trace.columns import first_pairs, longest, numbered, occurs, order_of, places
 
 #: Dense, sparse, and at the ends of what fits.
 number = st.one_of(
@@ -51,29 +50,29 @@ def test_which_pairs_occur_and_the_first_row_of_each(have: Pairs, rows: Pairs) -
     assert first_pairs(*frames).tolist() == first
 
 
-column_parts = st.lists(
-    st.one_of(
-        st.lists(st.one_of(st.none(), st.integers(0, 6)), max_size=20),
-        st.lists(st.integers(0, 6), max_size=20),
-        st.lists(st.none(), max_size=20),
-    ),
-    min_size=1,
-    max_size=4,
-)
+kinds = st.sampled_from([np.bool_, np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64])
 
 
 @settings(deadline=None)
-@given(column_parts, st.randoms(), st.integers(0, 9))
-def test_rows_of_a_column_in_parts(parts: list[list[int | None]], dice: random.Random, cut: int) -> None:
-    rows = [row for part in parts for row in part][cut:]
-    order = np.array(dice.sample(range(len(rows)), len(rows)), np.uint32)
-    for kind in (pl.Int64(), pl.Int32(), pl.UInt8(), pl.Enum(MEMORY_KINDS), pl.Categorical(), pl.String()):
-        words = not kind.is_integer()
-        of = [[MEMORY_KINDS[n] if words and n is not None else n for n in part] for part in parts]
-        column = pl.concat([pl.Series("a", part, dtype=kind) for part in of], rechunk=False).slice(cut)
-        found = in_order(column, order)
-        assert (found.name, found.dtype) == ("a", kind)
-        assert found.to_list() == [column.to_list()[row] for row in order]
+@given(st.lists(kinds, min_size=1, max_size=4), st.integers(0, 40), st.randoms())
+def test_rows_alike_in_all_columns_have_one_number(of: list[type], rows: int, dice: random.Random) -> None:
+    columns = []
+    for kind in of:
+        least, most = (0, 1) if kind is np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
+        values = [dice.choice([least, most, int(most) // 2, int(most) // 2 + 1]) for _ in range(rows)]
+        columns.append(np.array(values, kind))
+    number_of, first = numbered(columns)
+    alike = list(zip(*(column.tolist() for column in columns), strict=True))
+    in_order = list(dict.fromkeys(alike))
+    assert number_of.tolist() == [in_order.index(row) for row in alike]
+    assert first.tolist() == [alike.index(row) for row in in_order]
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(0, 5))
+def test_the_places_of_the_longest(lengths: list[int], most: int) -> None:
+    least = sorted(lengths, reverse=True)[:most]
+    expected = [at for at, length in enumerate(lengths) if least and length >= least[-1]]
+    assert longest(np.array(lengths, np.int64), most).tolist() == expected
 
 
 @settings(deadline=None)
@@ -86,13 +85,19 @@ def test_the_order_of_parts(parts: list[list[int]], sort: bool) -> None:
     assert order_of(numbers).tolist() == sorted(range(len(values)), key=values.__getitem__)
 
 
-def test_a_row_that_is_not_there_is_not_taken() -> None:
-    for column in (pl.Series([1, 2]), pl.Series([1, None])):
-        with pytest.raises(IndexError):
-            in_order(column, np.array([0, 2], np.uint32))
+def test_the_order_of_many_numbers_that_are_alike() -> None:
+    values = np.random.default_rng(1).integers(0, 300, 10_000)
+    assert order_of(pl.Series(values)).tolist() == np.argsort(values, kind="stable").tolist()
 
 
-def test_numbers_that_occur() -> None:
-    assert occurring(np.array([3, 1, 3], np.uint32), 5).tolist() == [False, True, False, True, False]
-    with pytest.raises(IndexError):
-        occurring(np.array([5], np.uint32), 5)
+@pytest.mark.parametrize("spread", [1, 1_000_003])
+def test_the_first_rows_of_many_pairs_in_no_order(spread: int) -> None:
+    drawn = np.random.default_rng(spread)
+    have, wanted = (
+        pl.DataFrame(
+            {"process": drawn.integers(0, 3, rows), "correlation": drawn.integers(0, 9_000, rows) * spread}
+        )
+        for rows in (20_000, 10_000)
+    )
+    pairs = {pair: row for row, pair in reversed([*enumerate(have.rows())])}
+    assert first_pairs(have, wanted).tolist() == [pairs.get(pair, -1) for pair in wanted.rows()]

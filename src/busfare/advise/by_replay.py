@@ -15,11 +15,10 @@ from busfare.nodes import Node
 from busfare.statements import Words, sentences, statement
 from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, as_options, changes_of
-from busfare.timeline.changes.packing import loop_nanoseconds
+from busfare.timeline.changes.fewer_copies import loop_nanoseconds
 from busfare.timeline.changes.streams import are_pipelines
 from busfare.timeline.edit import taken_out
-from busfare.timeline.model import Mask
-from busfare.timeline.touched import NOTHING, either
+from busfare.timeline.model import NOTHING, Mask, either
 from busfare.trace.api_calls import SYMBOL_COPY
 from busfare.trace.columns import several
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from busfare import cost
 from busfare.advise.amounts import Ranged, several, size, time
-from busfare.cost.model import Seconds, as_copies_of
+from busfare.cost.models import Seconds, as_copies_of
 from busfare.cost.ranges import finding_between, seconds_between
 from busfare.nodes import Node
 from busfare.statements import Statement, Words, sentences
-from busfare.trace import Trace, _columns
-from busfare.trace.columns import first_pairs, numbered, plain, taken
+from busfare.trace import Trace
+from busfare.trace.columns import first_pairs, numbered, plain
 from busfare.trace.lanes import Times, Union, is_work
 from busfare.trace.sites import stacks
 from busfare.trace.tables import CALLS_LOCATED
@@ -77,17 +77,17 @@ class Chosen:
     @cached_property
     def starts(self) -> Times:
         """Nanoseconds; shape (rows,)."""
-        return taken([self.trace.lanes.starts], self.rows)
+        return self.trace.lanes.starts[self.rows]
 
     @cached_property
     def ends(self) -> Times:
         """Nanoseconds; shape (rows,)."""
-        return taken([self.trace.lanes.ends], self.rows)
+        return self.trace.lanes.ends[self.rows]
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Bytes, -1 where they are not known; shape (rows,)."""
-        return taken([self.trace.lanes.sizes], self.rows)
+        return self.trace.lanes.sizes[self.rows]
 
     def where(self, wanted: NDArray[np.bool_]) -> Chosen:
         """Those for which `wanted` is true."""
@@ -100,8 +100,16 @@ class Chosen:
     @cached_property
     def _sums(self) -> dict[str, NDArray[np.int64]]:
         """By lane: count, bytes, ns, and the place of the first one among these."""
-        of = self.trace.lanes
-        return _columns.sums_among(self.rows, of.lane_of, of.starts, of.ends, of.sizes, of.groups.height)
+        lanes = self.trace.lanes.groups.height
+        lane = self.trace.lanes.lane_of[self.rows]
+        first = np.full(lanes, -1, np.int64)
+        first[lane[::-1]] = np.arange(self.height - 1, -1, -1)  # what is written last stays
+        sums = {
+            "bytes": np.bincount(lane, np.maximum(self.sizes, 0), lanes),
+            "ns": np.bincount(lane, self.ends - self.starts, lanes),
+        }
+        sums = {name: values.astype(np.int64) for name, values in sums.items()}
+        return {"count": np.bincount(lane, minlength=lanes), "first": first} | sums
 
     def bytes(self) -> int:
         """All that are known."""
@@ -141,7 +149,7 @@ class Chosen:
 
         What it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
         """
-        keys: list[NDArray[Any]] = [taken([self.trace.lanes.lane_of], self.rows), self.sizes]
+        keys: list[NDArray[Any]] = [self.trace.lanes.lane_of[self.rows], self.sizes]
         for column in self.columns("copy_count", "peer_device"):
             if column.null_count() < len(column):
                 keys += plain(column)

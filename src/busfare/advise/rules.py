@@ -15,10 +15,11 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
-from busfare.cost.pageable import HANDED_OVER_SECONDS_PER_BYTE
+from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.nodes import Gpu, Node
 from busfare.statements import Words, statement
-from busfare.timeline.changes.removal import SMALLEST_BYTES, repeated_copies, returned_copies
+from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
+from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.lanes import is_communication, is_transfer, is_work
@@ -36,8 +37,6 @@ COPY = pl.col("kind") == "copy"
 ONE_WAY = tuple(COPY & (pl.col("direction") == direction) for direction in ("h2d", "d2h"))
 PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
-#: Below this a copy costs its latency, whatever the memory.
-LATENCY_BOUND_BYTES = 64 * 1024
 MANY = 50
 MANY_WAITS = 10
 MANY_RETURNS = 5
@@ -60,7 +59,7 @@ def _pinning(bytes_: int, node: Node | None) -> tuple[float, Words]:
 
 
 def _pageable(trace: Trace, node: Node | None) -> Finding | None:
-    large = rows_of(trace, COPY & PAGEABLE, least=LATENCY_BOUND_BYTES + 1)
+    large = rows_of(trace, COPY & PAGEABLE, least=STAGED_ABOVE_BYTES + 1)
     small = _handed_over(trace)
     copies = large.beside(small) if small else large
     if not copies.height:
@@ -68,11 +67,11 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     evidence = []
     if large.height:
         evidence.append(
-            statement("pageable-copies.staged", limit_bytes=LATENCY_BOUND_BYTES, **large.figures())
+            statement("pageable-copies.staged", limit_bytes=STAGED_ABOVE_BYTES, **large.figures())
         )
     if small:
         evidence.append(
-            statement("pageable-copies.handed-over", limit_bytes=LATENCY_BOUND_BYTES, **small.figures())
+            statement("pageable-copies.handed-over", limit_bytes=STAGED_ABOVE_BYTES, **small.figures())
         )
     prices = None if node is None else copies.repriced(node, "pinned")
     if prices is not None and (saved := copies.seconds() - float(prices.sum())) > 0:
@@ -94,17 +93,17 @@ def _handed_over(trace: Trace) -> Chosen | None:
     """
     if trace.calls.is_empty():
         return None
-    small = rows_of(trace, COPY & PAGEABLE & (pl.col("direction") == "h2d"), most=LATENCY_BOUND_BYTES)
+    small = rows_of(trace, COPY & PAGEABLE & (pl.col("direction") == "h2d"), most=STAGED_ABOVE_BYTES)
     taken = small.bytes() * HANDED_OVER_SECONDS_PER_BYTE if small.height >= MANY else 0.0
     return small if taken > WORTH_SAYING * trace.makespan_seconds else None
 
 
 def _small(trace: Trace, node: Node | None) -> Finding | None:
-    small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=LATENCY_BOUND_BYTES - 1)
+    small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=STAGED_ABOVE_BYTES - 1)
     if small.height < MANY:
         return None
     mean = small.seconds() / small.height
-    figures = small.figures() | {"limit_bytes": LATENCY_BOUND_BYTES, "mean_seconds": mean}
+    figures = small.figures() | {"limit_bytes": STAGED_ABOVE_BYTES, "mean_seconds": mean}
     evidence = [statement("small-copies.evidence", **figures)]
     evidence += [] if _handed_over(trace) else [statement("small-copies.pinning-gains-nothing")]
     saved = small.of_run - (small.in_one(node) if node else 0.0)
@@ -241,7 +240,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _small_results(trace: Trace, node: Node | None) -> Finding | None:
-    small = rows_of(trace, COPY & (pl.col("direction") == "d2h"), most=LATENCY_BOUND_BYTES - 1)
+    small = rows_of(trace, COPY & (pl.col("direction") == "d2h"), most=STAGED_ABOVE_BYTES - 1)
     if small.height < MANY_WAITS:
         return None
     lanes = trace.lanes
@@ -252,7 +251,7 @@ def _small_results(trace: Trace, node: Node | None) -> Finding | None:
     following = np.append(lanes.starts[1:], lanes.starts[-1:])
     idle = np.maximum(following - np.maximum.accumulate(lanes.ends), 0)[small.rows] * NS
     figures = {"idle_seconds": float(idle.sum()), "median_idle_seconds": float(np.median(idle))}
-    figures |= {"limit_bytes": LATENCY_BOUND_BYTES, "steps": steps}
+    figures |= {"limit_bytes": STAGED_ABOVE_BYTES, "steps": steps}
     evidence = [statement("small-results.evidence", count=small.height, **figures)]
     return finding("small-results", evidence, float(idle.sum()) + small.exposed, small)
 

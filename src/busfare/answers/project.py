@@ -32,8 +32,7 @@ from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import host_changes, kernel_changes, on_node
-from busfare.timeline.edit import with_durations
-from busfare.timeline.prices import nanoseconds_of_kernels
+from busfare.timeline.edit import nanoseconds_of_kernels, with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again

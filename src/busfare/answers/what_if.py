@@ -122,9 +122,9 @@ def answer_what_if(
     run, cost = timeline(trace, setting.recorded_on), None
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
-    baseline, omissions = play(run), [*trace.omissions, *run.omissions]
+    baseline, omissions = play(run, path=True), [*trace.omissions, *run.omissions]
     recorded = run.recorded_ns, cost, baseline
-    outcome = partial(_outcome, baseline=baseline, setting=setting)
+    outcome = partial(_outcome, baseline=baseline, setting=setting, path=len(changes) == 1)
     return _answered(str(trace.path), changes, outcome, recorded, setting, guessed, _range, omissions)
 
 
@@ -195,22 +195,23 @@ def _answered(
             recording_cost=cost,
             replayed_seconds=baseline.makespan_seconds,
             range_seconds=range_of(baseline),
-            critical_path=critical_path_shares(baseline.timeline),
+            critical_path=critical_path_shares(baseline),
         ),
         changes=[of_one for of_one, _ in alone],
         **asdict(together),
         range_seconds=range_of(played),
-        critical_path=critical_path_shares(played.timeline),
+        critical_path=critical_path_shares(played),
         omissions=omissions,
     )
     return result, played
 
 
 def _outcome(
-    title: Words, changes: Sequence[Change], baseline: Played, setting: Setting
+    title: Words, changes: Sequence[Change], baseline: Played, setting: Setting, path: bool
 ) -> tuple[Outcome, Played]:
+    """Of some changes; `path`: the run is played with its critical path."""
     applied = apply_all(baseline.timeline, changes, setting)
-    played = play(applied.timeline)
+    played = play(applied.timeline, path)
     run, after = baseline.makespan_seconds, played.makespan_seconds
     ends: list[float] = []
     others = " ".join(each.option for each in changes if each.node is None and each.option != "--host")

@@ -88,7 +88,7 @@ def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> No
 def nodes_show(node: str, json: bool) -> None:
     """One node, with a drawing of its graph."""
     from busfare.nodes import load_node
-    from busfare.nodes.drawing import WIDTH, draw
+    from busfare.nodes.graph import WIDTH, draw
     from busfare.show.nodes import node_shown
 
     shown = load_node(node)

@@ -11,20 +11,12 @@ import numpy as np
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.nodes import Flow, Node, Path
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Flow, Node, Path
 
 __all__ = [
-    "Batch",
-    "Seconds",
-    "batches",
-    "flow_of",
-    "moving_seconds",
-    "path_of",
-    "priced",
-    "recorded_seconds",
+    "Batch", "Seconds", "batches", "flow_of", "moving_seconds", "path_of", "priced", "recorded_seconds",
     "stays_on_device",
-]
+]  # fmt: skip
 
 #: float64 seconds, one an operation; NaN where the model does not apply.
 Seconds = FloatArray

@@ -25,14 +25,19 @@ from busfare.cost.batch import (
     recorded_seconds,
     stays_on_device,
 )
-from busfare.cost.latency import of_node, of_trace
-from busfare.cost.pageable import copy_ratio, copying_seconds_per_byte, measured_copy, staged_seconds
+from busfare.cost.copies import (
+    copy_ratio,
+    copying_seconds_per_byte,
+    measured_copy,
+    of_node,
+    of_trace,
+    staged_seconds,
+)
 from busfare.errors import InputError
-from busfare.nodes import Curve, Memory, Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Curve, FloatArray, Memory, Node
 from busfare.statements import Words, statement
 
-__all__ = ["Calibrated", "how_staged"]
+__all__ = ["CACHED_BYTES", "Calibrated", "how_staged"]
 
 #: Bytes that cost less than this share of what the smallest copy takes are lost in it.
 LEAST_SHARE = 0.1

@@ -4,23 +4,56 @@
 (`busfare.nodes.link`), a path as fast as its slowest part, host memory as a limit of its own, staging as drivers do it, and
 device memory that is read *and* written. `loggp`: what somebody measured on the node itself [W14 §V], piecewise in the size.
 To stand beside them: `ahead`, the formulas of A19 exactly as published, and its baselines `peak` and `envelope`.
+
+L+o, the latency and overhead of a copy of no length, is measured on the node, or taken from the old node, because it changes
+far less from node to node than the bandwidth does [A19 §IV-C].
+
+A pageable copy is carried by the driver through pinned buffers of its own, by one core's `memcpy`. Seen alike in published
+size sweeps of Xeon, POWER8 and POWER9 hosts: up to 1 MiB each chunk is first copied and then sent, one after the other;
+beyond it the two work at once and the slower one counts. Sources that outgrow the processor's cache are copied at memory
+speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Batch, Seconds, batches, moving_seconds, path_of, priced, stays_on_device
-from busfare.cost.latency import Latency, latency_for
-from busfare.cost.pageable import copy_seconds_per_byte, staged_seconds
-from busfare.nodes import Link, Node, NvlinkLink, PcieLink
-from busfare.nodes.arrays import FloatArray
+from busfare.cost.batch import (
+    Batch,
+    Seconds,
+    batches,
+    moving_seconds,
+    path_of,
+    priced,
+    recorded_seconds,
+    stays_on_device,
+)  # fmt: skip
+from busfare.nodes import Cpu, FloatArray, Link, Node, NvlinkLink, PcieLink
 
-__all__ = ["FORMULAS", "ByFormula", "effective_bytes"]
+__all__ = [
+    "COPY_BYTES_PER_S", "DEFAULT_LATENCY_S", "FORMULAS", "HANDED_OVER_SECONDS_PER_BYTE", "SERIAL_BYTES", "ByFormula",
+    "Latency", "cache_bytes", "copy_ratio", "copy_seconds_per_byte", "copying_seconds_per_byte", "effective_bytes",
+    "latency_for", "measured_copy", "of_node", "of_trace", "staged_seconds",
+]  # fmt: skip
 
+#: What a further copy adds when the calls before it hide everything but the copy engine's own start [W14 table I, g].
+DEFAULT_LATENCY_S = {"h2d": 2.503e-6, "d2h": 2.674e-6, "d2d": 2.503e-6, "p2p": 2.674e-6, "set": 2.503e-6}
+#: Up to here a copy's time is its latency on every machine known; data-sheet bandwidths add under 0.1 µs.
+SHORT_BYTES = 1024
+#: What stands in for a memory kind that has no figure of its own; `pinned` for the others.
+_STAND_IN = {"pinned": "pageable", "device": "device"}
+#: From here on, staging and sending overlap. The knee of [A19 §VII-A], at 1 MiB in every published H2D sweep.
+SERIAL_BYTES = float(1 << 20)
+#: One core's `memcpy` of cached data, of a host that says nothing (forums.developer.nvidia.com/t/56270, derived); the same
+#: beyond the cache (the same sweep, 64 MiB and above), and where that sweep leaves the cache.
+CACHED_COPY_BYTES_PER_S, COPY_BYTES_PER_S, CACHE_BYTES = 15e9, 8.3e9, float(32 << 20)
+#: A small copy is staged nowhere: the host writes its bytes into the command. At most 4 GB/s: on an H100 copies of 32 KiB
+#: start 8.6 µs later than those of 4 KiB.
+HANDED_OVER_SECONDS_PER_BYTE = 0.25e-9
 #: Overhead bytes of a packet with 64-bit addresses; 8 with 32-bit ones [A19 §IV-A].
 PACKET_OVERHEAD_BYTES = 12
 #: 'Typical values for MPS are 128B or 256B' [A19 §IV-A]; the smaller, which is the one of its hosts' days.
@@ -29,6 +62,108 @@ RCB_BYTES = 128
 MRRS_BYTES = 512
 NVLINK_PAYLOAD_BYTES = 256
 FLIT_BYTES = 16
+
+
+class Latency(NamedTuple):
+    """L+o in seconds by (direction, memory kind). `of_another`: of a node that was named for it."""
+
+    seconds: dict[tuple[str, str], float]
+    of_another: bool = False
+
+    def of(self, batch: Batch) -> float:
+        """L+o of one copy of the batch, else of the kind that stands in for its, else the default."""
+        direction, memory = _path(batch)
+        for kind in (memory, _STAND_IN.get(memory, "pinned")):
+            if (direction, kind) in self.seconds:
+                return self.seconds[direction, kind]
+        return DEFAULT_LATENCY_S.get(direction, DEFAULT_LATENCY_S["h2d"])
+
+
+def _path(batch: Batch) -> tuple[str, str]:
+    return "set" if batch.kind == "set" else batch.direction, batch.memory
+
+
+def of_node(node: Node, of_another: bool = False) -> Latency:
+    """What was measured on `node`; empty for a node of data-sheet values only."""
+    found: dict[tuple[str, str], float] = {}
+    for curve in node.curves:
+        # 0 says that only long copies were measured.
+        if curve.latency_overhead_s[0] and not curve.faults:
+            found.setdefault((curve.direction, curve.memory), curve.latency_overhead_s[0])
+    return Latency(found, of_another)
+
+
+def of_trace(operations: pl.DataFrame, found: list[Batch]) -> Latency:
+    """The median of each path's recorded copies of up to 1 KiB: A19's one-byte copy, read off the trace itself."""
+    recorded = recorded_seconds(operations)
+    short: dict[tuple[str, str], list[FloatArray]] = {}
+    for batch in found:
+        seconds = recorded[batch.rows]
+        wanted = (batch.sizes <= SHORT_BYTES) & (batch.copies == 1) & (seconds > 0)
+        if wanted.any():
+            short.setdefault(_path(batch), []).append(seconds[wanted])
+    return Latency({key: float(np.median(np.concatenate(parts))) for key, parts in short.items()})
+
+
+def latency_for(
+    operations: pl.DataFrame, found: list[Batch], node: Node, latency_from: Node | None, recorded: bool
+) -> Latency:
+    """The L+o to use: of the node named for it, else of the trace where it is a recorded one, else of `node` itself."""
+    if latency_from is not None:
+        return of_node(latency_from, of_another=True)
+    return of_trace(operations, found) if recorded else of_node(node)
+
+
+def _cpu(node: Node) -> Cpu | None:
+    return next((c for c in node.components if isinstance(c, Cpu)), None)
+
+
+def cache_bytes(node: Node) -> float:
+    """The size of the processor's cache, as its file has it or as typical."""
+    cpu = _cpu(node)
+    return float((cpu and cpu.cache_bytes) or CACHE_BYTES)
+
+
+def copy_seconds_per_byte(sizes: FloatArray, node: Node) -> FloatArray:
+    """Seconds a byte of the node's `memcpy` for buffers of `sizes` bytes, in its cache or beyond it."""
+    cpu = _cpu(node)
+    slow = measured_copy(node) or COPY_BYTES_PER_S
+    fast = (cpu and cpu.cached_copy_bandwidth_bytes_per_s) or CACHED_COPY_BYTES_PER_S
+    return 1 / np.where(sizes <= cache_bytes(node), max(fast, slow), slow)
+
+
+def measured_copy(node: Node) -> float | None:
+    """The node's own rate of large pageable copies (bytes/s), one core's `memcpy` on most; None where its file has none."""
+    cpu = _cpu(node)
+    return cpu.copy_bandwidth_bytes_per_s if cpu else None
+
+
+def copy_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
+    """How much longer the new node's `memcpy` takes over buffers of `sizes` bytes; 1 unless it was measured on both.
+
+    A rate that one file has, beside the default that stands in for the other's, would tell of the default.
+    """
+    if measured_copy(old) is None or measured_copy(new) is None:
+        return np.ones_like(sizes)
+    return copy_seconds_per_byte(sizes, new) / copy_seconds_per_byte(sizes, old)
+
+
+def staged_seconds(sizes: FloatArray, link_s_per_byte: FloatArray, copy_s_per_byte: FloatArray) -> FloatArray:
+    """Seconds of pageable copies, without L+o, from the seconds a byte of the link and of the `memcpy`."""
+    serial, slower = np.minimum(sizes, SERIAL_BYTES), np.maximum(link_s_per_byte, copy_s_per_byte)
+    return serial * (link_s_per_byte + copy_s_per_byte) + (sizes - serial) * slower
+
+
+def copying_seconds_per_byte(
+    sizes: FloatArray, seconds: FloatArray, link_s_per_byte: FloatArray
+) -> FloatArray:
+    """The seconds a byte of `memcpy` with which `staged_seconds` gives `seconds`: its inverse; zero where none does."""
+    serial = np.minimum(sizes, SERIAL_BYTES)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        copy_bound = (seconds - serial * link_s_per_byte) / sizes
+        link_bound = (seconds - sizes * link_s_per_byte) / serial
+    found: FloatArray = np.where(copy_bound >= link_s_per_byte, copy_bound, link_bound)
+    return np.maximum(np.where(np.isfinite(found), found, 0.0), 0.0)
 
 
 class ByFormula:

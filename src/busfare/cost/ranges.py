@@ -16,28 +16,12 @@ import numpy as np
 import polars as pl
 
 from busfare.cost.batch import Batch, batches, priced
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Node
 
 __all__ = [
-    "COPIES",
-    "FILE",
-    "LONG_COPY_BYTES",
-    "NOTHING_KNOWN",
-    "Ranged",
-    "Row",
-    "beside",
-    "figures_of",
-    "finding_between",
-    "gain_beside",
-    "is_wide",
-    "range_beside",
-    "range_of",
-    "ranged",
-    "row_of",
-    "rung_of",
-    "seconds_between",
-]
+    "COPIES", "FILE", "LONG_COPY_BYTES", "NOTHING_KNOWN", "Ranged", "Row", "figures_of", "finding_between",
+    "gain_beside", "is_wide", "range_beside", "range_of", "ranged", "row_of", "rung_of", "seconds_between",
+]  # fmt: skip
 
 FILE = Path(__file__).with_suffix(".toml")
 #: What figures of a node are taken from, and where held-out data is looked for when there is none of them.
@@ -175,15 +159,6 @@ def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int)
     return np.where(batch.sizes < LONG_COPY_BYTES, *ends)
 
 
-def beside(
-    seconds: float | None, ranged: Ranged | None, rung: str | None, reason: str = NOTHING_KNOWN
-) -> dict[str, Any]:
-    """`low_seconds`, `high_seconds` and `rung` of a predicted time; null with a `reason` where no range is known."""
-    if seconds is None or ranged is None:
-        return seconds_between(None, None, rung, reason)
-    return seconds_between(seconds * ranged.low, seconds * ranged.high, rung)
-
-
 def seconds_between(
     low: float | None, high: float | None, rung: str | None, reason: str = NOTHING_KNOWN
 ) -> dict[str, Any]:
@@ -209,7 +184,10 @@ def range_beside(
         memory = next((kind for kind in ("pageable", "managed") if name.startswith(kind)), "pinned")
         copies = range_of(memory, "datasheet", figures, LONG_BYTES) or found
         found = Ranged(min(found.low, copies.low), max(found.high, copies.high))
-    return beside(seconds, found, "datasheet" if figures == "datasheet" else "probed")
+    rung = "datasheet" if figures == "datasheet" else "probed"
+    if seconds is None or found is None:
+        return seconds_between(None, None, rung)
+    return seconds_between(seconds * found.low, seconds * found.high, rung)
 
 
 def gain_beside(

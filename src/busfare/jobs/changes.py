@@ -18,14 +18,12 @@ from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline, places, places_of
 from busfare.jobs.ranks import Rank
 from busfare.jobs.state import JobChange, JobState, kinds_and_sizes, no_stragglers, priced_on, transfer_model
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.statements import statement
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Option, Setting, changes_of
-from busfare.timeline.chosen import NoMatchError
-from busfare.timeline.model import ACT, WAIT
+from busfare.timeline.model import ACT, WAIT, NoMatchError
 from busfare.trace import Trace
 
 NS = 1e-9

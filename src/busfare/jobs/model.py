@@ -12,11 +12,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.jobs.ranks import Rank
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
-from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.build.links import SharedLinks, alone, shared_links
-from busfare.timeline.model import ACT, NON_BLOCKING, WAIT, Columns, Timeline, Times, typed
+from busfare.nodes import FloatArray, Node
+from busfare.timeline.build.links import alone, link_columns, shared_links
+from busfare.timeline.build.work import before_in
+from busfare.timeline.model import ACT, NON_BLOCKING, WAIT, Columns, SharedLinks, Timeline, Times, typed
 from busfare.timeline.play import core_columns
 from busfare.trace.tables import CALLS
 
@@ -309,7 +308,7 @@ def linked(
     operations = _placed(run.operations, sizes, places)
     if links is None and run.node is not None:
         links = shared_links(operations, run.node)
-    return {} if links is None else links.columns(operations, run.columns)
+    return {} if links is None else link_columns(links, operations, run.columns)
 
 
 def calibrated(
@@ -321,7 +320,7 @@ def calibrated(
     operations = _placed(run.operations, sizes, places)
     if run.node is None or (links := shared_links(operations, run.node)) is None:
         return None
-    shares = links.columns(operations, run.columns)["operation_bytes_per_s"] > 0
+    shares = link_columns(links, operations, run.columns)["operation_bytes_per_s"] > 0
     links, columns = alone(links, run.columns, operations, {"operation_start": starts, "operation_end": ends})
     own = run.columns["operation_duration"]
     return links, {

@@ -16,8 +16,7 @@ from busfare.cost.kernels.classes import class_of
 from busfare.errors import InputError
 from busfare.jobs.matching import MESSAGES
 from busfare.jobs.model import JobTimeline, Part, together
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Node
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play
 from busfare.trace.lanes import Union

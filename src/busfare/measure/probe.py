@@ -40,6 +40,7 @@ from busfare.measure.kernels import (
 from busfare.measure.node_file import link_of, named
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.run import (
+    SOUND,
     Device,
     Knee,
     Progress,
@@ -59,10 +60,6 @@ FULL_S, QUICK_S = 30.0, 10.0
 AT_ONCE_S, QUICK_AT_ONCE_S = 3.0, 1.0
 #: What remains of them after start-up, knees and fit.
 _MEASURING_SHARE = 0.88
-#: Nine in ten published measurements lie within 8 % of the data-sheet model (validation/datasheet.py).
-SOUND = 0.8
-#: Half the lanes, or a generation lower, give half.
-HALF = (0.4, 0.62)
 
 
 class Profile(Struct, kw_only=True, rename={"contentions": "contention"}):
@@ -276,8 +273,6 @@ def _verdict(share: float, curve: Curve, record: Record) -> str:
         return f"GPU {gpu}'s link runs at {part} width (x{width} of x{most_width}): reseat the card, or use another slot"
     if generation and most_generation and generation < most_generation:
         return f"GPU {gpu}'s link runs at generation {generation} of {most_generation}: see the slot's BIOS setting"
-    if HALF[0] <= share <= HALF[1]:
-        return f"GPU {gpu}'s link carries half of what it should, though it reports full width: look for what shares it"
     if share < SOUND:
-        return f"GPU {gpu}'s link carries {share:.0%} of what it should"
+        return f"GPU {gpu}'s link carries {share:.0%} of what it should: look for what shares it"
     return ""

@@ -25,8 +25,7 @@ from busfare.measure.cases import (
 )
 from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
-from busfare.nodes import Contention, Cost, Curve, Node, Shares, Together
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Contention, Cost, Curve, FloatArray, Node, Shares, Together
 from busfare.nodes.component import AtOnce, Memory
 from busfare.nodes.contention import START_BYTES
 from busfare.nodes.curve import LEAST_GAP, Direction, MemoryKind, fit

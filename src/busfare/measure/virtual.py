@@ -32,10 +32,9 @@ from busfare.measure.cases import (
 )
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.measure.run import UnavailableError
-from busfare.nodes import Curve, Gpu, Node, PcieLink
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Curve, FloatArray, Gpu, Node, PcieLink
 from busfare.timeline import program as timeline
-from busfare.timeline.at_once import copy_seconds_at_once
+from busfare.timeline.build.links import copy_seconds_at_once
 
 #: Where a node file has no figure of its own: seconds as an H100 shows them (results/probe).
 _LATENCY_S = {"h2d": 3.6e-6, "d2h": 2.8e-6, "d2d": 3.1e-6, "p2p": 3.5e-6}

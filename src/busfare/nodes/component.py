@@ -1,29 +1,58 @@
-"""The things that links join: processors, memories, switches, GPUs, network cards; what calls and kernels take there."""
+"""What a node file may hold: kinds of numbers, their sources, components, and what calls and kernels take."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Meta, Struct, field
 
-from busfare.nodes.source import Count, Factor, Name, Ordinal, Rate, Seconds, Size, Sourced, Text
-
 __all__ = [
-    "AtOnce",
-    "Component",
-    "Cost",
-    "Cpu",
-    "Gemm",
-    "Gpu",
-    "Kernels",
-    "Memory",
-    "Nic",
-    "Pipeline",
-    "Stream",
-    "Switch",
-]
+    "AtOnce", "Component", "Cost", "Count", "Cpu", "Factor", "FloatArray", "Gemm", "Gpu", "Kernels", "Memory", "Name", "Nic",
+    "Ordinal", "Pass", "PassKind", "Pipeline", "Rate", "Seconds", "SecondsPerByte", "Size", "Source", "Sourced", "Stream",
+    "Switch", "Tag", "Text",
+]  # fmt: skip
+
+#: The kind of array that sizes, seconds and wire bytes come in.
+FloatArray = npt.NDArray[np.float64]
+
+# All finite, all within what hardware could ever be.
+#: Bytes, flops or cycles per second. 1e18 bounds it, so that no sum of a path overflows.
+Rate = Annotated[float, Meta(gt=0, le=1e18)]
+#: Bytes; at most 2^53, so that a size is exact as a float.
+Size = Annotated[int, Meta(gt=0, le=2**53)]
+#: Seconds that may be zero.
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+SecondsPerByte = Annotated[float, Meta(gt=0, le=1.0)]
+#: A share of a rate.
+Factor = Annotated[float, Meta(gt=0, le=1)]
+Count = Annotated[int, Meta(ge=1, le=65536)]
+Ordinal = Annotated[int, Meta(ge=0, le=65535)]
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$")]
+Tag = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]*$")]
+Text = Annotated[str, Meta(max_length=2000)]
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """One source, under a tag in the file's `[sources]`: what kind of evidence it is and where to read it."""
+
+    kind: Literal["data-sheet", "measured", "estimated"]
+    cite: Text
+
 
 ComputeCapability = Annotated[str, Meta(pattern=r"^(\d{1,2}\.\d|gfx[0-9a-f]{3,4})$")]
+
+
+class Sourced(Struct, frozen=True, kw_only=True):
+    """What every table of a node file has: the tag of its source, and of keys that have another one."""
+
+    source: Tag | None = None
+    source_of: dict[str, Tag] = field(default_factory=dict)
+
+    def tag_of(self, key: str) -> str | None:
+        """The tag of the source of the figure under `key`; None where the file names none."""
+        return self.source_of.get(key, self.source)
 
 
 class _Part(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):

@@ -10,10 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from busfare.nodes.arrays import FloatArray
-from busfare.nodes.component import Gpu
+from busfare.nodes.component import Factor, FloatArray, Gpu, Ordinal, Seconds, Sourced
 from busfare.nodes.link import C2cLink, Link, NvlinkLink, SocketLink
-from busfare.nodes.source import Factor, Ordinal, Seconds, Sourced
 
 __all__ = ["Contention", "MemoryShares", "Rung", "Shares", "typical", "typical_memory"]
 

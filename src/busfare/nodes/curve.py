@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from busfare.nodes.arrays import FloatArray
-from busfare.nodes.source import Count, Ordinal, Seconds, SecondsPerByte, Size, Sourced
+from busfare.nodes.component import Count, FloatArray, Ordinal, Seconds, SecondsPerByte, Size, Sourced
 
 __all__ = [
     "LEAST_GAP", "MOST_PIECES", "NEAR", "Collective", "CollectiveCurve", "Curve", "Direction", "MemoryKind", "Pieces",

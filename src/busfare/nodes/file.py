@@ -1,26 +1,34 @@
-"""A node file: TOML text → a checked `Node`, or one line that says what is wrong, where, and the mend."""
+"""A node by its name or file: TOML text → a checked `Node`, or one line that says what is wrong, where, and the fix."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
-from functools import cache
-from importlib.resources import files
+from functools import lru_cache
 from itertools import combinations, pairwise, product
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from busfare.errors import instead_of
-from busfare.nodes.component import Component, Cost, Gpu, Kernels
+from busfare.errors import InputError, instead_of
+from busfare.nodes.component import Component, Cost, Gpu, Kernels, Name, Source, Sourced, Tag, Text
 from busfare.nodes.contention import Contention
 from busfare.nodes.curve import CollectiveCurve, Curve, Pieces
+from busfare.nodes.gpus import (
+    bare_node,
+    catalogue_names,
+    catalogue_text,
+    gpu_names,
+    gpu_of_device_name,
+    node_of_gpu,
+)
 from busfare.nodes.graph import Node
-from busfare.nodes.link import Link
-from busfare.nodes.source import Name, Source, Sourced, Tag, Text
-from busfare.nodes.toml import WrongError, decoded
+from busfare.nodes.link import FORMS, Link, link_in_short
+from busfare.nodes.toml import WrongError, decoded, read_text
 
-__all__ = ["MOST_BYTES", "catalogue_names", "catalogue_text", "decode"]
+__all__ = ["ALIASES", "MOST_BYTES", "decode", "load_node"]
 
 #: A node file is a page or two; a larger one is another kind of file.
 MOST_BYTES = 1 << 20
@@ -29,6 +37,28 @@ MOST_LINKS = 4096
 MOST_COMPONENTS = 256
 
 _RANGE = re.compile(r"^([^\[\]]*)\[(\d{1,4})-(\d{1,4})\]([^\[\]]*)$")
+#: What people call a GPU → the node that has it, in its usual form.
+ALIASES = {
+    "p100": "dgx-1-p100",
+    "v100": "dgx-1-v100",
+    "a100": "dgx-a100",
+    "a100-sxm": "dgx-a100",
+    "h100": "h100-sxm",
+    "h200": "h200-sxm",
+    "b200": "dgx-b200",
+    "grace-hopper": "gh200",
+    "680": "gtx-680",
+    "2080-ti": "rtx-2080-ti",
+    "2080ti": "rtx-2080-ti",
+    "3090": "rtx-3090",
+    "4090": "rtx-4090",
+    "5090": "rtx-5090",
+    "7900-xtx": "rx-7900-xtx",
+    "mi250": "mi250x",
+    "mi300": "mi300x",
+    "frontier": "mi250x",
+}
+_AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
 #: The tables of a node file.
 _TABLES = ("component", "link", "curve", "contention", "cost", "kernels", "collectives")
 
@@ -50,16 +80,54 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
 
-@cache
-def catalogue_names() -> tuple[str, ...]:
-    """The names of the machines that busfare knows, sorted: one file each in `catalogue/`."""
-    found = (entry.name for entry in files("busfare.nodes").joinpath("catalogue").iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+def load_node(text: str | Node) -> Node:
+    """The node that `text` names: a name of the catalogue or alias, a link in short (`pcie:4x16`), a TOML file at that path,
+    or a GPU (`rtx-3060-laptop`).
+
+    Raises InputError with the nearest names, or with the file, line, key and mend.
+    """
+    if isinstance(text, Node):  # as Python may give it where the command line gives words
+        return text
+    name = re.sub(r"[\s_]+", "-", text.strip().lower())
+    name = ALIASES.get(name, name)
+    if name in catalogue_names():
+        return _of_catalogue(name)
+    if (link := link_in_short(text.strip())) is not None:
+        return bare_node(link)
+    if text.endswith(".toml") or "/" in text:
+        return decode(read_text(text, "node file", MOST_BYTES), text)
+    if (gpu := gpu_of_device_name(text)) is not None:
+        return _of_catalogue(gpu.node) if gpu.node else node_of_gpu(gpu)
+    if _is_there(text):
+        found = "a folder" if Path(text).is_dir() else "a file whose name does not end in .toml"
+        raise InputError(
+            f"node {text[:80]!r}: {found}; give a node file (.toml), or a name that `busfare nodes` lists"
+        )
+    near = _suggestions(name)
+    mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue_names())}"
+    raise InputError(
+        f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {mend}"
+    )
 
 
-def catalogue_text(name: str) -> str:
-    """The TOML text of the catalogue's node called `name`."""
-    return files("busfare.nodes").joinpath("catalogue", f"{name}.toml").read_text(encoding="utf-8")
+def _is_there(path: str) -> bool:
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):  # too long for a name, or not one
+        return False
+
+
+@lru_cache(maxsize=64)
+def _of_catalogue(name: str) -> Node:
+    return decode(catalogue_text(name), f"{name}.toml")
+
+
+def _suggestions(name: str, most: int = 3) -> list[str]:
+    """The names that are nearest to an unknown one, those of the same maker first; empty where none is near."""
+    names = ALIASES | {known: known for known in (*catalogue_names(), *gpu_names())}
+    near = difflib.get_close_matches(name, names, 3 * most, 0.6)
+    near.sort(key=lambda one: bool(_AMD.match(names[one])) != bool(_AMD.match(name)))
+    return list(dict.fromkeys(names[one] for one in near))[:most]
 
 
 def decode(text: str, origin: str) -> Node:
@@ -179,29 +247,20 @@ def _check(table: Sourced, path: str, sources: Container[str], gpus: int) -> Non
 def _check_pieces(curve: Pieces, path: str) -> None:
     pieces, gaps, ends = map(len, (curve.latency_overhead_s, curve.gap_per_byte_s, curve.up_to_bytes))
     detail = curve.detail if isinstance(curve, Curve) else ()
-    for key, wrong, what in (
-        ("latency_overhead_s", not pieces, "no pieces; give one figure at least"),
-        (
-            "gap_per_byte_s",
-            gaps != pieces,
-            f"{gaps} figures beside {pieces} of latency_overhead_s; give one a piece",
-        ),
-        (
-            "up_to_bytes",
-            ends != pieces - 1,
-            f"{ends} ends of {pieces} pieces; give one for each but the last",
-        ),
-        ("up_to_bytes", not _rises(curve.up_to_bytes), "does not rise from piece to piece; sort the pieces"),
-        (
-            "detail",
-            not _rises([1, *(one.streams for one in detail)]),
-            "'streams' does not rise from 2 on; sort the rows",
-        ),
-    ):
-        if wrong:
-            raise WrongError(f"{path}.{key}", what)
-    for k, one in enumerate(detail):
-        _check_pieces(one, f"{path}.detail[{k}]")
+    if not pieces:
+        raise WrongError(f"{path}.latency_overhead_s", "no pieces; give one figure at least")
+    if gaps != pieces:
+        what = f"{gaps} figures beside {pieces} of latency_overhead_s; give one a piece"
+        raise WrongError(f"{path}.gap_per_byte_s", what)
+    if ends != pieces - 1:
+        what = f"{ends} ends of {pieces} pieces; give one for each but the last"
+        raise WrongError(f"{path}.up_to_bytes", what)
+    if not _rises(curve.up_to_bytes):
+        raise WrongError(f"{path}.up_to_bytes", "does not rise from piece to piece; sort the pieces")
+    if not _rises([1, *(curves.streams for curves in detail)]):
+        raise WrongError(f"{path}.detail", "'streams' does not rise from 2 on; sort the rows")
+    for k, curves in enumerate(detail):
+        _check_pieces(curves, f"{path}.detail[{k}]")
 
 
 def _rises(values: Sequence[float]) -> bool:

@@ -1,25 +1,26 @@
-"""GPUs by the names that drivers and profilers give them: their data sheets in `gpus.toml`, and a node of each."""
+"""The machines of the catalogue by name, and GPUs by the names that drivers and profilers give them: their data sheets in
+`gpus.toml`, and a node of each.
+"""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, get_args
+from statistics import fmean
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
 from busfare.errors import InputError
-from busfare.nodes.component import Cpu, Memory
+from busfare.nodes.component import Cpu, Memory, Source
 from busfare.nodes.component import Gpu as GpuComponent
-from busfare.nodes.file import catalogue_names
 from busfare.nodes.graph import Node
 from busfare.nodes.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink, link_in_short
-from busfare.nodes.source import Source
 
 __all__ = [
-    "Gpu", "Recorded", "bare_node", "clock_by_peak", "gpu_names", "gpu_of_device_name", "gpus", "l2_rate",
-    "launch_seconds", "node_of_gpu", "reached_share",
+    "Gpu", "Recorded", "bare_node", "catalogue_names", "catalogue_text", "clock_by_peak", "gpu_names", "gpu_of_device_name",
+    "gpus", "measured_rates", "node_of_gpu", "typical_launch_seconds",
 ]  # fmt: skip
 
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
@@ -105,6 +106,18 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @cache
+def catalogue_names() -> tuple[str, ...]:
+    """The names of the machines that busfare knows, sorted: one file each in `catalogue/`."""
+    found = (entry.name for entry in files("busfare.nodes").joinpath("catalogue").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+
+
+def catalogue_text(name: str) -> str:
+    """The TOML text of the catalogue's node called `name`."""
+    return files("busfare.nodes").joinpath("catalogue", f"{name}.toml").read_text(encoding="utf-8")
+
+
+@cache
 def _file() -> _File:
     text = files("busfare.nodes").joinpath("gpus.toml").read_text(encoding="utf-8")
     return msgspec.toml.decode(text, type=_File, strict=False)
@@ -131,11 +144,8 @@ def _gpu(row: dict[str, Any]) -> Gpu:
     sources = dict.fromkeys(
         ("memory_bytes", "clock_hz", "multiprocessors", "link", "memory_bandwidth_bytes_per_s"), source
     )
-    sources |= {
-        "compute_capability": vendor,
-        "l2_bytes": "gfx" if vendor == "gfx" else "l2",
-        "copy_engines": "engines",
-    }
+    of_l2 = "gfx" if vendor == "gfx" else "l2"
+    sources |= {"compute_capability": vendor, "l2_bytes": of_l2, "copy_engines": "engines"}
     sources |= {"peaks": source_of_peaks} | row.pop("sources", {})
     peaks = {kind: rate * 1e12 for kind, rate in peaks.items()}
     return msgspec.convert({"name": name, "title": title, "peaks": peaks, **row, "sources": sources}, Gpu)
@@ -143,12 +153,8 @@ def _gpu(row: dict[str, Any]) -> Gpu:
 
 def _peaks(row: dict[str, Any], title: str, source: str) -> tuple[dict[str, float], str]:
     """1e12 operations a second by type, of tensor cores with sums in fp32 where the board has them, and their source."""
-    named, fp32, file, capability = (
-        row.pop("peaks", None),
-        row.pop("fp32", 0),
-        _file(),
-        row["compute_capability"],
-    )
+    file, capability = _file(), row["compute_capability"]
+    named, fp32 = row.pop("peaks", None), row.pop("fp32", 0)
     if named:
         return file.peaks[named], source
     cycles = 1e-6 * row.get("multiprocessors", 0) * row.get("mhz", 0)
@@ -181,27 +187,28 @@ def _named() -> dict[str, list[Gpu]]:
     return found
 
 
-def reached_share(name: str, compute_capability: str) -> float:
-    """What streams reach of the memory bandwidth of the GPU called `name` in the table, or of GPUs of its capability."""
-    shares = _file().reached
-    known = next((key for key in shares if name.startswith(key)), compute_capability)
-    return shares.get(known, shares["other"]).share
-
-
-def l2_rate(name: str) -> float | None:
-    """Bytes a second from L2 of the GPU called `name` in the table, as measured on others of its kind; None where nobody
-    has.
+class Measured(NamedTuple):
+    """Of a GPU's data sheet rate what streams reach of its memory; bytes a second from L2 and seconds of an empty kernel, as
+    measured on others of its kind, None where nobody has.
     """
-    row = _file().l2.get(name)
-    return row.gb_per_s * 1e9 if row else None
+
+    memory_share: float
+    l2_bytes_per_s: float | None
+    launch_s: float | None
 
 
-def launch_seconds(name: str) -> float | None:
-    """Seconds of an empty kernel on the GPU called `name` in the table, as measured on others of its kind; None where nobody
-    has.
-    """
-    row = _file().launch.get(name)
-    return row.us * 1e-6 if row else None
+def measured_rates(name: str, compute_capability: str) -> Measured:
+    """Of the GPU called `name` in the table; of its memory else as on GPUs of its capability."""
+    file = _file()
+    alike = next((key for key in file.reached if name.startswith(key)), compute_capability)
+    l2, launch = file.l2.get(name), file.launch.get(name)
+    share = file.reached.get(alike, file.reached["other"]).share
+    return Measured(share, l2.gb_per_s * 1e9 if l2 else None, launch.us * 1e-6 if launch else None)
+
+
+def typical_launch_seconds() -> float:
+    """Seconds of an empty kernel on a GPU of which nobody measured it: the mean of those measured."""
+    return fmean(row.us for row in _file().launch.values()) * 1e-6
 
 
 def clock_by_peak(gpu: Gpu) -> float | None:
@@ -232,15 +239,12 @@ def gpu_of_device_name(name: str, recorded: Recorded | None = None) -> Gpu | Non
         candidates = [g for g in gpus().values() if code in (g.compute_capability, _version(g))]
     fit = [gpu for gpu in candidates if _fits(gpu, recorded)]
     told = [gpu for gpu in fit if gpu.multiprocessors]
-    clocked = [gpu for gpu in told if _near(gpu.clock_hz, recorded.clock_hz)]
+    clocks = [(gpu, gpu.clock_hz or 0.0, recorded.clock_hz or 0.0) for gpu in told]
+    clocked = [gpu for gpu, clock, seen in clocks if seen and abs(clock - seen) < 0.01 * clock]
     for known in (told, clocked):
         if len(known) == 1:
             return known[0]
     return next((gpu for gpu in fit if gpu.name == plain), None)
-
-
-def _near(one: float | None, other: float | None) -> bool:
-    return one is not None and other is not None and abs(one - other) < 0.01 * one
 
 
 def _version(gpu: Gpu) -> str:
@@ -287,10 +291,8 @@ def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
 def bare_node(link: Link) -> Node:
     """A host of which nothing is known, and a GPU on `link`: a link in short as a node."""
     protocol = "the protocol itself: line rate and packet sizes of the generation"
-    kind, sizes = (
-        link.__struct_config__.tag,
-        [getattr(link, key, None) for key in ("generation", "lanes", "links")],
-    )
+    kind = link.__struct_config__.tag
+    sizes = [getattr(link, key, None) for key in ("generation", "lanes", "links")]
     return Node(
         name=f"{kind}:" + "x".join(str(size) for size in sizes if size is not None),
         title=f"one GPU on {link.label}",

@@ -16,20 +16,11 @@ import numpy as np
 from msgspec import Meta
 
 from busfare.errors import InputError
-from busfare.nodes.arrays import FloatArray
-from busfare.nodes.source import Factor, Name, Rate, Sourced, Text
+from busfare.nodes.component import Factor, FloatArray, Name, Rate, Sourced, Text
 
 __all__ = [
-    "PCIE",
-    "C2cLink",
-    "FabricLink",
-    "Flow",
-    "Link",
-    "MemoryLink",
-    "NvlinkLink",
-    "PcieLink",
-    "SocketLink",
-]
+    "PCIE", "C2cLink", "FabricLink", "Flow", "Link", "MemoryLink", "NvlinkLink", "PcieLink", "SocketLink",
+]  # fmt: skip
 
 #: `read`: the GPU asks and data comes back; `write`: the GPU sends it.
 Flow = Literal["read", "write"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 from busfare.planning.machine import Machine
 from busfare.planning.problem import Problem
 from busfare.timeline.program import mapped_seconds

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from busfare.cost.latency import DEFAULT_LATENCY_S, of_node
-from busfare.cost.pageable import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte
+from busfare.cost.copies import DEFAULT_LATENCY_S, SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
 from busfare.nodes.curve import MemoryKind
 
@@ -213,7 +212,7 @@ def _contention_basis(c: Contention) -> list[Basis]:
 
 
 def _staged_curve(node: Node, copy: Curve) -> Curve:
-    """`busfare.cost.pageable` as pieces: chunk by chunk up to 1 MiB, both at once beyond, slower beyond the cache."""
+    """`busfare.cost.copies` as pieces: chunk by chunk up to 1 MiB, both at once beyond, slower beyond the cache."""
     latency, link = copy.latency_overhead_s[0], copy.long_gap_per_byte_s
     cache = max(int(cache_bytes(node)), int(SERIAL_BYTES) + 1)
     cached, beyond = (float(p) for p in copy_seconds_per_byte(np.array([SERIAL_BYTES, 1e18]), node))

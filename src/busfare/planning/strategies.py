@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.nodes import Contention, Curve, Shares
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Contention, Curve, FloatArray, Shares
 from busfare.planning.machine import Machine
 from busfare.planning.problem import Problem, Step
 from busfare.timeline.program import GpuRules, Mapped, Program

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from busfare.nodes import Curve
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Curve, FloatArray
 from busfare.planning.equations import (
     Cut,
     best_streams,

@@ -24,7 +24,7 @@ from busfare.nodes.link import Link
 from busfare.quantities import parse_bytes, parse_count, parse_seconds
 from busfare.show.blocks import change
 from busfare.show.document import Block, Cells, Document, Text, table
-from busfare.timeline.at_once import copy_seconds_at_once
+from busfare.timeline.build.links import copy_seconds_at_once
 
 AT_ONCE = (
     "Links and memories are shared evenly, as far as the node's file names their rates. A host's memory may carry less of "

@@ -15,15 +15,6 @@ from busfare.timeline.play import (
 )
 
 __all__ = [
-    "PART_NAMES",
-    "Decided",
-    "PathPart",
-    "Played",
-    "Timeline",
-    "critical_path_shares",
-    "decided",
-    "play",
-    "set_by",
-    "timeline",
-    "unexplained_seconds",
-]
+    "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "play", "set_by",
+    "timeline", "unexplained_seconds",
+]  # fmt: skip

@@ -12,20 +12,31 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.cost.kernels.price import KernelPrices
+from busfare import cost
+from busfare.cost.calibrated import CACHED_BYTES
+from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES
+from busfare.cost.kernels.price import KernelPrices, price_kernels
+from busfare.cost.models import as_copies_of
 from busfare.errors import InputError
-from busfare.nodes import Node
+from busfare.nodes import FloatArray, Node
 from busfare.statements import Words, statement
-from busfare.timeline.build.device_work import unit_of
-from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.model import WAIT, Columns, Mask, Timeline, Times
-from busfare.timeline.prices import kernel_prices, packing_nanoseconds, pageable, staged
-from busfare.timeline.touched import under_way
+from busfare.timeline.build.work import before_in, unit_of
+from busfare.timeline.model import (
+    WAIT,
+    Columns,
+    Mask,
+    Timeline,
+    Times,
+    pageable,
+    staged,
+    under_way,
+)
 from busfare.trace.lanes import Union
 
 ASYNC_COPY = r"Memcpy.*Async"
-#: What an asynchronous call takes the host where the trace has none, in nanoseconds.
-ASYNCHRONOUS_CALL_NS = 5_000
+#: What a call that launches a kernel, and one that submits a copy of pinned memory, takes the host where nobody recorded or
+#: probed it, in nanoseconds: medians of 62 probes of H100s and H200s (results/probe).
+LAUNCH_CALL_NS, COPY_CALL_NS = 5_000, 2_900
 #: A core's own second-level cache: 2 MiB on the hosts of H100s and H200s, 1 to 2 on servers of these years. A copy that
 #: the host moves, and that is no smaller, leaves nothing of the program there.
 PRIVATE_CACHE_BYTES = 2 << 20
@@ -315,4 +326,72 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
         ~timeline.waiting() & timeline.calls_named(pattern) & ~timeline.calls_of(staged(timeline.operations))
     )
     own = timeline.columns["call_own"][free]
-    return int(np.median(own)) if len(own) else ASYNCHRONOUS_CALL_NS
+    return int(np.median(own)) if len(own) else LAUNCH_CALL_NS
+
+
+def _as_they_are(timeline: Timeline) -> pl.DataFrame:
+    """The operations with the times that they have in this timeline."""
+    duration = pl.Series(timeline.columns["operation_duration"])
+    return timeline.operations.with_columns(end_ns=pl.col("start_ns") + duration)
+
+
+def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) -> FloatArray:
+    """What every operation takes on `to`; its own time where `model` has no price. Shape (operations,)."""
+    operations = _as_they_are(timeline)
+    predicted = cost.model(model, recorded_on=recorded_on).seconds(operations, to) * 1e9
+    transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
+    kept = timeline.columns["operation_duration"].astype(np.float64)
+    return np.where(transfer & np.isfinite(predicted), predicted, kept)
+
+
+def kernel_prices(timeline: Timeline, recorded_on: Node, to: Node) -> KernelPrices:
+    """What every kernel takes on `to`. Raises InputError where what bounds kernels on one of the GPUs is not known."""
+    trace = timeline.trace
+    return price_kernels(_as_they_are(timeline), trace.launches, recorded_on, to, trace.counters)
+
+
+def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
+    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
+    changed = times.astype(np.float64)
+    changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
+    return changed
+
+
+def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -> FloatArray:
+    """What these copies between host and device take from a kind of host memory: as measured on `node`; else from pinned
+    memory by its data sheet. Shape (rows,). Raises InputError where the node is not known.
+    """
+    if node is None:
+        raise InputError(
+            "the trace names no GPU that busfare knows; say where it was recorded with --from NODE"
+        )
+    if node.measured_both_ways(memory):
+        return cost.model("loggp", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
+    if memory != "pinned":
+        return nanoseconds_from("pinned", operations, node)
+    return cost.model("datasheet", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
+
+
+def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArray:
+    """What these copies take from the memory that they are from: pageable as measured on `node`, less what a call takes
+    for a single byte, else as from pinned memory; shape (rows,). Raises InputError where the node is not known.
+    """
+    pinned = nanoseconds_from("pinned", operations, node)
+    if node is None or not node.measured_both_ways("pageable"):
+        return pinned
+    model = cost.model("loggp", recorded_on=node)
+    one_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
+    staged = (model.seconds(operations, node) - model.seconds(one_byte, node)) * 1e9
+    return np.where(pageable(operations), staged, pinned)
+
+
+def packing_nanoseconds(sizes: FloatArray, node: Node | None) -> FloatArray:
+    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`, by what copies take
+    longer that stay in the cache; else typical. Shape (rows,).
+    """
+    curve = node.curve("h2d", "pageable") if node is not None else None
+    if curve is None:
+        return sizes / COPY_BYTES_PER_S * 1e9
+    small, large = curve.seconds(np.array([SERIAL_BYTES, CACHED_BYTES]))
+    rate = float(large - small) / (CACHED_BYTES - SERIAL_BYTES)
+    return np.asarray(sizes * rate * 1e9)

@@ -1,36 +1,31 @@
-"""A run in a form that can be changed and played: columns of calls and operations with what each waits for."""
+"""A run in a form that can be changed and played: columns of calls and operations with what each waits for; which of them a
+REGEX chooses, and when they are under way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.errors import InputError
 from busfare.expressions import found_in
-from busfare.nodes import Node
+from busfare.nodes import FloatArray, Node
 from busfare.trace import Omission, Trace
+from busfare.trace.api_calls import HOST_FUNCTION
+from busfare.trace.lanes import Union
 from busfare.trace.words import Words
 
-if TYPE_CHECKING:
-    from busfare.timeline.build.links import SharedLinks
-
 __all__ = [
-    "ACT",
-    "COLUMN_TYPES",
-    "LONGEST_NS",
-    "NO_LINKS",
-    "WAIT",
-    "Columns",
-    "Mask",
-    "Timeline",
-    "Times",
-    "typed",
-]
+    "ACT", "COLUMN_TYPES", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns", "Mask",
+    "NoMatchError", "Route", "SharedLinks", "Taken", "Timeline", "Times", "chosen_by", "either", "matching", "pageable",
+    "staged", "typed", "under_way",
+]  # fmt: skip
 
 Columns = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
@@ -60,6 +55,10 @@ NO_LINKS: Columns = {
     "link_both": np.zeros(0),
     "link_opposite": np.zeros(0, np.int32),
 }
+#: Smaller copies cost their latency, whatever the memory: pageable ones to the GPU are handed over with their call.
+STAGED_ABOVE_BYTES = 64 * 1024
+#: What touches nothing.
+NOTHING = Union.of(np.empty(0, np.int64), np.empty(0, np.int64))
 #: A year and some. The core's sums over all columns stay within 64 bits.
 LONGEST_NS = 1 << 55
 
@@ -92,6 +91,32 @@ def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns
     columns |= {f"stream_{name}": np.zeros(streams) for name in ("device", "context")}
     columns["stream_kind"] = np.full(streams, NON_BLOCKING)
     return typed(columns | others)
+
+
+#: A direction, device and peer device (-1: none), and the number of the host that they are of.
+Route = tuple[str, int, int, int]
+
+
+class Taken(NamedTuple):
+    """The lanes that copies take, by number; how many bytes of each their bytes are; their weight where a lane is full."""
+
+    lanes: list[int]
+    cost: list[float]
+    weight: float
+
+
+@dataclass(frozen=True)
+class SharedLinks:
+    """Lanes that copies of one run may share, and what they carry.
+
+    `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
+    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of each route take.
+    """
+
+    bytes_per_s: FloatArray
+    both: FloatArray
+    opposite: NDArray[np.int32]
+    paths: dict[Route, Taken]
 
 
 @dataclass(frozen=True)
@@ -185,3 +210,106 @@ class Timeline:
         """Calls that wait in one of these ways, or for anything; shape (calls,)."""
         wait = self.columns["call_wait"]
         return np.isin(wait, [WAIT[kind] for kind in kinds]) if kinds else wait != WAIT["none"]
+
+
+def pageable(operations: pl.DataFrame) -> NDArray[np.bool_]:
+    """Copies from or to pageable memory; shape (rows,)."""
+    words, sides = Words(operations), ("source_memory", "destination_memory")
+    return np.logical_or(*(words.among(side, "pageable") for side in sides))
+
+
+def staged(operations: pl.DataFrame) -> NDArray[np.bool_]:
+    """Copies of pageable memory that the host moves through a staging buffer; shape (rows,)."""
+    return pageable(operations) & (operations["bytes"].fill_null(0).to_numpy() > STAGED_ABOVE_BYTES)
+
+
+class NoMatchError(InputError):
+    """A REGEX that is found in nothing of what it chooses from; of a job, another rank may have some."""
+
+
+def matching(timeline: Timeline, pattern: str, of: Mask, option: str) -> Mask:
+    """Those `of` the operations that match: by name, path, launching call, and the markers around that call; shape
+    (operations,).
+
+    Raises InputError, naming `option`, for what is no regular expression, and NoMatchError where none of them matches.
+    """
+    if not pattern:
+        return of
+    told = ("name", "direction", "source_memory", "destination_memory")
+    words = [pl.col(name).cast(pl.String).fill_null("") for name in told]
+    text = timeline.operations.select(pl.format("{} {} {}→{}", *words).alias("text")).to_series()
+    if timeline.calls.height:
+        called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
+        names = timeline.calls["name"].cast(pl.String).fill_null("").gather(called)
+        text = text + " " + names + _markers_around(timeline, called)
+    return chosen_by(pattern, of, text, option)
+
+
+def chosen_by(pattern: str, of: Mask, texts: pl.Series, option: str) -> Mask:
+    """Those `of` the rows in whose text `pattern` is found; shape (rows,). Raises as `matching`."""
+    found: Mask = of & found_in(pattern, texts, option).to_numpy()
+    if of.any() and not found.any():
+        one = texts.filter(pl.Series(of))[0].strip()
+        raise NoMatchError(
+            f"{option} {pattern[:80]!r}: a regular expression, found in nothing of what it chooses from ({of.sum():,}, such "
+            f"as {one[:80]!r}); correct it, or leave it out for all"
+        )
+    return found
+
+
+def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
+    """Names of the ranges that were open when each operation was called: the innermost few."""
+    ranges = timeline.trace.markers.filter(pl.col("end_ns").is_not_null())
+    none = pl.repeat("", called.len(), eager=True)
+    if ranges.height == 0 or ranges.height > 100_000:
+        return none
+    times = timeline.calls["start_ns"].gather(called).to_numpy()
+    starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    names = ranges["name"].cast(pl.String).fill_null("").to_list()
+    order = np.argsort(starts, kind="stable")
+    open_now: list[int] = []
+    found: list[str] = [""] * called.len()
+    at = 0
+    for row in np.argsort(times, kind="stable"):
+        while at < len(order) and starts[order[at]] <= times[row]:
+            open_now.append(int(order[at]))
+            at += 1
+        open_now = [r for r in open_now if ends[r] >= times[row]]
+        found[row] = "".join(f" {names[r]}" for r in open_now[-8:])
+    return pl.Series(found)
+
+
+def under_way(
+    timeline: Timeline,
+    operations: Mask | None = None,
+    calls: Mask | None = None,
+    after_gaps: Mask | None = None,
+) -> Union | None:
+    """When, as recorded, one of these operations, of their calls, or of these calls is under way, or the host's own time
+    before one of the calls `after_gaps`. Shapes (operations,) and (calls,).
+
+    None, maybe all the time, where streams run functions of the host: what waits for those is not recorded.
+    """
+    if timeline.calls_named(HOST_FUNCTION).any():
+        return None
+    chosen = np.zeros(timeline.calls.height, bool) if calls is None else calls
+    frames = []
+    if operations is not None:
+        chosen = chosen | timeline.calls_of(operations)
+        frames.append(timeline.operations.filter(pl.Series(operations)))
+    frames.append(timeline.calls.filter(pl.Series(chosen)))
+    if after_gaps is not None:
+        gap = pl.Series(timeline.columns["call_gap"].astype(np.int64).clip(0))
+        before = timeline.calls.with_columns(start_ns=pl.col("start_ns") - gap, end_ns="start_ns")
+        frames.append(before.filter(pl.Series(after_gaps)))
+    starts, ends = (
+        np.concatenate([frame[name].to_numpy() for frame in frames]) for name in ("start_ns", "end_ns")
+    )
+    return Union.of(starts, ends)
+
+
+def either(one: Union | None, other: Union | None) -> Union | None:
+    """When one of both is under way; None, maybe all the time, where one of them is that."""
+    if one is None or other is None:
+        return None
+    return Union.of(np.append(one.starts, other.starts), np.append(one.ends, other.ends))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from busfare.timeline import _core
+from busfare.timeline.build.links import link_columns
 from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
@@ -21,10 +22,9 @@ __all__ = [
 
 Times = NDArray[np.int64]
 NS = 1e-9
+TIMES_OF_PLAY = ("call_start", "call_end", "operation_start", "operation_end")
 #: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
-#: No gap on the GPU, and around it, is taken to be shorter without a recorder. Nanoseconds.
-LEAST_LAG_NS = 200
 #: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
 LONGEST_WAKE_UP_NS = 1_000_000
 UNEXPLAINED = "unexplained waits"
@@ -51,7 +51,7 @@ PART_NAMES = tuple(dict.fromkeys([*PARTS.values(), "other"]))
 
 @dataclass(frozen=True)
 class Played:
-    """Start and end of every call and operation, ns from the start of the run."""
+    """Start and end of every call and operation, ns from the start of the run; `path`: its critical path, if asked for."""
 
     timeline: Timeline
     call_start: Times
@@ -59,6 +59,7 @@ class Played:
     operation_start: Times
     operation_end: Times
     makespan_ns: int
+    path: Columns = field(default_factory=dict)
 
     @property
     def makespan_seconds(self) -> float:
@@ -73,11 +74,12 @@ class PathPart(msgspec.Struct, frozen=True):
     share: float
 
 
-def play(timeline: Timeline) -> Played:
-    """Plays `timeline`; Ctrl-C stops it."""
-    times = _core.play(core_columns(timeline))
-    names = ("call_start", "call_end", "operation_start", "operation_end")
-    return Played(timeline, makespan_ns=int(times["makespan"]), **{name: times[name] for name in names})
+def play(timeline: Timeline, path: bool = False) -> Played:
+    """Plays `timeline`, with its critical path if `path`; Ctrl-C stops it."""
+    times = _core.play(core_columns(timeline), path=path)
+    makespan_ns = int(times.pop("makespan"))
+    starts_and_ends = {name: times.pop(name) for name in TIMES_OF_PLAY}
+    return Played(timeline, makespan_ns=makespan_ns, path=times, **starts_and_ends)
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,13 @@ class Decided:
         return np.where(2 * self.unexplained > lengths, PART_NAMES.index(UNEXPLAINED), shown)
 
 
-def decided(timeline: Timeline) -> Decided:
-    """What decides the length of `timeline`, which is played for it.
+def decided(run: Timeline | Played) -> Decided:
+    """What decides the length of `run`, which is played for it unless it was played with its critical path.
 
     Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
     """
-    path = _core.play(core_columns(timeline), path=True)
+    played = run if isinstance(run, Played) else play(run, path=True)
+    timeline, path = played.timeline, played.path or play(played.timeline, path=True).path
     calls, operations = timeline.calls.height, timeline.operations.height
     lengths, rows = path["path_end"] - path["path_start"], path["path_row"].astype(np.int64)
     step = path["path_step"].astype(np.int64)
@@ -130,9 +133,9 @@ def decided(timeline: Timeline) -> Decided:
     return Decided(part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, *after)
 
 
-def critical_path_shares(timeline: Timeline) -> list[PathPart]:
-    """What the chain that decides the run's length consists of, longest first."""
-    path = decided(timeline)
+def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
+    """What the chain that decides the run's length consists of, longest first; as `decided`."""
+    path = decided(run)
     lengths = path.ends - path.starts
     rest = lengths - path.in_calls - path.unexplained
     sums = np.bincount(path.parts, weights=rest, minlength=len(PART_NAMES)).astype(np.int64)
@@ -198,7 +201,7 @@ def core_columns(timeline: Timeline) -> Columns:
     columns = timeline.columns
     if timeline.closer_ns:
         columns = columns | {
-            name: columns[name] - np.clip(columns[name] - LEAST_LAG_NS, 0, timeline.closer_ns)
+            name: columns[name] - np.clip(columns[name], 0, timeline.closer_ns)
             for name in ("operation_order_lag", "operation_launch_lag", "call_wait_lag")
         }
     if timeline.links is None and "operation_bytes_per_s" in columns:
@@ -206,4 +209,4 @@ def core_columns(timeline: Timeline) -> Columns:
     if timeline.links is None:
         none = np.zeros(timeline.operations.height)
         return columns | NO_LINKS | {"operation_bytes_per_s": none, "operation_weight": none + 1}
-    return columns | timeline.links.columns(timeline.operations, columns)
+    return columns | link_columns(timeline.links, timeline.operations, columns)

@@ -24,8 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from busfare.nodes import Contention, Curve
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import Contention, Curve, FloatArray
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, at_rest
 

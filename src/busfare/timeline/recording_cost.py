@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from busfare.timeline.edit import host_paced, with_durations
-from busfare.timeline.model import Timeline
+from busfare.timeline.model import Timeline, staged
 from busfare.timeline.play import play
-from busfare.timeline.prices import staged
 from busfare.trace.api_calls import GRAPH_LAUNCH
 
 __all__ = ["Unrecorded", "all_unrecorded", "unrecorded"]

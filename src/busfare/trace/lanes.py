@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace._columns import length_with, lengths, longest_gaps, shared, sums, unite
-from busfare.trace.columns import numbered, numbers_of, plain, rows_of, rows_sized
+from busfare.trace._columns import lengths, shared, unite
+from busfare.trace.columns import longest, numbered, numbers_of, plain, rows_of
 from busfare.trace.words import CLASSES, Words, kind_codes, of_codes
 
 Times = NDArray[np.int64]
@@ -118,20 +118,11 @@ class Lanes:
         codes = {name: words.codes(name) for name, kind in table.schema.items() if kind == pl.Enum}
         if "kind" in codes and "name" in operations.columns:
             codes["kind"] = kind_codes(operations)
-        of_words = list(codes.values())
-        others = [column for column in table if column.dtype != pl.Enum]
-        packed = [_packed(of_words[at : at + 4]) for at in range(0, len(of_words), 4)]
-        lane_of, first_rows = numbered([*packed, *(array for column in others for array in plain(column))])
+        numbers = [array for column in table if column.dtype != pl.Enum for array in plain(column)]
+        lane_of, first_rows = numbered([*codes.values(), *numbers])
         starts, ends = (np.ascontiguousarray(operations[name].to_numpy()) for name in ("start_ns", "end_ns"))
         sizes = numbers_of(operations["bytes"], -1)
-        summed = sums(lane_of, starts, ends, sizes, len(first_rows))
-        groups = table[first_rows].with_columns(
-            count=summed["count"],
-            seconds=summed["ns"] * NS,
-            bytes=summed["bytes"],
-            rated_bytes=summed["rated_bytes"],
-            rated_seconds=summed["rated_ns"] * NS,
-        )
+        groups = pl.concat([table[first_rows], _sums(lane_of, starts, ends, sizes)], how="horizontal")
         if "kind" in codes:
             kinds = of_codes(codes["kind"][first_rows], pl.Series(dtype=CLASSES))
             groups = groups.with_columns(kind=kinds)
@@ -155,7 +146,8 @@ class Lanes:
             return np.zeros(0, np.uint32)
         if least is None and most is None:
             return rows_of(self.lane_of, chosen)
-        return rows_sized(self.lane_of, chosen, self.sizes, least or 0, LARGEST if most is None else most)
+        sized = (self.sizes >= (least or 0)) & (self.sizes <= (LARGEST if most is None else most))
+        return np.flatnonzero(sized & chosen[self.lane_of]).astype(np.uint32)
 
     @cached_property
     def transfers_alone(self) -> bool:
@@ -173,23 +165,21 @@ class Lanes:
         return self._unions[key]
 
     def not_beside(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
-        """Nanoseconds in which one of the operations `rows`, in order, runs, and none of the chosen lanes does."""
+        """Nanoseconds in which one of the operations `rows` runs, and none of the chosen lanes does."""
+        either = self.chosen(which)[self.lane_of]
+        either[rows] = True
+        sets = np.array([0, 1], np.uint64)
+        united = lengths(self.starts, self.ends, either.astype(np.uint32), sets, 1)
+        return int(_ordered(united)[0]) - self.lengths(which)[0]
+
+    def longest_gaps(self, which: pl.Expr, most: int) -> list[tuple[int, int]]:
+        """Starts and ends of the longest times between operations of the chosen lanes, longest first."""
         chosen = self.chosen(which).view(np.uint8)
-        either = length_with(self.starts, self.ends, self.lane_of, chosen, rows)
-        if either is None:  # the rows are not in order
-            return Union.of(self.starts[rows], self.ends[rows]).minus(self.union(which))
-        return either - self.lengths(which)[0]
-
-    def longest_gaps(self, which: Sequence[pl.Expr], most: int) -> list[list[tuple[int, int]]]:
-        """Of each, the starts and ends of the longest times between operations of its lanes, longest first.
-
-        No lane is chosen by two of them.
-        """
-        set_of = np.full(self.groups.height, len(which), np.uint32)
-        for number, chosen in enumerate(self.masks(which)):
-            set_of[chosen] = number
-        gaps = _ordered(longest_gaps(self.starts, self.ends, self.lane_of, set_of, len(which), most))
-        return [list(zip(starts.tolist(), ends.tolist(), strict=True)) for starts, ends in gaps]
+        begun, ended = _ordered(unite(self.starts, self.ends, self.lane_of, chosen))
+        starts, ends = ended[:-1], begun[1:]
+        places = longest(ends - starts, most)
+        places = places[np.argsort(starts[places] - ends[places], kind="stable")][:most]
+        return list(zip(starts[places].tolist(), ends[places].tolist(), strict=True))
 
     def lengths(self, *which: pl.Expr) -> list[int]:
         """Of each, the nanoseconds in which at least one operation of its lanes runs: one pass for all of them."""
@@ -216,10 +206,21 @@ def _ordered(made: T | None) -> T:
     return made
 
 
-def _packed(codes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
-    """Up to four columns of small numbers as one: what is alike in it is alike in all."""
-    made = codes[0].astype(np.uint32)
-    for code in codes[1:]:
-        made <<= np.uint32(8)
-        made |= code
-    return made
+def _sums(lane_of: NDArray[np.uint32], starts: Times, ends: Times, sizes: Times) -> pl.DataFrame:
+    """A row a lane: the sums that `groups` has."""
+    rows = pl.LazyFrame({"lane": lane_of, "ns": ends - starts, "size": sizes})
+    ns, size = pl.col("ns"), pl.col("size")
+    rated = (size >= 0) & (ns > 0)
+    return (
+        rows.group_by("lane")
+        .agg(
+            count=pl.len().cast(pl.Int64),
+            seconds=ns.sum() * NS,
+            bytes=size.filter(size > 0).sum(),
+            rated_bytes=size.filter(rated).sum(),
+            rated_seconds=ns.filter(rated).sum() * NS,
+        )
+        .sort("lane")
+        .drop("lane")
+        .collect()
+    )

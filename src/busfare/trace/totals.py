@@ -9,13 +9,15 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from busfare.trace._columns import decades, longest, tally
+from busfare.trace.columns import longest, numbers_of
 from busfare.trace.lanes import Lanes, Union, is_communication, is_transfer, is_work
 from busfare.trace.model import Trace
 from busfare.trace.words import Names
 from busfare.trace.words import is_communication as named_so
 
 NS = 1e-9
+#: Bytes at which decades of sizes begin, but for the first.
+DECADES = 10 ** np.arange(1, 19)
 ENGINE_WORKS = {"kernels": is_work(), "communication": is_communication()} | {
     direction: is_transfer() & (pl.col("direction") == direction)
     for direction in ("h2d", "d2h", "d2d", "p2p")
@@ -176,26 +178,31 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
     unknown size are not in it.
     """
     lanes = trace.lanes
-    chosen = lanes.chosen(is_transfer()).view(np.uint8)
-    counts, sums = decades(lanes.lane_of, chosen, lanes.sizes, lanes.starts, lanes.ends)
+    rows = lanes.rows(is_transfer(), least=0)
+    decade = np.searchsorted(DECADES, lanes.sizes[rows], side="right")
+    counts = np.bincount(decade)
+    sums = np.bincount(decade, (lanes.ends[rows] - lanes.starts[rows]) * NS)
     present = np.flatnonzero(counts)
     shown = range(present[0], present[-1] + 1) if len(present) else range(0)
     kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
-    rows = [(0 if d == 0 else 10**d, 10 ** (d + 1), int(counts[d]), float(sums[d])) for d in map(int, shown)]
-    return pl.DataFrame(rows, schema=kinds, orient="row")
+    of_decades = [
+        (0 if d == 0 else 10**d, 10 ** (d + 1), int(counts[d]), float(sums[d])) for d in map(int, shown)
+    ]
+    return pl.DataFrame(of_decades, schema=kinds, orient="row")
 
 
 def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds, class (`compute` or `communication`)."""
     lanes, names = trace.lanes, trace.operations["name"]
+    rows = lanes.rows(is_work() | is_communication())
     numbers = names.to_physical()
-    greatest = numbers.max()
-    size = int(greatest) + 1 if isinstance(greatest, int) else 0
-    number_of = np.ascontiguousarray(numbers.fill_null(size).to_numpy())
-    chosen = lanes.chosen(is_work() | is_communication()).view(np.uint8)
-    first_rows, count, ns = tally(number_of, lanes.lane_of, chosen, lanes.starts, lanes.ends, size + 1)
+    number = numbers_of(numbers, int(numbers.max() or 0) + 1)[rows]  # type: ignore[arg-type]
+    count = np.bincount(number)
+    ns = np.bincount(number, lanes.ends[rows] - lanes.starts[rows])
+    row_of = np.zeros(len(count), np.uint32)
+    row_of[number] = rows
     present = np.flatnonzero(count)
-    tallied = pl.DataFrame({"name": names[first_rows[present]], "count": count[present], "ns": ns[present]})
+    tallied = pl.DataFrame({"name": names[row_of[present]], "count": count[present], "ns": ns[present]})
     is_carrier = named_so(pl.col("name"))
     return (
         tallied.group_by(pl.col("name").cast(pl.String))
@@ -211,8 +218,8 @@ def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
 def top_copies(trace: Trace, most: int) -> pl.DataFrame:
     """The single longest transfers: start_ns, direction, source_memory, destination_memory, bytes, seconds, stream."""
     lanes = trace.lanes
-    # Those as long as the last one wanted, or longer, are few.
-    rows = longest(lanes.rows(is_transfer()), lanes.starts, lanes.ends, most)
+    rows = lanes.rows(is_transfer())
+    rows = rows[longest(lanes.ends[rows] - lanes.starts[rows], most)]
     which = ("start_ns", "direction", "source_memory", "destination_memory", "bytes", "device", "stream")
     seconds = ((pl.col("end_ns") - pl.col("start_ns")) * NS).alias("seconds")
     transfers = trace.operations.select(*which, "end_ns")[rows].select(*which[:5], seconds, *which[5:])
@@ -268,11 +275,10 @@ class Gap(Struct):
 def idle_gaps(trace: Trace, most: int) -> list[Gap]:
     """The longest gaps between operations of a GPU, longest first."""
     devices = _ordinals(trace.lanes)
-    gaps_of = trace.lanes.longest_gaps([_of_gpu(device) for device in devices], most)
     gaps = [
         (end - start, start, device)
-        for device, some in zip(devices, gaps_of, strict=True)
-        for start, end in some
+        for device in devices
+        for start, end in trace.lanes.longest_gaps(_of_gpu(device), most)
     ]
     gaps.sort(key=lambda gap: -gap[0])
     return [_explained(trace, device, start, length) for length, start, device in gaps[:most]]

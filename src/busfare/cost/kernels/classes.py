@@ -13,16 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
-    "CLASSES",
-    "MEMORY",
-    "Work",
-    "class_named",
-    "class_of",
-    "is_own_code",
-    "type_named",
-    "type_of",
-    "work_of",
-]
+    "CLASSES", "MEMORY", "Work", "class_named", "class_of", "is_own_code", "type_named", "type_of", "work_of",
+]  # fmt: skip
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset(

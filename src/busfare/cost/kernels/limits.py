@@ -1,4 +1,6 @@
-"""What bounds kernels on a GPU: rates of its memory, caches and pipelines, as measured there or from its data sheet."""
+"""What bounds kernels on a GPU: rates of its memory, caches and pipelines, as measured there or from its data sheet; and the
+time of a product of matrices by its shape: tiles in waves over the multiprocessors, against the bytes moved.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +10,53 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from busfare.cost.kernels.classes import type_named
 from busfare.errors import InputError
-from busfare.nodes import Gemm, Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Gemm, Node
 from busfare.nodes.component import Pass
 from busfare.nodes.gpus import (
     Recorded,
     clock_by_peak,
     gpu_of_device_name,
     gpus,
-    l2_rate,
-    launch_seconds,
-    reached_share,
+    measured_rates,
+    typical_launch_seconds,
 )
 
-__all__ = ["Limits", "limits_of", "pipeline_of"]
+__all__ = ["TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "product_seconds"]
 
 #: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
 L2_PORT_BYTES = 64
 #: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).
 SHARE_OF_PEAK = 0.83
-#: What an empty kernel takes on a GPU of which nobody measured it, s.
-LAUNCH_S = 0.9e-6
-#: What the largest tile reaches of that (`gemm.py`): a measured product has it in its rate.
-LARGEST_TILE_SHARE = 0.945
+Tiles = tuple[tuple[int, int], ...]
+
+#: Sides of a block's tile that libraries choose from, and into how many parts they cut the sum [NeuSight §4].
+TILES = (
+    (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (64, 32), (32, 64),
+    (32, 32), (128, 16), (16, 128), (64, 16), (16, 64),
+)  # fmt: skip
+SPLITS = (1, 2, 4, 8, 16)
+#: Steps of a tile along the sum.
+TILE_DEPTH = 32
+#: Libraries may use one tile for all products of a batch (cuBLAS does, for fp32 on P4, P100 and A100). Measured ones show it
+#: where their times scatter by less than this share with it (docs/lab/kernels.md).
+ONE_TILE_SCATTER = 0.7
+#: A tile of t × t loads 2/t elements for each product; with sides of this harmonic mean it runs at half of the rate. Chosen,
+#: as the next, on fp16 operators of six models on A40 and A100: `python validation/kernels.py --constants`.
+HALF_RATE_SIDE = 5.0
+#: What a wave takes to begin and to end, in cycles: fetching the first tiles, writing the last.
+EDGE_CYCLES = 4400.0
+#: The power p by which parts of a kernel overlap: their times add up as (Σ tᵢᵖ)^(1/p).
+OVERLAP = 2.0
+#: Logarithms of sides over which what products take beyond the model stays alike, and by how much (the logarithm) two of the
+#: same sides differ still: chosen on fp16 operators of those models between A40 and A100.
+ALIKE_SIDES = 3.0
+APART = 0.1
+#: Libraries' products of bf16 take what those of fp16 do, within 1 % on an H100 and an H200.
+ALIKE_PIPELINES = {"bf16_tensor": "fp16_tensor"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +64,8 @@ class Limits:
     """A GPU's rates that kernels can reach: bytes and operations a second.
 
     `rung`: `probed` where the node's own kernels were measured, else `class`. `peaks` by pipeline (`fp16_tensor`).
-    `launch_s`: of an empty kernel; None where nobody measured it. `products`: of matrices, measured. `passes`: by class, the
-    bytes and seconds of kernels that move each byte once, measured, by size.
+    `memory_peak`: of the data sheet. `launch_s`: of an empty kernel; None where nobody measured it. `products`: of matrices,
+    measured. `passes`: by class, the bytes and seconds of kernels that move each byte once, measured, by size.
     """
 
     rung: str
@@ -50,6 +74,7 @@ class Limits:
     multiprocessors: float
     clock_hz: float
     memory: float
+    memory_peak: float
     l2_bytes: float
     l2: float
     launch_s: float | None
@@ -60,7 +85,7 @@ class Limits:
     @property
     def least_s(self) -> float:
         """What an empty kernel takes, or may where nobody measured it, s."""
-        return self.launch_s or LAUNCH_S
+        return self.launch_s or typical_launch_seconds()
 
     @property
     def threads(self) -> int:
@@ -130,8 +155,8 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     if not peaks and gpu.flops_per_s:
         peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
     name = sheet.name if sheet else ""
-    reached = memory * reached_share(name, capability)
-    launch, l2 = launch_seconds(name), l2_rate(name)
+    share, l2, launch = measured_rates(name, capability)
+    reached = memory * share
     if probed is not None:
         streams = probed.memory_bytes_per_s
         reached = next(
@@ -141,7 +166,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
         for kind in {one.type for one in probed.gemm}:
             largest = max((one for one in probed.gemm if one.type == kind), key=lambda one: one.flops)
-            peaks[pipeline_of(kind)] = largest.flops / largest.seconds / LARGEST_TILE_SHARE
+            peaks[pipeline_of(kind)] = largest.flops / largest.seconds / float(tile_share(*TILES[0]))
     return Limits(
         rung="probed" if probed is not None else "class",
         vendor="amd" if capability.startswith("gfx") else "nvidia",
@@ -149,6 +174,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         multiprocessors=float(units),
         clock_hz=float(clock),
         memory=reached,
+        memory_peak=float(memory),
         l2_bytes=float((sheet and sheet.l2_bytes) or 4 << 20),
         l2=l2 or L2_PORT_BYTES * units * clock / 2,
         launch_s=launch,
@@ -185,3 +211,112 @@ def _passes(measured: Sequence[Pass]) -> dict[str, Passes]:
 def pipeline_of(kind: str) -> str:
     """The pipeline on which libraries multiply matrices of numbers of that type."""
     return kind if kind in ("fp32", "fp64") else f"{kind}_tensor"
+
+
+def tile_share(rows: ArrayLike, columns: ArrayLike) -> FloatArray:
+    """The share of a pipeline's rate that tiles of so many rows and columns reach: t / (t + 5), t = r·c / (r + c)."""
+    side = np.multiply(rows, columns) / np.add(rows, columns)
+    return np.asarray(side / (side + HALF_RATE_SIDE))
+
+
+def gemm_seconds(
+    sides: Sequence[FloatArray], peak: float, limits: Limits, tiles: Tiles = TILES
+) -> FloatArray:
+    """Seconds of products m × k by k × n at `peak` operations a second; shape (rows,).
+
+    `sides`: how many of them a call makes, m, n, k and the bytes of an element, each of shape (rows,). Each by that of
+    `tiles` with which it takes least.
+    """
+    batch, m, n, k, element_bytes = sides
+    each = peak / limits.multiprocessors
+    rows, columns = (np.array(tiles, np.float64).T)[:, :, None]
+    rate = each * tile_share(rows, columns)
+    blocks = batch * np.ceil(m / rows) * np.ceil(n / columns)
+    compute = np.full(len(m), np.inf)
+    for split in SPLITS:
+        waves = np.ceil(blocks * split / limits.multiprocessors)
+        seconds = (waves * 2.0 * rows * columns * np.ceil(k / split / TILE_DEPTH) * TILE_DEPTH / rate).min(
+            axis=0
+        )
+        if split > 1:
+            # Partial sums are written and read again in 4 bytes.
+            seconds += 4.0 * batch * m * n * split / limits.memory
+            seconds = np.where(k >= split * TILE_DEPTH, seconds, np.inf)
+        compute = np.minimum(compute, seconds)
+    moved = batch * (m * n + m * k + n * k) * element_bytes / limits.memory
+    together: FloatArray = (compute**OVERLAP + moved**OVERLAP) ** (1 / OVERLAP)
+    return together + EDGE_CYCLES / limits.clock_hz
+
+
+def product_seconds(sides: Sequence[FloatArray], pipeline: str, limits: Limits) -> FloatArray | None:
+    """Seconds of products beyond what an empty kernel takes, shape (rows,): as modelled, and longer as measured ones are.
+
+    None where the GPU's rate of `pipeline` is not known.
+    """
+    peak = limits.peak(pipeline)
+    if not peak:
+        return None
+    tiles = _batched_tiles(pipeline, peak, limits)
+    seconds = _modelled(sides, peak, limits, tiles)
+    return seconds * _measured(sides, pipeline, peak, limits, tiles) - limits.least_s
+
+
+def _modelled(sides: Sequence[FloatArray], peak: float, limits: Limits, batched: Tiles) -> FloatArray:
+    """Seconds of products with their launch; `batched`: the tiles of those that are several."""
+    seconds = gemm_seconds(sides, peak, limits)
+    if batched is not TILES:
+        seconds = np.where(sides[0] > 1, gemm_seconds(sides, peak, limits, batched), seconds)
+    return limits.least_s + seconds
+
+
+def _batched_tiles(pipeline: str, peak: float, limits: Limits) -> Tiles:
+    """The tiles of which a library takes the best for products of a batch: all, or the one that measured ones tell."""
+    products, sides, seconds = _products(pipeline, limits)
+    some = np.array([one.batch > 1 for one in products], bool)
+    if some.sum() < 2:
+        return TILES
+    sides = [column[some] for column in sides]
+
+    def scatter(tiles: Tiles) -> float:
+        modelled = limits.least_s + gemm_seconds(sides, peak, limits, tiles)
+        return float(np.log(seconds[some] / modelled).std())
+
+    one = min(((tile,) for tile in TILES), key=scatter)
+    return one if scatter(one) < ONE_TILE_SCATTER * scatter(TILES) else TILES
+
+
+def _products(pipeline: str, limits: Limits) -> tuple[list[Gemm], list[FloatArray], FloatArray]:
+    """The measured products of a pipeline, their batch, m, n, k and bytes of an element, and seconds; shape (products,)."""
+    pipeline = ALIKE_PIPELINES.get(pipeline, pipeline)
+    products = [one for one in limits.products if pipeline_of(one.type) == pipeline]
+    typed = [type_named(one.type, "gemm") for one in products]
+    widths = [width for _, width in filter(None, typed)]
+    rows = [
+        (one.batch, one.m, one.n, one.k, width, one.seconds)
+        for one, width in zip(products, widths, strict=True)
+    ]
+    *sides, seconds = np.array(rows, np.float64).reshape(-1, 6).T
+    return products, sides, seconds
+
+
+def _measured(
+    sides: Sequence[FloatArray], pipeline: str, peak: float, limits: Limits, tiles: Tiles
+) -> FloatArray | float:
+    """How much longer than modelled products like those of `sides` took: as measured ones did in the mean, and beyond it as
+    those of like sides (a Gaussian process of logarithms [Rasmussen and Williams, Gaussian Processes for ML, eq. 2.25]).
+    """
+    products, measured, seconds = _products(pipeline, limits)
+    if not products:
+        return 1.0
+    modelled = _modelled(measured, peak, limits, tiles)
+    longer = np.log(seconds / modelled)
+    mean, varied = longer.mean(), max(float(longer.var()), 1e-6)
+    own, other = np.log(measured[:4]).T, np.log(np.array(sides[:4])).T
+    among = _alike(own, own) + APART**2 / varied * np.eye(len(products))
+    return np.asarray(np.exp(mean + _alike(other, own) @ np.linalg.solve(among, longer - mean)))
+
+
+def _alike(some: FloatArray, others: FloatArray) -> FloatArray:
+    """How alike two products are by the distance of their sides' logarithms: 1 to 0, shape (some, others)."""
+    squares = ((some[:, None] - others[None]) ** 2).sum(-1)
+    return np.asarray(np.exp(-squares / (2 * ALIKE_SIDES**2)))

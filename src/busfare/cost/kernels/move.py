@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busfare.cost.kernels.classes import MEMORY
-from busfare.cost.kernels.gemm import product_seconds
-from busfare.cost.kernels.limits import Limits
-from busfare.nodes.arrays import FloatArray
+from busfare.cost.kernels.limits import OVERLAP, Limits, product_seconds
+from busfare.nodes import FloatArray
 
 __all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "split"]
 
@@ -28,32 +27,19 @@ Rows = NDArray[np.intp]
 #: `none`: not predicted.
 BOUNDS = ("between", "memory", "compute", "counted", "allocated", "none")
 
-# Fitted constants, 12: `python validation/kernels.py --constants` halves and doubles each.
+# Fitted constants: `python validation/kernels.py --constants` halves and doubles each.
 
-#: Where shapes are known, a library reaches more or less than the model; half of that (its logarithm) shows on a GPU of
-#: another generation too, all of it where the same code runs.
-CARRIED_ELSEWHERE = 0.5
-#: The memory's share of kernels that nothing is known of, where they move so few bytes a thread that they may be streams.
-STREAM_SHARE = 0.5
-STREAM_BYTES = (8.0, 128.0)
-#: What is allocated is moved once, unless the memory takes longer for it than this share of the kernel's time.
-ALLOCATED_TAKES = 1.1
-#: The power p of streams.
-STREAM_OVERLAP = 2.0
-#: Of the rate at which L2 is read in order, what other kernels reach of it.
-L2_REACHED = 0.5
+#: Where nothing tells which of two causes counts, each counts half (of the logarithm): of what a library's kernel takes
+#: beyond the model, on a GPU of another generation; of the time of kernels that may be streams, the memory.
+HALF = 0.5
+#: Kernels that nothing is known of may be streams where they move at most so many bytes a thread.
+STREAM_BYTES = 128.0
 #: Of the difference between two GPUs' floors an empty kernel shows all, and a kernel of this work a factor of e less, s.
 FLOOR_HIDDEN_S = 2e-6
-#: The share of that difference that kernels of unknown class show, whatever their work.
-FLOOR_SHOWN = 0.6
-#: L2 keeps nothing of what a kernel moves from this many times its size on; below, it keeps more in proportion.
-L2_TIMES = 2.0
 #: Threads of a multiprocessor whose loads fill the memory's queue.
 THREADS_NEEDED = 512.0
 #: Threads that a multiprocessor begins and ends in a cycle, where they do next to nothing.
 THREADS_A_CYCLE = 1.4
-#: The power p of counted and allocated kernels, and of measured passes.
-OVERLAP = 3.0
 
 #: Registers of a multiprocessor [CUDA C++ Programming Guide, compute capabilities].
 REGISTERS = 65536
@@ -100,7 +86,6 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     derived = {
         "product_here": product_here, "product_there": product_there, "peaks": peaks,
         "pass_here": pass_here, "pass_there": pass_there,
-        "classed": np.where((kinds == "other") | (evidence["own_code"] == 1), 0.0, 1.0),
     }  # fmt: skip
     # Launches of one kernel are of one kind, however their times scatter.
     logs = np.bincount(of, np.log(np.maximum(seconds, 1e-12))) / np.maximum(np.bincount(of), 1)
@@ -151,21 +136,18 @@ class Split(NamedTuple):
     floor: FloatArray
 
 
-def split(
-    seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits, classed: FloatArray | bool = True
-) -> Split:
+def split(seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits) -> Split:
     """**Floor.** What an empty kernel takes: F here and F' there, of which less shows the longer a kernel works.
 
         W = t − F,   F' = F · (1 + h · (f'/f − 1))
 
-    f, f': seconds of an empty kernel; F = min(f, t). h = exp(−W / 2 µs), 0.6 where the class is not known (`classed`), and 0
-    where a graph launched the kernel (`in_graph` 1).
+    f, f': seconds of an empty kernel; F = min(f, t). h = exp(−W / 2 µs), and 0 where a graph launched the kernel
+    (`in_graph` 1).
     """
     empty_here = here.launch_s or there.least_s
     empty_there = there.launch_s or empty_here
     work = np.maximum(seconds - empty_here, LEAST_S)
-    shown = np.where(classed, np.exp(-work / FLOOR_HIDDEN_S), FLOOR_SHOWN)
-    shown = np.where(in_graph == 1, 0.0, shown)
+    shown = np.where(in_graph == 1, 0.0, np.exp(-work / FLOOR_HIDDEN_S))
     return Split(work, (seconds - work) * (1 + shown * (empty_there / empty_here - 1)))
 
 
@@ -213,9 +195,9 @@ def power_mean(parts: Sequence[tuple[FloatArray, FloatArray | float]], power: fl
 def memory_seconds(moved: FloatArray, limits: Limits, l2_bytes: float | None = None) -> FloatArray:
     """Seconds of moving b bytes; L2 of S bytes, or of `l2_bytes`, still holds some of them:
 
-    b · ((1 − x) / max(L, B) + x / B),   x = min(1, b / 2S)
+    b · ((1 − x) / max(L, B) + x / B),   x = min(1, b / S)
     """
-    missed = np.clip(moved / (L2_TIMES * (l2_bytes or limits.l2_bytes)), 0, 1)
+    missed = np.clip(moved / (l2_bytes or limits.l2_bytes), 0, 1)
     return np.asarray(moved * ((1 - missed) / max(limits.l2, limits.memory) + missed / limits.memory))
 
 
@@ -238,26 +220,26 @@ def _streamed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     smaller = min(here.l2_bytes, there.l2_bytes)
     moved = moved_bytes(took, here, smaller)
     faster = memory_seconds(moved, there, smaller) / np.maximum(memory_seconds(moved, here, smaller), 1e-15)
-    memory = np.clip(as_memory_share(took / work, work, at, here), 0, 1) ** STREAM_OVERLAP
-    left = power_mean([(memory, faster), (1 - memory, here.units / there.units)], STREAM_OVERLAP)
+    memory = np.clip(as_memory_share(took / work, work, at, here), 0, 1) ** OVERLAP
+    left = power_mean([(memory, faster), (1 - memory, here.units / there.units)], OVERLAP)
     as_passes = _as_passes(seconds, at, here, there)
     return np.where(np.isnan(as_passes), floor + work * left, as_passes)
 
 
 def _allocated(at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Seconds here and there in which what is allocated is moved once; shape (2, rows). NaN where it is not known or none,
-    and where the memory here takes longer than the kernel ran.
+    and where it is more than the memory here can move meanwhile, by its data sheet.
     """
-    work, _ = split(at.typical, at("in_graph"), here, there, classed=False)
+    work, _ = split(at.typical, at("in_graph"), here, there)
     bytes_ = at("allocated_bytes")
-    possible = (bytes_ > 0) & (bytes_ < ALLOCATED_TAKES * work * here.memory)
+    possible = (bytes_ > 0) & (bytes_ < work * here.memory_peak)
     return np.where(possible, [memory_seconds(bytes_, limits) for limits in (here, there)], np.nan)
 
 
 def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels of whose class and bytes passes were measured on both GPUs, in P and P' seconds; NaN for others.
 
-        t' = t · ∛(s · (P'/P)³ + (1 − s) · (u/u')³),   s = min(1, P/t)³     the same code, on one generation
+        t' = t · √(s · (P'/P)² + (1 − s) · (u/u')²),   s = min(1, P/t)²     the same code, on one generation
         t' = P' · √(t/P)                                                    else
 
     A pass has its floor in it; what times show of the floors' difference comes on top.
@@ -269,22 +251,22 @@ def _as_passes(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -
         faster, units = pass_there / pass_here, here.units / there.units
         moved = seconds * power_mean([(memory, faster), (1 - memory, units)], OVERLAP)
     else:
-        moved = pass_there * (seconds / pass_here) ** CARRIED_ELSEWHERE
+        moved = pass_there * (seconds / pass_here) ** HALF
     return np.asarray(np.maximum(moved + floor - (seconds - work), floor))
 
 
 def _unknown(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """Kernels of which nothing but times and launches is known: they may be streams where they move few bytes a thread.
 
-    t' = F' + W · (B/B')^m · (u/u')^(1 − m),   m: half of the memory share for 8 to 128 bytes a thread, else 0
+    t' = F' + W · (B/B')^m · (u/u')^(1 − m),   m: half of the memory share for at most 128 bytes a thread, else 0
     """
-    work, floor = split(seconds, at("in_graph"), here, there, classed=False)
-    typical, _ = split(at.typical, at("in_graph"), here, there, classed=False)
+    work, floor = split(seconds, at("in_graph"), here, there)
+    typical, _ = split(at.typical, at("in_graph"), here, there)
     most_bytes = typical * here.memory
     a_thread = most_bytes / (at("blocks") * at("threads"))
-    streams = (a_thread > STREAM_BYTES[0]) & (a_thread < STREAM_BYTES[1])
-    missed = np.clip(most_bytes / (L2_TIMES * here.l2_bytes), 0, 1)
-    as_stream = STREAM_SHARE * missed * as_memory_share(np.ones(len(typical)), typical, at, here)
+    streams = a_thread < STREAM_BYTES
+    missed = np.clip(most_bytes / here.l2_bytes, 0, 1)
+    as_stream = HALF * missed * as_memory_share(np.ones(len(typical)), typical, at, here)
     memory = np.where(streams, as_stream, 0.0)
     parts = [(memory, here.memory / there.memory), (1 - memory, here.units / there.units)]
     return floor + work * power_mean(parts, 0)
@@ -296,7 +278,7 @@ def _computed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
     t' = G' · t/G,  or G' · √(t/G) on another generation;   t' = F' + W · P/P'
     """
     work, floor = split(seconds, at("in_graph"), here, there)
-    carried = 1.0 if here.generation == there.generation else CARRIED_ELSEWHERE
+    carried = 1.0 if here.generation == there.generation else HALF
     as_product = at("product_there") * (seconds / at("product_here")) ** carried
     return np.where(np.isfinite(as_product), as_product, floor + work * at("peaks"))
 
@@ -304,10 +286,10 @@ def _computed(seconds: FloatArray, at: Launches, here: Limits, there: Limits) ->
 def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> FloatArray:
     """A roofline by counted bytes of memory b and of L2 c, or by what is allocated (docs/kernels.md).
 
-    t' = F' + W · ∛(m · (B/B')³ + l · (L/L')³ + (1 − m − l) · (u/u')³)
-    m = (b / (B·W))³,   l = (c / (½·L·W))³     with room for the compute share
+    t' = F' + W · √(m · (B/B')² + l · (L/L')² + (1 − m − l) · (u/u')²)
+    m = (b / (B·W))²,   l = (c / (L·W))²     with room for the compute share
     """
-    work, floor = split(seconds, at("in_graph"), here, there, at("classed") == 1)
+    work, floor = split(seconds, at("in_graph"), here, there)
     compute = compute_share(work, at, here) ** OVERLAP
     took, took_there = np.broadcast_to(at.allocated, (2, len(work)))
     counted = np.isfinite(at("dram_bytes"))
@@ -317,7 +299,7 @@ def _counted(seconds: FloatArray, at: Launches, here: Limits, there: Limits) -> 
     # What only writes waits for nothing: other threads begin meanwhile.
     written = np.nan_to_num(at("written_bytes") / (work * here.memory)) ** OVERLAP
     memory = np.clip(np.maximum(memory, written), 0, 1)
-    l2 = np.nan_to_num(at("l2_bytes") / (work * here.l2 * L2_REACHED)) ** OVERLAP
+    l2 = np.nan_to_num(at("l2_bytes") / (work * here.l2)) ** OVERLAP
     l2 = np.clip(l2, 0, np.maximum(1 - compute - memory, 0))
     rest = (1 - memory - l2, here.units / there.units)
     return floor + work * power_mean([(memory, faster), (l2, here.l2 / there.l2), rest], OVERLAP)

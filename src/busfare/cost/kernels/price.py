@@ -21,10 +21,9 @@ from busfare.cost.kernels.classes import (
 )
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
-from busfare.cost.ranges import range_of
+from busfare.cost.ranges import UNCHANGED, range_of
 from busfare.errors import InputError
-from busfare.nodes import Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Node
 from busfare.trace.api_calls import COMMUNICATION
 from busfare.trace.tables import REACH, SHAPE
 
@@ -34,8 +33,6 @@ __all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "pr
 COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 #: Of a launch, what tells kernels of one name apart.
 SIDES = tuple(SHAPE)
-#: What kernels of unknown bounds are off by beyond both bounds.
-BEYOND = 1.1
 #: Bounds whose ranges are those of held-out kernels.
 RANGED = ("memory", "compute", "counted", "allocated")
 _CARRIES = re.compile(COMMUNICATION)
@@ -236,12 +233,13 @@ def ranges(
 ) -> tuple[FloatArray, FloatArray]:
     """The lows and highs of moved times, NaN where nothing is predicted; shape (kernels,).
 
-    Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other.
+    Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other, and
+    beyond them what two runs differ by.
     """
-    work, floor = split(recorded, np.zeros(len(recorded)), here, there, classed=False)
+    work, floor = split(recorded, np.zeros(len(recorded)), here, there)
     ends = (here.memory / there.memory, here.units / there.units)
-    low = np.minimum(floor + work * min(ends), seconds) / BEYOND
-    high = np.maximum(floor + work * max(ends), seconds) * BEYOND
+    low = np.minimum(floor + work * min(ends), seconds) / (1 + UNCHANGED)
+    high = np.maximum(floor + work * max(ends), seconds) * (1 + UNCHANGED)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
     for bound in RANGED if here.vendor == there.vendor else ():

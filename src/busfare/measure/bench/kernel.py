@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 
 #: Metres per second squared.
 GRAVITY = 9.806

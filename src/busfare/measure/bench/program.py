@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from busfare.measure.bench.kernel import ELEMENT_BYTES, MOST_IN_ORDER, Span, Work
 from busfare.measure.run import GpuHost
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 from busfare.planning import Machine, Prediction, Problem, plan, ranked
 from busfare.planning.streams import ByStreams, by_streams, played
 

@@ -34,7 +34,7 @@ from busfare.measure.cuda.driver import (
 from busfare.measure.cuda.host import CudaHost, require_room
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Step, Timed, captured, in_order, once
 from busfare.measure.run import StalledError
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 
 #: Programs of so few streams tell when each of them ended.
 _FEW_STREAMS = 3

@@ -16,11 +16,12 @@ from typing import Any, Literal, get_args
 import msgspec
 import numpy as np
 
-from busfare.cost.pageable import COPY_BYTES_PER_S, measured_copy
+from busfare.cost.copies import COPY_BYTES_PER_S, measured_copy
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import Curve, Flow, Node
 from busfare.planning.machine import Basis, Kind, Machine
+from busfare.timeline.edit import COPY_CALL_NS, LAUNCH_CALL_NS
 from busfare.timeline.program import GpuRules, Mapped, Program
 
 __all__ = [
@@ -34,11 +35,11 @@ Limit = Literal["link", "submission", "copy engine", "host gather"]
 
 #: Of nodes that nobody probed, medians of 62 probes of H100s and H200s [results/probe.tar.xz]: seconds of a call that hands
 #: one copy to the driver, launches a kernel, or waits.
-CALL_S, LAUNCH_S, WAIT_S = 2.9e-6, 5e-6, 1.9e-6
-#: What the host takes for each copy of a train over the call of one, and for a cuMemcpyBatchAsync and each of its pieces
-#: over a train's copy: trains and batches of 16 and 128 pieces of 64 B to 64 KiB in the same probes, whose middle 80 %
-#: are 0.77 to 0.90, 1.4 to 2.1 and 0.18 to 0.22. On the GPU a batch's piece adds, beside its bytes, what it does at 64 B.
-IN_A_TRAIN, BATCH, BATCH_PIECE, BATCH_PIECE_GPU_S = 0.81, 1.73, 0.203, 1.0e-8
+CALL_S, LAUNCH_S, WAIT_S = COPY_CALL_NS * 1e-9, LAUNCH_CALL_NS * 1e-9, 1.9e-6
+#: What the host takes for each copy of a train over the call of one, and for each piece of a cuMemcpyBatchAsync over a
+#: train's copy, as which the batch itself counts: trains and batches of 16 and 128 pieces of 64 B to 64 KiB in the same
+#: probes, whose middle 80 % are 0.77 to 0.90 and 0.18 to 0.22.
+IN_A_TRAIN, BATCH_PIECE = 0.81, 0.203
 #: Into an idle stream the driver has the processor write a batch's pieces below so many bytes to the GPU itself: over a
 #: train's copy a piece, beside one core's memcpy of its bytes. And a copy that is handed over alone keeps the engine so much
 #: longer than one that was queued behind others [an H100 and an H200, driver 580, CUDA 13; results/offload-bench.tar.xz].
@@ -158,7 +159,7 @@ def host_of(
         copy_s=copy,
         launch_s=launch,
         wait_s=wait,
-        batch_s=BATCH * train,
+        batch_s=train,
         batch_piece_s=BATCH_PIECE * train if batch_piece_s is None else batch_piece_s,
         pack_s_per_byte=core if pack_rate is None else given("host, packing", 1 / pack_rate, "s/B"),
         written_s=WRITTEN * train,
@@ -183,10 +184,10 @@ def _core(machine: Machine) -> Basis:
     if (said := measured_copy(node)) is not None:
         return Basis(name, 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
     if node.curve("h2d", "pageable") is not None and pageable > link:
-        # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/pageable.py].
+        # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/copies.py].
         source = f"{SCATTERED:g} × the rate of long pageable copies, which one core stages"
         return Basis(name, pageable / SCATTERED, "s/B", "estimated", source)
-    return Basis(name, 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/pageable.py")
+    return Basis(name, 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/copies.py")
 
 
 def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Program:
@@ -215,7 +216,7 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
     parts = 2 if layout == "gather-host-halves" else 1
     if layout == "batched":
         before_in, before_out = (host.batch_s + n * host.batch_piece_s for n in (pieces, left))
-        in_curve, out_curve = (_batch(curve, blocks.piece_bytes) for curve in (in_curve, out_curve))
+        in_curve, out_curve = (_batch(curve) for curve in (in_curve, out_curve))
         if _written(blocks, host):
             before_in = host.batch_s + pieces * host.written_s + into * host.written_s_per_byte
             into = blocks.piece_bytes  # the others have come while the last one was written
@@ -241,10 +242,10 @@ def _handed_over(curve: Curve, host: Host) -> Curve:
     return msgspec.structs.replace(curve, issue_interval_s=curve.issue_interval_s | {1: interval})
 
 
-def _batch(curve: Curve, piece_bytes: float) -> Curve:
-    """A batch as one copy: at the rate of long copies, however short its pieces, but for what each piece adds."""
-    gap = curve.long_gap_per_byte_s + BATCH_PIECE_GPU_S / piece_bytes
-    return msgspec.structs.replace(curve, gap_per_byte_s=(gap,) * len(curve.gap_per_byte_s))
+def _batch(curve: Curve) -> Curve:
+    """A batch as one copy: at the rate of long copies, however short its pieces."""
+    gaps = (curve.long_gap_per_byte_s,) * len(curve.gap_per_byte_s)
+    return msgspec.structs.replace(curve, gap_per_byte_s=gaps)
 
 
 def fetch(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Fetch:

@@ -16,13 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from busfare.cost.kernels.gemm import product_seconds
-from busfare.cost.kernels.limits import Limits, limits_of, pipeline_of
+from busfare.cost.kernels.limits import Limits, limits_of, pipeline_of, product_seconds
 from busfare.cost.kernels.move import memory_seconds
 from busfare.cost.ranges import Ranged, range_of
 from busfare.errors import InputError
-from busfare.nodes import Memory, Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Memory, Node
 from busfare.planning.offload.schedule import Layers
 from busfare.planning.offload.shapes import (
     Layer,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from busfare.errors import InputError
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 from busfare.nodes.toml import read_text
 from busfare.planning.offload.schedule import MOST_LAYERS
 from busfare.printable import printable

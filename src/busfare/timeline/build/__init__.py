@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.timeline import _core
-from busfare.timeline.build.device_work import class_of, engines, issued, observed_before, unit_of
-from busfare.timeline.build.host_calls import between_calls, handed_over, outermost, without_pollers
 from busfare.timeline.build.links import alone, shared_links
 from busfare.timeline.build.waits import acts, waits
+from busfare.timeline.build.work import (
+    between_calls,
+    class_of,
+    engines,
+    handed_over,
+    issued,
+    observed_before,
+    outermost,
+    unit_of,
+    without_pollers,
+)
 from busfare.timeline.model import LONGEST_NS, NO_LINKS, Columns, Timeline, typed
 from busfare.trace import Omission, Trace
 from busfare.trace.api_calls import HOST_FUNCTION

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from busfare.cost import model
+from busfare.cost.models import one_copy
 from busfare.errors import InputError
-from busfare.nodes import Link, MemoryLink, Node
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray, Flow, Link, MemoryLink, Node
 from busfare.nodes.component import AtOnce, Memory
 from busfare.timeline import _core
-from busfare.timeline.build.host_calls import alike
-from busfare.timeline.model import Columns, Times
+from busfare.timeline.build.work import alike
+from busfare.timeline.model import Columns, Route, SharedLinks, Taken, Times, at_rest
+from busfare.trace.tables import OPERATIONS
 from busfare.trace.words import Words
 
-__all__ = ["SharedLinks", "alone", "shared_links"]
+__all__ = ["alone", "copy_seconds_at_once", "link_columns", "shared_links"]
 
 DIRECTIONS = ("h2d", "d2h", "p2p")
 #: From this part of its rate on, a lane that several copies use is full: small gaps between copies are averaged in.
 FULL = 0.9
-
-
-#: A direction, device and peer device (-1: none), and the number of the host that they are of.
-Route = tuple[str, int, int, int]
 
 
 class Lane(NamedTuple):
@@ -47,54 +45,33 @@ class Lane(NamedTuple):
         return self._replace(forward=not self.forward)
 
 
-class Taken(NamedTuple):
-    """The lanes that copies take, by number; how many bytes of each their bytes are; their weight where a lane is full."""
-
-    lanes: list[int]
-    cost: list[float]
-    weight: float
-
-
-@dataclass(frozen=True)
-class SharedLinks:
-    """Lanes that copies of one run may share, and what they carry.
-
-    `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
-    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of each route take.
-    """
-
-    bytes_per_s: FloatArray
-    both: FloatArray
-    opposite: NDArray[np.int32]
-    paths: dict[Route, Taken]
-
-    def columns(self, operations: pl.DataFrame, columns: Columns) -> Columns:
-        """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
-        rate, path_of, keys = _rates(operations, columns["operation_duration"])
-        rate = rate * columns.get("operation_demand", 1.0)
-        if "operation_awaits" in columns:  # a transfer of its own kind
-            path_of = np.where(columns["operation_awaits"] >= 0, -1, path_of)
-        taken = [self.paths.get(key, Taken([], [], 1.0)) for key in keys]
-        count = np.array([*(len(one.lanes) for one in taken), 0], np.int64)[path_of]
-        begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        links, costs = np.zeros(begin[-1], np.int32), np.zeros(begin[-1])
-        capacity = self.bytes_per_s.copy()
-        for number, mine in enumerate(taken):
-            rows = np.flatnonzero(path_of == number)
-            for place, (lane, cost) in enumerate(zip(mine.lanes, mine.cost, strict=True)):
-                capacity[lane] = max(capacity[lane], float(rate[rows].max(initial=0.0)) * cost)
-                links[begin[rows] + place] = lane
-                costs[begin[rows] + place] = cost
-        return {
-            "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
-            "operation_weight": np.array([*(one.weight for one in taken), 1.0])[path_of],
-            "operation_link_begin": begin,
-            "operation_links": links,
-            "operation_link_cost": costs,
-            "link_bytes_per_s": capacity,
-            "link_both": self.both,
-            "link_opposite": self.opposite,
-        }
+def link_columns(links: SharedLinks, operations: pl.DataFrame, columns: Columns) -> Columns:
+    """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
+    rate, path_of, keys = _rates(operations, columns["operation_duration"])
+    rate = rate * columns.get("operation_demand", 1.0)
+    if "operation_awaits" in columns:  # a transfer of its own kind
+        path_of = np.where(columns["operation_awaits"] >= 0, -1, path_of)
+    taken = [links.paths.get(key, Taken([], [], 1.0)) for key in keys]
+    count = np.array([*(len(one.lanes) for one in taken), 0], np.int64)[path_of]
+    begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    lanes, costs = np.zeros(begin[-1], np.int32), np.zeros(begin[-1])
+    capacity = links.bytes_per_s.copy()
+    for number, mine in enumerate(taken):
+        rows = np.flatnonzero(path_of == number)
+        for place, (lane, cost) in enumerate(zip(mine.lanes, mine.cost, strict=True)):
+            capacity[lane] = max(capacity[lane], float(rate[rows].max(initial=0.0)) * cost)
+            lanes[begin[rows] + place] = lane
+            costs[begin[rows] + place] = cost
+    return {
+        "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
+        "operation_weight": np.array([*(one.weight for one in taken), 1.0])[path_of],
+        "operation_link_begin": begin,
+        "operation_links": lanes,
+        "operation_link_cost": costs,
+        "link_bytes_per_s": capacity,
+        "link_both": links.both,
+        "link_opposite": links.opposite,
+    }
 
 
 def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
@@ -109,7 +86,11 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
     takers = Counter(lane for lanes in walked for lane in lanes)
     memories = _memories(node, keys, walked)
     own = {lane: found for lane in takers if lane.opposite in takers and (found := _own_link(node, lane))}
-    crowded = {lane for lane, count in takers.items() if count > 1 and not _of_memory(node, lane)}
+    crowded = {
+        lane
+        for lane, count in takers.items()
+        if count > 1 and not isinstance(node.links[lane.link], MemoryLink)
+    }
     kept = sorted(crowded | own.keys() | memories.keys())
     if not kept:
         return None
@@ -168,7 +149,7 @@ def alone(
     `operation_demand` is by how much a copy then asks for more than its bytes over that time: 1 for nearly all.
     """
     starts, ends = recorded["operation_start"], recorded["operation_end"]
-    linked = links.columns(operations, columns)
+    linked = link_columns(links, operations, columns)
     names = ("bytes_per_s", "link_begin", "links", "link_cost")
     rate, begin, lane_of, cost = (linked[f"operation_{name}"] for name in names)
     of_lane = np.repeat(np.arange(len(rate)), np.diff(begin))
@@ -202,6 +183,33 @@ def alone(
     }
 
 
+def copy_seconds_at_once(
+    node: Node, copies: Sequence[tuple[str, int]], bytes_: int | Sequence[int]
+) -> FloatArray:
+    """Seconds of each of `copies`, a direction (h2d or d2h) and a GPU, of `bytes_` pinned bytes (each, or one by one), all
+    begun at once.
+
+    Alone each takes what was measured on the node, else what its data sheet says; together they share links as in a replay,
+    max-min fair. Shape (copies,).
+    """
+    sizes = [bytes_] * len(copies) if isinstance(bytes_, int) else bytes_
+    rows = [
+        one_copy(direction, "pinned", [size]).with_columns(device=pl.lit(gpu))
+        for (direction, gpu), size in zip(copies, sizes, strict=True)
+    ]
+    operations = pl.concat(rows, how="vertical_relaxed")
+    operations = operations.cast({name: OPERATIONS[name] for name in operations.columns})
+    measured, from_sheet = (model(name).seconds(operations, node) for name in ("loggp", "datasheet"))
+    alone = np.rint(np.where(np.isfinite(measured), measured, from_sheet) * 1e9).astype(np.int64)
+    operations = operations.with_columns(start_ns=pl.lit(0, pl.Int64), end_ns=pl.Series(alone))
+    count = len(copies)
+    columns = at_rest(0, count, count, operation_duration=alone, operation_stream=range(count))
+    if (links := shared_links(operations, node)) is not None:
+        columns |= link_columns(links, operations, columns)
+    ends: FloatArray = _core.play(columns)["operation_end"] * 1e-9
+    return ends
+
+
 def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, Times, list[Route]]:
     """Bytes per second of each copy, 0 for what is none; the path it takes (-1: none), a number; and the paths."""
     size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
@@ -219,38 +227,31 @@ def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, Ti
 
 
 def _walk(node: Node, direction: str, device: int, peer: int, host: int) -> list[Lane]:
-    """The lanes that a copy takes; none where the node has no path."""
-    return [lane._replace(host=host) for lane in _walk_on_one(node, direction, device, peer)]
-
-
-def _walk_on_one(node: Node, direction: str, device: int, peer: int) -> list[Lane]:
+    """The lanes that a copy takes on its host; none where the node has no path."""
     try:
         if direction == "p2p":
             links = node.peer_path(device, peer).links if peer >= 0 else ()
-            return _lanes(node, links, node.gpu(device).name)
+            return _lanes(node, links, node.gpu(device).name, host)
         path = node.host_path(device)
         if direction == "h2d":
-            return _lanes(node, path.links, path.memory.name if path.memory else path.links[0].between[0])
-        return _lanes(node, path.links[::-1], node.gpu(device).name)
+            start = path.memory.name if path.memory else path.links[0].between[0]
+            return _lanes(node, path.links, start, host)
+        return _lanes(node, path.links[::-1], node.gpu(device).name, host)
     except InputError:
         return []
 
 
-def _lanes(node: Node, links: tuple[Link, ...], start: str) -> list[Lane]:
+def _lanes(node: Node, links: tuple[Link, ...], start: str, host: int) -> list[Lane]:
     here, found, places = start, [], {id(link): at for at, link in enumerate(node.links)}
     for link in links:
         forward = link.between[0] == here
         here = link.between[1] if forward else link.between[0]
         if isinstance(link, MemoryLink):
             reads = isinstance(node.component(link.between[0 if forward else 1]), Memory)
-            found += [Lane(places[id(link)], reads), Lane(places[id(link)], True, bus=True)]
+            found += [Lane(places[id(link)], way, bus, host) for way, bus in ((reads, False), (True, True))]
         else:
-            found.append(Lane(places[id(link)], forward))
+            found.append(Lane(places[id(link)], forward, host=host))
     return found
-
-
-def _of_memory(node: Node, lane: Lane) -> bool:
-    return isinstance(node.links[lane.link], MemoryLink)
 
 
 def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[Lane, AtOnce]:
@@ -269,7 +270,9 @@ def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[L
             continue
         brought = dict.fromkeys((True, False), 0.0)
         for direction, device in through:
-            brought[direction == "h2d"] += _path_rate(node, direction, device)
+            flow: Flow = "read" if direction == "h2d" else "write"
+            rate = _measured_rate(node, direction, device) or node.host_path(device).bandwidth(flow)
+            brought[direction == "h2d"] += rate
         for reads, rate in brought.items():
             if rate > _way(at_once, reads):
                 found[bus._replace(forward=reads, bus=False)] = at_once
@@ -278,14 +281,8 @@ def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[L
     return found
 
 
-def _path_rate(node: Node, direction: str, device: int) -> float:
-    """Bytes per second of long pinned copies between a GPU and the host, by themselves."""
-    measured = _measured_rate(node, direction, device)
-    return measured or node.host_path(device).bandwidth("read" if direction == "h2d" else "write")
-
-
 def _measured_rate(node: Node, direction: str, device: int) -> float | None:
-    """The same as the node measured it."""
+    """Bytes per second of long pinned copies between a GPU and the host, by themselves, as the node measured it."""
     curve = node.curve(direction, "pinned", device)
     return None if curve is None else 1 / curve.long_gap_per_byte_s
 

@@ -1,27 +1,34 @@
-"""What each call waits for, as rows and numbers of a timeline."""
+"""What each call waits for, as rows and numbers of a timeline; and which work a stream waits for.
+
+A trace may have the calls that record events and wait for them, but name no event (PyTorch's profiler of CUDA 13). Then an
+event is recorded behind what its thread launched last, a wait is of the stream that its thread launches into next, and a
+stream waits for the events of another in the order of their records. Times decide where they can: work that starts as soon
+as other work ends was waiting for that.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.timeline.build.device_work import DeviceWork
-from busfare.timeline.build.host_calls import HostCalls, Rows
-from busfare.timeline.build.unnamed_events import unnamed_events
-from busfare.timeline.model import ACT, WAIT
-from busfare.timeline.prices import pageable
+from busfare.timeline import _core
+from busfare.timeline.build.work import DeviceWork, HostCalls, Rows, alike
+from busfare.timeline.model import ACT, WAIT, pageable
 from busfare.trace import Trace
+from busfare.trace.api_calls import EVENT_RECORD, STREAM_WAIT_EVENT
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import NONE, Words
+from busfare.trace.words import NONE, Names, Words
 
-__all__ = ["Acts", "Waits", "acts", "waits"]
+__all__ = ["Acts", "Pairs", "Waits", "acts", "unnamed_events", "waits"]
 
 #: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
 LONG_LAUNCH_NS = 20_000
 FULL_QUEUE = 512
+#: What a call does, as the core numbers it where no event is named.
+LAUNCHES, RECORDS, AWAITS = 0, 1, 2
 
 
 class Acts(NamedTuple):
@@ -71,6 +78,49 @@ def _unnamed(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
         kind[rows], stream[rows], event[rows] = ACT[what], of, pairs.record
     nobody = [pl.lit(None, dtype=of).alias(name) for name, of in (("call", pl.Int64), ("number", pl.Int32))]
     return Acts(kind, stream, event, trace.events.with_columns(nobody), 0, len(pairs.wait))
+
+
+class Pairs(NamedTuple):
+    """Calls, by row: a record of an event and a wait for it; and the streams of both, by number. Shape (pairs,) each."""
+
+    record: NDArray[np.int32]
+    recorded: NDArray[np.int32]
+    wait: NDArray[np.int32]
+    waiting: NDArray[np.int32]
+
+
+def unnamed_events(host: HostCalls, work: DeviceWork) -> Pairs:
+    """The waits of streams that the order of calls and the times of work tell of, each with the record that it is for."""
+    calls, operations = host.calls, work.operations
+    names = Names.of_calls(calls)
+    texts = pl.Series(names.texts, dtype=pl.String)
+    records, awaiting = (
+        texts.str.contains(pattern).fill_null(False).to_numpy()[names.of]
+        for pattern in (EVENT_RECORD, STREAM_WAIT_EVENT)
+    )
+    launched = np.flatnonzero(operations["launched"].to_numpy())
+    if not (records.any() and awaiting.any() and len(launched)):
+        return Pairs(*np.empty((4, 0), np.int32))
+    caller = operations["call"].to_numpy()[launched]
+    kind = np.full(calls.height, -1)
+    kind[awaiting], kind[records], kind[caller] = AWAITS, RECORDS, LAUNCHES
+    rows = np.flatnonzero(kind >= 0)
+    kind = kind[rows]
+    # Of calls that launch nothing, these are of another's operations, and not looked at.
+    ends = (np.searchsorted(caller, rows, side) for side in ("left", "right"))
+    first, last = (launched[np.clip(of - step, 0, len(launched) - 1)] for step, of in enumerate(ends))
+    columns: dict[str, NDArray[Any]] = {
+        "row": rows.astype(np.int32),
+        "kind": kind.astype(np.uint8),
+        "thread": calls["thread_number"].to_numpy()[rows].astype(np.int32),
+        "process": alike(calls.select("process"))[0][rows].astype(np.int32),
+        "time": calls["start_ns"].to_numpy()[rows].astype(np.int64),
+    }
+    for name, of in (("first", first), ("last", last)):
+        columns[f"{name}_stream"] = operations["stream_number"].to_numpy()[of].astype(np.int32)
+    columns["first_start"] = operations["start_ns"].to_numpy()[first].astype(np.int64)
+    columns["last_end"] = operations["end_ns"].to_numpy()[last].astype(np.int64)
+    return Pairs(**_core.unnamed_events(columns))
 
 
 def _with_first(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -11,14 +11,12 @@ from busfare.errors import InputError
 from busfare.nodes import Node, load_node
 from busfare.quantities import parse_bytes, parse_factor
 from busfare.timeline.changes.elsewhere import RATIOS, copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.fewer_copies import batch, collect, dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
-from busfare.timeline.changes.packing import batch, collect
 from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.removal import dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.streams import streams
 from busfare.timeline.edit import Applied, Change, Setting
-from busfare.timeline.model import Timeline
-from busfare.timeline.touched import NOTHING, either
+from busfare.timeline.model import NOTHING, Timeline, either
 
 __all__ = ["OPTIONS", "Applied", "Change", "Option", "Setting", "apply_all", "as_options", "changes_of"]
 

@@ -13,10 +13,17 @@ from busfare.quantities import parse_factor
 from busfare.statements import statement
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.changes.prefetch import kernels_held
-from busfare.timeline.chosen import matching
-from busfare.timeline.edit import Applied, Change, Setting, applied, host_paced, with_durations
-from busfare.timeline.model import Timeline
-from busfare.timeline.prices import nanoseconds_of_kernels, nanoseconds_on
+from busfare.timeline.edit import (
+    Applied,
+    Change,
+    Setting,
+    applied,
+    host_paced,
+    nanoseconds_of_kernels,
+    nanoseconds_on,
+    with_durations,
+)
+from busfare.timeline.model import Timeline, matching
 
 __all__ = [
     "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "on_node",

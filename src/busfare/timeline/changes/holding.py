@@ -8,31 +8,36 @@ import numpy as np
 import polars as pl
 
 from busfare.statements import statement
-from busfare.timeline.build.device_work import ENGINE_BYTES
-from busfare.timeline.chosen import chosen_by, matching
+from busfare.timeline.build.work import ENGINE_BYTES
 from busfare.timeline.edit import (
     ASYNC_COPY,
+    COPY_CALL_NS,
+    LAUNCH_CALL_NS,
     Applied,
     Change,
     Setting,
     applied,
     gaps_without,
     last_of_each,
+    nanoseconds_from,
     right_behind,
     titled,
     usual_call_ns,
     waiting_behind,
     without_waits,
 )
-from busfare.timeline.model import WAIT, Mask, Timeline
-from busfare.timeline.prices import STAGED_ABOVE_BYTES, nanoseconds_from, pageable
-from busfare.timeline.touched import under_way
+from busfare.timeline.model import (
+    STAGED_ABOVE_BYTES,
+    WAIT,
+    Mask,
+    Timeline,
+    chosen_by,
+    matching,
+    pageable,
+    under_way,
+)
 
-__all__ = [
-    "pin",
-    "without_synchronisations",
-    "without_waiting",
-]
+__all__ = ["pin", "without_synchronisations", "without_waiting"]
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
@@ -40,9 +45,6 @@ WAKE_UP_NS = 3_300
 #: From the return of a call that submits a copy of pinned memory to its start, where nothing is in its way: 1.6 to 2.6
 #: µs recorded on H100 and H200 (denoise_volume).
 CALL_TO_GPU_NS = 2_000
-#: Submitting a copy of pinned memory takes the host this part of what a launch takes: 1.0 of 2.6 µs bare, 1.8 of 3.6
-#: µs recorded, on an H200 (results/recorder).
-COPY_OF_LAUNCH = 0.45
 
 
 def pin(pattern: str = "") -> Change:
@@ -115,7 +117,8 @@ def _pinned_call_ns(timeline: Timeline) -> int:
     free = timeline.calls_of(pinned) & timeline.calls_named(ASYNC_COPY) & ~timeline.waiting()
     if free.any():
         return int(np.median(timeline.columns["call_own"][free]))
-    return min(usual_call_ns(timeline, ASYNC_COPY), int(COPY_OF_LAUNCH * usual_call_ns(timeline, "Launch")))
+    of_launch = COPY_CALL_NS / LAUNCH_CALL_NS
+    return min(usual_call_ns(timeline, ASYNC_COPY), int(of_launch * usual_call_ns(timeline, "Launch")))
 
 
 def without_waiting(pattern: str = "") -> Change:

@@ -8,18 +8,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.nodes.arrays import FloatArray
+from busfare.nodes import FloatArray
 from busfare.statements import statement
-from busfare.timeline.build.device_work import FAULT_NS
-from busfare.timeline.edit import Applied, Change, Setting, applied, with_durations, without_operations
+from busfare.timeline.build.work import FAULT_NS
+from busfare.timeline.edit import (
+    Applied,
+    Change,
+    Setting,
+    applied,
+    nanoseconds_from,
+    with_durations,
+    without_operations,
+)
 from busfare.timeline.model import Mask, Timeline, Times
-from busfare.timeline.prices import nanoseconds_from
 from busfare.trace.lanes import Union
 
 __all__ = ["kernels_held", "prefetch"]
-
-#: From a fault to its first move, where no move went right before: 15 to 35 µs, published for P100 to V100. Nanoseconds.
-FIRST_FAULT_NS = 35_000
 
 
 def prefetch() -> Change:
@@ -70,9 +74,7 @@ def _faults(timeline: Timeline) -> Faults:
     begins, reached = starts[order], np.maximum.accumulate(ends[order])
     chained = np.zeros(len(order), bool)
     chained[1:] = begins[1:] - reached[:-1] <= FAULT_NS
-    since = np.where(
-        chained, np.minimum(begins, np.concatenate([begins[:1], reached[:-1]])), begins - FIRST_FAULT_NS
-    )
+    since = np.where(chained, np.minimum(begins, np.concatenate([begins[:1], reached[:-1]])), begins)
     moving = Union.of(begins, ends[order]).covered_within(starts[kernels], ends[kernels])
     standing = Union.of(since, ends[order]).covered_within(starts[kernels], ends[kernels])
     return Faults(moved, kernels, moving, np.where(moving > 0, standing, 0))

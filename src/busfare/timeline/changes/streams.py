@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.statements import statement
-from busfare.timeline.build.host_calls import before_in
-from busfare.timeline.chosen import matching
+from busfare.timeline.build.work import before_in
 from busfare.timeline.edit import (
     ASYNC_COPY,
     Applied,
@@ -22,8 +21,7 @@ from busfare.timeline.edit import (
     usual_call_ns,
     with_streams,
 )
-from busfare.timeline.model import STREAM_KINDS, WAIT, Timeline, Times
-from busfare.timeline.prices import pageable
+from busfare.timeline.model import STREAM_KINDS, WAIT, Timeline, Times, matching, pageable
 
 __all__ = ["are_pipelines", "chunks", "streams"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from busfare.trace import api_calls, sites
 from busfare.trace import tables as schema
-from busfare.trace.columns import first_pairs, occurring, occurs, places, taken
+from busfare.trace.columns import first_pairs, occurs, places
 from busfare.trace.launches import ALLOCATIONS
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
@@ -92,7 +92,8 @@ class Texts:
     @staticmethod
     def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> Texts:
         rows = places(strings["id"], ids)
-        used = occurring(rows, strings.height + 1)
+        used = np.zeros(strings.height + 1, np.bool_)
+        used[rows] = True
         unknown, used[-1] = int(np.count_nonzero(rows == strings.height)) if used[-1] else 0, False
         number = np.cumsum(used, dtype=np.uint32) - used
         texts = strings["value"].filter(used[:-1])
@@ -102,7 +103,7 @@ class Texts:
     def of_rows(self, values: pl.Series) -> pl.Series:
         """For each row, what `values` (words, none of them null) has for its text."""
         codes = values.to_physical().to_numpy()[self.number]
-        return of_codes(taken([codes], self.rows), values)
+        return of_codes(codes[self.rows], values)
 
 
 #: ENUM_CUDA_MEMCPY_OPER, beyond CUPTI's own; the table that explains it is missing from exports before 2022.4.
@@ -197,8 +198,10 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
 def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
     """`calls` with the column `site` of `CALLS_LOCATED`, where the export holds call chains."""
     frames = tables.read(CALLCHAINS, ints("id symbol module stackDepth")).drop_nulls(["id", "stackDepth"])
+    if frames.is_empty():
+        return calls
     of_calls = tables.read(CALLS_TABLE, ints("globalTid correlationId callchainId")).drop_nulls("callchainId")
-    if frames.is_empty() or of_calls.is_empty():
+    if of_calls.is_empty():
         return calls
     of_calls = of_calls.select(process_of("globalTid"), correlation="correlationId", id="callchainId")
     row = pl.Series(first_pairs(of_calls, calls)).replace(-1, None)
