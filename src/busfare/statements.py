@@ -37,4 +37,4 @@ def statement(id: str, **figures: Figure) -> Words:
 
 def sentences(*statements: Words | None) -> Words:
     """Those sentences behind each other; what is None or empty is left out."""
-    return statement("list.sentences", parts=tuple(filter(None, statements)))
+    return statement("common.sentences", parts=tuple(filter(None, statements)))

@@ -12,13 +12,11 @@ import pytest
 
 from busfare.advise import amounts
 from busfare.answers.compare import compared
-from busfare.answers.diff import Diff
 from busfare.answers.doctor import Doctor
 from busfare.answers.job import JobReport, read_job
 from busfare.answers.plan import PlanResult
-from busfare.answers.project import project, projected
-from busfare.answers.projected import Compared, Projected
-from busfare.answers.report import Report, examine, summarise
+from busfare.answers.project import Compared, Projected, project, projected
+from busfare.answers.report import Diff, Report, examine, summarise
 from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError
 from busfare.jobs import How

@@ -207,8 +207,8 @@ def _what_else(before: dict[str, float], after: dict[str, float], own: float) ->
     most = sorted((part for part in saved if saved[part] > 0), key=lambda part: -saved[part])[:2]
     if not most:
         return []
-    others = (statement("gain.part", part=part, seconds=saved[part]) for part in most)
-    return [statement("gain.more", seconds=own, parts=tuple(others))]
+    others = (statement("common.gain-part", part=part, seconds=saved[part]) for part in most)
+    return [statement("common.gain-beyond", seconds=own, parts=tuple(others))]
 
 
 def _parts(timeline: Timeline) -> dict[str, float]:

@@ -211,7 +211,7 @@ def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
     if copies.height < 2 * MANY_RETURNS:
         return None
     figures = copies.figures() | {"count": copies.height // 2, "largest_bytes": int(copies.sizes.max())}
-    evidence = [statement("ping-pong.evidence", known_by=statement(f"known-by.{known_by}"), **figures)]
+    evidence = [statement("ping-pong.evidence", known_by=statement(f"common.by-{known_by}"), **figures)]
     return finding("ping-pong", evidence, copies.exposed, copies)
 
 

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
-from msgspec import Struct
 from msgspec.structs import asdict
 
+from busfare.answers.report import Changed, Diff, FindingChanged, Report, path_name
 from busfare.errors import InputError
 from busfare.statements import Figure, Words, statement
 from busfare.trace import Trace
 from busfare.trace import totals as account
-
-if TYPE_CHECKING:
-    from busfare.answers.report import Report
 
 #: A part is worth a word from this share of the change on, and from that of the run.
 OF_CHANGE, OF_RUN = 0.05, 0.01
@@ -33,46 +30,6 @@ NS = 1e-9
 Run = TypeVar("Run")
 #: Seconds, count and bytes, as far as they are known, by what has them.
 ByName = Mapping[str, Mapping[str, Any]]
-
-
-class Changed(Struct, kw_only=True):
-    """Something in both runs, or in one of them; the change is in seconds of the second run over the first."""
-
-    what: str
-    before_seconds: float | None
-    after_seconds: float | None
-    before_count: int | None = None
-    after_count: int | None = None
-    before_bytes: int | None = None
-    after_bytes: int | None = None
-
-    @property
-    def change_seconds(self) -> float:
-        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
-
-
-class FindingChanged(Struct):
-    """A finding's predicted gain in each run, None in the one that does not have it."""
-
-    id: str
-    title: Words
-    before_gain_seconds: float | None
-    after_gain_seconds: float | None
-
-
-class Diff(Struct, tag_field="schema", tag="busfare.diff/1", kw_only=True):
-    """`why`: sentences; parts of the critical path add up to the run, the tables below it do not."""
-
-    before: str
-    after: str
-    makespan: Changed
-    why: list[Words]
-    critical_path: list[Changed]
-    work: list[Changed]
-    by_path: list[Changed]
-    by_kernel: list[Changed]
-    by_call: list[Changed]
-    findings: list[FindingChanged]
 
 
 def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> Diff:
@@ -90,8 +47,6 @@ def _calls(trace: Trace) -> ByName:
 
 def read_report(path: Path) -> Report:
     """What `busfare report --json` wrote. Raises InputError where the file holds no such report of one run."""
-    from busfare.answers.report import Report
-
     try:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     except OSError as error:
@@ -157,8 +112,6 @@ def _work(report: Report) -> ByName:
 
 
 def _paths(report: Report) -> ByName:
-    from busfare.answers.report import path_name
-
     return {path_name(path): asdict(path) for path in report.by_path}
 
 

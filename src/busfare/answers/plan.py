@@ -213,7 +213,7 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     if best.strategy != "explicit":
         parts.append(statement("plan.gain", speedup=explicit / best.seconds, seconds=explicit))
     others = [p for p in answer.ranking[1:] if not p.assumes]
-    line = statement("list.clauses", parts=tuple(parts))
+    line = statement("common.clauses", parts=tuple(parts))
     if others and others[0].seconds > best.seconds * (1 + TIE):
         more = others[0].seconds / best.seconds - 1
         line = statement("plan.next", best=line, strategy=others[0].strategy, more=more)
@@ -224,7 +224,7 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:
         words.append(statement("plan.equal", strategies=tuple(equal)))
     in_place = best.strategy == "mapped" and answer.machine.reads_in_place
-    words.append(statement(f"do.{best.strategy}{'-in-place' * in_place}", count=best.streams))
+    words.append(statement(f"plan.do-{best.strategy}{'-in-place' * in_place}", count=best.streams))
     if accesses is not None:
         words.append(_on_an_assumption(answer, accesses))
     if answer.problem.memory == "pageable" and not (in_place or best.strategy.endswith("pageable")):

@@ -1,4 +1,6 @@
-"""A trace recorded on node A, priced on node B: its copies by any cost model, and the whole run's time."""
+"""A trace recorded on node A, priced on node B: its copies by any cost model, and the whole run's time; and what `project`
+and `compare` answer. Keys in docs/json.md.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 import polars as pl
-from msgspec import UNSET, convert
+from msgspec import UNSET, Struct, UnsetType, convert, field
 from msgspec.structs import asdict
 
 from busfare import cost
-from busfare.answers.projected import (
-    KernelClassThere,
-    KernelsThere,
-    PathCompared,
-    PathThere,
-    Projected,
-    Projection,
-    RunThere,
-    TransfersThere,
-)
+from busfare.advise.amounts import Predicted
 from busfare.cost.calibrated import how_staged
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
@@ -43,6 +36,130 @@ NS = 1e-9
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
+
+
+class There(Predicted, kw_only=True):
+    """A time that was recorded, and what it is predicted to be on another node."""
+
+    recorded_seconds: float
+
+
+class TransfersThere(There, kw_only=True):
+    unpriced: int
+
+
+class RunThere(There, kw_only=True):
+    replayed_seconds: float
+    method: Words
+
+
+class PathPredicted(There, kw_only=True):
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+
+
+class PathThere(PathPredicted, kw_only=True):
+    bytes: int
+
+
+class KernelsPredicted(There, kw_only=True):
+    """Kernels of a class, and the bound that their prediction went by."""
+
+    kind: str = field(name="class")
+    bound: str
+    count: int
+
+
+class KernelClassThere(KernelsPredicted, kw_only=True):
+    """All of a class that went by the same bound; `factor`: predicted over recorded."""
+
+    factor: float | None
+    why: Words
+
+
+class KernelsThere(Struct, kw_only=True):
+    """`rule`: how their times were had. `by_class` is empty where a rule of the user's was followed. `counted`: of `count`,
+    those whose bytes were counted; left out where no counters were given.
+    """
+
+    count: int
+    counted: int | UnsetType = UNSET
+    recorded_seconds: float
+    rule: Words
+    not_predicted: int = 0
+    by_class: list[KernelClassThere] = []
+
+
+class Projection(Struct, kw_only=True):
+    """A run on another node, by one model."""
+
+    recorded_on: str = field(name="from")
+    to: str
+    model: str
+    transfers: TransfersThere
+    makespan: RunThere
+    kernels: KernelsThere
+    pageable_copies: Words | None
+    by_path: list[PathThere]
+
+
+class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only=True):
+    """The first node's projection, and all of them."""
+
+    from_guessed_from_gpu_name: bool
+    projections: list[Projection]
+
+
+class PathCompared(PathPredicted, kw_only=True):
+    wmape_percent: float | None
+    inside_percent: float | None
+
+
+class KernelCompared(KernelsPredicted, kw_only=True):
+    """Of a kernel, or of all kernels of an operator: means a launch."""
+
+    name: str
+    actual_seconds: float
+
+
+class Errors(Struct, kw_only=True):
+    """Of predictions that were compared: `count` in both runs, and those in one of them alone."""
+
+    wmape_percent: float | None = None
+    inside_percent: float | None = None
+    count: int = 0
+    unmatched: int = 0
+
+
+class KernelsCompared(Errors, kw_only=True):
+    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`: of all launches
+    of the first, those whose bytes were counted; left out where no counters were given.
+    """
+
+    counted: int | UnsetType = UNSET
+    median_percent: float | None = None
+    by_kernel: list[KernelCompared] = []
+
+
+class Comparison(Errors, kw_only=True):
+    """One model against what was recorded; no error where no copy is in both."""
+
+    model: str
+    unpriced: int = 0
+    by_path: list[PathCompared] = []
+
+
+class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
+    """The best model's errors, and every model's, best first."""
+
+    predicted: str
+    actual: str
+    recorded_on: str = field(name="from")
+    to: str
+    kernels: KernelsCompared | None
+    models: list[Comparison]
 
 
 def recorded_transfers(trace: Trace) -> pl.DataFrame:
@@ -140,7 +257,7 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
 
 
 def _clauses(parts: Sequence[Words]) -> Words | None:
-    return statement("list.clauses", parts=tuple(parts)) if parts else None
+    return statement("common.clauses", parts=tuple(parts)) if parts else None
 
 
 def _prices(recorded: Timeline, setting: Setting, to: Node) -> KernelPrices | None:
@@ -167,7 +284,7 @@ def _staging(transfers: pl.DataFrame, recorded_on: Node, to: Node) -> Words | No
     staged = transfers.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
     directions = staged["direction"].drop_nulls().cast(pl.String).unique().sort()
     changes = dict.fromkeys(how_staged(direction, recorded_on, to) for direction in directions)
-    return statement("list.changes", parts=tuple(changes)) if changes else None
+    return statement("common.changes", parts=tuple(changes)) if changes else None
 
 
 Row = TypeVar("Row", PathThere, PathCompared)
@@ -209,8 +326,8 @@ def _between(trace: Trace) -> Words:
     """Why kernels are not known better, with what would have told."""
     option = record_again(trace.format).allocations
     if not option or trace.launches["allocated_bytes"].is_not_null().any():
-        return statement("why.between")
-    return statement("why.between-unless-allocations", option=option)
+        return statement("project.why-between")
+    return statement("project.why-between-unless-allocations", option=option)
 
 
 def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThere]:
@@ -228,7 +345,7 @@ def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThe
         row |= {
             "class": CLASSES[row["kind"]],
             "bound": bound,
-            "why": between if bound == "between" else statement(f"why.{bound}"),
+            "why": between if bound == "between" else statement(f"project.why-{bound}"),
             "rung": prices.rung_of(row["place"]),
         }
         row["factor"] = row["predicted_seconds"] / recorded if recorded else None

@@ -15,13 +15,14 @@ from msgspec.structs import asdict
 from busfare import advise
 from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.findings import REPLAYED_ROWS
-from busfare.answers.diff import Diff
-from busfare.answers.projected import PathCompared, PathThere
+from busfare.answers.project import PathCompared, PathThere
+from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
 from busfare.jobs.ranks import numbered, ranks_of
 from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.nodes import Node
+from busfare.statements import Words
 from busfare.timeline import PathPart, Timeline, critical_path_shares, unexplained_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
@@ -120,14 +121,44 @@ class TopCopy(Struct):
     stream: int | None
 
 
-class RecordingCost(Struct):
-    """What was taken out of a run for its recorder; see `what-if --unrecorded`."""
+class Changed(Struct, kw_only=True):
+    """Something in both runs, or in one of them; the change is in seconds of the second run over the first."""
 
-    unrecorded_seconds: float
-    call_seconds: float
-    gap_seconds: float
-    host_pace: float
-    replayed_seconds: float
+    what: str
+    before_seconds: float | None
+    after_seconds: float | None
+    before_count: int | None = None
+    after_count: int | None = None
+    before_bytes: int | None = None
+    after_bytes: int | None = None
+
+    @property
+    def change_seconds(self) -> float:
+        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
+
+
+class FindingChanged(Struct):
+    """A finding's predicted gain in each run, None in the one that does not have it."""
+
+    id: str
+    title: Words
+    before_gain_seconds: float | None
+    after_gain_seconds: float | None
+
+
+class Diff(Struct, tag_field="schema", tag="busfare.diff/1", kw_only=True):
+    """`why`: sentences; parts of the critical path add up to the run, the tables below it do not."""
+
+    before: str
+    after: str
+    makespan: Changed
+    why: list[Words]
+    critical_path: list[Changed]
+    work: list[Changed]
+    by_path: list[Changed]
+    by_kernel: list[Changed]
+    by_call: list[Changed]
+    findings: list[FindingChanged]
 
 
 class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
@@ -195,8 +226,6 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
                 f"{trace.path}: --unrecorded needs a run that can be replayed: one with its API calls, and no more than "
                 f"{REPLAYED_ROWS:,} calls and operations"
             )
-        from busfare.answers.what_if import without_recorder
-
         run, cost = without_recorder(run, unrecorded_seconds)
     account.find_lengths(trace, advise.unions())
     findings = beside(trace.operations.height, lambda: advise.findings(trace, node, run))

@@ -16,7 +16,6 @@ from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
 from busfare.answers.project import run_between
-from busfare.answers.report import RecordingCost
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
@@ -32,6 +31,7 @@ from busfare.trace import Omission, Trace
 
 __all__ = [
     "Outcome",
+    "RecordingCost",
     "WhatIf",
     "answer_job_what_if",
     "answer_what_if",
@@ -55,6 +55,16 @@ class Outcome(Predicted, kw_only=True):
     gain_percent: float
     speedup: float | None
     rests_on: list[Words]
+
+
+class RecordingCost(Struct):
+    """What was taken out of a run for its recorder; see `what-if --unrecorded`."""
+
+    unrecorded_seconds: float
+    call_seconds: float
+    gap_seconds: float
+    host_pace: float
+    replayed_seconds: float
 
 
 class Baseline(Struct):

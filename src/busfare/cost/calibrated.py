@@ -178,13 +178,14 @@ def _staging_difference(sizes: FloatArray, recorded: FloatArray, here: Curve, th
 def how_staged(direction: str, old: Node, new: Node) -> Words:
     """By what pageable copies of one direction, recorded on `old`, change on `new`."""
     if old == new:
-        return statement("staged.as-recorded")
+        return statement("project.staged-as-recorded")
     if all(_Nodes(old, new).curves(direction, memory) for memory in ("pinned", "pageable")):
-        return statement("staged.measured")
+        return statement("project.staged-measured")
     rates = [(node.name, measured_copy(node)) for node in (old, new)]
     if missing := [name for name, rate in rates if rate is None]:
-        return statement("staged.unmeasured", nodes=tuple(missing))
+        return statement("project.staged-unmeasured", nodes=tuple(missing))
     there = (
-        statement("staged.rate", node=name, gigabytes_per_second=(rate or 0.0) / 1e9) for name, rate in rates
+        statement("project.staged-rate", node=name, gigabytes_per_second=(rate or 0.0) / 1e9)
+        for name, rate in rates
     )
-    return statement("staged.changed", rates=tuple(there))
+    return statement("project.staged-changed", rates=tuple(there))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from busfare.advise.amounts import Predicted, Ranged, count, several, size, time
 from busfare.advise.jobs import JobFinding
 from busfare.answers.job import JobReport
-from busfare.answers.report import Path, RecordingCost, Report, Sized, path_name
+from busfare.answers.report import Path, Report, Sized, path_name
+from busfare.answers.what_if import RecordingCost
 from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.show.document import (
     Block,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from busfare.advise.amounts import time
-from busfare.answers.diff import Changed, Diff, FindingChanged
+from busfare.answers.report import Changed, Diff, FindingChanged
 from busfare.show.blocks import PATH_NOTE, Shares, change
 from busfare.show.document import Block, Document, Figure, Table, Text, cell, table
 from busfare.show.words import worded

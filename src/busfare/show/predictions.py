@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 
 from busfare.advise.amounts import several, time
-from busfare.answers.projected import (
+from busfare.answers.project import (
     Compared,
     KernelClassThere,
     KernelsCompared,

@@ -19,7 +19,7 @@ from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.cost.models import as_copies_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
-from busfare.statements import Words, statement
+from busfare.statements import Figure, Words, statement
 from busfare.timeline.build.work import before_in, unit_of
 from busfare.timeline.model import (
     WAIT,
@@ -98,9 +98,10 @@ class Change:
     node: Node | None = None
 
 
-def titled(change: str, pattern: str) -> Words:
+def titled(change: str, pattern: str, **figures: Figure) -> Words:
     """What `change` is called: with a pattern, of what matches it."""
-    return statement(f"change.{change}{'-matching' * bool(pattern)}", pattern=pattern)
+    title = statement(f"change.{change}", **figures)
+    return statement("change.matching", change=title, pattern=pattern) if pattern else title
 
 
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:

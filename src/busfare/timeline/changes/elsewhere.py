@@ -21,6 +21,7 @@ from busfare.timeline.edit import (
     host_paced,
     nanoseconds_of_kernels,
     nanoseconds_on,
+    titled,
     with_durations,
 )
 from busfare.timeline.model import Timeline, matching
@@ -76,8 +77,8 @@ def kernel_times(factor: float, pattern: str = "", ratio: str = "") -> Change:
         duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
         return Applied(with_durations(timeline, duration), int(chosen.sum()))
 
-    id = f"change.kernels-by-{ratio}" if ratio else f"change.kernels{'-matching' * bool(pattern)}"
-    return Change("--kernels", statement(id, factor=factor, pattern=pattern), apply)
+    scaled = titled("kernels", pattern, factor=factor)
+    return Change("--kernels", statement("change.by", change=scaled, rate=ratio) if ratio else scaled, apply)
 
 
 def _predicted_kernels(to: Node) -> Change:

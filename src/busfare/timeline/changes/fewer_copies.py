@@ -81,11 +81,11 @@ def keep_on_gpu() -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         returned, known_by = returned_copies(timeline.operations, setting.recorded_on)
         if not returned.any() and known_by != "fingerprint":
-            nothing = statement("assumes.none-shown", known_by=statement(f"known-by.{known_by}"))
+            nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{known_by}"))
             return Applied(timeline, 0, 0, [nothing])
         rests_on = [statement("assumes.unread")]
         if known_by != "fingerprint":
-            rests_on.insert(0, statement("assumes.shown", known_by=statement(f"known-by.{known_by}")))
+            rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{known_by}")))
         return taken_out(timeline, returned, *rests_on)
 
     return Change("--keep-on-gpu", statement("change.keep-on-gpu"), apply)

@@ -18,6 +18,7 @@ from busfare.timeline.edit import (
     applied,
     last_of_each,
     numbered_in,
+    titled,
     usual_call_ns,
     with_streams,
 )
@@ -56,8 +57,7 @@ def streams(count: int, kernel: str = "") -> Change:
         rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
         return applied(timeline, _kernels_in_turn(changed), spread, *rests_on)
 
-    title = statement(f"change.streams{'-matching' * bool(kernel)}", count=count, pattern=kernel)
-    return Change("--streams", title, apply)
+    return Change("--streams", titled("streams", kernel, count=count), apply)
 
 
 def _kernels_in_turn(timeline: Timeline) -> Timeline:
