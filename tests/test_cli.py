@@ -258,7 +258,7 @@ def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
     line, page = tmp_path / "line.json", tmp_path / "new" / "page.html"
     done = run("what-if", TRACE, "--pin", "h2d", "--wide", "--perfetto", str(line), "--html", str(page))
     assert done.returncode == 0
-    assert "pin the host buffers of copies that match h2d" in done.stdout
+    assert "pin the host buffers (only what matches h2d)" in done.stdout
     names = {
         e["args"]["name"] for e in json.loads(line.read_text())["traceEvents"] if e["name"] == "process_name"
     }

@@ -10,6 +10,7 @@ import pytest
 from busfare.advise import Finding, findings, guess_node, ranged, rebuilt
 from busfare.nodes import Node, load_node
 from busfare.questions import WhatIf
+from busfare.show.words import text
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.fewer_copies import keep_on_gpu
@@ -30,7 +31,7 @@ def test_large_pageable_copies_are_worth_pinning() -> None:
     finding = found(recorded, "pageable-copies")
     assert finding is not None
     assert 0.009 < finding.predicted_gain_seconds < 0.012
-    assert "repaid after" in finding.evidence
+    assert "repaid after" in text(finding.evidence)
 
 
 def test_small_pageable_copies_gain_nothing_from_pinning() -> None:
@@ -54,12 +55,12 @@ def test_small_pageable_copies_are_said_to_gain_where_the_host_writes_their_byte
     recorded = small_copies(memory, size)
     small, pageable = found(recorded, "small-copies"), found(recorded, "pageable-copies")
     assert small is not None
-    assert ("Pinning them gains nothing" in small.evidence) is not pays
+    assert ("Pinning them gains nothing" in text(small.evidence)) is not pays
     assert (pageable is not None) is pays
     if pageable is not None:
-        assert pageable.title == "Copies from or to pageable memory"
-        assert "100 copies of at most 64 KiB to the GPU" in pageable.evidence
-        assert "staged" not in pageable.evidence and "stages" not in pageable.evidence
+        assert text(pageable.title) == "Copies from or to pageable memory"
+        assert "100 copies of at most 64 KiB to the GPU" in text(pageable.evidence)
+        assert "staged" not in text(pageable.evidence) and "stages" not in text(pageable.evidence)
         assert pageable.by_replay
         # Of 8 µs a call: no more than writing 32 KiB and submitting took.
         assert 0 < pageable.predicted_gain_seconds < 800e-6
@@ -96,7 +97,7 @@ def symbol_copies(size: int, direction: str, name: str) -> Trace:
 def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
     finding = found(symbol_copies(64, "h2d", "cudaMemcpyToSymbol"), "symbol-copies")
     assert finding is not None and not finding.by_replay
-    assert finding.evidence.startswith("60 copies")
+    assert text(finding.evidence).startswith("60 copies")
     assert finding.what_if is None
     assert 400e-6 < finding.predicted_gain_seconds <= 60 * 20e-6
 
@@ -110,7 +111,7 @@ def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:
     moved = made(copy(5, 1005, 4 * MIB), 0, 1010, "cudaMemcpy", "operation")
     finding = found(run(moved, made(kernel(3010, 5010), 3005, 3008)), "synchronous-copies")
     assert finding is not None
-    assert "1.01 ms" in finding.evidence
+    assert "1.01 ms" in text(finding.evidence)
     assert finding.by_replay
     assert finding.predicted_gain_seconds == pytest.approx(1e-3, rel=0.02)
     assert finding.what_if == WhatIf(async_="")
@@ -136,13 +137,13 @@ def test_page_by_page_migration_is_worth_prefetching() -> None:
     finding = found(trace(*moved), "managed-migrations")
     assert finding is not None
     assert 0 < finding.predicted_gain_seconds < 800e-6
-    assert "turning round 99 times" in finding.evidence
+    assert "turning round 99 times" in text(finding.evidence)
 
 
 def test_a_link_at_half_its_rate_is_named_and_a_healthy_one_let_be() -> None:
     # 64 MiB in 11 ms are 6 GB/s where the data sheet makes 12.
     finding = found(trace(copy(0, 11_000, 64 * MIB), kernel(11_000, 12_000)), "slow-link")
-    assert finding is not None and "6.1 GB/s" in finding.evidence
+    assert finding is not None and "6.1 GB/s" in text(finding.evidence)
     assert found(trace(copy(0, 5_500, 64 * MIB), kernel(5_500, 6_000)), "slow-link") is None
 
 
@@ -184,7 +185,7 @@ def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() 
     )
     finding = found(recorded, "repeated-copies")
     assert finding is not None and finding.by_replay
-    assert finding.evidence.startswith("19 of the copies")
+    assert text(finding.evidence).startswith("19 of the copies")
     # 19 times the call of 108 µs.
     assert finding.predicted_gain_seconds == pytest.approx(19 * 108e-6, rel=0.01)
 
@@ -217,8 +218,10 @@ def test_results_that_are_read_one_at_a_time_cost_what_the_gpu_waits_for_the_hos
     assert finding.bound_seconds == pytest.approx(19 * 148e-6 + 20 * 2e-6, rel=0.01)
     # Then the host sends a step each 110 µs, of which the GPU works for 100.
     assert finding.predicted_gain_seconds == pytest.approx(19 * 140e-6, rel=0.05)
-    assert "20 copies of less than 64 KiB to the host came behind 20 steps of kernels" in finding.evidence
-    assert "148 µs each in the median" in finding.evidence
+    assert "20 copies of less than 64 KiB to the host came behind 20 steps of kernels" in text(
+        finding.evidence
+    )
+    assert "148 µs each in the median" in text(finding.evidence)
 
 
 def test_results_that_are_large_few_or_not_waited_for_are_let_be() -> None:
@@ -262,7 +265,7 @@ def test_copies_that_are_most_of_the_run_are_named_without_a_node() -> None:
     (finding,) = findings(trace(*copies, kernel(11_000, 11_010)), None)
     assert finding.id == "mostly-copies"
     assert finding.predicted_gain_seconds == pytest.approx(11e-3)
-    assert "100% of the run" in finding.evidence
+    assert "100% of the run" in text(finding.evidence)
 
 
 def test_findings_of_the_same_copies_name_each_other() -> None:
@@ -297,8 +300,8 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
     finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
-    assert "more than these operations' own 120 µs of the run" in finding.evidence
-    assert "it also saves host " in finding.evidence
+    assert "more than these operations' own 120 µs of the run" in text(finding.evidence)
+    assert "it also saves host " in text(finding.evidence)
 
 
 def test_copies_whose_calls_are_not_in_the_trace_keep_their_bounds() -> None:
@@ -316,7 +319,7 @@ def test_packing_keeps_the_loop_that_makes_the_copies() -> None:
     finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.what_if == WhatIf(batch_below=64 << 10)
     assert finding.predicted_gain_seconds < 0.5 * 199 * 50e-6
-    assert "9.15 ms in the loop" in finding.evidence
+    assert "9.15 ms in the loop" in text(finding.evidence)
 
 
 def integrated(recorded: Trace, said: bool | None, name: str = "Orin") -> Trace:
@@ -346,7 +349,7 @@ def test_a_gpu_in_the_hosts_memory_is_advised_to_use_it(said: bool | None, name:
     assert ("slow-link" in advice) is not shared
     if shared:
         assert advice["one-memory"].predicted_gain_seconds == pytest.approx(32e-3)
-        assert "mapped memory" in advice["one-memory"].change
+        assert "mapped memory" in text(advice["one-memory"].change)
 
 
 def out_and_in(rounds: int, kernel_name: str, free_us: float = 10, **more: Any) -> Trace:
@@ -381,12 +384,12 @@ def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pi
     advice = findings(recorded, PCIE3, rebuilt(recorded, PCIE3))
     assert [f.id for f in advice[:2]] == ["ping-pong", "pageable-copies"]
     keep = advice[0]
-    assert words in keep.change
-    assert "19 copies brought back" in keep.evidence
+    assert words in text(keep.change)
+    assert "19 copies brought back" in text(keep.evidence)
     # 19 of 20 rounds lose both of their copies.
     assert keep.predicted_gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
     assert keep.what_if == WhatIf(keep_on_gpu=True)
-    assert "sizes and order alone" in keep.rests_on[0]
+    assert "sizes and order alone" in text(keep.rests_on[0])
     assert "pageable-copies" in keep.overlaps_with
 
 
@@ -396,7 +399,7 @@ def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> 
     # The host is free for 20 ms between: it may have written 64 MiB anew.
     assert found(out_and_in(20, OPENMP, free_us=20_000), "ping-pong") is None
     unseen = keep_on_gpu().apply(timeline(out_and_in(20, OPENMP, free_us=20_000)), Setting(PCIE3))
-    assert unseen.count == 0 and "record --fingerprint" in unseen.rests_on[0]
+    assert unseen.count == 0 and "record --fingerprint" in text(unseen.rests_on[0])
     # A fingerprint tells for certain, whoever was free.
     recorded = out_and_in(20, "smooth", free_us=20_000)
     is_copy = pl.col("kind") == "copy"
@@ -418,4 +421,4 @@ def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node
     assert finding is not None
     # 67 MB at 392 ps a byte and 7 µs, or at 5 GB/s.
     expected = "26.3 ms" if node == "h100-probed" else "13.4 ms"
-    assert f"takes about {expected} ({source}" in finding.evidence
+    assert f"takes about {expected} ({source}" in text(finding.evidence)

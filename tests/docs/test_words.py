@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from busfare import advise
-from busfare.advise.jobs import TOGETHER
+from busfare.advise.finding import LANGUAGES
 from busfare.cost.ranges import RUNGS
 from busfare.quantities import BYTE_UNITS, TIME_UNITS
 from busfare.show import terminal
 from busfare.show.document import Document, Table
+from busfare.show.words import templates
 from busfare.timeline.play import PARTS
 from tests.conftest import Run
 from tests.docs.examples import ROOT
@@ -105,8 +105,7 @@ def test_the_headings_of_an_output_are_defined(
 
 
 def advised() -> list[str]:
-    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
-    return [*(id for id in words if id != "languages"), *TOGETHER]
+    return [id.removesuffix(".change") for id in templates() if id.endswith(".change")]
 
 
 def test_kinds_rungs_and_units_are_defined() -> None:
@@ -124,14 +123,9 @@ def test_kinds_rungs_and_units_are_defined() -> None:
 
 
 def test_titles_of_findings_and_parts_of_the_critical_path_are_defined() -> None:
-    titles = [_title(id) for id in advised()] + list(PARTS.values())
+    titles = [templates()[f"{id}.title"] for id in advised()] + list(PARTS.values())
     assert len(titles) > 20
     assert {title: lacking for title in titles if (lacking := undefined(title))} == {}
-
-
-def _title(id: str) -> str:
-    words = tomllib.loads((Path(advise.__file__).parent / "advice.toml").read_text("utf-8"))
-    return TOGETHER[id][0] if id in TOGETHER else str(words[id]["title"])
 
 
 @pytest.mark.parametrize("id", advised())
@@ -139,7 +133,8 @@ def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
     from busfare.advise.by_replay import CANDIDATES
 
     page = (ROOT / "docs" / "advice" / f"{id}.md").read_text("utf-8")
-    assert f"*{_title(id)}.* Finding `{id}`" in page
+    title = templates()[f"{id}.title"]
+    assert f"*{title}.* Finding `{id}`" in page
     assert [
         part
         for part in ("means", "happens", "mend it", "gain is computed", "does not hold")
@@ -155,3 +150,43 @@ def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
 def test_no_page_is_of_a_finding_that_is_gone() -> None:
     pages = {page.stem for page in (ROOT / "docs" / "advice").glob("*.md")} - {"index"}
     assert pages == set(advised())
+
+
+def source(folder: str = "") -> str:
+    return "".join(p.read_text("utf-8") for p in sorted((ROOT / "src" / "busfare" / folder).rglob("*.py")))
+
+
+def put_together() -> set[str]:
+    """The ids of statements that the code puts together of parts."""
+    from busfare.cost.kernels.move import BOUNDS
+    from busfare.planning.strategies import STRATEGIES
+    from busfare.timeline.changes.fewer_copies import KNOWN_BY
+
+    findings = re.findall(r'\bfinding\(\s*"([\w-]+)"|^ +\("([\w-]+)", \w+\(', source("advise"), re.MULTILINE)
+    values = {
+        "best.strategy": STRATEGIES,
+        "bound": BOUNDS,
+        "change": re.findall(r'\btitled\("([\w-]+)"', source("timeline")),
+        "dominant": ("h2d", "d2h", "kernel"),
+        "id": [rule or of_job for rule, of_job in findings],
+        "known_by": KNOWN_BY,
+    }
+    ids = {"pageable-copies.title-small", "mostly-copies.change-and-link"}
+    for template in set(re.findall(r'[sS]tatement\(\s*f"([^"]+)"', source())) - {
+        "{id}.{title}",
+        "{id}.{change}",
+    }:
+        parts: list[Iterable[str]] = []
+        for n, part in enumerate(re.split(r"\{(.*?)\}", template)):
+            either = re.findall(r"'([\w-]+)'", part)
+            parts.append([part] if n % 2 == 0 else either + [""] * ("*" in part) or values[part])
+        ids |= set(map("".join, itertools.product(*parts)))
+    return ids - {f"plan.do-{strategy}-in-place" for strategy in STRATEGIES if strategy != "mapped"}
+
+
+def test_every_statement_of_the_code_has_a_sentence_and_every_sentence_a_statement() -> None:
+    stated = set(re.findall(r'[sS]tatement\(\s*"([\w.-]+)"', source())) | put_together()
+    assert stated - set(templates()) == set()
+    written = stated | set(re.findall(r'"([\w-]+\.[\w-]+)"', source()))
+    languages = {f"{id}-{language}" for id in written for language in LANGUAGES}
+    assert set(templates()) - written - languages == set()

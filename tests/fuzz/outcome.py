@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from busfare.advise.call_sites import call_sites
-from busfare.advise.finding import finding, rows_of
+from busfare.advise.finding import call_sites, finding, rows_of
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.nodes.file import decode

@@ -14,6 +14,7 @@ import busfare
 from busfare.answers.diff import diff, read_report
 from busfare.answers.limits import check, parse_limit
 from busfare.errors import InputError, LimitPassed
+from busfare.show.words import text
 from tests.traces import EXAMPLES
 
 IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"
@@ -28,8 +29,8 @@ def test_a_change_is_told_with_its_parts_and_its_copies() -> None:
     assert sum(part.change_seconds for part in result.critical_path) == pytest.approx(
         run.change_seconds, abs=1e-6
     )
-    assert result.critical_path[0].what == "copies" and "26 ms shorter (-15.7%)" in result.why[0]
-    assert "12 copies of 231 MB: h2d pageable → device, now h2d pinned → device." in result.why
+    assert result.critical_path[0].what == "copies" and "26 ms shorter (-15.7%)" in text(result.why[0])
+    assert "12 copies of 231 MB: h2d pageable → device, now h2d pinned → device." in map(text, result.why)
     kernels = {row.what: row for row in result.by_kernel}
     assert sum(row.before_count or 0 for row in kernels.values()) == 2310
     calls = {row.what: row for row in result.by_call}
@@ -46,14 +47,14 @@ def test_a_run_beside_itself_has_not_changed() -> None:
     result = busfare.diff(IMAGES, IMAGES)
     rows = [*result.critical_path, *result.work, *result.by_path, *result.by_kernel, *result.by_call]
     assert rows and {row.change_seconds for row in rows} == {0.0}
-    assert result.why == ["The run took 166 ms and takes as long now."]
+    assert [*map(text, result.why)] == ["The run took 166 ms and takes as long now."]
 
 
 def test_copies_that_are_new_or_gone_are_told() -> None:
     before, after = busfare.report(busfare.read(IMAGES)), busfare.report(busfare.read(PINNED))
     before.by_path = []
-    assert "12 copies of 231 MB: h2d pinned → device, new." in diff(before, after).why
-    assert "12 copies of 231 MB: h2d pinned → device, gone now." in diff(after, before).why
+    assert "12 copies of 231 MB: h2d pinned → device, new." in map(text, diff(before, after).why)
+    assert "12 copies of 231 MB: h2d pinned → device, gone now." in map(text, diff(after, before).why)
 
 
 def test_a_trace_that_ends_in_the_middle_is_said_to_before_what_differs(tmp_path: Path) -> None:

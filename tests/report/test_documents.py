@@ -12,13 +12,11 @@ import pytest
 
 from busfare.advise import amounts
 from busfare.answers.compare import compared
-from busfare.answers.diff import Diff
 from busfare.answers.doctor import Doctor
 from busfare.answers.job import JobReport, read_job
 from busfare.answers.plan import PlanResult
-from busfare.answers.project import project, projected
-from busfare.answers.projected import Compared, Projected
-from busfare.answers.report import Report, examine, summarise
+from busfare.answers.project import Compared, Projected, project, projected
+from busfare.answers.report import Diff, Report, examine, summarise
 from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError
 from busfare.jobs import How
@@ -33,6 +31,7 @@ from busfare.show.predictions import comparison_document, projection_document
 from busfare.show.report import report_document
 from busfare.show.terminal import render
 from busfare.show.time_line_rows import time_line
+from busfare.statements import Statement
 from busfare.trace import Omission, Trace, read
 from tests.advise.test_call_sites import steps
 from tests.job.build_job import Noted, write_job, write_rank
@@ -247,9 +246,8 @@ def keys_of(kind: msgspec.inspect.Type) -> set[str]:
     """The keys that JSON of a type has, at any depth."""
     match kind:
         case msgspec.inspect.StructType() | msgspec.inspect.DataclassType():
-            if (
-                kind.cls.__module__.startswith("busfare.nodes.") and kind.cls.__name__ != "Gpu"
-            ):  # of a node file
+            of_node_file = kind.cls.__module__.startswith("busfare.nodes.") and kind.cls.__name__ != "Gpu"
+            if of_node_file or kind.cls is Statement:  # which JSON has in words
                 return set()
             return {f.encode_name for f in kind.fields} | {
                 key for f in kind.fields for key in keys_of(f.type)

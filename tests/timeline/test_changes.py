@@ -10,6 +10,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.nodes import load_node
+from busfare.show.words import text
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.elsewhere import copy_speed, host_times, kernel_times, on_node
@@ -228,7 +229,7 @@ def test_buffers_sent_again_are_sent_once() -> None:
     # The second and the fifth stand there already; the fourth, too, was sent before: it stays somewhere else.
     applied = dedupe().apply(timeline(recorded), HERE)
     assert applied.count == 3 and applied.bytes == 3 * MIB
-    assert any("room to keep 1.05 MB" in condition for condition in applied.rests_on)
+    assert any("room to keep 1.05 MB" in text(condition) for condition in applied.rests_on)
     assert play(applied.timeline).makespan_ns / 1e3 == 460 - 3 * 60
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from busfare.advise.recorded_on import guess_node
+from busfare.advise import guess_node
 from busfare.errors import InputError
 from busfare.trace import Trace, may_be_trace, read
 from busfare.trace.readers.xla import chrome

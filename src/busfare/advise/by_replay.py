@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from busfare.advise import amounts
 from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import WhatIf
+from busfare.statements import Words, sentences, statement
 from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, changes_of
 from busfare.timeline.changes.fewer_copies import loop_nanoseconds
@@ -45,7 +45,7 @@ CANDIDATES: dict[str, tuple[WhatIf, ...]] = {
 #: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).
 ARGUMENT_BYTES = 4096
 #: What must hold besides what the changes themselves rest on.
-RESTS_ON = {"one-memory": ("kernels are as fast on the host's buffers as on copies of them",)}
+RESTS_ON = {"one-memory": (statement("one-memory.in-place"),)}
 #: What a gain exceeds the operations' own time by, as a part of it, to be worth a word.
 SURPLUS = 0.1
 #: More streams must save this part of the run more than fewer, to be worth their buffers.
@@ -72,8 +72,7 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
             more = finding.predicted_gain_seconds - pinned[0]
             if more <= WORTH_MORE * run_seconds:
                 continue
-            first = "the host buffers are pinned already: what that gains is counted there"
-            rests_on = (first, *finding.rests_on)
+            rests_on = (statement("exposed-copies.pinned"), *finding.rests_on)
             # What is left of the run after both is all that may take longer, or go, too.
             left = run_seconds - finding.predicted_gain_seconds
             finding = replace(
@@ -96,7 +95,7 @@ class Trial(NamedTuple):
 
     asked: WhatIf | None
     timeline: Timeline
-    rests_on: tuple[str, ...]
+    rests_on: tuple[Words, ...]
     gain: float
     touched_seconds: float | None
 
@@ -123,7 +122,7 @@ class Trials:
         """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
         here. Raises InputError as they do.
         """
-        done, rests_on = Applied(self.run, 0, touched=NOTHING), dict[str, None]()
+        done, rests_on = Applied(self.run, 0, touched=NOTHING), dict[Words, None]()
         touched = done.touched
         for change in changes_of(asked, None):
             done = self._pinned if change.kind == "pin" else change.apply(done.timeline, self._setting)
@@ -162,16 +161,16 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         best = trials.without(REMOVED[finding.id](trials.run))
     if best is None:
         return finding
-    evidence = finding.evidence
+    evidence = [finding.evidence]
     own = None if finding.touches is None else finding.touches.of_run
     if own is not None and best.gain > (1 + SURPLUS) * own:
         evidence += _what_else(trials.parts, _parts(best.timeline), own)
     if best.asked == PACKED:
-        host = amounts.time(loop_nanoseconds(trials.run, PACKED_BELOW) * NS)
-        evidence += f" Between their calls the host spends {host} in the loop that makes them."
+        host = loop_nanoseconds(trials.run, PACKED_BELOW) * NS
+        evidence.append(statement("small-copies.loop", host_seconds=host))
     return replace(
         finding,
-        evidence=evidence,
+        evidence=sentences(*evidence),
         predicted_gain_seconds=max(0.0, best.gain),
         by_replay=best.asked is not None,
         touched_seconds=best.touched_seconds,
@@ -201,14 +200,14 @@ REMOVED: dict[str, Callable[[Timeline], Mask]] = {
 }
 
 
-def _what_else(before: dict[str, float], after: dict[str, float], own: float) -> str:
+def _what_else(before: dict[str, float], after: dict[str, float], own: float) -> list[Words]:
     """What a change saves besides operations that took `own` seconds, by what the run's length consists of."""
     saved = {part: seconds - after.get(part, 0.0) for part, seconds in before.items() if part != "copies"}
     most = sorted((part for part in saved if saved[part] > 0), key=lambda part: -saved[part])[:2]
     if not most:
-        return ""
-    others = ", ".join(f"{part} ({amounts.time(saved[part])})" for part in most)
-    return f" The gain is more than these operations' own {amounts.time(own)} of the run: it also saves {others}."
+        return []
+    others = (statement("common.gain-part", part=part, seconds=saved[part]) for part in most)
+    return [statement("common.gain-beyond", seconds=own, parts=tuple(others))]
 
 
 def _parts(timeline: Timeline) -> dict[str, float]:

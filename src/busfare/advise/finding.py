@@ -1,11 +1,10 @@
-"""What advice consists of: a finding, the operations that it looks at, and its words (`advice.toml`)."""
+"""What advice consists of: a finding, the operations that it looks at, and the places that call them."""
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -14,20 +13,31 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.advise.amounts import Ranged, several
-from busfare.advise.call_sites import CallSite
+from busfare.advise.amounts import Ranged, several, size, time
 from busfare.cost.models import Seconds, as_copies_of
 from busfare.cost.ranges import finding_between, seconds_between
 from busfare.nodes import Node
 from busfare.questions import WhatIf
+from busfare.statements import Statement, Words, sentences
 from busfare.trace import Trace
-from busfare.trace.columns import numbered, plain
+from busfare.trace.columns import first_pairs, numbered, plain
 from busfare.trace.lanes import Times, Union, is_work
+from busfare.trace.sites import stacks
+from busfare.trace.tables import CALLS_LOCATED
 from busfare.trace.totals import top_kernels
 
 __all__ = [
-    "Chosen", "Finding", "RangedFinding", "change_in", "finding", "language_of", "ranged", "rows_of", "rows_of_calls",
-]  # fmt: skip
+    "CallSite",
+    "Chosen",
+    "Finding",
+    "RangedFinding",
+    "call_sites",
+    "finding",
+    "language_of",
+    "ranged",
+    "rows_of",
+    "rows_of_calls",
+]
 
 NS = 1e-9
 #: What a price needs, and no more.
@@ -35,6 +45,18 @@ COLUMNS = (
     *("kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "device"),
     *("peer_device", "copy_count"),
 )
+#: What compilers call the kernels of a region: nvc and nvfortran, Clang and what is made from it, GCC, Cray.
+LANGUAGES = {
+    "OpenMP": r"^nvkernel_\w+_F\d+L\d+|^__omp_offloading_|\$_omp_fn\$",
+    "OpenACC": r"_\d+_gpu(__red)?$|^__pgi_uacc_|\$_oacc_fn\$|\$ck_L\d+",
+}
+
+Rows = NDArray[np.int64]
+#: Of a finding so many are named.
+MOST_SITES = 5
+#: Numbers that count steps, batches or layers, and what PyTorch's `emit_nvtx` says of each call: ranges that differ in
+#: nothing else are one.
+COUNTED, OF_CALL = r"(\b|_)\d+\b", r", (seq|op_id|sizes) = .*$"
 
 GAIN_IS = {
     True: "replay: what the run, replayed with the change and all else as it was, saves",
@@ -102,9 +124,14 @@ class Chosen:
         """Bytes per second of those durations, None where they are 0."""
         return self.bytes() / self.seconds() if self.seconds() else None
 
-    def __str__(self) -> str:
-        """'2,000 copies'."""
-        return several(self.height, "copy")
+    def figures(self) -> dict[str, float | None]:
+        """What a sentence names of them."""
+        return {
+            "count": self.height,
+            "bytes": self.bytes(),
+            "seconds": self.seconds(),
+            "bytes_per_second": self.rate(),
+        }
 
     @cached_property
     def exposed(self) -> float:
@@ -178,6 +205,25 @@ def rows_of_calls(trace: Trace, lanes: pl.Expr, pattern: str) -> Chosen:
     return Chosen(trace, trace.submitted(pattern, lanes))
 
 
+class CallSite(msgspec.Struct, frozen=True):
+    """Calls from one place in the program, and what they caused; names as in docs/json.md."""
+
+    site: str | None
+    module: str | None
+    ranges: list[str]
+    count: int
+    bytes: int | None
+    seconds: float
+
+    def __str__(self) -> str:
+        """'At train.py:42 load_batch, in epoch › step: 6 copies, 231 MB, 20 ms'."""
+        inside = " › ".join([*self.ranges, *([self.module] if self.module else [])])
+        place = ", in ".join(filter(None, (self.site and f"At {self.site}", inside)))
+        what = several(self.count, "call" if self.bytes is None else "copy")
+        moved = f", {size(self.bytes)}" if self.bytes else ""
+        return f"{place if self.site else f'In {place}'}: {what}{moved}, {time(self.seconds)}"
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing to change; names as in docs/json.md.
 
@@ -192,13 +238,13 @@ class Finding(msgspec.Struct, frozen=True):
     """
 
     id: str
-    title: str
-    evidence: str
-    change: str
+    title: Statement
+    evidence: Words
+    change: Statement
     predicted_gain_seconds: float
     by_replay: bool = False
     bound_seconds: float | None = None
-    rests_on: tuple[str, ...] = ()
+    rests_on: tuple[Words, ...] = ()
     what_if: WhatIf | None = None
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
@@ -208,43 +254,108 @@ class Finding(msgspec.Struct, frozen=True):
     call_sites: tuple[CallSite, ...] = ()
 
 
-@cache
-def _words() -> dict[str, dict[str, str]]:
-    return tomllib.loads(Path(__file__).with_name("advice.toml").read_text("utf-8"))
-
-
-def finding(id: str, evidence: str, gain: float, touches: Chosen | None = None) -> Finding:
-    """A finding by counting, in its own words; `gain`: at most, s."""
-    words = _words()[id]
-    return Finding(id, words["title"], evidence, words["change"], gain, touches=touches)
+def finding(
+    id: str,
+    evidence: Sequence[Words],
+    gain: float,
+    touches: Chosen | None = None,
+    title: str = "title",
+    change: str = "change",
+) -> Finding:
+    """A finding by counting; `gain`: at most, s; `title` and `change`: which of its statements."""
+    stated = Statement(f"{id}.{title}"), sentences(*evidence), Statement(f"{id}.{change}")
+    return Finding(id, *stated, gain, touches=touches)
 
 
 def language_of(trace: Trace) -> str | None:
     """The language of directives (OpenMP, OpenACC) that one of the ten longest kernels is from; None for other programs."""
     names = top_kernels(trace, 10)["name"]
-    languages = _words()["languages"].items()
     return next(
-        (each for each, pattern in languages if names.str.contains(pattern).fill_null(False).any()), None
+        (
+            language
+            for language, pattern in LANGUAGES.items()
+            if names.str.contains(pattern).fill_null(False).any()
+        ),
+        None,
     )
 
 
-def change_in(language: str | None, found: Finding) -> str:
-    """The change that a finding advises, in the words of a language of directives where it has some."""
-    return _words()[found.id].get(language or "", found.change)
+def call_sites(trace: Trace, found: Sequence[Finding]) -> list[tuple[CallSite, ...]]:
+    """Of each finding the places that its operations, or else its calls, are called from; what takes longest first.
+
+    None where the trace says nothing of where its calls are made, or not which call made which operation.
+    """
+    calls, ranges = trace.calls, trace.markers.drop_nulls("end_ns")
+    if calls.is_empty() or ("site" not in calls.columns and ranges.is_empty()):
+        return [()] * len(found)
+    caused = [_caused(trace, finding) for finding in found]
+    touched = np.zeros(calls.height, np.bool_)
+    for rows, *_ in caused:
+        touched[rows] = True
+    if not touched.any():
+        return [()] * len(found)
+    names, name = _names(ranges)
+    stack = np.zeros(calls.height, np.int64)
+    around, stack[touched] = stacks(ranges, calls.filter(pl.Series(touched)), name)
+    within = [[names[code] for code in codes] for codes in around]
+    return [_grouped(calls, *what, stack, within) for what in caused]
+
+
+def _caused(trace: Trace, finding: Finding) -> tuple[Rows, Rows, Rows | None]:
+    """Rows of the calls, the nanoseconds that each took or caused, and the bytes that it moved."""
+    touches, calls = finding.touches, finding.calls
+    if touches is not None and touches.height:
+        rows = first_pairs(trace.calls, touches.columns("process", "correlation"))
+        known = rows >= 0
+        return rows[known], (touches.ends - touches.starts)[known], np.maximum(touches.sizes[known], 0)
+    rows = np.zeros(0, np.int64) if calls is None else calls.astype(np.int64)
+    times = trace.calls.select("start_ns", "end_ns")[rows]
+    return rows, (times["end_ns"] - times["start_ns"]).to_numpy(), None
+
+
+def _grouped(
+    calls: pl.DataFrame, rows: Rows, ns: Rows, sizes: Rows | None, stack: Rows, within: list[list[str]]
+) -> tuple[CallSite, ...]:
+    if not len(rows):
+        return ()
+    located = {name: calls[name][rows] for name in CALLS_LOCATED if name in calls.columns}
+    codes = [column.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() for column in located.values()]
+    number, first = numbered([stack[rows], *codes])
+    count, total = np.bincount(number), np.bincount(number, ns)
+    moved = None if sizes is None else np.bincount(number, sizes)
+    found: list[CallSite] = []
+    for group in np.argsort(-total, kind="stable").tolist():
+        at = int(first[group])
+        site, module = (located[name][at] if name in located else None for name in CALLS_LOCATED)
+        ranges = within[stack[rows[at]]]
+        if site is not None or ranges:
+            bytes_ = None if moved is None else int(moved[group])
+            found.append(CallSite(site, module, ranges, int(count[group]), bytes_, float(total[group]) * NS))
+        if len(found) == MOST_SITES:
+            break
+    return tuple(found)
+
+
+def _names(ranges: pl.DataFrame) -> tuple[list[str], Rows]:
+    """The different names of ranges, with what counts them left out, and which one each range has."""
+    names = ranges["name"].cast(pl.String).fill_null("(unnamed)")
+    names = names.str.replace(OF_CALL, "").str.replace_all(COUNTED, "${1}*")
+    texts = names.unique(maintain_order=True)
+    return texts.to_list(), names.cast(pl.Enum(texts)).to_physical().cast(pl.Int64).to_numpy()
 
 
 class RangedFinding(Ranged, kw_only=True):
     """A finding, with the range of its gain."""
 
     id: str
-    title: str
-    evidence: str
-    change: str
+    title: Words
+    evidence: Words
+    change: Words
     predicted_gain_seconds: float
     gain_is: str
     by_replay: bool
     bound_seconds: float | None
-    rests_on: list[str]
+    rests_on: list[Words]
     what_if: list[str]
     overlaps_with: list[str]
     call_sites: list[CallSite]

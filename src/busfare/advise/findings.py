@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from busfare.advise.call_sites import call_sites
-from busfare.advise.finding import Finding, change_in, language_of
+from busfare.advise.by_replay import CANDIDATES, priced_by_replay
+from busfare.advise.finding import Finding, call_sites, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
-from busfare.nodes import Node
+from busfare.errors import InputError
+from busfare.nodes import Node, load_node
+from busfare.nodes.gpus import Recorded, gpu_of_device_name, node_of_gpu
+from busfare.statements import Statement
+from busfare.timeline import Timeline, timeline
 from busfare.trace import Trace
 from busfare.trace.columns import several
 from busfare.trace.lanes import is_transfer, is_work
-
-if TYPE_CHECKING:
-    from busfare.timeline import Timeline
 
 __all__ = ["REPLAYED_ROWS", "findings", "rebuilt", "unions"]
 
@@ -43,8 +43,6 @@ def findings(
     by_rule = several(trace.operations.height, [partial(rule, trace, node) for rule in rules])
     found = [finding for finding in by_rule if finding is not None]
     if run is not None and found:
-        from busfare.advise.by_replay import CANDIDATES, priced_by_replay
-
         replayed = any(finding.id in CANDIDATES for finding in found)
         if replayed and (timeline := run() if callable(run) else run) is not None:
             found = priced_by_replay(timeline, node, found)
@@ -55,7 +53,7 @@ def findings(
     return [
         replace(
             finding,
-            change=change_in(language, finding),
+            change=Statement(finding.change.id, {"language": language} if language else {}),
             overlaps_with=overlapping,
             call_sites=sites,
         )
@@ -115,6 +113,34 @@ def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
         return None
     if trace.calls.height + trace.operations.height > REPLAYED_ROWS:
         return None
-    from busfare.timeline import timeline  # imported only where it replays: that takes a while
-
     return timeline(trace, node)
+
+
+def guess_node(trace: Trace) -> Node | None:
+    """The node of the first GPU of the trace that is known by name, of several kinds the one that ran most: the
+    catalogue's machine with it, else a host of which nothing is known with that GPU on the link of its data sheet.
+    None where no GPU is known.
+    """
+    devices = trace.devices
+    if devices["name"].n_unique() > 1:
+        ran = trace.operations.group_by("device").len(name="ran")
+        devices = devices.join(ran, on="device", how="left", maintain_order="left")
+        devices = devices.sort("ran", descending=True, nulls_last=True, maintain_order=True)
+    for device in devices.iter_rows(named=True):
+        facts = Recorded(**{key: device[key] for key in Recorded.__struct_fields__})
+        gpu = gpu_of_device_name(device["name"] or "", facts)
+        if gpu is not None and gpu.has_node:
+            if gpu.node:
+                return load_node(gpu.node)
+            return node_of_gpu(gpu, device["pcie_generation"], device["pcie_lanes"])
+    return None
+
+
+def where_recorded(trace: Trace, named: Node | None, option: str) -> Node:
+    """The node `named`, or the one whose GPU the trace names. Raises InputError with `option` where there is none."""
+    known = named or guess_node(trace)
+    if known is None:
+        raise InputError(
+            f"{trace.path}: the trace names no GPU that busfare knows; say where it was recorded with {option} NODE"
+        )
+    return known

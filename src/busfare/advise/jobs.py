@@ -14,13 +14,10 @@ import polars as pl
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import asdict, replace
 
-from busfare.advise import amounts
 from busfare.advise.amounts import Ranged
 from busfare.advise.by_replay import CANDIDATES
-from busfare.advise.call_sites import CallSite
-from busfare.advise.finding import RangedFinding, ranged
-from busfare.advise.findings import findings, rebuilt
-from busfare.advise.recorded_on import guess_node
+from busfare.advise.finding import CallSite, RangedFinding, ranged
+from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap
@@ -31,6 +28,7 @@ from busfare.jobs.reduce import Best, Ranked, join
 from busfare.jobs.state import JobChange, JobState, no_stragglers
 from busfare.nodes import Node
 from busfare.questions import WhatIf
+from busfare.statements import Words, statement
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 
@@ -44,36 +42,22 @@ BUCKET_BYTES = 25_000_000
 SMALL_BYTES = 1 << 20
 #: By the words of `what-if`, as findings of single ranks have them, what advice asks.
 ASKED = {asked.option_words(): asked for candidates in CANDIDATES.values() for asked in candidates}
-TOGETHER = {
-    "straggling-rank": (
-        "Ranks wait for one that comes late",
-        "Look at what that rank does between collectives that the others do not: host work, copies, more samples, a slower "
-        "GPU.",
-    ),
-    "exposed-collectives": (
-        "Collectives while no kernel runs",
-        "Start each collective as soon as what it carries is there (gradient hooks, prefetched weights), in a stream of its "
-        "own, and wait for it where its result is needed.",
-    ),
-    "small-all-reduces": (
-        "Many small all-reduces",
-        "Sum gradients in buckets of about 25 MB (bucket_cap_mb of DistributedDataParallel) or several tensors in one call.",
-    ),
-}
+#: Findings about what ranks do together.
+TOGETHER = ("straggling-rank", "exposed-collectives", "small-all-reduces")
 
 
 class LargestFinding(Ranked, kw_only=True):
     """The trace that gains most, and what it gains."""
 
-    evidence: str
-    change: str
+    evidence: Words
+    change: Words
     predicted_gain_seconds: float
     low_seconds: float | None
     high_seconds: float | None
     rung: str | None
     reason: str | UnsetType = UNSET
     by_replay: bool
-    rests_on: list[str]
+    rests_on: list[Words]
     what_if: list[str]
     call_sites: list[CallSite] = field(default_factory=list)
 
@@ -84,7 +68,7 @@ class JobFinding(Ranged, kw_only=True):
     """
 
     id: str
-    title: str
+    title: Words
     traces: int
     predicted_gain_seconds: float
     traces_without_gain: int  # 0: every gain has a bound
@@ -172,7 +156,7 @@ def job_findings(
 
 def _priced(
     unchanged: JobState, before: float, changes: Sequence[JobChange]
-) -> tuple[float, dict[str, Any], list[str]] | None:
+) -> tuple[float, dict[str, Any], list[Words]] | None:
     """What the job gains by `changes`, its range as keys, and what must hold; None where that is not worth a word."""
     state = unchanged
     try:
@@ -208,13 +192,12 @@ def _together(
         if priced is None:
             continue
         gain, keys, rests_on = priced
-        title, what = TOGETHER[id]
         ranks = unchanged.job.ranks
         own = next((one for one in ranks if one.rank == rank), ranks[0])
         found.append(
             JobFinding(
                 id=id,
-                title=title,
+                title=statement(f"{id}.title"),
                 traces=len({one.path for one in of_all}),
                 predicted_gain_seconds=gain,
                 **keys,
@@ -226,7 +209,7 @@ def _together(
                     rank=own.rank,
                     host=own.host,
                     evidence=evidence,
-                    change=what,
+                    change=statement(f"{id}.change"),
                     predicted_gain_seconds=gain,
                     **{key: value for key, value in keys.items() if key != "reason"},
                     by_replay=True,
@@ -238,32 +221,30 @@ def _together(
     return found
 
 
-def _late(of_all: Sequence[RankTimes], collectives: Sequence[Collective]) -> tuple[str, int | None]:
+def _late(of_all: Sequence[RankTimes], collectives: Sequence[Collective]) -> tuple[Words | None, int | None]:
     """For whom the others wait most, and how often it comes last."""
     late = max(of_all, key=lambda one: one.awaited_seconds)
     if not late.awaited_seconds:
-        return "", None
+        return None, None
     matched = [row for row in collectives if row.arrive_seconds is not None]
     often = sum(last.count for row in matched for last in row.last if last.rank == late.rank)
-    return (
-        f"Rank {late.rank} came last to {often:,} of {sum(row.count for row in matched):,} collectives; the others waited "
-        f"{amounts.time(late.awaited_seconds)} for it.",
-        late.rank,
-    )
+    figures = {"last": often, "of": sum(row.count for row in matched), "seconds": late.awaited_seconds}
+    return statement("straggling-rank.evidence", rank=late.rank, **figures), late.rank
 
 
-def _exposed(members: pl.DataFrame) -> str:
+def _exposed(members: pl.DataFrame) -> Words | None:
     transfer = members.select(
         (pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")).clip(lower_bound=0)
     )
     total = int(transfer.to_series().sum())
-    return f"Their transfers take {amounts.time(total * 1e-9)} in all ranks together." if total else ""
+    return statement("exposed-collectives.evidence", seconds=total * 1e-9) if total else None
 
 
-def _small(members: pl.DataFrame) -> str:
+def _small(members: pl.DataFrame) -> Words | None:
     sizes = (
         members.filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes").unique("joint")["bytes"]
     )
     if len(sizes) < 2 or float(np.median(sizes.to_numpy())) >= SMALL_BYTES * 8:
-        return ""
-    return f"{len(sizes):,} all-reduces of {amounts.size(float(np.median(sizes.to_numpy())))} in the median."
+        return None
+    median = float(np.median(sizes.to_numpy()))
+    return statement("small-all-reduces.evidence", count=len(sizes), bytes=median)

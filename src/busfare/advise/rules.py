@@ -7,17 +7,18 @@ can be replayed, the gain is what the replay saves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from busfare.advise.amounts import count, rate, several, size, time
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
-from busfare.advise.recorded_on import one_memory
 from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE
-from busfare.nodes import Node
+from busfare.nodes import Gpu, Node
+from busfare.statements import Words, statement
+from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
 from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
@@ -28,13 +29,14 @@ from busfare.trace.totals import union_of
 __all__ = ["COPY", "ONE_WAY", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
 
 NS = 1e-9
+#: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
+INTEGRATED = r"\b(Orin|Xavier|Tegra|Jetson|Thor|GB10|MI300A)\b|Radeon.* Graphics$"
 #: A finding that could save less than this part of the run is not worth a reader's time.
 WORTH_SAYING = 0.005
 COPY = pl.col("kind") == "copy"
 ONE_WAY = tuple(COPY & (pl.col("direction") == direction) for direction in ("h2d", "d2h"))
 PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
-SMALL_SAID = f"{STAGED_ABOVE_BYTES >> 10} KiB"
 MANY = 50
 MANY_WAITS = 10
 MANY_RETURNS = 5
@@ -42,23 +44,18 @@ PLACED = ("kind", "direction", "process", "device", "bytes", "start_ns", "end_ns
 #: Pinned allocation runs at about 5 GB/s (rapidsai/dask-cuda#98, a V100-era host); used where a node says nothing.
 PINNING_BYTES_PER_S = 5e9
 
-#: [dnhkng.github.io, 2026-04-25, dual GH200: 331 to 339 of unregistered, 332 to 338 GB/s of pinned memory].
-READ_IN_PLACE = (
-    "This GPU also reads pageable memory in place, as fast as pinned memory (published of GH200s: 335 GB/s): data that a "
-    "kernel reads once need not be copied at all."
-)
-
 
 def _seconds(calls: pl.DataFrame) -> float:
     return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
 
 
-def _pinning(bytes_: int, node: Node | None) -> tuple[float, str]:
+def _pinning(bytes_: int, node: Node | None) -> tuple[float, Words]:
     """Seconds that making a pinned buffer of so many bytes takes, and where that is known from."""
     cost = None if node is None else node.call_cost("allocate-pinned")
     if node is None or cost is None:
-        return bytes_ / PINNING_BYTES_PER_S, f"at {rate(PINNING_BYTES_PER_S)}, published for a V100-era host"
-    return cost.seconds(bytes_), f"as measured on {node.name}"
+        source = statement("pageable-copies.published", bytes_per_second=PINNING_BYTES_PER_S)
+        return bytes_ / PINNING_BYTES_PER_S, source
+    return cost.seconds(bytes_), statement("pageable-copies.measured", node=node.name)
 
 
 def _pageable(trace: Trace, node: Node | None) -> Finding | None:
@@ -70,13 +67,11 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     evidence = []
     if large.height:
         evidence.append(
-            f"{large} of more than {SMALL_SAID} moved {size(large.bytes())} in {time(large.seconds())} "
-            f"({rate(large.rate())}): the driver stages each through a buffer of its own."
+            statement("pageable-copies.staged", limit_bytes=STAGED_ABOVE_BYTES, **large.figures())
         )
     if small:
         evidence.append(
-            f"{small} of at most {SMALL_SAID} to the GPU moved {size(small.bytes())}: the host itself writes these bytes "
-            "into the commands, which its calls wait for."
+            statement("pageable-copies.handed-over", limit_bytes=STAGED_ABOVE_BYTES, **small.figures())
         )
     prices = None if node is None else copies.repriced(node, "pinned")
     if prices is not None and (saved := copies.seconds() - float(prices.sum())) > 0:
@@ -84,13 +79,12 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
         pinning, source = _pinning(largest, node)
         uses = max(1, int(np.ceil(pinning / (saved * largest / copies.bytes()))))
         evidence.append(
-            f"Allocating {size(largest)} of pinned memory takes about {time(pinning)} ({source}), repaid after "
-            f"{several(uses, 'copy')} of it."
+            statement("pageable-copies.pinning", bytes=largest, seconds=pinning, source=source, copies=uses)
         )
     if node is not None and node.host_path(0).is_c2c:
-        evidence.append(READ_IN_PLACE)
-    found = finding("pageable-copies", " ".join(evidence), copies.saved(prices), copies)
-    return replace(found, title="Copies from or to pageable memory") if small else found
+        evidence.append(statement("pageable-copies.read-in-place"))
+    title = "title-small" if small else "title"
+    return finding("pageable-copies", evidence, copies.saved(prices), copies, title)
 
 
 def _handed_over(trace: Trace) -> Chosen | None:
@@ -108,11 +102,10 @@ def _small(trace: Trace, node: Node | None) -> Finding | None:
     small = rows_of(trace, COPY & TO_OR_FROM_HOST, most=STAGED_ABOVE_BYTES - 1)
     if small.height < MANY:
         return None
-    evidence = (
-        f"{small} of less than {SMALL_SAID} took {time(small.seconds())} for {size(small.bytes())} in all "
-        f"({time(small.seconds() / small.height)} each): they pay for latency, not for bytes."
-    )
-    evidence += "" if _handed_over(trace) else " Pinning them gains nothing."
+    mean = small.seconds() / small.height
+    figures = small.figures() | {"limit_bytes": STAGED_ABOVE_BYTES, "mean_seconds": mean}
+    evidence = [statement("small-copies.evidence", **figures)]
+    evidence += [] if _handed_over(trace) else [statement("small-copies.pinning-gains-nothing")]
     saved = small.of_run - (small.in_one(node) if node else 0.0)
     return finding("small-copies", evidence, max(0.0, min(saved, small.exposed)), small)
 
@@ -124,10 +117,8 @@ def _symbols(trace: Trace, node: Node | None) -> Finding | None:
     number = max(copies.height, calls.height)
     if number < MANY:
         return None
-    evidence = (
-        f"{several(number, 'copy')} to __constant__ or __device__ symbols took {time(copies.seconds())} on the GPU and "
-        f"{time(_seconds(calls))} of the host's time."
-    )
+    figures = {"count": number, "seconds": copies.seconds(), "host_seconds": _seconds(calls)}
+    evidence = [statement("symbol-copies.evidence", **figures)]
     gain = union_of(calls).length() * NS if calls.height else copies.exposed
     return finding("symbol-copies", evidence, gain, copies)
 
@@ -136,10 +127,8 @@ def _synchronous(trace: Trace, node: Node | None) -> Finding | None:
     calls = trace.calls_named(BLOCKING_COPY)
     if calls.is_empty() or not (copies := rows_of_calls(trace, is_transfer(), BLOCKING_COPY)).height:
         return None
-    evidence = (
-        f"{several(calls.height, 'blocking copy call')} kept host threads for {time(_seconds(calls))}; their copies ran "
-        f"{time(copies.seconds())}, {time(copies.exposed)} of it with no kernel beside them."
-    )
+    figures = {"calls": calls.height, "host_seconds": _seconds(calls), "exposed_seconds": copies.exposed}
+    evidence = [statement("synchronous-copies.evidence", seconds=copies.seconds(), **figures)]
     gain = min(copies.exposed, _kernel_seconds_without_copies(trace))
     return finding("synchronous-copies", evidence, gain, copies)
 
@@ -159,12 +148,12 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Finding | None:
     # Behind kernels, and, with two engines, one direction behind the other.
     one_way = min(trace.lanes.lengths(*ONE_WAY)) * NS
     hideable = min(exposed, _kernel_seconds_without_copies(trace) + one_way)
-    evidence = (
-        f"Copies between host and GPU run for {time(total)}, {time(exposed)} of it ({exposed / total:.0%}) while no kernel "
-        "does."
-    )
+    share = exposed / total
+    evidence = [
+        statement("exposed-copies.evidence", seconds=total, exposed_seconds=exposed, exposed_share=share)
+    ]
     if hideable < 0.5 * exposed:
-        evidence += f" At most {time(hideable)} can hide: behind kernels, and one direction behind the other."
+        evidence.append(statement("exposed-copies.hideable", seconds=hideable))
     return finding("exposed-copies", evidence, hideable, rows_of(trace, copies))
 
 
@@ -177,11 +166,8 @@ def _migrations(trace: Trace, node: Node | None) -> Finding | None:
         moved.where((directions == way).fill_null(False).to_numpy()).bytes() for way in ("h2d", "d2h")
     )
     turns = int((directions != directions.shift(1)).sum())
-    evidence = (
-        f"{several(moved.height, 'migration')} of {size(moved.bytes() / moved.height)} on average moved {size(into)} to the "
-        f"GPU and {size(back)} back in {time(moved.seconds())} ({rate(moved.rate())}), turning round {count(turns)} times; "
-        "kernels wait for each fault."
-    )
+    figures = {"mean_bytes": moved.bytes() / moved.height, "h2d_bytes": into, "d2h_bytes": back}
+    evidence = [statement("managed-migrations.evidence", turns=turns, **figures, **moved.figures())]
     # Kernels stall while pages move, so all of the time counts, exposed or not; at best one prefetch each way.
     gain = moved.of_run - (moved.in_one(node, "pinned") if node else 0.0)
     return finding("managed-migrations", evidence, max(0.0, gain), moved)
@@ -200,11 +186,9 @@ def _slow_link(trace: Trace, node: Node | None) -> Finding | None:
     expected = float(prices.sum())
     if expected <= 0 or best > 0.7 * large.bytes() / expected:
         return None
-    evidence = (
-        f"The fastest of {several(large.height, 'large pinned copy')} ran at {rate(best)}; by the data sheet of {node.name} "
-        f"it would run at {rate(large.bytes() / expected)}."
-    )
-    return finding("slow-link", evidence, large.saved(prices), large)
+    rates = {"fastest": best, "data_sheet": large.bytes() / expected}
+    evidence = statement("slow-link.evidence", count=large.height, node=node.name, **rates)
+    return finding("slow-link", [evidence], large.saved(prices), large)
 
 
 def _one_memory(trace: Trace, node: Node | None) -> Finding | None:
@@ -212,16 +196,11 @@ def _one_memory(trace: Trace, node: Node | None) -> Finding | None:
     copies = rows_of(trace, COPY & TO_OR_FROM_HOST)
     if not copies.height:
         return None
-    evidence = (
-        f"GPU and host share one memory: {count(copies.height)} copies of {size(copies.bytes())} took "
-        f"{time(copies.seconds())} to move data from one place in it to another, over no link."
-    )
+    evidence = [statement("one-memory.evidence", **copies.figures())]
     return finding("one-memory", evidence, copies.exposed, copies)
 
 
 def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
-    from busfare.timeline.changes.fewer_copies import KNOWN_BY, SMALLEST_BYTES, returned_copies
-
     # Sizes and order tell of chunks that pass through, too; regions of directives copy the same arrays each time.
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
     if not addresses and language_of(trace) is None:
@@ -231,28 +210,21 @@ def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
     copies = large.where(returned)
     if copies.height < 2 * MANY_RETURNS:
         return None
-    evidence = (
-        f"What {count(copies.height // 2)} copies brought back to the host, up to {size(int(copies.sizes.max()))} each, "
-        f"went in again before the host could have written it anew, as {KNOWN_BY[known_by]} show: {size(copies.bytes())} "
-        f"in {time(copies.seconds())}, both directions."
-    )
+    figures = copies.figures() | {"count": copies.height // 2, "largest_bytes": int(copies.sizes.max())}
+    evidence = [statement("ping-pong.evidence", known_by=statement(f"common.by-{known_by}"), **figures)]
     return finding("ping-pong", evidence, copies.exposed, copies)
 
 
 def _repeated(trace: Trace, node: Node | None) -> Finding | None:
     if "fingerprint" not in trace.operations.columns:
         return None
-    from busfare.timeline.changes.fewer_copies import repeated_copies
-
     repeated = repeated_copies(trace.operations)
     if repeated is None or not repeated.again.any():
         return None
     copies = Chosen(trace, np.flatnonzero(repeated.again).astype(np.uint32))
-    evidence = (
-        f"{count(copies.height)} of the copies to the GPU sent bytes that had been sent before, "
-        f"{count(copies.height - int(repeated.elsewhere.sum()))} of them where those stood already "
-        f"({size(copies.bytes())} in {time(copies.seconds())}; the largest {size(max(int(copies.sizes.max()), 0))})."
-    )
+    largest, there = max(int(copies.sizes.max()), 0), copies.height - int(repeated.elsewhere.sum())
+    figures = copies.figures() | {"there_already": there, "largest_bytes": largest}
+    evidence = [statement("repeated-copies.evidence", **figures)]
     return finding("repeated-copies", evidence, copies.exposed, copies)
 
 
@@ -260,10 +232,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     waits = trace.calls_named("Synchronize").filter(pl.col("waits_for").is_in(["stream", "device", "event"]))
     if waits.height < MANY_WAITS:
         return None
-    evidence = (
-        f"{several(waits.height, 'synchronising call')} held host threads for {time(_seconds(waits))}; after each, the GPU "
-        "has nothing to do until the host has sent more."
-    )
+    evidence = [statement("synchronisations.evidence", calls=waits.height, host_seconds=_seconds(waits))]
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
     idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
     found = finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))
@@ -281,10 +250,9 @@ def _small_results(trace: Trace, node: Node | None) -> Finding | None:
         return None
     following = np.append(lanes.starts[1:], lanes.starts[-1:])
     idle = np.maximum(following - np.maximum.accumulate(lanes.ends), 0)[small.rows] * NS
-    evidence = (
-        f"{small} of less than {SMALL_SAID} to the host came behind {several(steps, 'step')} of kernels; right behind "
-        f"them the GPU had nothing to do for {time(float(idle.sum()))}, {time(float(np.median(idle)))} each in the median."
-    )
+    figures = {"idle_seconds": float(idle.sum()), "median_idle_seconds": float(np.median(idle))}
+    figures |= {"limit_bytes": STAGED_ABOVE_BYTES, "steps": steps}
+    evidence = [statement("small-results.evidence", count=small.height, **figures)]
     return finding("small-results", evidence, float(idle.sum()) + small.exposed, small)
 
 
@@ -297,14 +265,11 @@ def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) ->
     if exposed <= 0 or exposed < max(0.5 * makespan, 2 * best):
         return None
     copies = rows_of(trace, moved)
-    evidence = (
-        f"Copies between host and GPU run for {time(copied * NS)}, and for {time(exposed)} of it "
-        f"({exposed / makespan:.0%} of the run) no kernel computes: {size(copies.bytes())}, "
-        f"{rate(copies.bytes() / (copied * NS))} over all GPUs."
-    )
-    found = finding("mostly-copies", evidence, exposed, copies)
-    link = " With --node this report also holds their rate against the link's data sheet."
-    return found if node else replace(found, change=found.change + link)
+    figures = {"seconds": copied * NS, "exposed_seconds": exposed, "exposed_share": exposed / makespan}
+    figures |= {"bytes": copies.bytes(), "bytes_per_second": copies.bytes() / (copied * NS)}
+    evidence = [statement("mostly-copies.evidence", **figures)]
+    change = "change" if node else "change-and-link"
+    return finding("mostly-copies", evidence, exposed, copies, change=change)
 
 
 #: Rules about the link between host and GPU, and what stands in their place where both share one memory.
@@ -314,6 +279,18 @@ RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
     *(_repeated, _small_results, _synchronisations),
 )
+
+
+def one_memory(trace: Trace, node: Node | None) -> bool:
+    """Whether the GPUs of `trace` and their host share one memory, so that copies between them stay within it."""
+    if node is not None and any(isinstance(part, Gpu) and part.unified_memory for part in node.components):
+        return True
+    gpus = trace.devices.select("name", "integrated").rows()
+    said = [
+        bool(re.search(INTEGRATED, name or "", re.IGNORECASE)) if integrated is None else integrated
+        for name, integrated in gpus
+    ]
+    return bool(said) and all(said)
 
 
 def rules_for(trace: Trace, node: Node | None) -> tuple[Rule, ...]:

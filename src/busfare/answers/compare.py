@@ -8,8 +8,19 @@ import polars as pl
 from msgspec import UNSET, convert
 from msgspec.structs import asdict
 
-from busfare.answers.project import ENDS, NS, PATH, by_path, recorded_transfers, transfers_priced
-from busfare.answers.projected import Compared, Comparison, KernelCompared, KernelsCompared, PathCompared
+from busfare.answers.project import (
+    ENDS,
+    NS,
+    PATH,
+    Compared,
+    Comparison,
+    KernelCompared,
+    KernelsCompared,
+    PathCompared,
+    by_path,
+    recorded_transfers,
+    transfers_priced,
+)
 from busfare.cost import model_names
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS

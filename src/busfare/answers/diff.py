@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
-from msgspec import Struct
 from msgspec.structs import asdict
 
-from busfare.advise.amounts import several, size, time
+from busfare.answers.report import Changed, Diff, FindingChanged, Report, path_name
 from busfare.errors import InputError
+from busfare.statements import Figure, Words, statement
 from busfare.trace import Trace
 from busfare.trace import totals as account
-
-if TYPE_CHECKING:
-    from busfare.answers.report import Report
 
 #: A part is worth a word from this share of the change on, and from that of the run.
 OF_CHANGE, OF_RUN = 0.05, 0.01
@@ -33,46 +30,6 @@ NS = 1e-9
 Run = TypeVar("Run")
 #: Seconds, count and bytes, as far as they are known, by what has them.
 ByName = Mapping[str, Mapping[str, Any]]
-
-
-class Changed(Struct, kw_only=True):
-    """Something in both runs, or in one of them; the change is in seconds of the second run over the first."""
-
-    what: str
-    before_seconds: float | None
-    after_seconds: float | None
-    before_count: int | None = None
-    after_count: int | None = None
-    before_bytes: int | None = None
-    after_bytes: int | None = None
-
-    @property
-    def change_seconds(self) -> float:
-        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
-
-
-class FindingChanged(Struct):
-    """A finding's predicted gain in each run, None in the one that does not have it."""
-
-    id: str
-    title: str
-    before_gain_seconds: float | None
-    after_gain_seconds: float | None
-
-
-class Diff(Struct, tag_field="schema", tag="busfare.diff/1", kw_only=True):
-    """`why`: sentences; parts of the critical path add up to the run, the tables below it do not."""
-
-    before: str
-    after: str
-    makespan: Changed
-    why: list[str]
-    critical_path: list[Changed]
-    work: list[Changed]
-    by_path: list[Changed]
-    by_kernel: list[Changed]
-    by_call: list[Changed]
-    findings: list[FindingChanged]
 
 
 def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> Diff:
@@ -90,8 +47,6 @@ def _calls(trace: Trace) -> ByName:
 
 def read_report(path: Path) -> Report:
     """What `busfare report --json` wrote. Raises InputError where the file holds no such report of one run."""
-    from busfare.answers.report import Report
-
     try:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     except OSError as error:
@@ -157,8 +112,6 @@ def _work(report: Report) -> ByName:
 
 
 def _paths(report: Report) -> ByName:
-    from busfare.answers.report import path_name
-
     return {path_name(path): asdict(path) for path in report.by_path}
 
 
@@ -179,47 +132,45 @@ def _beside(of: Callable[[Run], ByName], before: Run, after: Run) -> list[Change
     return sorted(rows, key=lambda row: -abs(row.change_seconds))
 
 
-def longer(seconds: float) -> str:
-    """'12 ms longer'."""
-    return f"{time(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}"
-
-
-def _doubts(*reports: Report) -> list[str]:
+def _doubts(*reports: Report) -> list[Words]:
     """What of a run is not in its trace, and may be all that differs."""
-    said = []
+    doubts = []
     for report in reports:
         lacks = [report.trace.incomplete] if report.trace.incomplete else []
-        lacks += [one.what for one in report.omissions if one.id in UNRECORDED]
-        said += [f"{report.trace.path}: {what}. What differs may be what is missing." for what in lacks]
-    return said
+        lacks += [omission.what for omission in report.omissions if omission.id in UNRECORDED]
+        doubts += [statement("diff.doubt", trace=report.trace.path, what=what) for what in lacks]
+    return doubts
 
 
-def _why(run: Changed, parts: list[Changed], paths: list[Changed]) -> list[str]:
+def _why(run: Changed, parts: list[Changed], paths: list[Changed]) -> list[Words]:
     """How much the run changed, which parts of its critical path did, and which copies are not what they were."""
-    old, change = run.before_seconds or 0.0, run.change_seconds
-    said = f"The run took {time(old)} and takes "
-    if change == 0 or abs(change) < SAME * old:
-        said += "as long now."
+    before, change = run.before_seconds or 0.0, run.change_seconds
+    seconds = {"before": before, "after": run.after_seconds or 0.0, "change": change}
+    if change == 0 or abs(change) < SAME * before:
+        why = [statement("diff.as-long", **seconds)]
+    elif before:
+        why = [statement("diff.run", part=change / before, **seconds)]
     else:
-        percent = f" ({change / old:+.1%})" if old else ""
-        said += f"{time(run.after_seconds or 0.0)}: {longer(change)}{percent}."
-    why = [said]
-    least = max(OF_CHANGE * abs(change), OF_RUN * old)
+        why = [statement("diff.run-from-nothing", **seconds)]
+    least = max(OF_CHANGE * abs(change), OF_RUN * before)
     if large := [part for part in parts if abs(part.change_seconds) >= least]:
-        listed = ", ".join(f"{part.what} {longer(part.change_seconds)}" for part in large[:4])
-        why.append(f"On its critical path: {listed}.")
-    gone, new = _only(paths, "before"), _only(paths, "after")
-    for path in gone:
+        changed = (statement("diff.part", part=part.what, seconds=part.change_seconds) for part in large[:4])
+        why.append(statement("diff.critical-path", parts=tuple(changed)))
+    new = _only(paths, "after")
+    for path in _only(paths, "before"):
         same = next((other for other in new if other.after_bytes == path.before_bytes), None)
-        moved = f"{_copies(path.before_count)} of {size(path.before_bytes or 0)}"
-        now = f"now {_spaced(same)}" if same else "gone now"
-        why.append(f"{moved}: {_spaced(path)}, {now}.")
+        copies = _copies(path.before_count, path.before_bytes, path)
+        why.append(
+            statement("diff.moved", now=_spaced(same), **copies) if same else statement("diff.gone", **copies)
+        )
         new = [other for other in new if other is not same]
-    return why + [f"{_copies(p.after_count)} of {size(p.after_bytes or 0)}: {_spaced(p)}, new." for p in new]
+    for path in new:
+        why.append(statement("diff.new", **_copies(path.after_count, path.after_bytes, path)))
+    return why
 
 
-def _copies(number: int | None) -> str:
-    return several(number or 0, "copy")
+def _copies(number: int | None, size: int | None, path: Changed) -> dict[str, Figure]:
+    return {"count": number or 0, "bytes": size or 0, "path": _spaced(path)}
 
 
 def _spaced(path: Changed) -> str:

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare import questions
-from busfare.advise import amounts
 from busfare.advise.amounts import Predicted, Ranged
 from busfare.answers.plan import machine_named
 from busfare.cost.ranges import seconds_between
@@ -20,7 +19,6 @@ from busfare.planning.machine import Basis
 from busfare.planning.offload.kv import (
     LAYOUTS,
     Blocks,
-    Fetch,
     Host,
     Layout,
     Prefill,
@@ -34,21 +32,6 @@ from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_mode
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
-#: What to write for each layout.
-DO = {
-    "contiguous": "Keep the prompt's cache in one piece on the host: one cudaMemcpyAsync.",
-    "gather-kernel": "Let one kernel read the pieces from mapped pinned memory, by a table of their addresses.",
-    "batched": "Hand all pieces to one cudaMemcpyBatchAsync (CUDA 12.8 and newer).",
-    "gather-host-halves": "Pack half of the pieces into a pinned buffer, copy it, and pack the other half meanwhile.",
-    "gather-host": "Pack the pieces into one pinned buffer, then copy that.",
-    "per-block": "One cudaMemcpyAsync a piece, from pinned memory.",
-}
-LIMITS = {
-    "link": "the link",
-    "submission": "the host's calls",
-    "copy engine": "the copy engine, which starts no copy sooner",
-    "host gather": "the processor's core that packs",
-}
 #: Tokens of a block in the sweep; what is drawn of prompts begins at one block.
 SWEPT_TOKENS = tuple(4**n for n in range(7))
 LONGEST_DRAWN = 1 << 17
@@ -119,7 +102,7 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     by_block: list[KvByBlock]
     by_tokens: list[KvByTokens]
     basis: list[Basis]
-    words: list[str]
+    words: list[str] = field(default_factory=list)  # which `show` adds
 
 
 def answer_kv(asked: questions.KvCache) -> PlanKvResult:
@@ -212,7 +195,6 @@ class _Cache:
             by_block=self.by_block(),
             by_tokens=self.by_tokens(best.layout),
             basis=[*self.host.basis, *self.machine.basis],
-            words=[],
         )
         if prefill is None:
             result.reason = reason
@@ -221,7 +203,6 @@ class _Cache:
         if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
             low, high = (_even(self.worth(best.layout, end)) for end in (prefill.high, prefill.low))
             result.break_even_between = low, high
-        result.words = _words(result, found, best)
         return result
 
     def worth(self, layout: Layout, factor: float = 1.0) -> list[tuple[int, int | None]] | None:
@@ -269,46 +250,3 @@ def _recompute(prefill: Prefill, tokens: int) -> Recompute:
         return Recompute(by="given", seconds=seconds, reason="as given")
     between = seconds_between(seconds * prefill.low, seconds * prefill.high, prefill.rung)
     return Recompute(by="model", seconds=seconds, **between)
-
-
-def _words(result: PlanKvResult, found: list[Fetch], best: Fetch) -> list[str]:
-    block, bound = result.block, next(one for one in found if one.layout == "contiguous")
-    moved = amounts.size(result.fetched_bytes)
-    if result.evicted_bytes:
-        moved += f" in and {amounts.size(result.evicted_bytes)} out meanwhile"
-    pieces = f", each in {amounts.several(block.pieces, 'piece')}" if block.pieces > 1 else ""
-    sentences = [
-        f"{result.tokens:,} tokens are {moved}: {amounts.several(block.count, 'block')} of {amounts.size(block.bytes)}"
-        f"{pieces}.",
-        f"{best.layout}: predicted {amounts.time(best.seconds)}, bound by {LIMITS[best.limited_by]}; in one piece, by one "
-        f"copy, {amounts.time(bound.seconds)}. {DO[best.layout]}",
-    ]
-    single = next(one for one in found if one.layout == "per-block")
-    if best.layout != "per-block" and single.limited_by != "link":
-        sentences.append(
-            f"A copy a piece of {amounts.size(block.piece_bytes)} takes {single.seconds / best.seconds:.1f} times as long: "
-            f"{amounts.several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
-        )
-    if (computing := result.recompute) is not None:
-        faster, slower = sorted((best.seconds, computing.seconds))
-        verb = "Fetching" if best.seconds <= computing.seconds else "Computing"
-        by = "as given" if computing.by == "given" else "predicted"
-        sentences.append(
-            f"{verb} is {slower / faster:.1f} times as fast: to fetch takes {amounts.time(best.seconds)}, predicted, and to "
-            f"compute again {computing}, {by}."
-        )
-        sentences.append(_worth(result))
-    return sentences
-
-
-def _worth(result: PlanKvResult) -> str:
-    """From and up to which lengths a prompt is fetched sooner than computed."""
-    parts, between = [], result.break_even_between
-    for first, last in result.worth_fetching or ():
-        if last is None:
-            ends = [f"{end:,}" if end else "never" for end in between or ()]
-            inside = f" ({' to '.join(ends)} by the range of computing)" if len(set(ends)) > 1 else ""
-            parts.append(f"from {first:,} tokens on{inside}")
-        else:
-            parts.append(f"from {first:,} to {last:,} tokens")
-    return f"Fetch {' and '.join(parts)}." if parts else f"Compute, at any length: {result.reason}."

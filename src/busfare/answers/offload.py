@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare import questions
@@ -36,16 +36,6 @@ from busfare.planning.problem import RecordedLayers, layers_from_trace
 from busfare.trace import read
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
-
-#: What to write for each memory kind.
-DO = {
-    "pinned": "Keep the streamed layers in pinned memory (cudaHostAlloc), copy them with cudaMemcpyAsync in a stream of "
-    "their own, and let each layer's kernels wait for its copy by an event.",
-    "pageable": "Pageable memory is as fast as anything here; pin it only if something else wants the host meanwhile.",
-    "mapped": "Let the kernels read the streamed layers where they are (cudaHostAlloc with cudaHostAllocMapped): each "
-    "weight once, neighbours beside each other.",
-    "managed": "Keep the layers in managed memory, and call cudaMemPrefetchAsync to the GPU ahead and to the host behind.",
-}
 
 
 class OffloadRow(Predicted, kw_only=True):
@@ -106,7 +96,7 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     by_resident: list[ByResident]
     by_tokens: list[ByTokens]
     basis: Sequence[Basis]
-    words: list[str]
+    words: list[str] = field(default_factory=list)  # which `show` adds
     from_trace: RecordedLayers | UnsetType = UNSET
     model: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
@@ -122,21 +112,7 @@ def answer_offload(asked: questions.Offload) -> PlanOffloadResult:
     layers, found = layers_from_trace(read(asked.from_trace))
     result = _Planned(question_of(asked, layers), machine).result()
     result.from_trace = found
-    result.words.insert(0, _found(found))
     return result
-
-
-def _found(layers: RecordedLayers) -> str:
-    """What a reader has to know of layers from a trace."""
-    left = f"{amounts.size(layers.left_out_bytes)} of copies and {amounts.time(layers.left_out_seconds)} of kernels"
-    told = f"The layers are told by {layers.found_by}, over {amounts.several(layers.passes, 'pass')}; "
-    told += (
-        f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to none."
-    )
-    if layers.resident:
-        on_gpu = amounts.several(len(layers.resident), "layer")
-        told += f" For {on_gpu} nothing was copied: their bytes are not in the trace, and count as 0."
-    return " ".join([told, *(f"{note[:1].upper()}{note[1:]}." for note in layers.notes)])
 
 
 class _Planned:
@@ -203,12 +179,10 @@ class _Planned:
             by_resident=self._by_resident(),
             by_tokens=self._by_tokens(),
             basis=machine.basis,
-            words=[],
         )
         if question.network is not None:
             result.model, result.type = question.network.model.name, question.network.type
             result.beside_bytes = question.network.always_bytes(question.tokens)
-        result.words = _words(result)
         return result
 
     def _budget(self) -> float | None:
@@ -301,59 +275,3 @@ class _Planned:
             points.append(ByTokens(tokens, self.streamed(tokens), kernels, on_cpu))
             tokens *= 2
         return points
-
-
-def _words(result: PlanOffloadResult) -> list[str]:
-    parts, seconds, fastest = result.parts, result.predicted_seconds, result.ranking[0]
-    named = f"{result.resident} of {amounts.several(result.layers, 'layer')} resident"
-    if result.limited_by == "nothing is streamed":
-        return [
-            f"All {result.layers} layers stay in {amounts.size(result.device_bytes)} of GPU memory: nothing is streamed. "
-            f"A pass takes its kernels' {amounts.time(parts.kernels_seconds)}."
-        ]
-    hidden = (
-        f"; {result.share_hidden:.0%} of the copies are hidden" if result.share_hidden is not None else ""
-    )
-    words = [
-        f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
-        f"{amounts.time(parts.copies_seconds)}, kernels {amounts.time(parts.kernels_seconds)}{hidden}.",
-        f"GPU memory for layers: {amounts.size(result.device_bytes)}, of which buffers {amounts.size(result.buffer_bytes)}.",
-    ]
-    words.append(
-        "The link limits it: more resident layers, smaller weights or more tokens a pass make it faster."
-        if result.limited_by == "link"
-        else "The kernels limit it: with a depth of 1 or more the copies hide behind them."
-    )
-    planned = (result.resident, result.depth, result.memory)
-    best, soonest = (fastest.resident, fastest.depth, fastest.memory), fastest.predicted_seconds
-    if best != planned and soonest < seconds * 0.99:
-        words.append(
-            f"Fastest in as much GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
-            f"{amounts.time(soonest)}, {seconds / soonest:.2f} times as fast. {DO[fastest.memory]}"
-        )
-    else:
-        if (
-            best != planned
-        ):  # as `best_first` has it: of those within 1 % the one with least memory, then the shallowest
-            less = result.device_bytes < fastest.device_bytes
-            why = ", and takes less GPU memory" if less else ", and needs fewer buffers"
-            words.append(
-                f"This schedule is within 1 % of the fastest, {best[0]} resident, depth {best[1]}, {best[2]} memory "
-                f"({amounts.time(soonest)}){why if less or result.depth < best[1] else ''}."
-            )
-        words.append(DO[result.memory])
-    if result.break_even_tokens is not None:
-        words.append(
-            f"From {result.break_even_tokens:.0f} tokens a pass on, streaming is faster than the processor."
-        )
-    elif result.break_even_reason is not UNSET and "not said" not in str(result.break_even_reason):
-        words.append(f"Against the processor: {result.break_even_reason}.")
-    if result.hidden_from_tokens is not None:
-        words.append(
-            f"From {result.hidden_from_tokens:.0f} tokens a pass on, the kernels take as long as the copies."
-        )
-    if result.gpus > 1:
-        words.append(
-            f"{result.gpus} GPUs stream at once: each gets {result.link_share:.0%} of its link's rate."
-        )
-    return words

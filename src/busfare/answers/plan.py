@@ -1,4 +1,4 @@
-"""The result of `plan`, with its words."""
+"""The result of `plan`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, convert
 from msgspec.structs import asdict
 
 from busfare import questions
-from busfare.advise import amounts, guess_node
+from busfare.advise import guess_node
 from busfare.advise.amounts import Predicted
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
@@ -22,33 +22,11 @@ from busfare.planning.machine import Basis
 from busfare.planning.problem import Recorded, as_recorded, recorded_problem
 from busfare.planning.rank import Bounds, Sweep, break_even, sweep
 from busfare.planning.streams import StreamRange
+from busfare.statements import Words, statement
 from busfare.trace import read
 
 __all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
 
-PARTS = {"h2d": "Copies into the GPU", "kernel": "The kernel", "d2h": "Copies out of the GPU"}
-#: What to write for each strategy.
-DO = {
-    "explicit": "Copy in, compute, copy out; nothing more pays here.",
-    "mapped": "Let the kernel read and write mapped host memory (cudaHostAlloc with cudaHostAllocMapped): "
-    "one thread an element, neighbours beside each other, each element touched once.",
-    "streams": "Cut the data into {chunks}, one a stream: cudaMemcpyAsync in for all, then the kernels, "
-    "then cudaMemcpyAsync out, from pinned buffers.",
-    "three-streams": "Cut the data into {chunks} and use three streams, one for copies in, one for kernels, one for "
-    "copies out: chunk by chunk cudaMemcpyAsync in, the kernel and cudaMemcpyAsync out, from pinned buffers, each behind an "
-    "event of the step before (cudaStreamWaitEvent).",
-    "hybrid": "Copy in with {streams}, and let each kernel write its results to mapped host memory.",
-    "managed": "Managed memory as it is does; nothing need be copied.",
-    "managed-prefetch": "Keep managed memory, and call cudaMemPrefetchAsync before and after the kernel.",
-    "batched": "Hand all arrays of a direction to one cudaMemcpyBatchAsync, or pack them into one buffer.",
-    "graph": "Capture the copies and kernels of {streams} once as a CUDA graph and launch that.",
-    "explicit-pageable": "Leave the copies as they are.",
-    "streams-pageable": "Use {streams} even without pinning; kernels hide behind the staging of later chunks.",
-}
-IN_PLACE = (
-    "Let the kernel read and write the host's memory where it is: this GPU reads what malloc gives, too, as fast as mapped "
-    "memory, so nothing need be pinned; one thread an element, neighbours beside each other, each element touched once."
-)
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
 
@@ -111,7 +89,7 @@ class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True)
     basis: Sequence[Basis]
     roofline: Roofline | None
     break_even_accesses: float | None
-    words: list[str]
+    words: list[Words]
     kernels: list[Answer] | UnsetType = UNSET
     nodes: list[OnNode] | UnsetType = UNSET
     sweep: Sweep | UnsetType = UNSET
@@ -155,7 +133,7 @@ def answer_plan(asked: questions.Plan) -> PlanResult:
         result.recorded = convert(recorded, FromTrace, from_attributes=True)
         result.node_guessed_from_gpu_name = asked.node is None
     if result.node_guessed_from_gpu_name:
-        result.words.append(f"That it ran on {machine.node.name} is a guess from the GPU's name; set --node.")
+        result.words.append(statement("plan.guessed", node=machine.node.name))
     return result
 
 
@@ -197,65 +175,64 @@ def _answer(answer: Plan) -> Answer:
         name=answer.problem.name,
         ranking=ranking,
         dominant=answer.dominant,
-        parts=Parts(*(answer.parts[part] for part in PARTS)),
+        parts=Parts(*(answer.parts[part] for part in ("h2d", "kernel", "d2h"))),
         bounds=answer.bounds,
         streams=answer.streams,
     )
 
 
-def _words(answer: Plan, accesses: float | None) -> list[str]:
-    """The answer in sentences: what dominates, what is best, what to do, what it rests on."""
-    best, parts, explicit, dominant = answer.best, answer.parts, answer.bounds.no_overlap, answer.dominant
-    streams = f" with {best.streams} {_pieces(best.strategy)}" if best.streams > 1 else ""
-    line = f"Best: {best.strategy}{streams}, predicted {amounts.time(best.seconds)}"
+def _words(answer: Plan, accesses: float | None) -> list[Words]:
+    """The answer in statements: what dominates, what is best, what to do, what it rests on."""
+    best, explicit, dominant = answer.best, answer.bounds.no_overlap, answer.dominant
+    parts: list[Words] = [
+        statement(
+            f"plan.best{'-of-many' * (best.streams > 1)}",
+            strategy=best.strategy,
+            seconds=best.seconds,
+            count=best.streams,
+            pieces=_pieces(best.strategy),
+        )
+    ]
     if best.strategy != "explicit":
-        gain = explicit / best.seconds
-        line += f", {gain:.2f} times as fast as explicit copies ({amounts.time(explicit)})"
+        parts.append(statement("plan.gain", speedup=explicit / best.seconds, seconds=explicit))
     others = [p for p in answer.ranking[1:] if not p.assumes]
+    line = statement("common.clauses", parts=tuple(parts))
     if others and others[0].seconds > best.seconds * (1 + TIE):
-        line += f"; next {others[0].strategy}, {others[0].seconds / best.seconds - 1:.0%} longer"
-    sentences = [
-        f"{PARTS[dominant]} dominate{'s' if dominant == 'kernel' else ''}: "
-        f"{amounts.time(parts[dominant])} of {amounts.time(explicit)} if nothing overlaps, predicted.",
-        f"{line}.",
+        more = others[0].seconds / best.seconds - 1
+        line = statement("plan.next", best=line, strategy=others[0].strategy, more=more)
+    words = [
+        statement(f"plan.dominant-{dominant}", seconds=answer.parts[dominant], explicit_seconds=explicit),
+        statement("plan.line", best=line),
     ]
     if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:
-        sentences.append(f"Within 1 % of it, so no worse as far as a model can tell: {', '.join(equal)}.")
-    numbers = {what + "s": amounts.several(best.streams, what) for what in ("stream", "chunk")}
+        words.append(statement("plan.equal", strategies=tuple(equal)))
     in_place = best.strategy == "mapped" and answer.machine.reads_in_place
-    sentences.append(IN_PLACE if in_place else DO[best.strategy].format(**numbers))
+    words.append(statement(f"plan.do-{best.strategy}{'-in-place' * in_place}", count=best.streams))
     if accesses is not None:
-        sentences.append(_on_an_assumption(answer, accesses))
+        words.append(_on_an_assumption(answer, accesses))
     if answer.problem.memory == "pageable" and not (in_place or best.strategy.endswith("pageable")):
-        sentences.append(
-            "The data is pageable now: pin the buffers first (cudaHostRegister, or cudaMallocHost once)."
-        )
+        words.append(statement("plan.pin-first"))
     cut = best.strategy if best.strategy in answer.useful else "streams"
     few, many = answer.useful[cut]
     if many > 1 and not answer.problem.chunks:
-        sentences.append(
-            f"Number of {_pieces(cut)} ({cut}): {few} come within 1 % of the least time"
-            + (f"; more than {many} are predicted to cost." if many < answer.problem.most_streams else ".")
-        )
+        most = "plan.useful-and-more-costs" if many < answer.problem.most_streams else "plan.useful"
+        words.append(statement(most, pieces=_pieces(cut), strategy=cut, smallest=few, largest=many))
     by_kind: dict[str, list[str]] = {}
     for basis in answer.machine.basis:
         by_kind.setdefault(basis.kind, []).append(basis.parameter)
-    rests_on = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items())
-    return [*sentences, f"Rests on: {rests_on}."]
+    kinds = (statement("plan.of-kind", kind=kind, names=tuple(names)) for kind, names in by_kind.items())
+    return [*words, statement("plan.rests-on", kinds=tuple(kinds))]
 
 
 def _pieces(strategy: str) -> str:
     return "chunks" if strategy == "three-streams" else "streams"
 
 
-def _on_an_assumption(answer: Plan, accesses: float) -> str:
+def _on_an_assumption(answer: Plan, accesses: float) -> Words:
     """What would be faster if the kernel touched each element once, which nobody has said, and up to how many accesses."""
     ahead = min((p for p in answer.ranking if p.assumes), key=lambda p: p.seconds)
-    options = " and ".join(f"--{side.replace('_', '-')}" for side in ahead.assumes)
-    until = (
-        "however often it does" if accesses == math.inf else f"from {accesses:.3g} accesses on it is slower"
-    )
-    return (
-        f"{ahead.strategy} would take {amounts.time(ahead.seconds)} if the kernel touches each element once; {until}. How "
-        f"often it does is not known: count, and say so with {options}."
+    until = statement(f"plan.{'always' if accesses == math.inf else 'until'}", accesses=min(accesses, 1e300))
+    options = tuple(f"--{side.replace('_', '-')}" for side in ahead.assumes)
+    return statement(
+        "plan.if-touched-once", strategy=ahead.strategy, seconds=ahead.seconds, until=until, options=options
     )

@@ -1,26 +1,19 @@
-"""A trace recorded on node A, priced on node B: its copies by any cost model, and the whole run's time."""
+"""A trace recorded on node A, priced on node B: its copies by any cost model, and the whole run's time; and what `project`
+and `compare` answer. Keys in docs/json.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 import polars as pl
-from msgspec import UNSET, convert
+from msgspec import UNSET, Struct, UnsetType, convert, field
 from msgspec.structs import asdict
 
 from busfare import cost
-from busfare.answers.projected import (
-    KernelClassThere,
-    KernelsThere,
-    PathCompared,
-    PathThere,
-    Projected,
-    Projection,
-    RunThere,
-    TransfersThere,
-)
+from busfare.advise.amounts import Predicted
 from busfare.cost.calibrated import how_staged
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
@@ -29,10 +22,11 @@ from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_b
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
+from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.elsewhere import host_changes, kernel_changes, on_node
-from busfare.timeline.edit import kernel_prices, nanoseconds_of_kernels, with_durations
+from busfare.timeline.edit import nanoseconds_of_kernels, with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again
@@ -43,16 +37,130 @@ NS = 1e-9
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
-#: Why a time is what it is, by its bound.
-WHY = {
-    "between": "nothing in the trace tells what bounds them: between the memories' ratio and the multiprocessors'",
-    "memory": "each byte is moved once: by memory and L2, and what is left by clock and threads",
-    "compute": "by the pipelines' peaks, and where shapes are known by tiles in waves",
-    "counted": "by the bytes that counters saw, and the rest by clock and threads",
-    "allocated": "all memory that the program has there is moved once, and the rest goes by clock and threads",
-    "none": "they wait for other GPUs: not predicted, the recorded time is kept",
-}
-MAKESPAN_METHOD = "replay: the run rebuilt with its dependencies, copies at their predicted times, "
+
+
+class There(Predicted, kw_only=True):
+    """A time that was recorded, and what it is predicted to be on another node."""
+
+    recorded_seconds: float
+
+
+class TransfersThere(There, kw_only=True):
+    unpriced: int
+
+
+class RunThere(There, kw_only=True):
+    replayed_seconds: float
+    method: Words
+
+
+class PathPredicted(There, kw_only=True):
+    direction: str | None
+    source_memory: str | None
+    destination_memory: str | None
+    count: int
+
+
+class PathThere(PathPredicted, kw_only=True):
+    bytes: int
+
+
+class KernelsPredicted(There, kw_only=True):
+    """Kernels of a class, and the bound that their prediction went by."""
+
+    kind: str = field(name="class")
+    bound: str
+    count: int
+
+
+class KernelClassThere(KernelsPredicted, kw_only=True):
+    """All of a class that went by the same bound; `factor`: predicted over recorded."""
+
+    factor: float | None
+    why: Words
+
+
+class KernelsThere(Struct, kw_only=True):
+    """`rule`: how their times were had. `by_class` is empty where a rule of the user's was followed. `counted`: of `count`,
+    those whose bytes were counted; left out where no counters were given.
+    """
+
+    count: int
+    counted: int | UnsetType = UNSET
+    recorded_seconds: float
+    rule: Words
+    not_predicted: int = 0
+    by_class: list[KernelClassThere] = []
+
+
+class Projection(Struct, kw_only=True):
+    """A run on another node, by one model."""
+
+    recorded_on: str = field(name="from")
+    to: str
+    model: str
+    transfers: TransfersThere
+    makespan: RunThere
+    kernels: KernelsThere
+    pageable_copies: Words | None
+    by_path: list[PathThere]
+
+
+class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only=True):
+    """The first node's projection, and all of them."""
+
+    from_guessed_from_gpu_name: bool
+    projections: list[Projection]
+
+
+class PathCompared(PathPredicted, kw_only=True):
+    wmape_percent: float | None
+    inside_percent: float | None
+
+
+class KernelCompared(KernelsPredicted, kw_only=True):
+    """Of a kernel, or of all kernels of an operator: means a launch."""
+
+    name: str
+    actual_seconds: float
+
+
+class Errors(Struct, kw_only=True):
+    """Of predictions that were compared: `count` in both runs, and those in one of them alone."""
+
+    wmape_percent: float | None = None
+    inside_percent: float | None = None
+    count: int = 0
+    unmatched: int = 0
+
+
+class KernelsCompared(Errors, kw_only=True):
+    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`: of all launches
+    of the first, those whose bytes were counted; left out where no counters were given.
+    """
+
+    counted: int | UnsetType = UNSET
+    median_percent: float | None = None
+    by_kernel: list[KernelCompared] = []
+
+
+class Comparison(Errors, kw_only=True):
+    """One model against what was recorded; no error where no copy is in both."""
+
+    model: str
+    unpriced: int = 0
+    by_path: list[PathCompared] = []
+
+
+class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
+    """The best model's errors, and every model's, best first."""
+
+    predicted: str
+    actual: str
+    recorded_on: str = field(name="from")
+    to: str
+    kernels: KernelsCompared | None
+    models: list[Comparison]
 
 
 def recorded_transfers(trace: Trace) -> pl.DataFrame:
@@ -104,18 +212,19 @@ def project(
     before = play(rebuilt or timeline(trace, recorded_on))
     rules = kernel_changes(kernels, recorded_on, to)
     host_rules = host_changes(host, recorded_on, to)
-    changed, rests_on = before.timeline, []
+    changed = before.timeline
+    rests_on: list[Words] = []
     setting = Setting(recorded_on, model)
     for change in (on_node(to), *rules, *host_rules):
         applied = change.apply(changed, setting)
         changed = applied.timeline
         rests_on += applied.rests_on if change in rules else []
     after = play(changed)
-    prices = _prices(before.timeline, recorded_on, to) if not kernels else None
+    prices = _prices(before.timeline, setting, to) if not kernels else None
     rung = rung_of(model)
     low, high = transfers.select(_whole_sum(name) for name in ENDS[1:]).row(0)
-    host_rule = ", ".join(rule.title for rule in host_rules) or "the host at its recorded times"
-    kernel_rule = ", ".join(rests_on or (rule.title for rule in rules)) or "kernels at their recorded times"
+    host_rule = _clauses([rule.title for rule in host_rules]) or statement("project.host-kept")
+    kernel_rule = _clauses(rests_on or [rule.title for rule in rules]) or statement("project.kernels-kept")
     return Projection(
         recorded_on=recorded_on.name,
         to=to.name,
@@ -131,7 +240,7 @@ def project(
             replayed_seconds=before.makespan_seconds,
             predicted_seconds=after.makespan_seconds,
             **seconds_between(*run_between(after, model, recorded_on, to, prices), rung),
-            method=f"{MAKESPAN_METHOD}{host_rule}, {kernel_rule}",
+            method=statement("project.method", host=host_rule, kernels=kernel_rule),
         ),
         kernels=_kernels(trace, prices, kernel_rule),
         pageable_copies=_staging(transfers, recorded_on, to) if model == "calibrated" else None,
@@ -148,14 +257,18 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
     return Projected(**asdict(every[0]), from_guessed_from_gpu_name=guessed, projections=every)
 
 
-def _prices(recorded: Timeline, recorded_on: Node, to: Node) -> KernelPrices | None:
+def _clauses(parts: Sequence[Words]) -> Words | None:
+    return statement("common.clauses", parts=tuple(parts)) if parts else None
+
+
+def _prices(recorded: Timeline, setting: Setting, to: Node) -> KernelPrices | None:
     try:
-        return kernel_prices(recorded, recorded_on, to)
+        return setting.kernel_prices(recorded, to)
     except InputError:  # what cannot be known of one of the GPUs; the kernels' rule says so
         return None
 
 
-def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThere:
+def _kernels(trace: Trace, prices: KernelPrices | None, rule: Words) -> KernelsThere:
     kernels = trace.operations.filter(kind="kernel")
     return KernelsThere(
         count=kernels.height,
@@ -163,15 +276,16 @@ def _kernels(trace: Trace, prices: KernelPrices | None, rule: str) -> KernelsThe
         recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
         rule=rule,
         not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),
-        by_class=[] if prices is None else _kernel_classes(prices, WHY | {"between": _between(trace)}),
+        by_class=[] if prices is None else _kernel_classes(prices, _between(trace)),
     )
 
 
-def _staging(transfers: pl.DataFrame, recorded_on: Node, to: Node) -> str | None:
+def _staging(transfers: pl.DataFrame, recorded_on: Node, to: Node) -> Words | None:
     """By what pageable copies change, each direction of them."""
     staged = transfers.filter(pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable"))
-    found = {how_staged(str(way), recorded_on, to) for way in staged["direction"].drop_nulls().unique()}
-    return "; ".join(sorted(found)) or None
+    directions = staged["direction"].drop_nulls().cast(pl.String).unique().sort()
+    changes = dict.fromkeys(how_staged(direction, recorded_on, to) for direction in directions)
+    return statement("common.changes", parts=tuple(changes)) if changes else None
 
 
 Row = TypeVar("Row", PathThere, PathCompared)
@@ -209,16 +323,16 @@ def run_between(
     return min(*ends, seconds), max(*ends, seconds)
 
 
-def _between(trace: Trace) -> str:
+def _between(trace: Trace) -> Words:
     """Why kernels are not known better, with what would have told."""
     option = record_again(trace.format).allocations
     if not option or trace.launches["allocated_bytes"].is_not_null().any():
-        return WHY["between"]
-    return f"nothing tells what bounds them; {option} would tell what they can reach"
+        return statement("project.why-between")
+    return statement("project.why-between-unless-allocations", option=option)
 
 
-def _kernel_classes(prices: KernelPrices, why: Mapping[str, str]) -> list[KernelClassThere]:
-    """A row for each class and bound, the longest first. `why`: by bound."""
+def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThere]:
+    """A row for each class and bound, the longest first. `between`: why nothing better is known where nothing bounds."""
     known = np.isfinite(prices.seconds)
     ends = {"predicted_seconds": prices.seconds, "low_seconds": prices.low, "high_seconds": prices.high}
     frame = pl.DataFrame(
@@ -232,7 +346,7 @@ def _kernel_classes(prices: KernelPrices, why: Mapping[str, str]) -> list[Kernel
         row |= {
             "class": CLASSES[row["kind"]],
             "bound": bound,
-            "why": why[bound],
+            "why": between if bound == "between" else statement(f"project.why-{bound}"),
             "rung": prices.rung_of(row["place"]),
         }
         row["factor"] = row["predicted_seconds"] / recorded if recorded else None

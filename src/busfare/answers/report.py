@@ -6,7 +6,7 @@ Seconds, bytes, bytes per second; None is 'not known'.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, convert, field
@@ -15,21 +15,20 @@ from msgspec.structs import asdict
 from busfare import advise
 from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.findings import REPLAYED_ROWS
-from busfare.answers.diff import Diff
+from busfare.answers.project import PathCompared, PathThere
+from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
 from busfare.jobs.ranks import numbered, ranks_of
 from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.nodes import Node
+from busfare.statements import Words
+from busfare.timeline import PathPart, Timeline, critical_path_shares, unexplained_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import beside
 from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Gap, Totals
-
-if TYPE_CHECKING:
-    from busfare.answers.projected import PathCompared, PathThere
-    from busfare.timeline import Timeline
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "clocks")
@@ -60,14 +59,6 @@ class Sized(Struct):
 
 class RecordedPath(Path, kw_only=True):
     migrations: int
-
-
-class Part(Struct):
-    """Of a critical path."""
-
-    part: str
-    seconds: float
-    share: float
 
 
 class RecordedOn(Struct):
@@ -130,14 +121,44 @@ class TopCopy(Struct):
     stream: int | None
 
 
-class RecordingCost(Struct):
-    """What was taken out of a run for its recorder; see `what-if --unrecorded`."""
+class Changed(Struct, kw_only=True):
+    """Something in both runs, or in one of them; the change is in seconds of the second run over the first."""
 
-    unrecorded_seconds: float
-    call_seconds: float
-    gap_seconds: float
-    host_pace: float
-    replayed_seconds: float
+    what: str
+    before_seconds: float | None
+    after_seconds: float | None
+    before_count: int | None = None
+    after_count: int | None = None
+    before_bytes: int | None = None
+    after_bytes: int | None = None
+
+    @property
+    def change_seconds(self) -> float:
+        return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
+
+
+class FindingChanged(Struct):
+    """A finding's predicted gain in each run, None in the one that does not have it."""
+
+    id: str
+    title: Words
+    before_gain_seconds: float | None
+    after_gain_seconds: float | None
+
+
+class Diff(Struct, tag_field="schema", tag="busfare.diff/1", kw_only=True):
+    """`why`: sentences; parts of the critical path add up to the run, the tables below it do not."""
+
+    before: str
+    after: str
+    makespan: Changed
+    why: list[Words]
+    critical_path: list[Changed]
+    work: list[Changed]
+    by_path: list[Changed]
+    by_kernel: list[Changed]
+    by_call: list[Changed]
+    findings: list[FindingChanged]
 
 
 class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
@@ -152,7 +173,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     top_copies: list[TopCopy]
     idle_gaps: list[Gap]
     recording_cost: RecordingCost | None
-    critical_path: list[Part] | None
+    critical_path: list[PathPart] | None
     findings: list[RangedFinding]
     baseline: Diff | UnsetType = UNSET  # against an earlier report, where one was given
     # Of several ranks in one trace.
@@ -205,18 +226,14 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
                 f"{trace.path}: `unrecorded` needs a run that can be replayed: one with its API calls, and no more than "
                 f"{REPLAYED_ROWS:,} calls and operations"
             )
-        from busfare.answers.what_if import without_recorder
-
         run, cost = without_recorder(run, unrecorded_seconds)
     account.find_lengths(trace, advise.unions())
     findings = beside(trace.operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
     path, unexplained = None, None
     if run is not None:
-        from busfare.timeline import critical_path_shares, unexplained_seconds
-
         shares = critical_path_shares(run)
-        path, unexplained = rows_of(Part, shares), unexplained_seconds(shares)
+        path, unexplained = shares, unexplained_seconds(shares)
     run_seconds = cost.replayed_seconds if cost else totals.makespan_seconds
     together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})

@@ -16,21 +16,21 @@ from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
 from busfare.answers.project import run_between
-from busfare.answers.report import RecordingCost
 from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.state import JobChange, JobState
 from busfare.jobs.timeline import without_recorder as job_without_recorder
 from busfare.nodes import Node
+from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
-from busfare.timeline.edit import kernel_prices
 from busfare.timeline.recording_cost import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
 __all__ = [
     "Outcome",
+    "RecordingCost",
     "WhatIf",
     "answer_job_what_if",
     "answer_what_if",
@@ -47,13 +47,23 @@ Asked = TypeVar("Asked", Change, JobChange)
 class Outcome(Predicted, kw_only=True):
     """What a change makes of a run; `touched` and `bytes`: what it is about."""
 
-    title: str
+    title: Words
     touched: int
     bytes: int
     gain_seconds: float
     gain_percent: float
     speedup: float | None
-    rests_on: list[str]
+    rests_on: list[Words]
+
+
+class RecordingCost(Struct):
+    """What was taken out of a run for its recorder; see `what-if --unrecorded`."""
+
+    unrecorded_seconds: float
+    call_seconds: float
+    gap_seconds: float
+    host_pace: float
+    replayed_seconds: float
 
 
 class Baseline(Struct):
@@ -138,7 +148,7 @@ def answer_job_what_if(
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
 
-    def outcome(title: str, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
+    def outcome(title: Words, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
         nonlocal state
         state = unchanged
         for change in some:
@@ -163,7 +173,7 @@ def answer_job_what_if(
 def _answered(
     name: str,
     changes: Sequence[Asked],
-    outcome: Callable[[str, Sequence[Asked]], tuple[Outcome, Played]],
+    outcome: Callable[[Words, Sequence[Asked]], tuple[Outcome, Played]],
     recorded: tuple[int, RecordingCost | None, Played],
     setting: Setting,
     guessed: bool,
@@ -175,7 +185,7 @@ def _answered(
     """
     recorded_ns, cost, baseline = recorded
     alone = [outcome(change.title, [change]) for change in changes]
-    together, played = alone[0] if len(alone) == 1 else outcome("all together", changes)
+    together, played = alone[0] if len(alone) == 1 else outcome(statement("change.all"), changes)
     result = WhatIf(
         trace=name,
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
@@ -198,7 +208,7 @@ def _answered(
 
 
 def _outcome(
-    title: str, changes: Sequence[Change], baseline: Played, setting: Setting, path: bool
+    title: Words, changes: Sequence[Change], baseline: Played, setting: Setting, path: bool
 ) -> tuple[Outcome, Played]:
     """Of some changes; `path`: the run is played with its critical path."""
     applied = apply_all(baseline.timeline, changes, setting)
@@ -218,7 +228,7 @@ def _outcome(
 
 
 def _job_outcome(
-    title: str,
+    title: Words,
     changes: Sequence[JobChange],
     state: JobState,
     baseline: Played,
@@ -253,7 +263,7 @@ def _after(
 
 
 def _ranged(
-    title: str,
+    title: Words,
     changed: Applied | JobState,
     run: float,
     after: float,
@@ -284,7 +294,7 @@ def _between(
     if change.kind != "kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:
-        prices = kernel_prices(baseline.timeline, recorded_on, to)
+        prices = setting.kernel_prices(baseline.timeline, to)
     except InputError:
         return ()
     alone = play(change.apply(baseline.timeline, setting).timeline)

@@ -68,6 +68,9 @@ def option(spec: str, help: str, **more: Any) -> Callable[[Any], Any]:
 
 def answer(result: object, document: Callable[[], Document], json: bool, html: Path | None = None) -> None:
     """Writes the page that was asked for, and shows the result on standard output."""
+    from busfare.show.words import worded
+
+    worded(result)
     shown = document() if html or not json else None
     if html and shown:
         from busfare.show.page import page

@@ -35,6 +35,7 @@ from busfare.cost.copies import (
 )
 from busfare.errors import InputError
 from busfare.nodes import Curve, FloatArray, Memory, Node
+from busfare.statements import Words, statement
 
 __all__ = ["CACHED_BYTES", "Calibrated", "how_staged"]
 
@@ -174,15 +175,17 @@ def _staging_difference(sizes: FloatArray, recorded: FloatArray, here: Curve, th
     return difference
 
 
-def how_staged(direction: str, old: Node, new: Node) -> str:
-    """By what pageable copies of one direction, recorded on `old`, change on `new`, in words."""
+def how_staged(direction: str, old: Node, new: Node) -> Words:
+    """By what pageable copies of one direction, recorded on `old`, change on `new`."""
     if old == new:
-        return "as recorded"
+        return statement("project.staged-as-recorded")
     if all(_Nodes(old, new).curves(direction, memory) for memory in ("pinned", "pageable")):
-        return "by what was measured of them on both nodes"
+        return statement("project.staged-measured")
     rates = [(node.name, measured_copy(node)) for node in (old, new)]
     if missing := [name for name, rate in rates if rate is None]:
-        return f"staged at the recorded pace, for that of {' and '.join(missing)} was not measured"
-    return "staged at the recorded pace, changed as " + " to ".join(
-        f"{(rate or 0.0) / 1e9:.3g} GB/s (measured, {name})" for name, rate in rates
+        return statement("project.staged-unmeasured", nodes=tuple(missing))
+    there = (
+        statement("project.staged-rate", node=name, gigabytes_per_second=(rate or 0.0) / 1e9)
+        for name, rate in rates
     )
+    return statement("project.staged-changed", rates=tuple(there))

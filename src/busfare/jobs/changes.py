@@ -18,8 +18,8 @@ from busfare.jobs.model import JobTimeline, places, places_of
 from busfare.jobs.ranks import Rank
 from busfare.jobs.state import JobChange, JobState, kinds_and_sizes, no_stragglers, priced_on, transfer_model
 from busfare.nodes import FloatArray, Node
-from busfare.quantities import exact_bytes
 from busfare.questions import WhatIf
+from busfare.statements import statement
 from busfare.timeline import Timeline
 from busfare.timeline.changes import Change, Setting, changes_of
 from busfare.timeline.model import ACT, WAIT, NoMatchError
@@ -50,8 +50,11 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
             done = _on_fabric(done, setting.recorded_on, change.node)
         return done
 
-    some = "" if ranks is None else f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-    return JobChange(change.kind, change.title + some, apply, change.node)
+    title = change.title
+    if ranks is not None:
+        some = tuple(map(str, ranks))
+        title = statement(f"change.on-rank{'s' * (len(some) > 1)}", change=title, ranks=some)
+    return JobChange(change.kind, title, apply, change.node)
 
 
 def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
@@ -60,7 +63,8 @@ def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
     try:
         fabrics = [Fabric.of(node, size) for node in (here, there)]
     except InputError as error:
-        return replace(state, rests_on=[*state.rests_on, f"collectives take what they took ({error})"])
+        kept = statement("assumes.collectives-kept", why=str(error))
+        return replace(state, rests_on=[*state.rests_on, kept])
     before, after = (priced_on(state.job, fabric) for fabric in fabrics)
     known = np.isfinite(before) & np.isfinite(after) & (before > 0)
     return replace(state, transfer_ns=state.transfer_ns * _ratio(after, before, known))
@@ -86,18 +90,16 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
         if node is not None and factor < 1:
             with suppress(InputError):
                 memory_rate = limits_of(node).memory
-        rests_on = "what is packed and unpacked for it takes no time"
+        rests_on = statement("assumes.packing-free")
         if memory_rate:
             # Read whole and written small before it, and the reverse behind it.
             transfer += np.nan_to_num(2 * (1 + factor) * sizes / memory_rate / NS)
-            rests_on = (
-                "what is packed and unpacked for it is read and written once at the rate of the GPU's memory"
-            )
+            rests_on = statement("assumes.packing-at-memory-rate")
         return replace(state, transfer_ns=transfer).touched(
             int(np.isfinite(sizes).sum()), rests_on, bytes=int(np.nansum(sizes))
         )
 
-    return JobChange("collective_bytes", f"collectives carry {factor:g} times their bytes", apply)
+    return JobChange("collective_bytes", statement("change.collective-bytes", factor=factor), apply)
 
 
 def bucket(size: int, node: Node | None) -> JobChange:
@@ -135,11 +137,11 @@ def bucket(size: int, node: Node | None) -> JobChange:
             state, transfer_ns=transfer, gone=gone, timelines=_fewer_launches(state, gone & ~state.gone)
         ).touched(
             touched,
-            "a joined all-reduce starts when the last of its parts would have, a divided one no earlier",
+            statement("assumes.joined-start"),
             bytes=carried,
         )
 
-    return JobChange("bucket", f"all-reduces of {exact_bytes(size)}", apply)
+    return JobChange("bucket", statement("change.bucket", bytes=size), apply)
 
 
 def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
@@ -245,10 +247,10 @@ def overlap() -> JobChange:
         kernels = int((~state.job.members["is_call"] & state.job.members["joint"].is_not_null()).sum())
         return replace(state, beside=True).touched(
             kernels,
-            "no kernel needs what a collective brings before the host has waited for the whole GPU, or the run ends",
+            statement("assumes.collectives-late"),
         )
 
-    return JobChange("overlap_collectives", "collectives run beside kernels", apply)
+    return JobChange("overlap_collectives", statement("change.overlap-collectives"), apply)
 
 
 def more_ranks(wanted: int, node: Node | None) -> JobChange:
@@ -315,10 +317,10 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             gone=state.gone[was],
         ).touched(
             wanted,
-            f"each rank does what one of the {size} recorded ones did, on nodes like {node.name}; ranks are simulated",
+            statement("assumes.ranks-alike", count=size, node=node.name),
         )
 
-    return JobChange("ranks", f"{wanted} ranks", apply)
+    return JobChange("ranks", statement("change.ranks", count=wanted), apply)
 
 
 def _hosts(node: Node, ranks: int) -> int:

@@ -18,6 +18,7 @@ from busfare.jobs.matching import MESSAGES
 from busfare.jobs.model import JobTimeline, Part, together
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
+from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play
 from busfare.trace.lanes import Union
 
@@ -34,7 +35,6 @@ MOST = 0.5
 BESIDE = 0.2
 #: Who takes this much longer than the median, and more than time stamps are off, is late.
 LATE, LATE_NS = 1.02, 5_000
-RESTS_ON = "a rank's own time between two collectives can be that of the median of the ranks that meet there"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class JobState:
     beside: bool = False
     count: int = 0
     bytes: int = 0
-    rests_on: list[str] = field(default_factory=list)
+    rests_on: list[Words] = field(default_factory=list)
     crowd: Crowd | None = None
 
     @staticmethod
@@ -178,7 +178,7 @@ class JobState:
     def _play(self, timelines: list[Timeline]) -> Played:
         return play(together(self.job, timelines, self.transfer_ns, self.gone, self.beside))
 
-    def touched(self, count: int, *rests_on: str, bytes: int = 0) -> JobState:
+    def touched(self, count: int, *rests_on: Words, bytes: int = 0) -> JobState:
         conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
         return replace(self, count=self.count + count, bytes=self.bytes + bytes, rests_on=conditions)
 
@@ -188,7 +188,7 @@ class JobChange:
     """A change to a job: the field of `WhatIf` that asks for it, what it is called, and what it makes of the job."""
 
     kind: ChangeName
-    title: str
+    title: Words
     apply: Callable[[JobState], JobState]
     node: Node | None = None
 
@@ -246,9 +246,9 @@ def no_stragglers() -> JobChange:
 
     def apply(state: JobState) -> JobState:
         timelines, count = _as_on_median(state) or _shortened(state)
-        return replace(state, timelines=timelines).touched(count, RESTS_ON)
+        return replace(state, timelines=timelines).touched(count, statement("assumes.as-the-median"))
 
-    return JobChange("no_stragglers", "no rank is later than the median", apply)
+    return JobChange("no_stragglers", statement("change.no-stragglers"), apply)
 
 
 def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:

@@ -5,12 +5,14 @@ about gains and ranges.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from busfare.advise.amounts import Predicted, Ranged, count, several, size, time
 from busfare.advise.jobs import JobFinding
 from busfare.answers.job import JobReport
-from busfare.answers.report import Path, RecordingCost, Report, Sized, path_name
+from busfare.answers.report import Path, Report, Sized, path_name
+from busfare.answers.what_if import RecordingCost
 from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.show.document import (
     Block,
@@ -24,7 +26,8 @@ from busfare.show.document import (
     table,
     words,
 )
-from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line
+from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
+from busfare.timeline import PathPart
 from busfare.trace import Omission
 
 if TYPE_CHECKING:
@@ -37,12 +40,48 @@ RUNGS = {
     "calibrated": "the recorded times of this trace",
 }
 MOST_RANKS, DRAWN_RANKS = 10, 64
+#: A smaller part is not to be seen.
+LEAST_DRAWN = 0.001
+PATH_NOTE = "The critical path: the chain of calls, operations and waits that decides how long the run takes."
 #: Parts of a rank's run, as they are drawn.
 PARTS = {
     "kernels": ("kernels_seconds", COLOUR["kernels"]),
     "waiting for other ranks": ("waiting_seconds", COLOUR["waits"]),
     "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
 }
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Critical paths by their names; the one called predicted is hatched."""
+
+    paths: Mapping[str, Sequence[PathPart]]
+
+    def markup(self) -> str:
+        most = max((sum(part.seconds for part in path) for path in self.paths.values()), default=0.0) or 1.0
+        bars, legend = [], dict[str, list[str]]()
+        for name, path in self.paths.items():
+            shown = [part for part in path if part.share >= LEAST_DRAWN]
+            parts = "".join(
+                f'<i style="width:{part.seconds / most:.2%};background-color:{COLOUR[drawn_as(part.part)]}" '
+                f'title="{escaped(f"{part.part}: {time(part.seconds)}, {part.share:.1%}")}"></i>'
+                for part in shown
+            )
+            whole = time(sum(part.seconds for part in path))
+            hatched = " hatched" if name == "predicted" else ""
+            bars.append(
+                f'<div class="name">{escaped(name)}, {whole}</div><div class="share{hatched}">{parts}</div>'
+            )
+            for part in shown:
+                share = f"{part.share:.0%}" if part.share >= 0.005 else "&lt; 1%"
+                legend.setdefault(part.part, []).append(share)
+        # Of several paths, each part's share stands where it is pointed at.
+        said = {part: shares[0] if len(self.paths) == 1 else "" for part, shares in legend.items()}
+        entries = "".join(
+            f'<li><i style="background:{COLOUR[drawn_as(part)]}"></i>{escaped(part)} {share}</li>'
+            for part, share in said.items()
+        )
+        return f'<div class="shares">{"".join(bars)}<ul class="legend">{entries}</ul></div>'
 
 
 def what_to_do(
@@ -93,7 +132,7 @@ def _beside_gain(
         sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
     if what_if:
         command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
-        sentences.append(f"Holds if {'; '.join(rests_on)}. {command}" if rests_on else command)
+        sentences.append(f"Assumptions: {'; '.join(rests_on)}. {command}" if rests_on else command)
     return sentences
 
 

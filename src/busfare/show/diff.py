@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from busfare.advise.amounts import time
-from busfare.answers.diff import Changed, Diff, FindingChanged
-from busfare.show.blocks import change
+from busfare.answers.report import Changed, Diff, FindingChanged
+from busfare.show.blocks import PATH_NOTE, Shares, change
 from busfare.show.document import Block, Document, Figure, Table, Text, cell, table
-from busfare.show.shares import PATH_NOTE, Shares
+from busfare.show.words import worded
 from busfare.timeline import PathPart
 
 #: Parts that differ by less of the run are left out, and rows of a table beyond so many.
@@ -24,6 +24,7 @@ def diff_document(result: Diff) -> Document:
 
 def diff_blocks(result: Diff) -> list[Block]:
     """Sentences, a figure of the critical paths, and the tables."""
+    result = worded(result)
     run = max(result.makespan.before_seconds or 0.0, result.makespan.after_seconds or 0.0)
     blocks: list[Block] = [*map(Text, result.why)]
     if result.critical_path:

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from busfare.answers.diff import Diff as _Diff
 from busfare.answers.job import JobReport as _JobReport
 from busfare.answers.kv import PlanKvResult as _KvPlan
 from busfare.answers.offload import PlanOffloadResult as _OffloadPlan
 from busfare.answers.plan import PlanResult as _Plan
-from busfare.answers.projected import Compared as _Comparison
-from busfare.answers.projected import Projected as _Projection
+from busfare.answers.project import Compared as _Comparison
+from busfare.answers.project import Projected as _Projection
+from busfare.answers.report import Diff as _Diff
 from busfare.answers.report import Report as _Report
 from busfare.answers.what_if import WhatIf as _WhatIf
 from busfare.answers.what_if import predicted_trace
@@ -26,6 +26,7 @@ from busfare.files import write_file
 from busfare.show.document import Document, Figure
 from busfare.show.page import page as as_page
 from busfare.show.terminal import render
+from busfare.show.words import worded
 from busfare.timeline import Played
 from busfare.trace import Trace
 
@@ -152,6 +153,7 @@ class KvPlan(Answer, _KvPlan, dict=True):
 
 def answer(kind: type[Kind], result: Any, document: Callable[[bool], Document]) -> Kind:
     """`result` as one of the kinds above; `document` makes its document, with what only a page shows or without."""
+    result = worded(result)
     made = kind(**{name: getattr(result, name) for name in result.__struct_fields__})
     made._document = document
     return made

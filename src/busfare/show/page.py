@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from importlib import resources
 
 from busfare import __version__
+from busfare.show.blocks import Shares
 from busfare.show.document import Block, Document, Entries, Entry, Figure, Items, Table, Text, Tiles
-from busfare.show.shares import Shares
 from busfare.show.svg import escaped
 from busfare.show.time_line import TimeLine
 

@@ -14,6 +14,7 @@ from busfare.planning.rank import Sweep
 from busfare.show.blocks import change, predicted_lines, ranges, ranking_bars
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Line, Lines
+from busfare.show.words import worded
 
 __all__ = ["kv_document", "offload_document", "plan_document"]
 
@@ -25,6 +26,7 @@ KEPT = "A kernel time that was given stays as it is; from flops and device bytes
 
 def plan_document(result: PlanResult) -> Document:
     """Every time in it is predicted."""
+    result = worded(result)
     kernels, bounds, best = result.kernels or [], result.bounds, result.ranking[0]
     many = f" (the first of {several(len(kernels), 'kernel')})" if kernels else ""
     facts = f"{result.device.gpu or 'GPU'} · {result.device.category} · every time is predicted"
@@ -152,6 +154,7 @@ def _roofline(roof: Roofline) -> list[Block]:
 
 def offload_document(result: PlanOffloadResult) -> Document:
     """Every time in it is predicted."""
+    result = worded(result)
     budget = f" in {size(result.budget_bytes)} of GPU memory" if result.budget_bytes else ""
     best = result.ranking[0]
     schedules = table(
@@ -192,6 +195,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
 
 def kv_document(result: PlanKvResult) -> Document:
     """Every time in it is predicted, but that of computing where it is given."""
+    result = worded(result)
     layouts: dict[str, Predicted] = {r.layout: r for r in result.ranking}
     by_block = {"tokens": "block_tokens", "piece": "piece_bytes"}
     by_block |= {r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking}

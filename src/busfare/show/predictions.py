@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
 from busfare.advise.amounts import several, time
-from busfare.answers.projected import (
+from busfare.answers.project import (
     Compared,
     KernelClassThere,
     KernelsCompared,
@@ -20,7 +19,7 @@ from busfare.answers.projected import (
 )
 from busfare.answers.report import path_name
 from busfare.answers.what_if import Outcome, RankOutcome, WhatIf
-from busfare.show.blocks import bar, change, omitted, ranges, recorder
+from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder
 from busfare.show.document import (
     Block,
     Cells,
@@ -34,12 +33,10 @@ from busfare.show.document import (
     table,
     words,
 )
-from busfare.show.shares import PATH_NOTE, Shares
 from busfare.show.svg import COLOUR, Bars, BarSeries
-
-if TYPE_CHECKING:
-    from busfare.show.time_line import TimeLine
-    from busfare.timeline import PathPart
+from busfare.show.time_line import TimeLine
+from busfare.show.words import worded
+from busfare.timeline import PathPart
 
 __all__ = [
     "comparison_document",
@@ -55,6 +52,7 @@ GUESS = " (a guess from what is told of the GPU; set --from)"
 
 def projection_document(result: Projected, trace: str) -> Document:
     """What a run would take on other nodes."""
+    result = worded(result)
     guess = GUESS if result.from_guessed_from_gpu_name else ""
     facts = f"recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
     blocks = projection_blocks(result)
@@ -118,6 +116,7 @@ def _counted(counted: int | UnsetType) -> list[str]:
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
     """Every node beside the recorded one, as a table and a figure."""
+    result = worded(result)
     first = result.projections[0]
     names = [f"{first.recorded_on} (recorded)", *(f"{p.to} (predicted)" for p in result.projections)]
     of_node = [(p.transfers, p.makespan) for p in result.projections]
@@ -188,6 +187,7 @@ def _kernels_compared(kernels: KernelsCompared) -> Table:
 
 def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Document:
     """The gains of changes; `time_line`: the predicted run below the recorded one."""
+    result = worded(result)
     where = f"recorded on {result.recorded_on or 'a machine that is not known'}"
     where += GUESS if result.from_guessed_from_gpu_name else ""
     base, rows = result.baseline, [*result.changes, *([result] if len(result.changes) > 1 else [])]
@@ -215,7 +215,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         runs_figure("gains", runs),
     ]
     if result.rests_on:
-        blocks.append(Items(result.rests_on, "Holds if"))
+        blocks.append(Items(result.rests_on, "Assumptions"))
     before = "replayed without the recorder's cost" if cost else "recorded"
     paths = {before: base.critical_path, "predicted": result.critical_path}
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))

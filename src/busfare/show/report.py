@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, several, size, time
 from busfare.answers.report import Report, path_name
 from busfare.show.blocks import (
+    LEAST_DRAWN,
+    PATH_NOTE,
+    Shares,
     communication_blocks,
     omitted,
     paths,
@@ -31,11 +33,9 @@ from busfare.show.document import (
     table,
     words,
 )
-from busfare.show.shares import LEAST_DRAWN, PATH_NOTE, Shares
+from busfare.show.time_line import TimeLine
+from busfare.show.words import worded
 from busfare.trace.totals import Gap
-
-if TYPE_CHECKING:
-    from busfare.show.time_line import TimeLine
 
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
@@ -45,6 +45,7 @@ def report_document(
     result: Report, time_line: TimeLine | None = None, more: Sequence[Block] = ()
 ) -> Document:
     """The report; `time_line` is that of its page, `more` stands at its end."""
+    result = worded(result)
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [trace.host[key] for key in ("cpu",) if key in trace.host]

@@ -20,6 +20,7 @@ from busfare.cost.models import as_copies_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
+from busfare.statements import Figure, Words, statement
 from busfare.timeline.build.work import before_in, unit_of
 from busfare.timeline.model import (
     WAIT,
@@ -44,7 +45,7 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
-FOR_COPIES = "other threads no longer prepare these copies, from the moment they are handed the work"
+FOR_COPIES = statement("assumes.unprepared")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,22 @@ class Setting:
 
     recorded_on: Node | None = None
     model: str = "calibrated"
+    _priced: list[tuple[pl.DataFrame, Times, Node, KernelPrices]] = field(
+        default_factory=list, repr=False, compare=False
+    )
+
+    def kernel_prices(self, timeline: Timeline, to: Node) -> KernelPrices:
+        """What every kernel takes on `to`, priced once for kernels that take the same. Raises InputError where what bounds
+        kernels on one of the GPUs is not known, or where the run was recorded.
+        """
+        operations, took = timeline.operations, timeline.columns["operation_duration"][timeline.kernels]
+        for priced, before, node, prices in self._priced:
+            if priced is operations and node is to and np.array_equal(before, took):
+                return prices
+        if self.recorded_on is None:
+            raise InputError(f"{timeline.trace.path}: the trace names no GPU that busfare knows")
+        self._priced.append((operations, took, to, kernel_prices(timeline, self.recorded_on, to)))
+        return self._priced[-1][-1]
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,7 @@ class Applied:
     timeline: Timeline
     count: int
     bytes: int = 0
-    rests_on: list[str] = field(default_factory=list)
+    rests_on: list[Words] = field(default_factory=list)
     touched: Union | None = None
 
 
@@ -77,12 +94,18 @@ class Change:
     """
 
     kind: ChangeName
-    title: str
+    title: Words
     apply: Callable[[Timeline, Setting], Applied]
     node: Node | None = None
 
 
-def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) -> Applied:
+def titled(change: str, pattern: str, **figures: Figure) -> Words:
+    """What `change` is called: with a pattern, of what matches it."""
+    title = statement(f"change.{change}", **figures)
+    return statement("change.matching", change=title, pattern=pattern) if pattern else title
+
+
+def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
     return Applied(
         after,
@@ -93,7 +116,7 @@ def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: str) ->
     )
 
 
-def taken_out(timeline: Timeline, removed: Mask, *rests_on: str) -> Applied:
+def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
     """The timeline without these operations, on conditions where there are some; shape (operations,)."""
     conditions = (*rests_on, *[FOR_COPIES] * bool(_calls_for(timeline, removed).any()))
     return applied(

@@ -11,6 +11,7 @@ from busfare.answers.offload import answer_offload
 from busfare.errors import InputError
 from busfare.planning.problem import layers_from_trace
 from busfare.questions import Offload
+from busfare.show.plan_words import offload_words
 from busfare.trace import read
 from tests.streamed_programs import SIZE, Written, one_stream, two_streams
 from tests.traces import trace
@@ -114,6 +115,6 @@ def test_plan_offload_takes_the_layers_of_a_trace() -> None:
     assert result.from_trace and (result.layers, result.from_trace.passes) == (6, 8)
     # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.
     assert 3.5e-3 < result.predicted_seconds < 4.2e-3
-    assert "pattern of 5 kernels" in result.words[0]
+    assert "pattern of 5 kernels" in offload_words(result)[0]
     with pytest.raises(InputError, match="`layers`: `from_trace` says it already"):
         answer_offload(Offload.of(**{**asked, "layers": "6"}))

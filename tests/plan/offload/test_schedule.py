@@ -33,6 +33,7 @@ from busfare.planning.offload.schedule import (
 )
 from busfare.questions import Offload
 from busfare.show.page import page
+from busfare.show.plan_words import offload_words
 from busfare.show.plans import offload_document
 
 NODES = ("h100-probed", "rtx-3090", "gh200", "k20")
@@ -170,10 +171,9 @@ def test_a_proposal_that_is_not_the_fastest_says_why() -> None:
     assert (found.resident, found.depth) != (fastest.resident, fastest.depth)
     assert found.predicted_seconds <= fastest.predicted_seconds * 1.01
     told = f"within 1 % of the fastest, {fastest.resident} resident, depth {fastest.depth}, pinned memory"
-    assert any(told in words and "needs fewer buffers" in words for words in found.words)
-    assert not any(
-        "within 1 %" in words for words in answer_offload(Offload.of(**(asked | {"depth": "4"}))).words
-    )
+    assert any(told in words and "needs fewer buffers" in words for words in offload_words(found))
+    deep = answer_offload(Offload.of(**(asked | {"depth": "4"})))
+    assert not any("within 1 %" in words for words in offload_words(deep))
 
 
 def test_tokens_say_from_where_streaming_pays() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.nodes import Gpu, Node
 from busfare.questions import HostRule, KernelRule, Scaled
+from busfare.statements import statement
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.changes.prefetch import kernels_held
 from busfare.timeline.edit import (
@@ -19,9 +20,9 @@ from busfare.timeline.edit import (
     Setting,
     applied,
     host_paced,
-    kernel_prices,
     nanoseconds_of_kernels,
     nanoseconds_on,
+    titled,
     with_durations,
 )
 from busfare.timeline.model import Timeline, matching
@@ -30,13 +31,12 @@ __all__ = [
     "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "on_node",
 ]  # fmt: skip
 
-#: Rules for kernel times that compare two nodes: a rate of the GPU, and how it is called.
-RATIOS = {"bandwidth": ("memory_bandwidth_bytes_per_s", "memory bandwidths"), "clock": ("clock_hz", "clocks")}
+#: Rules for kernel times that compare two nodes: a rate of the GPU.
+RATIOS = {"bandwidth": "memory_bandwidth_bytes_per_s", "clock": "clock_hz"}
 #: Calls by which hosts compare: what programs call most.
 HOST_CALLS = ("launch", "synchronise", "copy")
 #: The rule where none is given.
 PREDICTED: KernelRule = "predicted"
-KEPT = "the host keeps its times where not both were measured, unless a rule is given"
 
 
 def on_node(node: Node) -> Change:
@@ -51,9 +51,11 @@ def on_node(node: Node) -> Change:
         duration = nanoseconds_on(timeline, setting.recorded_on, node, setting.model)
         changed = with_durations(timeline, kernels_held(timeline, duration))
         changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
-        return applied(timeline, changed, timeline.among("kind", "copy", "migration"), KEPT)
+        return applied(
+            timeline, changed, timeline.among("kind", "copy", "migration"), statement("assumes.host-kept")
+        )
 
-    return Change("node", f"on {node.name}", apply, node)
+    return Change("node", statement("change.on-node", node=node.name), apply, node)
 
 
 def copy_speed(factor: float) -> Change:
@@ -64,19 +66,19 @@ def copy_speed(factor: float) -> Change:
         duration = timeline.columns["operation_duration"] / np.where(moved, factor, 1.0)
         return applied(timeline, with_durations(timeline, kernels_held(timeline, duration)), moved)
 
-    return Change("copy_speed", f"copies {factor:g} times as fast", apply)
+    return Change("copy_speed", statement("change.copy-speed", factor=factor), apply)
 
 
-def kernel_times(factor: float, pattern: str = "", why: str = "") -> Change:
-    """Every kernel whose name matches takes `factor` times its time."""
+def kernel_times(factor: float, pattern: str = "", ratio: str = "") -> Change:
+    """Every kernel whose name matches takes `factor` times its time; `ratio`: the rule of RATIOS that says so."""
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "`kernels`")
         duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
         return Applied(with_durations(timeline, duration), int(chosen.sum()))
 
-    title = f"kernel times{f' of {pattern}' if pattern else ''} × {factor:.4g}{f' ({why})' if why else ''}"
-    return Change("kernels", title, apply)
+    scaled = titled("kernels", pattern, factor=factor)
+    return Change("kernels", statement("change.by", change=scaled, rate=ratio) if ratio else scaled, apply)
 
 
 def _predicted_kernels(to: Node) -> Change:
@@ -86,26 +88,28 @@ def _predicted_kernels(to: Node) -> Change:
         if setting.recorded_on is None:
             return Applied(timeline, 0)
         try:
-            prices = kernel_prices(timeline, setting.recorded_on, to)
+            prices = setting.kernel_prices(timeline, to)
         except InputError as error:
-            return Applied(timeline, 0, 0, [f"kernels keep their recorded times, for {error}"])
+            return Applied(timeline, 0, 0, [statement("assumes.kernels-kept", why=str(error))])
         known = np.isfinite(prices.seconds)
         times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
         kept = int((~known).sum())
-        rests_on = [f"{kept} kernels that are not predicted keep their recorded times"] if kept else []
+        rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
         return Applied(with_durations(timeline, times), int(known.sum()), 0, rests_on)
 
-    return Change("kernels", f"kernels as predicted for {to.name}", apply, to)
+    return Change("kernels", statement("change.kernels-predicted", node=to.name), apply, to)
 
 
-def host_times(factor: float, why: str = "") -> Change:
-    """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for."""
+def host_times(factor: float, measured: bool = False) -> Change:
+    """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
+    `measured`: by what was measured on both nodes.
+    """
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
-        rests_on = ["all that the host does becomes faster or slower alike"]
+        rests_on = [statement("assumes.host-alike")]
         return Applied(host_paced(timeline, factor), timeline.calls.height, 0, rests_on)
 
-    return Change("host", f"host times × {factor:.4g}" + (f" ({why})" if why else ""), apply)
+    return Change("host", statement(f"change.host{'-measured' * measured}", factor=factor), apply)
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
@@ -126,7 +130,7 @@ def host_changes(rule: HostRule, recorded_on: Node | None, to: Node | None) -> l
     if rule != "measured":
         return [host_times(rule)]
     ratio = host_ratio(recorded_on, to) if recorded_on is not None and to is not None else None
-    return [] if ratio is None or ratio == 1 else [host_times(ratio, "measured on both")]
+    return [] if ratio is None or ratio == 1 else [host_times(ratio, measured=True)]
 
 
 def kernel_changes(rules: Sequence[KernelRule], recorded_on: Node | None, to: Node | None) -> list[Change]:
@@ -149,7 +153,7 @@ def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Change:
         raise InputError(
             f"`kernels` {rule}: compares two nodes; name the other with `node`, and this with `recorded_on`"
         )
-    fact, called = RATIOS[rule]
+    fact = RATIOS[rule]
     rates = []
     for node in (recorded_on, to):
         gpu = next((component for component in node.components if isinstance(component, Gpu)), None)
@@ -158,4 +162,4 @@ def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Change:
             raise InputError(
                 f"`kernels` {rule}: {node.name} does not say {fact} of its GPU; give a factor instead"
             )
-    return kernel_times(rates[0] / rates[1], "", f"ratio of {called}")
+    return kernel_times(rates[0] / rates[1], ratio=rule)

@@ -10,8 +10,8 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.nodes import Node
-from busfare.quantities import exact_bytes
 from busfare.questions import Removable
+from busfare.statements import statement
 from busfare.timeline.build.work import before_in
 from busfare.timeline.changes.prefetch import kernels_held
 from busfare.timeline.edit import (
@@ -39,16 +39,8 @@ __all__ = [
 
 #: Smaller ones are flags and counters, which the host looks at and sets.
 SMALLEST_BYTES = 64 * 1024
-#: What shows that two copies carry the same bytes, the surest first, and how that is put.
-KNOWN_BY = {
-    "fingerprint": "their bytes",
-    "address": "their sizes, order and addresses",
-    "bytes": "their sizes and order",
-}
-UNWRITTEN = "nothing on the GPU writes into these buffers between the copies"
-NONE_SHOWN = "nothing that comes back goes in again: {} alone show none here; `busfare record --fingerprint` compares bytes"
-UNREAD = "the host does not look at these buffers between the copies, and the GPU has room to keep them"
-UNDECIDED = "the host decides nothing by these results while the program runs"
+#: What shows that two copies carry the same bytes, the surest first, and the column that has it.
+KNOWN_BY = {"fingerprint": "fingerprint", "address": "source_address", "bytes": "bytes"}
 
 
 def remove(what: Removable) -> Change:
@@ -59,7 +51,7 @@ def remove(what: Removable) -> Change:
         duration = np.where(removed, 0, timeline.columns["operation_duration"])
         return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
-    return Change("remove", f"no {what}", apply)
+    return Change("remove", statement("change.remove", what=what), apply)
 
 
 def dedupe() -> Change:
@@ -72,13 +64,13 @@ def dedupe() -> Change:
                 f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
                 "record it with `busfare record --fingerprint`"
             )
-        rests_on = [UNWRITTEN]
+        rests_on = [statement("assumes.unwritten")]
         if repeated.elsewhere.any():
             kept = timeline.operations.filter(pl.Series(repeated.elsewhere)).unique(["bytes", "fingerprint"])
-            rests_on.append(f"the GPU has room to keep {int(kept['bytes'].sum()) / 1e6:.3g} MB of them")
+            rests_on.append(statement("assumes.room", megabytes=int(kept["bytes"].sum()) / 1e6))
         return taken_out(timeline, repeated.again, *rests_on)
 
-    return Change("dedupe", "send unchanged buffers once", apply)
+    return Change("dedupe", statement("change.dedupe"), apply)
 
 
 def keep_on_gpu() -> Change:
@@ -87,11 +79,14 @@ def keep_on_gpu() -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         returned, known_by = returned_copies(timeline.operations, setting.recorded_on)
         if not returned.any() and known_by != "fingerprint":
-            return Applied(timeline, 0, 0, [NONE_SHOWN.format(KNOWN_BY[known_by])])
-        shown = f"what goes in is what came back, which {KNOWN_BY[known_by]} alone show here"
-        return taken_out(timeline, returned, *[shown] * (known_by != "fingerprint"), UNREAD)
+            nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{known_by}"))
+            return Applied(timeline, 0, 0, [nothing])
+        rests_on = [statement("assumes.unread")]
+        if known_by != "fingerprint":
+            rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{known_by}")))
+        return taken_out(timeline, returned, *rests_on)
 
-    return Change("keep_on_gpu", "keep on the GPU what goes in again", apply)
+    return Change("keep_on_gpu", statement("change.keep-on-gpu"), apply)
 
 
 class Repeated(NamedTuple):
@@ -133,7 +128,7 @@ def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, 
     )
     known_by = next(
         by
-        for by, column in zip(KNOWN_BY, ("fingerprint", "source_address", "bytes"), strict=True)
+        for by, column in KNOWN_BY.items()
         if column == "bytes" or (column in operations.columns and operations[column].count())
     )
     if known_by == "address":
@@ -175,7 +170,7 @@ def batch(below_bytes: int) -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         return _packed(timeline, below_bytes, setting)
 
-    return Change("batch_below", f"pack copies below {exact_bytes(below_bytes)}", apply)
+    return Change("batch_below", statement("change.batch-below", bytes=below_bytes), apply)
 
 
 def collect(below_bytes: int) -> Change:
@@ -190,9 +185,9 @@ def collect(below_bytes: int) -> Change:
         if not removed.any():
             return Applied(timeline, 0)
         changed = without_operations(without_waits_behind(timeline, removed), removed)
-        return applied(timeline, changed, small, UNDECIDED)
+        return applied(timeline, changed, small, statement("assumes.decides-nothing"))
 
-    return Change("collect_below", f"read results below {exact_bytes(below_bytes)} once, at the end", apply)
+    return Change("collect_below", statement("change.collect-below", bytes=below_bytes), apply)
 
 
 def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
@@ -237,7 +232,7 @@ def _packed(timeline: Timeline, below_bytes: int, setting: Setting) -> Applied:
     packing = np.rint(packing_nanoseconds(size.astype(np.float64), setting.recorded_on)).astype(np.int64)
     gap[columns["operation_call"][rows]] += packing
     rate = 1 / float(packing_nanoseconds(np.ones(1), setting.recorded_on)[0])
-    rests_on = f"up to {pieces} pieces are ready when the last one is, and packing runs at {rate:.2g} GB/s"
+    rests_on = statement("assumes.packing", pieces=pieces, gigabytes_per_second=rate)
     # What the host does between their calls may go, too.
     touched = under_way(timeline, packed, after_gaps=_in_loops(timeline, group))
     after = changed.with_columns(call_gap=gap)

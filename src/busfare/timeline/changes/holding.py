@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from busfare.statements import statement
 from busfare.timeline.build.work import ENGINE_BYTES
 from busfare.timeline.edit import (
     ASYNC_COPY,
@@ -20,6 +21,7 @@ from busfare.timeline.edit import (
     last_of_each,
     nanoseconds_from,
     right_behind,
+    titled,
     usual_call_ns,
     waiting_behind,
     without_waits,
@@ -35,7 +37,7 @@ from busfare.timeline.model import (
     under_way,
 )
 
-__all__ = ["REUSED", "pin", "without_synchronisations", "without_waiting"]
+__all__ = ["pin", "without_synchronisations", "without_waiting"]
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
@@ -43,10 +45,6 @@ WAKE_UP_NS = 3_300
 #: From the return of a call that submits a copy of pinned memory to its start, where nothing is in its way: 1.6 to 2.6
 #: µs recorded on H100 and H200 (denoise_volume).
 CALL_TO_GPU_NS = 2_000
-FIT = "the buffers are pinned once, outside the run, and fit into the host's memory"
-REUSED = "nothing overwrites a buffer before its copy is done"
-READ = "the host reads what comes back only behind a wait that stays"
-UNREAD = "the host reads no result between these waits, and reuses no buffer that is still on its way"
 
 
 def pin(pattern: str = "") -> Change:
@@ -57,11 +55,11 @@ def pin(pattern: str = "") -> Change:
         chosen = matching(timeline, pattern, chosen, "`pin`")
         if not chosen.any():
             return Applied(timeline, 0)
-        return applied(timeline, _with_pinned(timeline, chosen, setting), chosen, FIT)
+        return applied(
+            timeline, _with_pinned(timeline, chosen, setting), chosen, statement("assumes.pinned-once")
+        )
 
-    return Change(
-        "pin", "pin the host buffers" + (f" of copies that match {pattern}" if pattern else ""), apply
-    )
+    return Change("pin", titled("pin", pattern), apply)
 
 
 def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
@@ -130,15 +128,16 @@ def without_waiting(pattern: str = "") -> Change:
         chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
         chosen = matching(timeline, pattern, chosen, "`async_`")
         changed, freed = _not_holding(timeline, chosen)
-        rests_on = [REUSED, *[READ] * bool((chosen & timeline.among("direction", "d2h")).any())]
+        rests_on = [statement("assumes.not-overwritten")]
+        if (chosen & timeline.among("direction", "d2h")).any():
+            rests_on.append(statement("assumes.read-behind-waits"))
         if not freed.any():
             return Applied(changed, 0, 0, rests_on)
         sizes, held = timeline.sizes[chosen], chosen & timeline.of_calls(freed)
         touched = under_way(timeline, held, freed)
         return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
 
-    title = f"copy without waiting: {pattern}" if pattern else "copy to the GPU without waiting"
-    return Change("async_", title, apply)
+    return Change("async_", titled("async", pattern), apply)
 
 
 def _not_holding(timeline: Timeline, chosen: Mask) -> tuple[Timeline, Mask]:
@@ -166,7 +165,8 @@ def without_synchronisations(pattern: str = "") -> Change:
         needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
         dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
         after, touched = without_waits(timeline, dropped, 0), under_way(timeline, calls=dropped)
-        return Applied(after, int(dropped.sum()), 0, [UNREAD], touched=touched)
+        return Applied(
+            after, int(dropped.sum()), 0, [statement("assumes.unread-between-waits")], touched=touched
+        )
 
-    title = "synchronise only where the host needs a result" + (f": {pattern}" if pattern else "")
-    return Change("drop_synchronisations", title, apply)
+    return Change("drop_synchronisations", titled("drop-synchronisations", pattern), apply)

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.nodes import FloatArray
+from busfare.statements import statement
 from busfare.timeline.build.work import FAULT_NS
 from busfare.timeline.edit import (
     Applied,
@@ -23,8 +24,6 @@ from busfare.timeline.model import Mask, Timeline, Times
 from busfare.trace.lanes import Union
 
 __all__ = ["kernels_held", "prefetch"]
-
-USED = "every page that moves is one that the kernel uses; the prefetch runs right before its kernel"
 
 
 def prefetch() -> Change:
@@ -45,9 +44,11 @@ def prefetch() -> Change:
         duration[kernels] = np.minimum(duration[kernels], resident + sending)
         # What the host touches comes back in one piece, too, before it is touched.
         changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
-        return applied(timeline, without_operations(changed, faults.moved), faults.moved, USED)
+        return applied(
+            timeline, without_operations(changed, faults.moved), faults.moved, statement("assumes.pages-used")
+        )
 
-    return Change("prefetch", "prefetch managed memory", apply)
+    return Change("prefetch", statement("change.prefetch"), apply)
 
 
 class Faults(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from busfare.statements import statement
 from busfare.timeline.build.work import before_in
 from busfare.timeline.edit import (
     ASYNC_COPY,
@@ -16,6 +17,7 @@ from busfare.timeline.edit import (
     applied,
     last_of_each,
     numbered_in,
+    titled,
     usual_call_ns,
     with_streams,
 )
@@ -26,7 +28,6 @@ __all__ = ["are_pipelines", "chunks", "streams"]
 MOST_KERNELS_A_CHUNK = 64
 #: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
 MUCH_BYTES = 1 << 20
-HOLDING = "copies of pageable memory go on holding the host up, and kernels run one after another"
 
 
 def streams(count: int, kernel: str = "") -> Change:
@@ -49,11 +50,10 @@ def streams(count: int, kernel: str = "") -> Change:
                 spread |= mine >= 0
         if not spread.any():
             return Applied(timeline, 0)
-        buffers = f"chunks do not need each other's results, and the GPU holds {count} sets of buffers"
-        return applied(timeline, _kernels_in_turn(changed), spread, buffers, HOLDING)
+        rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
+        return applied(timeline, _kernels_in_turn(changed), spread, *rests_on)
 
-    title = f"{count} stream{'s' * (count != 1)}" + (f" for {kernel}" if kernel else "")
-    return Change("streams", title, apply)
+    return Change("streams", titled("streams", kernel, count=count), apply)
 
 
 def _kernels_in_turn(timeline: Timeline) -> Timeline:

@@ -1,0 +1,157 @@
+"""The sentences of `plan offload` and `plan kv`: what is fastest, what limits it, what to write, and when it pays."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from busfare.advise.amounts import several, size, time
+from busfare.answers.kv import PlanKvResult
+from busfare.answers.offload import PlanOffloadResult
+from busfare.planning.problem import RecordedLayers
+
+__all__ = ["kv_words", "offload_words"]
+
+#: What to write for each memory kind, and for each layout.
+MEMORIES = {
+    "pinned": "Keep the streamed layers in pinned memory (cudaHostAlloc), copy them with cudaMemcpyAsync in a stream of "
+    "their own, and let each layer's kernels wait for its copy by an event.",
+    "pageable": "Pageable memory is as fast as anything here; pin it only if something else wants the host meanwhile.",
+    "mapped": "Let the kernels read the streamed layers where they are (cudaHostAlloc with cudaHostAllocMapped): each "
+    "weight once, neighbours beside each other.",
+    "managed": "Keep the layers in managed memory, and call cudaMemPrefetchAsync to the GPU ahead and to the host behind.",
+}
+LAYOUTS = {
+    "contiguous": "Keep the prompt's cache in one piece on the host: one cudaMemcpyAsync.",
+    "gather-kernel": "Let one kernel read the pieces from mapped pinned memory, by a table of their addresses.",
+    "batched": "Hand all pieces to one cudaMemcpyBatchAsync (CUDA 12.8 and newer).",
+    "gather-host-halves": "Pack half of the pieces into a pinned buffer, copy it, and pack the other half meanwhile.",
+    "gather-host": "Pack the pieces into one pinned buffer, then copy that.",
+    "per-block": "One cudaMemcpyAsync a piece, from pinned memory.",
+}
+LIMITS = {
+    "link": "the link",
+    "submission": "the host's calls",
+    "copy engine": "the copy engine, which starts no copy sooner",
+    "host gather": "the processor's core that packs",
+}
+
+
+def offload_words(result: PlanOffloadResult) -> list[str]:
+    """What a pass takes and what limits it, what is as fast or faster, and from how many tokens on it pays."""
+    layers = [_layers(result.from_trace)] if result.from_trace else []
+    return [*layers, *_schedule(result)]
+
+
+def _schedule(result: PlanOffloadResult) -> list[str]:
+    parts, seconds, fastest = result.parts, result.predicted_seconds, result.ranking[0]
+    named = f"{result.resident} of {several(result.layers, 'layer')} resident"
+    if result.limited_by == "nothing is streamed":
+        return [
+            f"All {result.layers} layers stay in {size(result.device_bytes)} of GPU memory: nothing is streamed. "
+            f"A pass takes its kernels' {time(parts.kernels_seconds)}."
+        ]
+    hidden = (
+        f"; {result.share_hidden:.0%} of the copies are hidden" if result.share_hidden is not None else ""
+    )
+    words = [
+        f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
+        f"{time(parts.copies_seconds)}, kernels {time(parts.kernels_seconds)}{hidden}.",
+        f"GPU memory for layers: {size(result.device_bytes)}, of which buffers {size(result.buffer_bytes)}.",
+    ]
+    words.append(
+        "The link limits it: more resident layers, smaller weights or more tokens a pass make it faster."
+        if result.limited_by == "link"
+        else "The kernels limit it: with a depth of 1 or more the copies hide behind them."
+    )
+    planned = (result.resident, result.depth, result.memory)
+    best, soonest = (fastest.resident, fastest.depth, fastest.memory), fastest.predicted_seconds
+    if best != planned and soonest < seconds * 0.99:
+        words.append(
+            f"Fastest in as much GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
+            f"{time(soonest)}, {seconds / soonest:.2f} times as fast. {MEMORIES[fastest.memory]}"
+        )
+    else:
+        if (
+            best != planned
+        ):  # as `best_first` has it: of those within 1 % the one with least memory, then the shallowest
+            less = result.device_bytes < fastest.device_bytes
+            why = ", and takes less GPU memory" if less else ", and needs fewer buffers"
+            words.append(
+                f"This schedule is within 1 % of the fastest, {best[0]} resident, depth {best[1]}, {best[2]} memory "
+                f"({time(soonest)}){why if less or result.depth < best[1] else ''}."
+            )
+        words.append(MEMORIES[result.memory])
+    if result.break_even_tokens is not None:
+        words.append(
+            f"From {result.break_even_tokens:.0f} tokens a pass on, streaming is faster than the processor."
+        )
+    elif result.break_even_reason is not UNSET and "not said" not in str(result.break_even_reason):
+        words.append(f"Against the processor: {result.break_even_reason}.")
+    if result.hidden_from_tokens is not None:
+        words.append(
+            f"From {result.hidden_from_tokens:.0f} tokens a pass on, the kernels take as long as the copies."
+        )
+    if result.gpus > 1:
+        words.append(
+            f"{result.gpus} GPUs stream at once: each gets {result.link_share:.0%} of its link's rate."
+        )
+    return words
+
+
+def _layers(layers: RecordedLayers) -> str:
+    """What a reader has to know of layers from a trace."""
+    left = f"{size(layers.left_out_bytes)} of copies and {time(layers.left_out_seconds)} of kernels"
+    sentence = f"The layers are told by {layers.found_by}, over {several(layers.passes, 'pass')}; "
+    sentence += (
+        f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to none."
+    )
+    if layers.resident:
+        on_gpu = several(len(layers.resident), "layer")
+        sentence += f" For {on_gpu} nothing was copied: their bytes are not in the trace, and count as 0."
+    return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in layers.notes)])
+
+
+def kv_words(result: PlanKvResult) -> list[str]:
+    """What is fetched and how, what limits it, and whether computing again is faster."""
+    layouts = {row.layout: row for row in result.ranking}
+    bound, best, single = (layouts[layout] for layout in ("contiguous", result.best, "per-block"))
+    block = result.block
+    fastest = best.predicted_seconds
+    moved = size(result.fetched_bytes)
+    if result.evicted_bytes:
+        moved += f" in and {size(result.evicted_bytes)} out meanwhile"
+    pieces = f", each in {several(block.pieces, 'piece')}" if block.pieces > 1 else ""
+    sentences = [
+        f"{result.tokens:,} tokens are {moved}: {several(block.count, 'block')} of {size(block.bytes)}"
+        f"{pieces}.",
+        f"{best.layout}: predicted {time(fastest)}, bound by {LIMITS[best.limited_by]}; in one piece, by one "
+        f"copy, {time(bound.predicted_seconds)}. {LAYOUTS[best.layout]}",
+    ]
+    if best.layout != "per-block" and single.limited_by != "link":
+        sentences.append(
+            f"A copy a piece of {size(block.piece_bytes)} takes {single.predicted_seconds / fastest:.1f} times as "
+            f"long: {several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
+        )
+    if (computing := result.recompute) is not None:
+        faster, slower = sorted((fastest, computing.seconds))
+        verb = "Fetching" if fastest <= computing.seconds else "Computing"
+        by = "as given" if computing.by == "given" else "predicted"
+        sentences.append(
+            f"{verb} is {slower / faster:.1f} times as fast: to fetch takes {time(fastest)}, predicted, and to "
+            f"compute again {computing}, {by}."
+        )
+        sentences.append(_worth(result))
+    return sentences
+
+
+def _worth(result: PlanKvResult) -> str:
+    """From and up to which lengths a prompt is fetched sooner than computed."""
+    parts, between = [], result.break_even_between
+    for first, last in result.worth_fetching or ():
+        if last is None:
+            ends = [f"{end:,}" if end else "never" for end in between or ()]
+            inside = f" ({' to '.join(ends)} by the range of computing)" if len(set(ends)) > 1 else ""
+            parts.append(f"from {first:,} tokens on{inside}")
+        else:
+            parts.append(f"from {first:,} to {last:,} tokens")
+    return f"Fetch {' and '.join(parts)}." if parts else f"Compute, at any length: {result.reason}."

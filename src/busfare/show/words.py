@@ -1,0 +1,86 @@
+"""Every sentence that a result states, in `words.toml`: titles, evidence, advice, assumptions and reasons."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from string import Formatter
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from busfare.advise import amounts
+from busfare.answers.kv import PlanKvResult
+from busfare.answers.offload import PlanOffloadResult
+from busfare.quantities import exact_bytes
+from busfare.show.plan_words import kv_words, offload_words
+from busfare.statements import Statement
+
+__all__ = ["templates", "text", "worded"]
+
+Result = TypeVar("Result")
+#: How `words.toml` has amounts shown, besides Python's own formats and nouns to count: `{seconds:time}`, `{number:copy}`.
+AMOUNTS: dict[str, Callable[[Any], str]] = {
+    "count": amounts.count,
+    "exact": exact_bytes,
+    "rate": amounts.rate,
+    "size": amounts.size,
+    "time": amounts.time,
+    "longer": lambda seconds: f"{amounts.time(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}",
+}
+
+
+class _Figures(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Statement):
+            return text(value)
+        if isinstance(value, tuple):
+            return (format_spec or " ").join(map(text, value))
+        if format_spec in AMOUNTS:
+            return AMOUNTS[format_spec](value)
+        if len(format_spec) > 1 and format_spec.replace(" ", "").isalpha():
+            return amounts.several(value, format_spec)
+        return format(value, format_spec)
+
+
+@cache
+def templates() -> dict[str, str]:
+    """The sentence of each statement, with places for its figures, by id: `section.key`."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    return {f"{section}.{key}": words for section, table in tables.items() for key, words in table.items()}
+
+
+def text(stated: Statement | str) -> str:
+    """A statement in words; what is in words stays."""
+    if isinstance(stated, str):
+        return stated
+    words = templates().get(f"{stated.id}-{stated.figures.get('language')}") or templates()[stated.id]
+    return _Figures().vformat(words, (), stated.figures)
+
+
+def worded(result: Result) -> Result:
+    """`result` with its sentences in place of its statements, in all that it holds; changed where it can be."""
+    if isinstance(result, PlanOffloadResult):
+        result.words = offload_words(result)
+    elif isinstance(result, PlanKvResult):
+        result.words = kv_words(result)
+    return _worded(result)  # type: ignore[no-any-return]
+
+
+def _worded(value: Any) -> Any:
+    if isinstance(value, Statement):
+        return text(value)
+    if isinstance(value, (list, tuple)):
+        inner = [_worded(part) for part in value]
+        return value if all(new is old for new, old in zip(inner, value, strict=True)) else inner
+    if isinstance(value, Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        changed = {name: new for name, old in fields.items() if (new := _worded(old)) is not old}
+        if changed and value.__struct_config__.frozen:
+            return replace(value, **changed)
+        for name, new in changed.items():
+            setattr(value, name, new)
+    return value
