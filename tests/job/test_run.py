@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from busfare.jobs.parts import Part
 from busfare.jobs.reduce import Job
 from busfare.jobs.run import FILE, Outcome, decoded, do_part, keeping, run_job
 from busfare.nodes import Node, load_node
+from busfare.questions import Report
 from busfare.show.job import job_document
 from busfare.show.terminal import show
 from busfare.trace import Trace
@@ -154,14 +156,14 @@ def test_a_worker_of_another_version_is_refused(made: object, other: str) -> Non
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (How(jobs=0), "from 1 to"),
-        (How(jobs=100_000), "from 1 to"),
-        (How(scheduler="tcp://x:1", jobs=2), "leave --jobs out"),
+        ({"jobs": 0}, "from 1 to"),
+        ({"jobs": 100_000}, "from 1 to"),
+        ({"scheduler": "tcp://x:1", "jobs": 2}, "leave `jobs` out"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(how: How, message: str) -> None:
+def test_options_that_do_not_go_together_are_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        how.check()
+        Report.of(**how)
 
 
 @pytest.fixture
