@@ -65,7 +65,7 @@ def test_names_of_outputs_are_in_its_words(amd: Path) -> None:
 
 
 def test_options_of_the_recorder_are_refused(amd: Path) -> None:
-    with pytest.raises(InputError, match="--kinds, --stacks: not for AMD's GPUs"):
+    with pytest.raises(InputError, match="`kinds`, `stacks`: not for AMD's GPUs"):
         record(PROGRAM, str(amd), stacks=True, kinds=["copies"], delay=0.0)
 
 

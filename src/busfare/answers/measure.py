@@ -66,7 +66,7 @@ def bench(
         if node is not None:
             predicted_for, source = load_node(node), "given with --node"
         else:
-            say("no --node: this machine is probed first (10 s a GPU)")
+            say("no node is named: this machine is probed first (10 s a GPU)")
             source = "probed just before (--quick)"
             with closing(opened("probe", virtual)) as probed:
                 # Only the first GPU is predicted for.

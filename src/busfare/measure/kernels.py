@@ -181,7 +181,7 @@ def collective_cases(gpus: int, fast: bool) -> tuple[Case, ...]:
     """Each operation at sizes as nccl-tests counts them; `fast`: every other. Raises NoGpuError where one GPU is alone."""
     if gpus < 2:
         raise NoGpuError(
-            "--collectives: one GPU is here, and nothing to exchange; run it where there are several"
+            "collectives: one GPU is here, and nothing to exchange; run it where there are several"
         )
     sizes = powers(LEAST_BYTES, GIB, 4 if fast else 2)
     return tuple(Case("none", "device", f"{PREFIX}{kind}", size) for kind in KINDS for size in sizes)

@@ -147,13 +147,13 @@ def environment(
     words = {"kinds": (kinds, KINDS), "calls": ((calls,), CALLS), "capture": ((capture,), CAPTURES)}
     for name, (given, choices) in words.items():
         if unknown := [word for word in given if word not in choices]:
-            raise InputError(f"--{name} {','.join(unknown)}: not known; choose from {', '.join(choices)}")
-    times = {"duration": (duration, 0.0), "delay": (delay, 0.0), "flush-every": (flush_every, 0.01)}
+            raise InputError(f"`{name}` {','.join(unknown)}: not known; choose from {', '.join(choices)}")
+    times = {"duration": (duration, 0.0), "delay": (delay, 0.0), "flush_every": (flush_every, 0.01)}
     for name, (seconds, least) in times.items():
         if not least <= seconds < float("inf"):
-            raise InputError(f"--{name} {seconds}: give seconds, {least:g} or more")
+            raise InputError(f"`{name}` {seconds}: give seconds, {least:g} or more")
     if delay and (nvtx or capture != "whole"):
-        raise InputError("--delay: the program says when recording begins (--nvtx, --capture); leave one out")
+        raise InputError("`delay`: the program says when recording begins (`nvtx`, `capture`); leave one out")
     path = recorder_library(library)
     settings = {
         "OUTPUT": output,
@@ -234,7 +234,7 @@ def _under_rocprofv3(tool: str, command: Sequence[str], target: str, options: Ma
     usual = inspect.signature(environment).parameters
     given = sorted(name for name, value in options.items() if value not in (usual[name].default, []))
     if given:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        names = ", ".join(f"`{name}`" for name in given)
         raise InputError(f"{names}: not for AMD's GPUs, which rocprofv3 records; leave it out")
     folder, name = (target, "%h-%p") if target.endswith("/") else os.path.split(target)
     for ours, theirs in _FIELDS.items():
@@ -248,7 +248,7 @@ def _target(output: str) -> str:
     cannot be written.
     """
     if not output:
-        raise InputError("no output; say where the recording goes: -o run.bf")
+        raise InputError("`output` is empty: say where the recording goes, as in run.bf")
     path = Path(output).absolute()
     named = any(field in output for field in _FIELDS)
     # Ranks of one job share the directory, and come one after the other.

@@ -197,15 +197,15 @@ def user_kernel(path: Path, inputs: int, outputs: int, function: str | None = No
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
         raise InputError(f"{path}: {why}; give a CUDA file with the kernel") from None
-    for option, count in (("--in", inputs), ("--out", outputs)):
+    for field, count in (("inputs", inputs), ("outputs", outputs)):
         if not 1 <= count <= MOST_ARRAYS:
-            raise InputError(f"{option} {count}: a kernel has 1 to {MOST_ARRAYS} arrays each way")
+            raise InputError(f"`{field}` {count}: a kernel has 1 to {MOST_ARRAYS} arrays each way")
     declared = sorted(set(_DECLARED.findall(text)))
     names = ", ".join(declared)
     if function is None and len(declared) != 1:
         there = f"{len(declared)} kernels ({names})" if declared else "no kernel"
         raise InputError(
-            f'{path}: {there} declared as `extern "C" __global__ void NAME(`; declare one, or choose with --function'
+            f'{path}: {there} declared as `extern "C" __global__ void NAME(`; declare one, or choose with `function`'
         )
     name = function or declared[0]
     if name not in declared:

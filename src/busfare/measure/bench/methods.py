@@ -205,10 +205,10 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
 
 def asked(quick: bool, virtual: str | None, largest: str) -> Callable[[Run[MethodDevice]], MethodsResult]:
     """What measures vectors of up to `largest` ints. Raises InputError."""
-    ints = parse_count(largest, "--largest")
+    ints = parse_count(largest, "`largest`")
     if not LEAST_INTS <= ints <= MOST_INTS:
         raise InputError(
-            f"--largest {largest[:40]!r}: give a number of ints from {LEAST_INTS} to {MOST_INTS}"
+            f"`largest` {largest[:40]!r}: give a number of ints from {LEAST_INTS} to {MOST_INTS}"
         )
     return lambda run: methods_result(run, run_methods(run, int(ints)))
 

@@ -321,14 +321,11 @@ def asked(
     works = QUICK_CELLS if quick else CELLS
     if kernel is not None:
         works = (Work(user_kernel(kernel, inputs, outputs, function), levels, level),)
-        for option, number, most in (
-            ("--levels", levels, MOST_LEVELS),
-            ("--level-elements", level, MOST_LEVEL),
-        ):
+        for field, number, most in (("levels", levels, MOST_LEVELS), ("level", level, MOST_LEVEL)):
             if not 1 <= number <= most:
-                raise InputError(f"{option} {number}: give a number from 1 to {most}")
+                raise InputError(f"`{field}` {number}: give a number from 1 to {most}")
         if virtual is not None:
-            raise InputError("--kernel needs a GPU: a virtual node computes nothing; leave out --virtual")
+            raise InputError("`kernel` needs a GPU: a virtual node computes nothing; leave out `virtual`")
 
     def measured(run: Run[StrategyDevice]) -> StrategiesResult:
         cells = run_cells(run, works)
