@@ -18,15 +18,15 @@ STATE = {
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     """Two GPUs that are not there; whatever was made on them must be given back."""
-    from busfare.measure.cuda import host
+    from busfare.measure.cuda.host import CudaHost
     from busfare.measure.cuda.strategies import CudaStrategies
     from tests.measure.stand_in_driver import StandIn
 
     made = StandIn(gpus=2)
     made.install(monkeypatch)
     gpus = [{"name": "stand-in"}] * 2
-    monkeypatch.setattr(host, "of_machine", lambda count: {"gpus": gpus[:count], "driver": "none"})
-    monkeypatch.setattr(host, "state", lambda gpu: dict(STATE))
+    monkeypatch.setattr(CudaHost, "facts", lambda self: {"gpus": gpus[: self.gpus], "driver": "none"})
+    monkeypatch.setattr(CudaHost, "state", lambda self, gpu: dict(STATE))
     real = CudaStrategies.load
 
     def load(self: CudaStrategies, work: Any) -> None:

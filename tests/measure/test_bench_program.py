@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from busfare.measure.bench import program
-from busfare.measure.bench.kernel import KERNELS, Span, Work, density, derivatives, pressure, water_column
+from busfare.measure.bench.kernel import KERNELS, Work, density, derivatives, pressure, water_column
 
 
 def number(value: float) -> np.ndarray:
@@ -65,7 +65,7 @@ def test_two_gpus_share_the_work_and_copy_what_each_reads() -> None:
     work = Work(KERNELS["buoydiff"], 6, 160)
     shares = [program.streams(work, 6, own=own) for own in (range(3), range(3, 6))]
     # Levels 0, 1 and 2 on the one; 0, 2, 3, 4 and 5 on the other.
-    copied = [{op.part.first // 160 for op in share.operations if op.kind == "h2d"} for share in shares]
+    copied = [{op.part.start // 160 for op in share.operations if op.kind == "h2d"} for share in shares]
     assert copied == [{0, 1, 2}, {0, 2, 3, 4, 5}]
 
 
@@ -74,27 +74,27 @@ def test_chunks_cover_the_work_once(count: int) -> None:
     work = Work(KERNELS["scale"], 42, 4096)
     cut = work.cut(count)
     assert len(cut) == count
-    assert [span.first for span in cut] == [0, *(span.end for span in cut[:-1])]
-    assert cut[-1].end == work.elements
-    sizes = [span.count for span in cut]
+    assert [span.start for span in cut] == [0, *(span.stop for span in cut[:-1])]
+    assert cut[-1].stop == work.elements
+    sizes = [len(span) for span in cut]
     assert max(sizes) - min(sizes) <= 32
     if 42 % count == 0:
-        assert all(span.first % work.level == 0 for span in cut)
+        assert all(span.start % work.level == 0 for span in cut)
 
 
 def test_a_part_within_a_level_reads_three_places() -> None:
     work = Work(KERNELS["buoydiff"], 4, 128)
-    assert work.inputs_of(Span(256, 288)) == [Span(256, 288), Span(128, 160), Span(0, 32)]
+    assert work.inputs_of(range(256, 288)) == [range(256, 288), range(128, 160), range(0, 32)]
     # Across the end of a level the surface is read at its end and at its start.
-    assert work.inputs_of(Span(224, 288)) == [Span(224, 288), Span(96, 160), Span(96, 128), Span(0, 32)]
-    assert work.inputs_of(Span(0, 64)) == [Span(0, 64), Span(0, 64)]
+    assert work.inputs_of(range(224, 288)) == [range(224, 288), range(96, 160), range(96, 128), range(0, 32)]
+    assert work.inputs_of(range(0, 64)) == [range(0, 64), range(0, 64)]
 
 
 def test_copies_of_chunks_that_others_read_go_through_one_stream_in_order() -> None:
     made = program.streams(Work(KERNELS["buoydiff"], 6, 160), 6)
     into = [op for op in made.operations if op.kind == "h2d"]
     assert {op.stream for op in into} == {0}
-    assert [op.part.first for op in into] == sorted(op.part.first for op in into)
+    assert [op.part.start for op in into] == sorted(op.part.start for op in into)
     kernels = [op for op in made.operations if op.kind == "kernel"]
     # The second array of the chunk itself is the last of what a kernel reads.
     assert [op.after for op in kernels] == [(2 * chunk + 1,) for chunk in range(6)]

@@ -107,16 +107,12 @@ def test_what_was_played_is_shown_and_shown_again(benchmark: str, run_here: Run,
     other = "methods" if benchmark != "methods" else "strategies"
     assert run_here("bench", other, "--from", str(kept)).returncode == 2
     schema = {"schema": f"busfare.bench-{benchmark}/1"}
-    for broken, message in (
-        ("{", "not of schema"),
-        ("[]", "not of schema"),
-        (json.dumps(result)[:300], "not of schema"),
-        (json.dumps(result | {"cells": [{"name": "nothing else"}]}), "a figure is missing or wrong"),
-        (json.dumps(schema), "a figure is missing"),
-    ):
+    cells = result | {"cells": [{"name": "nothing else"}]}
+    for broken in ("{", "[]", json.dumps(result)[:300], json.dumps(cells), json.dumps(schema)):
         kept.write_text(broken)
         done = run_here("bench", benchmark, "--from", str(kept))
-        assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+        assert "no result of this benchmark" in done.stderr
 
 
 def test_strategies_are_predicted_by_a_probe_and_swept(run_here: Run) -> None:

@@ -45,7 +45,7 @@ def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tool.write_text(STAND_IN.format(python=sys.executable, database=database))
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(recorder, "_has_driver", lambda: False)
+    monkeypatch.setattr(recorder, "shared_library", lambda name: None)
     return tmp_path / "run.bf"
 
 

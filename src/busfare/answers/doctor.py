@@ -59,14 +59,17 @@ def _core() -> Iterator[Check]:
 
 
 def _driver() -> Iterator[Check]:
-    cuda, version = shared_library("libcuda.so.1"), ctypes.c_int(0)
-    count = ctypes.c_int(0)
+    cuda, version, count = shared_library("libcuda.so.1"), ctypes.c_int(0), ctypes.c_int(0)
+    names = []
     if cuda is not None:
         cuda.cuDriverGetVersion(ctypes.byref(version))
         if cuda.cuInit(0) == 0:
             cuda.cuDeviceGetCount(ctypes.byref(count))
+        for place in range(count.value):
+            name = ctypes.create_string_buffer(128)
+            cuda.cuDeviceGetName(name, len(name), place)
+            names.append(name.value.decode("utf-8", "replace"))
     number = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
-    names = [_gpu_name(cuda, place) for place in range(count.value)] if cuda else []
     yield Check(
         "record, probe, bench",
         "NVIDIA driver and GPU",
@@ -75,12 +78,6 @@ def _driver() -> Iterator[Check]:
         "install NVIDIA's driver, or run on a machine with an NVIDIA GPU; all else works without, and "
         "`busfare probe --virtual NODE` plays one",
     )
-
-
-def _gpu_name(cuda: ctypes.CDLL, place: int) -> str:
-    name = ctypes.create_string_buffer(128)
-    cuda.cuDeviceGetName(name, len(name), place)
-    return name.value.decode("utf-8", "replace")
 
 
 def _recorder() -> Iterator[Check]:
@@ -115,25 +112,12 @@ def _is_installed(name: str) -> bool:
 
 
 def _programs() -> Iterator[Check]:
-    programs = (
-        (
-            "nsys",
-            next(iter(installed_nsys()), None),
-            "traces in .nsys-rep",
-            "install Nsight Systems, or run elsewhere: nsys export --type sqlite RUN.nsys-rep",
-        ),
-        (
-            "mpirun",
-            shutil.which("mpirun"),
-            "bench ft, bench mg",
-            "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)",
-        ),
-        (
-            LINE_TOOLS[0],
-            next(filter(None, map(shutil.which, LINE_TOOLS)), None),
-            "record --stacks",
-            "install binutils",
-        ),
-    )
-    for name, place, needed_for, change in programs:
+    nsys = "install Nsight Systems, or run elsewhere: nsys export --type sqlite RUN.nsys-rep"
+    mpi = "install Open MPI or MPICH, and hybrid/ (hybrid/README.md)"
+    for name, places, needed_for, change in (
+        ("nsys", installed_nsys(), "traces in .nsys-rep", nsys),
+        ("mpirun", [shutil.which("mpirun")], "bench ft, bench mg", mpi),
+        (LINE_TOOLS[0], map(shutil.which, LINE_TOOLS), "record --stacks", "install binutils"),
+    ):
+        place = next(filter(None, places), None)
         yield Check(needed_for, name, bool(place), place or "not found", change)

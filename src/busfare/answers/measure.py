@@ -78,25 +78,14 @@ def bench(
 
 def read_result(path: Path, benchmark: str) -> Benched:
     """What an earlier `--json` of a benchmark wrote. Raises InputError where the file holds nothing of that kind."""
-    kind, schema = _RESULTS[benchmark], f"busfare.bench-{benchmark}/1"
-    give = f"give a file that `bench {benchmark} --json` wrote"
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; {give}") from None
-    try:
-        content = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        content = None
-    if not isinstance(content, dict) or content.get("schema") != schema:
-        raise InputError(f"{path}: not of schema {schema}; {give}")
-    try:
-        result: Benched = msgspec.convert(content, kind)
+        result: Benched = msgspec.json.decode(path.read_bytes(), type=_RESULTS[benchmark])
         return result
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"{path}: a figure is missing or wrong ({error}); run `bench {benchmark}` again"
-        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = f"no result of this benchmark ({error})"
+    except OSError as error:
+        why = str(error.strerror)
+    raise InputError(f"{path}: {why}; give a file that `bench {benchmark} --json` wrote")
 
 
 def opened(command: str, virtual: str | None) -> Any:

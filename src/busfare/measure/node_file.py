@@ -84,11 +84,8 @@ def _gpu(facts: dict[str, Any], ordinal: int) -> Gpu:
 
 def link_of(record: Record, ordinal: int, most: bool = False) -> PcieLink | None:
     """The PCIe link of a GPU as it was under load, or at most; PCIe 3.0 x16 where nothing tells."""
-    states = [s for s in record.states if s["gpu"] == ordinal]
     suffix = "_most" if most else ""
-    # Idle links rest at a lower generation: the highest seen is the one that the copies had.
-    generation = max((s[f"link_generation{suffix}"] or 0 for s in states), default=0)
-    width = max((s[f"link_width{suffix}"] or 0 for s in states), default=0)
+    generation, width = (most_of(record, ordinal, f"link_{what}{suffix}") for what in ("generation", "width"))
     facts = record.facts["gpus"][ordinal]
     speed, _, _ = str(facts.get(f"link_speed{suffix}") or "").partition(" ")
     generation = generation or _SPEEDS.get(speed, 3)
@@ -98,6 +95,11 @@ def link_of(record: Record, ordinal: int, most: bool = False) -> PcieLink | None
     between = ("cpu0", f"gpu{ordinal}")
     fields = {"kind": "pcie", "between": between, "generation": generation, "lanes": width, "source": SOURCE}
     return msgspec.convert(fields, PcieLink)
+
+
+def most_of(record: Record, ordinal: int, key: str) -> int:
+    """The highest that was seen of a GPU: an idle link rests at a lower generation than the copies had. 0: not known."""
+    return max((state[key] or 0 for state in record.states if state["gpu"] == ordinal), default=0)
 
 
 def _nvlinks(gpus: list[dict[str, Any]]) -> list[NvlinkLink]:

@@ -37,7 +37,7 @@ from busfare.measure.kernels import (
     collective_cases,
     kernel_cases,
 )
-from busfare.measure.node_file import link_of, named
+from busfare.measure.node_file import link_of, most_of, named
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.run import (
     SOUND,
@@ -264,10 +264,8 @@ def health(node: Node, record: Record) -> list[LinkState]:
 def _verdict(share: float, curve: Curve, record: Record) -> str:
     """What is wrong, in one sentence; empty where nothing is."""
     gpu = curve.gpu or 0
-    width, most_width, generation, most_generation = (
-        max((s[key] or 0 for s in record.states if s["gpu"] == gpu), default=0)
-        for key in ("link_width", "link_width_most", "link_generation", "link_generation_most")
-    )
+    keys = ("link_width", "link_width_most", "link_generation", "link_generation_most")
+    width, most_width, generation, most_generation = (most_of(record, gpu, key) for key in keys)
     if width and most_width and width < most_width:
         part = "half" if 2 * width == most_width else f"{width} of {most_width} lanes"
         return f"GPU {gpu}'s link runs at {part} width (x{width} of x{most_width}): reseat the card, or use another slot"

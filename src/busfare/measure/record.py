@@ -78,7 +78,7 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
         raise InputError(f"{command[0]}: no such program; check its path and that it may be executed")
     target = _target(output)
     elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
-    tool = None if elsewhere or _has_driver() else _rocprofv3()
+    tool = None if elsewhere or shared_library("libcuda.so.1") else _rocprofv3()
     if tool is not None:
         profiled = _under_rocprofv3(tool, command, target, options)
         _make_folder(target)
@@ -87,14 +87,15 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     variables = environment(target, command, **options)
     if not elsewhere:
         _require_driver()
-    _make_folder(target)
-    before = _recordings(target)
+    folder = _make_folder(target)
+    before = set(folder.glob("*")) if folder else set()
     run = f"{os.getpid()}-{time.time_ns()}"
     status = _run(command, variables | {"BUSFARE_RECORD_RUN": run})
+    written = set(folder.glob("*")) - before if folder else set()
     if options.get("stacks"):
-        for file in (_recordings(target) or set()) - (before or set()):
+        for file in written:
             add_lines(file, run)
-    if not elsewhere and before is not None and _recordings(target) == before:
+    if folder and not elsewhere and not written:
         print(
             f"busfare record: nothing was recorded: {program} made no call of CUDA, MPI or NCCL that could be seen "
             "(statically linked drivers, containers and set-uid programs hide theirs)",
@@ -185,12 +186,8 @@ def shared_library(name: str) -> ctypes.CDLL | None:
         return None
 
 
-def _has_driver() -> bool:
-    return shared_library("libcuda.so.1") is not None
-
-
 def _require_driver() -> None:
-    if not _has_driver():
+    if shared_library("libcuda.so.1") is None:
         raise NoGpuError(
             "no NVIDIA driver here (libcuda.so.1 cannot be loaded); record on a machine with an NVIDIA GPU, or with "
             "rocprofv3 of ROCm"
@@ -269,22 +266,17 @@ def _folder(target: str) -> Path | None:
     return None if any(field in str(folder) for field in _FIELDS) else folder
 
 
-def _make_folder(target: str) -> None:
+def _make_folder(target: str) -> Path | None:
+    """The folder of `_folder`, which is there from now on; where it is None, each process makes its own."""
     folder = _folder(target)
-    if folder is None:
-        return  # each process makes its own
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"{folder}: cannot be made ({error.strerror}); choose a place that you may write to"
         ) from None
-
-
-def _recordings(target: str) -> set[Path] | None:
-    """The files where recordings go; None where only each process knows its folder."""
-    folder = _folder(target)
-    return None if folder is None else set(folder.glob("*"))
+    return folder
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:

@@ -32,7 +32,7 @@ from busfare.measure.cases import (
 )
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.measure.run import UnavailableError
-from busfare.nodes import Curve, FloatArray, Gpu, Node, PcieLink
+from busfare.nodes import Curve, FloatArray, Node, PcieLink
 from busfare.timeline import program as timeline
 from busfare.timeline.build.links import copy_seconds_at_once
 
@@ -238,12 +238,9 @@ class _Played(VirtualHost):
 
     def __init__(self, node: Node, seed: int = 0) -> None:
         super().__init__(node, seed, noise=0.003)
+        self._gpu = node.gpu(0)
         paths = product(("h2d", "d2h"), ("pinned", "pageable", "mapped"))
         self._curves = {path: self.truth(*path) for path in paths}
-
-    @property
-    def _gpu(self) -> Gpu:
-        return self.node.gpu(0)
 
     def _memory_s(self, bytes_: float) -> float:
         """Seconds in which a kernel moves so many bytes of the GPU's own memory."""
@@ -281,7 +278,9 @@ class VirtualStrategies(_Played):
         device_s = tuple(self.noisy(held) for _ in range(repeats))
         if not by_host:
             return Timing(device_s, ())
-        called = max(self._seconds(program, 0.0 if program.as_graph else _SUBMIT_S) for program in programs)
+        called = max(
+            self._seconds(program, 0.0 if program.strategy == "graph" else _SUBMIT_S) for program in programs
+        )
         return Timing(device_s, tuple(self.noisy(called + 2 * _SUBMIT_S) for _ in range(by_host)))
 
     def _play(self, program: Program, call_s: float = 0.0) -> float:
@@ -295,18 +294,18 @@ class VirtualStrategies(_Played):
             if op.kind == "kernel":
                 numbers.append(self._kernel(played, op, program, after))
             else:
-                size = op.part.count * float(ELEMENT_BYTES) * len(op.arrays)
+                size = len(op.part) * float(ELEMENT_BYTES) * len(op.arrays)
                 numbers.append(played.copy(op.kind, size, self._curves[op.kind, "pinned"], op.stream, after))
         return played.play().seconds
 
     def _kernel(
         self, played: timeline.Program, op: Operation, program: Program, after: tuple[int, ...]
     ) -> int:
-        kernel, bytes_ = self._work.kernel, op.part.count * float(ELEMENT_BYTES)
+        kernel, bytes_ = self._work.kernel, len(op.part) * float(ELEMENT_BYTES)
         into = bytes_ * kernel.inputs * kernel.accesses_in * program.mapped_in
         out = bytes_ * kernel.outputs * program.mapped_out
         kept = bytes_ * (kernel.inputs * (not program.mapped_in) + kernel.outputs * (not program.mapped_out))
-        computing = op.part.count * kernel.flops / (self._gpu.flops_per_s or _FLOPS)
+        computing = len(op.part) * kernel.flops / (self._gpu.flops_per_s or _FLOPS)
         seconds = _LAUNCH_S + max(self._memory_s(kept), computing)
         return played.kernel(seconds, op.stream, after, self._mapped("h2d", into), self._mapped("d2h", out))
 

@@ -89,11 +89,6 @@ def derivatives(t: FloatArray, s: FloatArray, p: FloatArray) -> tuple[FloatArray
     return rho, (above_t - rho * below_t) / below, (above_s - rho * below_s) / below
 
 
-def buoyancy(own: FloatArray, displaced: FloatArray) -> FloatArray:
-    """Buoyancy difference (m/s²) of displaced water of one density within water of another."""
-    return GRAVITY * (1.0 - displaced / own)
-
-
 def water_column(level: int, into: Sequence[FloatArray], seed: int) -> None:
     """Temperature, and salinity where `into` has a second array, of one level: warm and fresh above, cold and salt
     below, different everywhere.
@@ -144,9 +139,10 @@ def _state(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
 
 
 def _buoydiff(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
+    """Buoyancy differences (m/s²) of water of the uppermost level, and of the level above, within that of level `k`."""
     p = pressure(np.asarray(float(k)))
     own, surface, above = (density(inputs[0][j], inputs[1][j], p) for j in (k, 0, max(k - 1, 0)))
-    return [buoyancy(own, surface), buoyancy(own, above)]
+    return [GRAVITY * (1.0 - displaced / own) for displaced in (surface, above)]
 
 
 def _computing(name: str, title: str, work: int) -> Kernel:
@@ -215,18 +211,6 @@ def user_kernel(path: Path, inputs: int, outputs: int, function: str | None = No
     return Kernel(name, f"{path.name}, the user's own", name, inputs, outputs, 0.0, source=text)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Elements `first` up to, and without, `end`."""
-
-    first: int
-    end: int
-
-    @property
-    def count(self) -> int:
-        return self.end - self.first
-
-
 @dataclass(frozen=True)
 class Work:
     """`kernel` on `levels` of `level` elements each."""
@@ -244,8 +228,8 @@ class Work:
         return self.levels * self.level
 
     @property
-    def whole(self) -> Span:
-        return Span(0, self.elements)
+    def whole(self) -> range:
+        return range(0, self.elements)
 
     @property
     def array_bytes(self) -> int:
@@ -269,7 +253,7 @@ class Work:
         """Into how many chunks it is cut at most: those that read others are copied in order, through one stream."""
         return min(MOST_IN_ORDER if self.kernel.reaches else MOST_STREAMS, self.most_chunks)
 
-    def cut(self, chunks: int) -> list[Span]:
+    def cut(self, chunks: int) -> list[range]:
         """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21.
 
         Raises ValueError for less than one chunk or more than there can be.
@@ -279,28 +263,29 @@ class Work:
         unit = self.level if self.levels % chunks == 0 else ALIGNED
         units = -(-self.elements // unit)
         edges = [min(self.elements, unit * (units * n // chunks)) for n in range(chunks + 1)]
-        return [Span(a, b) for a, b in pairwise(edges)]
+        return [range(a, b) for a, b in pairwise(edges)]
 
-    def inputs_of(self, part: Span) -> list[Span]:
+    def inputs_of(self, part: range) -> list[range]:
         """What of each input array a launch on `part` reads."""
         needed = [part]
-        if "above" in self.kernel.reaches and part.end > self.level:
-            needed.append(Span(max(0, part.first - self.level), part.end - self.level))
+        if "above" in self.kernel.reaches and part.stop > self.level:
+            needed.append(range(max(0, part.start - self.level), part.stop - self.level))
         if "surface" in self.kernel.reaches:
-            start = part.first % self.level
-            if part.count >= self.level:
-                needed.append(Span(0, self.level))
-            elif start + part.count <= self.level:
-                needed.append(Span(start, start + part.count))
+            start = part.start % self.level
+            if len(part) >= self.level:
+                needed.append(range(0, self.level))
+            elif start + len(part) <= self.level:
+                needed.append(range(start, start + len(part)))
             else:
-                needed += [Span(start, self.level), Span(0, start + part.count - self.level)]
+                needed += [range(start, self.level), range(0, start + len(part) - self.level)]
         return needed
 
-    def chunks_of(self, part: Span, cut: list[Span]) -> list[int]:
+    def chunks_of(self, part: range, cut: list[range]) -> list[int]:
         """The chunks of `cut` that hold what a launch on `part` reads, in order."""
-        starts = [span.first for span in cut]
+        starts = [span.start for span in cut]
         ends = [
-            (bisect_right(starts, s.first) - 1, bisect_right(starts, s.end - 1)) for s in self.inputs_of(part)
+            (bisect_right(starts, s.start) - 1, bisect_right(starts, s.stop - 1))
+            for s in self.inputs_of(part)
         ]
         return sorted({chunk for first, end in ends for chunk in range(first, end)})
 

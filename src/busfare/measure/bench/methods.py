@@ -88,8 +88,7 @@ PUBLISHED = Published(
 )
 
 
-@dataclass(frozen=True, order=True)
-class Case:
+class Case(NamedTuple):
     """A vector of `elements` ints, each of which the kernel reads and writes `accesses` times."""
 
     elements: int
@@ -232,10 +231,9 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
             for case in sorted(
                 c for c, methods in chosen.items() if c.elements == size and method in methods
             ):
-                vector = case.elements, case.accesses
                 if case not in found.kernel_s:
-                    found.kernel_s[case] = device.kernel_seconds(*vector)
-                runs, held = tuple(device.run(*vector, RUNS)), tuple(device.held(*vector, RUNS))
+                    found.kernel_s[case] = device.kernel_seconds(*case)
+                runs, held = tuple(device.run(*case, RUNS)), tuple(device.held(*case, RUNS))
                 found.measured.append(Measured(case, method, runs, held))
     return found
 
@@ -276,7 +274,10 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
         cells=[_cell(run, methods, case, predicted[case]) for case in cases],
         crossover=_crossover(methods, predicted),
         normalised=Situations(
-            *(_over(whole, map(_zero_copy, whole)) for whole in by_size(lambda m: m.mean_s))
+            *(
+                _over(whole, [dict.fromkeys(s, s.get("zero-copy", 0.0)) for s in whole])
+                for whole in by_size(lambda m: m.mean_s)
+            )
         ),
         kernel_ratio=_over(*reversed(by_size(lambda m: m.ranges["kernel"]))),
         published=PUBLISHED,
@@ -379,10 +380,6 @@ def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Seque
     n = int((leads > 0).argmax())
     before, after = accesses[max(n - 1, 0)], accesses[n]
     return float(before - (after - before) * leads[n - 1] / (leads[n] - leads[n - 1])) if n else float(after)
-
-
-def _zero_copy(seconds: Mapping[str, float]) -> dict[str, float]:
-    return dict.fromkeys(seconds, seconds.get("zero-copy", 0.0))
 
 
 def _over(seconds: Iterable[Mapping[str, float]], under: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from busfare.measure.bench.kernel import ELEMENT_BYTES, MOST_IN_ORDER, Span, Work
+from busfare.measure.bench.kernel import ELEMENT_BYTES, MOST_IN_ORDER, Work
 from busfare.measure.run import GpuHost
 from busfare.nodes import FloatArray
 from busfare.planning import Machine, Prediction, Problem, plan, ranked
@@ -24,11 +24,11 @@ STRATEGIES = ("explicit", "mapped", *STREAMED, "hybrid")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A copy of `part` of the arrays `arrays`, or a kernel on it; `after` are indices of operations of other streams."""
+    """A copy of the elements `part` of `arrays`, or a kernel on them; `after` are indices of operations of other streams."""
 
     kind: Literal["h2d", "kernel", "d2h"]
     stream: int
-    part: Span
+    part: range
     arrays: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
@@ -50,10 +50,6 @@ class Program:
         return self.strategy in ("mapped", "hybrid")
 
     @property
-    def as_graph(self) -> bool:
-        return self.strategy == "graph"
-
-    @property
     def led(self) -> bool:
         """Whether its first stream alone starts by itself: all others wait for what is in it."""
         firsts: dict[int, Operation] = {}
@@ -63,7 +59,7 @@ class Program:
 
 
 def _copies(
-    work: Work, kind: Literal["h2d", "d2h"], stream: int = 0, part: Span | None = None
+    work: Work, kind: Literal["h2d", "d2h"], stream: int = 0, part: range | None = None
 ) -> list[Operation]:
     """One copy an array of the inputs, or of the outputs."""
     arrays = work.kernel.inputs if kind == "h2d" else work.kernel.outputs
@@ -247,10 +243,6 @@ class Predicted:
         cut = [Prediction(s, t.best, t.at(t.best), t.by) for s, t in self.cut.items()]
         return ranked([self.single["explicit"], self.single["mapped"], *cut])[0]
 
-    def best_number(self, strategy: str) -> int:
-        """The number of streams that is predicted to be the fastest."""
-        return self.cut[strategy].best
-
     def at(self, strategy: str, streams: int) -> Prediction | None:
         """The prediction for a version that is measured; None where `plan` has none."""
         times = self.cut.get("streams" if strategy == "graph" else strategy)
@@ -269,7 +261,7 @@ class Predicted:
         shares = []
         for program in programs:
             into, out, computed = (
-                sum(op.part.count * max(1, len(op.arrays)) for op in program.operations if op.kind == kind)
+                sum(len(op.part) * max(1, len(op.arrays)) for op in program.operations if op.kind == kind)
                 for kind in ("h2d", "d2h", "kernel")
             )
             share = computed / self.work.elements

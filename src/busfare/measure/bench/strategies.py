@@ -191,12 +191,12 @@ class Measuring:
         for whole in (programs.explicit(work), programs.batched(work), programs.mapped(work)):
             yield whole.strategy, 1, (whole,)
         for strategy in SWEEPS:
-            for n in self._counts(strategy, predicted.best_number(strategy)):
+            for n in self._counts(strategy, predicted.cut[strategy].best):
                 if strategy != "three-streams":
                     yield strategy, n, (programs.streams(work, n, strategy),)
                 elif n > 1:
                     yield strategy, n, (programs.three_streams(work, n),)
-        best = predicted.best_number("streams")
+        best = predicted.cut["streams"].best
         yield "graph", best, (programs.streams(work, best, "graph"),)
         if self.run.device.gpus > 1 and best > 1:
             shares = (range(best // 2), range(best // 2, best))
@@ -263,7 +263,7 @@ class Measuring:
         def cost_percent(taken: Version | None, best: Version) -> float | None:
             return off_percent(taken.measured_seconds if taken else None, best.measured_seconds)
 
-        work, planned, number = self.work, predicted.best, predicted.best_number("streams")
+        work, planned, number = self.work, predicted.best, predicted.cut["streams"].best
         best, streams = fastest(STRATEGIES), fastest(("streams",))
         named = {(v.strategy, v.streams): v for v in versions}
         taken, at = named.get((planned.strategy, planned.streams)), named.get(("streams", number))

@@ -9,6 +9,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,30 @@ class CudaHost:
         self.boards: dict[int, Board] = {}
 
     def facts(self) -> dict[str, Any]:
-        return of_machine(self.gpus)
+        """Driver, processor, memory, NUMA, IOMMU and every GPU."""
+        groups, cpus = Path("/sys/kernel/iommu_groups"), _text("/proc/cpuinfo")
+        model = next((line for line in cpus.splitlines() if line.startswith("model name")), "")
+        locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        return {
+            "kernel": platform.release().partition("-")[0],
+            "cpu": model.partition(":")[2].strip() or platform.machine(),
+            "cores": os.cpu_count(),
+            "memory_bytes": _meminfo("MemTotal"),
+            "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None,
+            "iommu_groups": len(list(groups.iterdir())) if groups.is_dir() else 0,
+            "iommu_command_line": [w for w in _text("/proc/cmdline").split() if "iommu" in w],
+            "hypervisor": "hypervisor" in cpus,
+            "locked_bytes_limit": None if locked == resource.RLIM_INFINITY else locked,
+            "cuda_driver": checked(driver.cuDriverGetVersion(), "cuDriverGetVersion"),
+            "driver": _nvml(lambda n: n.nvmlSystemGetDriverVersion()),
+            "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
+            "peer_access": [[a, b] for a, b in permutations(range(self.gpus), 2) if _reaches(a, b)],
+            "gpus": [_gpu(ordinal) for ordinal in range(self.gpus)],
+        }
 
     def state(self, gpu: int) -> dict[str, Any]:
-        return state(gpu)
+        """What NVML says now: clocks, why they are held down, the link's generation and width, replays, load."""
+        return {name: _nvml(ask, gpu) for name, ask in _STATE.items()}
 
     def clock(self) -> float:
         return time.monotonic()
@@ -101,29 +122,6 @@ def _text(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def of_machine(gpus: int) -> dict[str, Any]:
-    """Driver, processor, memory, NUMA, IOMMU and every GPU."""
-    groups, cpus = Path("/sys/kernel/iommu_groups"), _text("/proc/cpuinfo")
-    model = next((line for line in cpus.splitlines() if line.startswith("model name")), "")
-    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return {
-        "kernel": platform.release().partition("-")[0],
-        "cpu": model.partition(":")[2].strip() or platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_bytes": _meminfo("MemTotal"),
-        "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None,
-        "iommu_groups": len(list(groups.iterdir())) if groups.is_dir() else 0,
-        "iommu_command_line": [w for w in _text("/proc/cmdline").split() if "iommu" in w],
-        "hypervisor": "hypervisor" in cpus,
-        "locked_bytes_limit": None if locked == resource.RLIM_INFINITY else locked,
-        "cuda_driver": checked(driver.cuDriverGetVersion(), "cuDriverGetVersion"),
-        "driver": _nvml(lambda n: n.nvmlSystemGetDriverVersion()),
-        "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
-        "peer_access": [[a, b] for a in range(gpus) for b in range(gpus) if a != b and _reaches(a, b)],
-        "gpus": [_gpu(ordinal) for ordinal in range(gpus)],
-    }
 
 
 def _handle(ordinal: int) -> Any:
@@ -205,11 +203,6 @@ _STATE: dict[str, Callable[[Any, Any], Any]] = {
         process.pid != os.getpid() for process in n.nvmlDeviceGetComputeRunningProcesses(h)
     ),
 }
-
-
-def state(gpu: int) -> dict[str, Any]:
-    """What NVML says now: clocks, why they are held down, the link's generation and width, replays, load."""
-    return {name: _nvml(ask, gpu) for name, ask in _STATE.items()}
 
 
 def _nvml(ask: Callable[..., Any], ordinal: int | None = None) -> Any:

@@ -108,23 +108,20 @@ class CudaMethods(CudaHost):
     def _run(self, elements: int, accesses: int) -> MethodRun:
         """One run, its ranges by the host's clock, and those of the GPU by events too."""
         vector, steps = self._vector(elements), self._steps(elements, accesses)
-        total: list[int] = []
-        host_steps: dict[str, Callable[[], object]] = {
-            "initialise": lambda: vector.fill(VALUE),
-            "sum": lambda: total.append(int(vector.sum(dtype=np.int64))),
-        }
-        taken, device = dict.fromkeys(RANGES, 0.0), {}
+        taken, device, total = dict.fromkeys(RANGES, 0.0), dict[str, float](), 0
         for name in RANGES:
             with nullcontext() if nvtx is None else nvtx.annotate(name, domain="busfare"):
                 began = time.perf_counter()
-                if name in host_steps:
-                    host_steps[name]()
+                if name == "initialise":
+                    vector.fill(VALUE)
+                elif name == "sum":
+                    total = int(vector.sum(dtype=np.int64))
                 elif steps[name] is not None:
-                    device[name] = self._spans({name: steps[name]})[name]
+                    device |= self._spans({name: steps[name]})
                 else:
                     continue
                 taken[name] = time.perf_counter() - began
-        self._check(vector, total[0], accesses)
+        self._check(vector, total, accesses)
         return MethodRun(taken, device)
 
     def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:

@@ -363,13 +363,12 @@ class Communicators:
             for board in self.boards:
                 board.flags.release()
         self._synchronise()
-        return max(self._elapsed(board) for board in self.boards) / count
-
-    @staticmethod
-    def _elapsed(board: Board) -> float:
-        board.enter()
-        board.flags.verify()
-        return seconds(*board.events(2))
+        taken = []
+        for board in self.boards:
+            board.enter()
+            board.flags.verify()
+            taken.append(seconds(*board.events(2)))
+        return max(taken) / count
 
     def _synchronise(self) -> None:
         for board in self.boards:

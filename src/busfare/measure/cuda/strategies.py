@@ -83,27 +83,27 @@ class _Part:
         """A program ready to be submitted, its host arrays from the address `host` on."""
         self.board.enter()
         steps = [Step(op.stream, self._work_of(op, program, host), op.after) for op in program.operations]
-        if program.as_graph:
+        if program.strategy == "graph":
             streams = self.board.streams(program.streams + 1)
             with captured(streams, in_order(self.board, _forked(steps))) as launch:
                 yield Timed(self.board, launch)
             return
         op, lead_in = program.operations[0], None
         if program.led and op.kind == "h2d":
-            size = min(op.part.count * ELEMENT_BYTES, LEAD_IN_BYTES)
+            size = min(len(op.part) * ELEMENT_BYTES, LEAD_IN_BYTES)
             lead_in = copier("h2d", *self._ends(op, op.arrays[0], host), size)
         issue = in_order(self.board, steps)
         yield Timed(self.board, issue, program.streams, led=program.led, lead_in=lead_in)
 
     def _work_of(self, op: Operation, program: Program, host: int) -> Callable[[Any], None]:
         """What puts an operation into a stream."""
-        kernel, size = self.work.kernel, op.part.count * ELEMENT_BYTES
+        kernel, size = self.work.kernel, len(op.part) * ELEMENT_BYTES
         if op.kind == "kernel":
             into = host if program.mapped_in else self.arena.address
             out = host if program.mapped_out else self.arena.address
             pointers = [self._place(into, n) for n in range(kernel.inputs)]
             pointers += [self._place(out, kernel.inputs + n) for n in range(kernel.outputs)]
-            return self._launcher(pointers, op.part.first, op.part.count, self.work.level)
+            return self._launcher(pointers, op.part.start, len(op.part), self.work.level)
         pairs = [self._ends(op, array, host) for array in op.arrays]
         return batched(pairs, [size] * len(pairs)) if len(pairs) > 1 else copier(op.kind, *pairs[0], size)
 
@@ -118,7 +118,7 @@ class _Part:
     def _ends(self, op: Operation, array: int, host: int) -> tuple[int, int]:
         """Target and source of a copy of one array."""
         place = array if op.kind == "h2d" else self.work.kernel.inputs + array
-        here, there = (self._place(base, place, op.part.first) for base in (host, self.arena.address))
+        here, there = (self._place(base, place, op.part.start) for base in (host, self.arena.address))
         return (there, here) if op.kind == "h2d" else (here, there)
 
     def free(self) -> None:
@@ -221,7 +221,9 @@ class CudaStrategies(CudaHost):
             return self._timing(programs, timed, repeats, by_host)
 
     def _timing(self, programs: Sequence[Program], timed: list[Timed], repeats: int, by_host: int) -> Timing:
-        longest = max(len(program.operations) for program in programs), max(map(_in_one_stream, programs))
+        # Operations in all, and the most in one stream.
+        in_streams = [Counter(op.stream for op in program.operations) for program in programs]
+        longest = max(n.total() for n in in_streams), max(max(n.values()) for n in in_streams)
         held = not any(longest[0] >= all_ and longest[1] >= own for all_, own in self._too_many)
         ends: list[tuple[float, ...]] = []
         while len(ends) < repeats:
@@ -251,11 +253,6 @@ class CudaStrategies(CudaHost):
     def close(self) -> None:
         self._forget()
         super().close()
-
-
-def _in_one_stream(program: Program) -> int:
-    """The most operations that one of its streams holds."""
-    return max(Counter(op.stream for op in program.operations).values())
 
 
 def _called(timed: list[Timed]) -> float:
