@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from busfare.errors import InputError
+from busfare.measure import kernels, run
 from busfare.measure.cases import (
     HOST_DIRECTIONS,
     Case,
@@ -29,27 +30,9 @@ from busfare.measure.cases import (
     interquartile_mean,
     interval,
 )
-from busfare.measure.kernels import (
-    COLLECTIVES_S,
-    KERNELS_S,
-    QUICK_COLLECTIVES_S,
-    QUICK_KERNELS_S,
-    collective_cases,
-    kernel_cases,
-)
 from busfare.measure.node_file import link_of, most_of, named
 from busfare.measure.profile import Residual, profile, residuals
-from busfare.measure.run import (
-    SOUND,
-    Device,
-    Knee,
-    Progress,
-    command_line,
-    disturbances,
-    locate,
-    measure,
-    nothing_measured,
-)
+from busfare.measure.run import Device, Knee, Progress
 from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels, Node, PcieLink
 
 #: What may be measured by itself.
@@ -160,21 +143,21 @@ def measured(
     record = Record(
         virtual=device.virtual,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=command_line("probe"),
+        command=run.command_line("probe"),
         facts=facts,
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
     chosen = range(len(facts["gpus"])) if gpus is None else gpus
     knees: list[Knee] = []
     # Asked for first: with one GPU it is said before anything is measured.
-    together = collective_cases(len(chosen), fast) if collectives or only == "collectives" else ()
+    together = kernels.collective_cases(len(chosen), fast) if collectives or only == "collectives" else ()
     for gpu in chosen:
         if only in (None, "copies"):
             cases = copies(gpu, [other for other in chosen if other != gpu], fast)
             budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
-            measure(device, cases, record, budget, progress)
+            run.measure(device, cases, record, budget, progress)
             for direction in HOST_DIRECTIONS:
-                knees += locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu))
+                knees += run.locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu))
         # A node that nobody measured kernels on has none to play.
         plays = facts["gpus"][gpu].get("kernels", True)
         if only == "kernels" and not plays:
@@ -182,18 +165,20 @@ def measured(
                 f"node {facts['plays']}: says nothing of kernels; name a node whose file has [[kernels]]"
             )
         if only in (None, "kernels") and plays:
-            cases = kernel_cases(facts["gpus"][gpu], gpu, fast)
-            measure(device, cases, record, QUICK_KERNELS_S if fast else KERNELS_S, progress)
+            cases = kernels.kernel_cases(facts["gpus"][gpu], gpu, fast)
+            budget = kernels.QUICK_KERNELS_S if fast else kernels.KERNELS_S
+            run.measure(device, cases, record, budget, progress)
     if len(chosen) > 1 and only in (None, "copies"):
-        measure(device, at_once(fast), record, QUICK_AT_ONCE_S if fast else AT_ONCE_S, progress)
+        run.measure(device, at_once(fast), record, QUICK_AT_ONCE_S if fast else AT_ONCE_S, progress)
     if together:
-        measure(device, together, record, QUICK_COLLECTIVES_S if fast else COLLECTIVES_S, progress)
+        budget = kernels.QUICK_COLLECTIVES_S if fast else kernels.COLLECTIVES_S
+        run.measure(device, together, record, budget, progress)
     _note_disturbances(record)
     return record, knees
 
 
 def _note_disturbances(record: Record) -> None:
-    seen = disturbances(record.states, record.measurements)
+    seen = run.disturbances(record.states, record.measurements)
     record.disturbances = list(dict.fromkeys([*record.disturbances, *seen]))
 
 
@@ -201,7 +186,7 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
     """What the samples of a record say. Raises BusfareError where nothing could be measured."""
     node = named(profile(record), record)
     if not (node.curves or node.kernels or node.collectives):
-        raise nothing_measured(record.left_out)
+        raise run.nothing_measured(record.left_out)
     _note_disturbances(record)
     held_out = residuals(node.curves, record)
     pinned, pageable = (_in_all(held_out, memory) for memory in ("pinned", "pageable"))
@@ -271,6 +256,6 @@ def _verdict(share: float, curve: Curve, record: Record) -> str:
         return f"GPU {gpu}'s link runs at {part} width (x{width} of x{most_width}): reseat the card, or use another slot"
     if generation and most_generation and generation < most_generation:
         return f"GPU {gpu}'s link runs at generation {generation} of {most_generation}: see the slot's BIOS setting"
-    if share < SOUND:
+    if share < run.SOUND:
         return f"GPU {gpu}'s link carries {share:.0%} of what it should: look for what shares it"
     return ""

@@ -17,19 +17,11 @@ import numpy as np
 
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.errors import InputError
+from busfare.measure import cases
 from busfare.measure.bench.kernel import ELEMENT_BYTES, Work
 from busfare.measure.bench.methods import GPU_RANGES, METHODS, MethodRun
 from busfare.measure.bench.program import Compared, Operation, Program, Timing
-from busfare.measure.cases import (
-    ACROSS_ENGINES,
-    ACROSS_STREAMS,
-    ALL_GPUS,
-    ALL_GPUS_BOTH,
-    HOST_DIRECTIONS,
-    SHARES,
-    Case,
-    Samples,
-)
+from busfare.measure.cases import Case, Samples
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.measure.run import UnavailableError
 from busfare.nodes import Curve, FloatArray, Node, PcieLink
@@ -162,15 +154,15 @@ class VirtualDevice(VirtualHost):
             return seconds, seconds
         if case.direction == "none":
             return self._cost(case)
-        if case.mode in (ALL_GPUS, ALL_GPUS_BOTH):
+        if case.mode in (cases.ALL_GPUS, cases.ALL_GPUS_BOTH):
             return self._of_all(case), _CALL_S * case.count * self.gpus
-        if case.mode in (ACROSS_STREAMS, ACROSS_ENGINES):
+        if case.mode in (cases.ACROSS_STREAMS, cases.ACROSS_ENGINES):
             return self._chunks(case), _CALL_S * case.count * 3
         if case.memory == "managed":
             return self.migrated(case.direction, case.bytes, case.mode == "touch", case.gpu), _CALL_S
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
-        if case.mode in SHARES:
-            share = getattr(self.node.contention(case.gpu), SHARES[case.mode]).of(case.direction)
+        if case.mode in cases.SHARES:
+            share = getattr(self.node.contention(case.gpu), cases.SHARES[case.mode]).of(case.direction)
             curve = curve.scaled(1 / share)
         further = case.bytes * curve.long_gap_per_byte_s
         if case.mode not in ("batch", "plane", "block"):
@@ -194,12 +186,12 @@ class VirtualDevice(VirtualHost):
     def _chunks(self, case: Case) -> float:
         """Seconds of chunks that go in, through a kernel of no time, and out: both ways at once between first and last."""
         shares = self.node.contention(case.gpu)
-        if case.mode == ACROSS_STREAMS:
+        if case.mode == cases.ACROSS_STREAMS:
             shares = shares.both_across_streams()
-        curves = [self.truth(direction, case.memory, case.gpu) for direction in HOST_DIRECTIONS]
+        curves = [self.truth(direction, case.memory, case.gpu) for direction in cases.HOST_DIRECTIONS]
         moving = case.bytes * max(c.long_gap_per_byte_s / shares.both.of(c.direction) for c in curves)
         issuing = sum(
-            float(c.issue_interval(case.count if case.mode == ACROSS_STREAMS else 1)) for c in curves
+            float(c.issue_interval(case.count if case.mode == cases.ACROSS_STREAMS else 1)) for c in curves
         )
         return sum(float(c.seconds(case.bytes)) for c in curves) + (case.count - 1) * (moving + issuing)
 
@@ -210,7 +202,7 @@ class VirtualDevice(VirtualHost):
             raise UnavailableError(f"node {self.node.name}: its GPUs copy to and from more than one memory")
         flows = [(str(case.direction), gpu) for gpu in range(self.gpus)]
         sizes = [case.total_bytes] * self.gpus
-        if case.mode == ALL_GPUS_BOTH:
+        if case.mode == cases.ALL_GPUS_BOTH:
             other = "d2h" if case.direction == "h2d" else "h2d"
             flows += [(other, gpu) for gpu in range(self.gpus)]
             sizes += [3 * case.total_bytes] * self.gpus  # which outlast what is measured
@@ -355,7 +347,7 @@ class VirtualMethods(_Played):
             ranges["sum"] += self.migrated("d2h", bytes_, touched=True)
         else:
             memory = "pageable" if self._method == "pageable" else "pinned"
-            for direction in HOST_DIRECTIONS:
+            for direction in cases.HOST_DIRECTIONS:
                 if self._method == "managed-prefetch":
                     ranges[direction] = self.migrated(direction, bytes_, touched=False)
                 else:

@@ -13,18 +13,8 @@ import numpy as np
 
 from busfare.cost.ranges import range_beside, seconds_between
 from busfare.errors import InputError
-from busfare.measure.bench.run import (
-    Crossover,
-    MethodMeasured,
-    MethodsCell,
-    MethodsResult,
-    Published,
-    Run,
-    Situations,
-    best,
-    off_percent,
-    ranked,
-)
+from busfare.measure.bench import run as results
+from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.run import GpuHost
 from busfare.nodes import Node
 from busfare.planning import Machine, Prediction, Problem, plan
@@ -75,7 +65,7 @@ GPU_RANGES = RANGES[1:4]
 #: GT 740, PCIe 2.0 x16 [S16 §4]: seconds over those of zero-copy, mean of its five sizes, in situation 1 (one access
 #: an element); in situation 2 (fifty) it names the best and the worst. `kernel_ratio`: the kernel's range in situation
 #: 2 over that in 1: 'about 20 times' for copies, 'at least 40' for zero-copy.
-PUBLISHED = Published(
+PUBLISHED = results.Published(
     "S16: Santos, Eler, Garcia, ITNG 2016; GT 740, PCIe 2.0 x16",
     situation_1={"pageable": 1.3724, "pinned": 1.1940, "managed": 3.5657, "zero-copy": 1.0},
     situation_2={"best": "pinned", "worst": "zero-copy"},
@@ -202,7 +192,9 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
     return dict.fromkeys((Case(swept, a) for a in sweep), SWEEP_METHODS) | grid
 
 
-def asked(quick: bool, virtual: str | None, largest: str) -> Callable[[Run[MethodDevice]], MethodsResult]:
+def asked(
+    quick: bool, virtual: str | None, largest: str
+) -> Callable[[Run[MethodDevice]], results.MethodsResult]:
     """What measures vectors of up to `largest` ints. Raises InputError."""
     ints = parse_count(largest, "`largest`")
     if not LEAST_INTS <= ints <= MOST_INTS:
@@ -261,7 +253,7 @@ def _calls_s(node: Node, method: str) -> float:
     return METHODS[method].copies * (copy + ended) + launch + ended
 
 
-def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
+def methods_result(run: Run[MethodDevice], methods: Methods) -> results.MethodsResult:
     """All that was measured, beside what is predicted of it."""
     cases = sorted({m.case for m in methods.measured})
     predicted = {case: predicted_of(case, methods.kernel_s[case], run.machine) for case in cases}
@@ -270,10 +262,10 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
         # By method, of S16's sizes that were run: with one access an element, and with fifty.
         return [[{m.method: seconds(m) for m in methods.of(Case(n, a))} for n in ELEMENTS] for a in ACCESSES]
 
-    return MethodsResult(
+    return results.MethodsResult(
         cells=[_cell(run, methods, case, predicted[case]) for case in cases],
         crossover=_crossover(methods, predicted),
-        normalised=Situations(
+        normalised=results.Situations(
             *(
                 _over(whole, [dict.fromkeys(s, s.get("zero-copy", 0.0)) for s in whole])
                 for whole in by_size(lambda m: m.mean_s)
@@ -288,7 +280,7 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> MethodsResult:
 
 def _cell(
     run: Run[MethodDevice], methods: Methods, case: Case, predicted: Mapping[str, Prediction]
-) -> MethodsCell:
+) -> results.MethodsCell:
     host_s = methods.host_s(case)
     rows = [
         _method(run, m, methods.gpu_samples(m), predicted.get(m.method), host_s)
@@ -297,7 +289,7 @@ def _cell(
     gpu = {row.method: row.gpu_samples_seconds for row in rows}
     planned = {row.method: s for row in rows if (s := row.predicted_gpu_seconds) is not None}
     whole = {row.method: s for row in rows if (s := row.predicted_seconds) is not None}
-    return MethodsCell(
+    return results.MethodsCell(
         elements=case.elements,
         accesses=case.accesses,
         bytes=4 * case.elements,
@@ -312,7 +304,7 @@ def _cell(
 
 def _method(
     run: Run[MethodDevice], m: Measured, gpu_samples: list[float], planned: Prediction | None, host_s: float
-) -> MethodMeasured:
+) -> results.MethodMeasured:
     ranges, totals, gpu_s = m.ranges, m.totals_s, median(gpu_samples)
     devices = [one.device for one in m.runs if one.device]
     due: dict[str, Any] = {"predicted_seconds": None, "predicted_by": None, "error_percent": None}
@@ -331,7 +323,7 @@ def _method(
             "error_percent": off_percent(planned.seconds + rest, sum(ranges.values())),
             "gpu_error_percent": off_percent(planned.seconds, gpu_s),
         }
-    return MethodMeasured(
+    return results.MethodMeasured(
         method=m.method,
         measured_seconds=sum(ranges.values()),
         measured_mean_seconds=sum(totals) / len(totals),
@@ -349,7 +341,9 @@ def _method(
     )
 
 
-def _crossover(methods: Methods, predicted: Mapping[Case, Mapping[str, Prediction]]) -> Crossover | None:
+def _crossover(
+    methods: Methods, predicted: Mapping[Case, Mapping[str, Prediction]]
+) -> results.Crossover | None:
     """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
     both = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
     if not both:
@@ -366,7 +360,7 @@ def _crossover(methods: Methods, predicted: Mapping[Case, Mapping[str, Predictio
     planned = {name: [predicted[case][name].seconds for case in swept] for name in SWEEP_METHODS}
     here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, planned))
     factor = max(here / there, there / here) if here and there else None
-    return Crossover(elements, [float(a) for a in accesses], measured, planned, here, there, factor)
+    return results.Crossover(elements, [float(a) for a in accesses], measured, planned, here, there, factor)
 
 
 def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Sequence[float]) -> float | None:

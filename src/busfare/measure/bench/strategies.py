@@ -15,20 +15,10 @@ from typing import Literal
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.measure.bench import program as programs
+from busfare.measure.bench import run as results
 from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
 from busfare.measure.bench.program import STRATEGIES, STREAMED, Predicted, Program, StrategyDevice, Timing
-from busfare.measure.bench.run import (
-    BestStrategy,
-    BestStreams,
-    ByChunks,
-    Fastest,
-    LinkOrKernel,
-    Run,
-    StrategiesResult,
-    StrategyCell,
-    Version,
-    off_percent,
-)
+from busfare.measure.bench.run import Run, off_percent
 from busfare.measure.cases import KIB, MIB, QUIETEST_ONE_IN, fastest_part, interval, overlapping
 from busfare.measure.run import Progress, UnavailableError, WrongDataError
 
@@ -121,7 +111,7 @@ class Measuring:
     _link: Timing = field(default_factory=Timing)
     _one_way: dict[Literal["h2d", "d2h"], list[float]] = field(default_factory=lambda: {"h2d": [], "d2h": []})
 
-    def measured(self) -> StrategyCell:
+    def measured(self) -> results.StrategyCell:
         """The cell. Raises UnavailableError and WrongDataError where one of the plain strategies cannot be measured."""
         self._prepare()
         work = self.work
@@ -229,12 +219,12 @@ class Measuring:
         more = min(int(MOMENT_S / median(timing.device_s)), MOST_RUNS) - LEAST_RUNS
         return timing + self.run.device.run(chosen, more) if more > 0 else timing
 
-    def _version(self, timed: _Timed, predicted: Predicted) -> Version:
+    def _version(self, timed: _Timed, predicted: Predicted) -> results.Version:
         gpus, timing, seconds = len(timed.programs), timed.timing, timed.seconds
         due = predicted.at(timed.strategy, timed.streams) if gpus == 1 else predicted.shared(timed.programs)
         # No held-out machine had several GPUs.
         known = due.seconds if due and gpus == 1 else None
-        return Version(
+        return results.Version(
             strategy=timed.strategy,
             streams=timed.streams,
             gpus=gpus,
@@ -253,14 +243,14 @@ class Measuring:
         )
 
     def _cell(
-        self, kernels: dict[int, tuple[float, ...]], predicted: Predicted, versions: list[Version]
-    ) -> StrategyCell:
+        self, kernels: dict[int, tuple[float, ...]], predicted: Predicted, versions: list[results.Version]
+    ) -> results.StrategyCell:
         """All versions, which of them were the fastest and which were predicted to be."""
 
-        def fastest(strategies: Sequence[str]) -> Version:
+        def fastest(strategies: Sequence[str]) -> results.Version:
             return min((v for v in versions if v.strategy in strategies), key=lambda v: v.measured_seconds)
 
-        def cost_percent(taken: Version | None, best: Version) -> float | None:
+        def cost_percent(taken: results.Version | None, best: results.Version) -> float | None:
             return off_percent(taken.measured_seconds if taken else None, best.measured_seconds)
 
         work, planned, number = self.work, predicted.best, predicted.cut["streams"].best
@@ -272,7 +262,7 @@ class Measuring:
         picked |= taken is not None and overlapping(taken.samples_seconds, best.samples_seconds)
         link_s, kernel_s = fastest_part(self._link.device_s, QUIETEST_ONE_IN), median(kernels[1])
         limit_s = max(link_s, kernel_s)
-        return StrategyCell(
+        return results.StrategyCell(
             name=work.name,
             kernel=work.kernel.name,
             title=work.kernel.title,
@@ -282,7 +272,7 @@ class Measuring:
             d2h_bytes=work.d2h_bytes,
             measured_kernel_seconds=kernel_s,
             measured_kernel_seconds_by_chunks=[
-                ByChunks(n, median(samples), samples) for n, samples in sorted(kernels.items())
+                results.ByChunks(n, median(samples), samples) for n, samples in sorted(kernels.items())
             ],
             measured_link_seconds=link_s,
             measured_link_samples_seconds=self._link.device_s,
@@ -290,20 +280,20 @@ class Measuring:
             measured_one_way_seconds=tuple(min(seen) for seen in self._one_way.values()),
             checked_against=self._against or None,
             versions=versions,
-            best=BestStrategy(
-                Fastest(best.strategy, best.streams, best.measured_seconds),
-                Fastest(planned.strategy, planned.streams, planned.seconds),
+            best=results.BestStrategy(
+                results.Fastest(best.strategy, best.streams, best.measured_seconds),
+                results.Fastest(planned.strategy, planned.streams, planned.seconds),
                 picked,
                 cost_percent(taken, best),
             ),
-            streams=BestStreams(
+            streams=results.BestStreams(
                 streams.streams,
                 number,
                 max(streams.streams / number, number / streams.streams),
                 at.measured_seconds if at else None,
                 cost_percent(at, streams),
             ),
-            limit=LinkOrKernel(
+            limit=results.LinkOrKernel(
                 limit_s,
                 "link" if link_s >= kernel_s else "kernel",
                 100 * limit_s / fastest(STREAMED).measured_seconds,
@@ -314,7 +304,7 @@ class Measuring:
 def asked(
     quick: bool, virtual: str | None, kernel: Path | None = None, inputs: int = 1, outputs: int = 1,
     function: str | None = None, levels: int = 42, level: int = 1 << 20,
-) -> Callable[[Run[StrategyDevice]], StrategiesResult]:  # fmt: skip
+) -> Callable[[Run[StrategyDevice]], results.StrategiesResult]:  # fmt: skip
     """What runs all strategies on `kernel`, a file of the user's own with so many arrays of `levels` times `level` doubles,
     or on ours. Raises InputError.
     """
@@ -327,16 +317,16 @@ def asked(
         if virtual is not None:
             raise InputError("`kernel` needs a GPU: a virtual node computes nothing; leave out `virtual`")
 
-    def measured(run: Run[StrategyDevice]) -> StrategiesResult:
+    def measured(run: Run[StrategyDevice]) -> results.StrategiesResult:
         cells = run_cells(run, works)
-        return StrategiesResult(cells=cells, **run.origin("strategies", cells))
+        return results.StrategiesResult(cells=cells, **run.origin("strategies", cells))
 
     return measured
 
 
-def run_cells(run: Run[StrategyDevice], works: Sequence[Work]) -> list[StrategyCell]:
+def run_cells(run: Run[StrategyDevice], works: Sequence[Work]) -> list[results.StrategyCell]:
     """Measures `works`, beside what is predicted of them."""
-    cells: list[StrategyCell] = []
+    cells: list[results.StrategyCell] = []
     order = random.Random(0)
     budget = QUICK_S if run.quick else BUDGET_S
     for n, work in enumerate(works):

@@ -11,20 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from busfare.measure.cuda.driver import (
-    LONG,
-    POINTER,
-    WORD,
-    Buffer,
-    Module,
-    allocate,
-    checked,
-    download,
-    driver,
-    source_of,
-    synchronise,
-    view,
-)
+from busfare.measure.cuda import driver as cuda
+from busfare.measure.cuda.driver import LONG, POINTER, WORD, Buffer, Module, checked, driver
 from busfare.measure.run import StalledError, UnavailableError, WrongDataError
 
 #: The largest single copy, 1 GiB, and room for the 256-byte steps between small chunks.
@@ -115,12 +103,12 @@ class Board:
             self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
         self.multiprocessors = self.attribute(_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        self.kernels = Module(source_of("kernels.cu"), "kernels.cu", self.capability, _KERNELS)
+        self.kernels = Module(cuda.source_of("kernels.cu"), "kernels.cu", self.capability, _KERNELS)
         self.flags = Flags(self.kernels)
         self._buffers: dict[tuple[str, str], Buffer] = {}
         self._streams: list[Any] = []
         self._events: dict[int, list[Any]] = {_TIMED: [], _UNTIMED: []}
-        self._wrong = allocate("device", 8)
+        self._wrong = cuda.allocate("device", 8)
 
     def enter(self) -> None:
         """Makes this GPU's context current."""
@@ -154,7 +142,7 @@ class Board:
         """The same, and waits."""
         (stream,) = self.streams(1)
         self.launch_wide(name, stream, *values)
-        synchronise(stream)
+        cuda.synchronise(stream)
 
     def most(self, kind: str) -> int:
         """The largest buffer of a kind that is made here."""
@@ -169,7 +157,7 @@ class Board:
             raise UnavailableError(f"{size} bytes are more than the {most} of {kind} memory at hand")
         key = (kind, role)
         if key not in self._buffers:
-            made = self._buffers[key] = allocate(kind, most)
+            made = self._buffers[key] = cuda.allocate(kind, most)
             if kind == "pageable":
                 filled = self.buffer("device", "source", most)
                 checked(driver.cuMemcpyDtoH(made.address, filled, most), "cuMemcpyDtoH")
@@ -181,7 +169,7 @@ class Board:
         """Overwrites a target of rows of `row` bytes, `pitch` apart, with what no copy could have left."""
         at = self.buffer(kind, "target", size // row * pitch)
         if kind == "pageable":
-            target, pattern = view(at, size), view(self._pattern(), size)
+            target, pattern = cuda.view(at, size), cuda.view(self._pattern(), size)
             # A byte a page beyond the ends: inverting gigabytes before each visit would cost more than it shows.
             for part in (slice(0, _ENDS), slice(-_ENDS, None), slice(None, None, _PAGE)):
                 np.invert(pattern[part], out=target[part])
@@ -204,7 +192,7 @@ class Board:
         """The number that kernels add up, once they are done, at the address that `count` is given."""
         checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
         count(self._wrong.address)
-        return int.from_bytes(download(self._wrong.address, 8), "little")
+        return int.from_bytes(cuda.download(self._wrong.address, 8), "little")
 
     def _pattern(self) -> int:
         """A host copy of the pattern that a processor reads fast."""

@@ -20,31 +20,13 @@ from busfare.measure.cases import (
     Direction,
     Samples,
 )
+from busfare.measure.cuda import driver as cuda
+from busfare.measure.cuda import timing
 from busfare.measure.cuda.board import MOST_BYTES, Board
-from busfare.measure.cuda.driver import (
-    batched,
-    checked,
-    copy_of,
-    driver,
-    finish,
-    record,
-    seconds,
-    synchronise,
-    wait,
-)
+from busfare.measure.cuda.driver import checked, driver
 from busfare.measure.cuda.host import CudaHost, roomy_bytes
 from busfare.measure.cuda.rates import RATES, Communicators
-from busfare.measure.cuda.timing import (
-    CALLS,
-    LEAD_IN_BYTES,
-    Issue,
-    Step,
-    Timed,
-    captured,
-    in_order,
-    once,
-    sampled,
-)
+from busfare.measure.cuda.timing import Issue, Step, Timed
 from busfare.measure.kernels import kind_of
 from busfare.measure.run import UnavailableError
 
@@ -81,7 +63,7 @@ class Ends:
         self.target = self.board.buffer(self.target_kind, "target", case.count * self.pitch)
         board.enter()
         self.one = self._copier(case.bytes)
-        self.lead_in = partial(self._copier(min(case.bytes, LEAD_IN_BYTES)), 0)
+        self.lead_in = partial(self._copier(min(case.bytes, timing.LEAD_IN_BYTES)), 0)
 
     @property
     def checked(self) -> tuple[str, int, int, int]:
@@ -96,7 +78,7 @@ class Ends:
         """What issues the copy of `size` bytes of chunk `i` into a stream."""
         pitch, source, target, direction = self.pitch, self.source, self.target, self._case.direction
         there, here = self.board.context, self._here.context
-        copy = copy_of(direction) if direction != "p2p" else None
+        copy = cuda.copy_of(direction) if direction != "p2p" else None
 
         def issue(i: int, stream: Any) -> None:
             to, at = target + i * pitch, source + i * pitch
@@ -121,15 +103,15 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
     if case.mode in ("both", "kernel-beside-copies"):
         more["beside"] = _other_way(case, board)
     if case.mode == "graph":
-        with captured(board.streams(1), ends.train) as launch:
-            return sampled(board, launch, repeats, **more)
+        with timing.captured(board.streams(1), ends.train) as launch:
+            return timing.sampled(board, launch, repeats, **more)
     issue = _ISSUES[case.mode](case, board, ends) if case.mode in _ISSUES else ends.train
     if case.mode != "beside-mapped":
-        return sampled(board, issue, repeats, streams, **more)
+        return timing.sampled(board, issue, repeats, streams, **more)
     samples = Samples((), ())
     for _ in range(repeats):
         with _traffic(case, board):
-            samples += sampled(board, issue, 1, **more)
+            samples += timing.sampled(board, issue, 1, **more)
     return samples
 
 
@@ -143,7 +125,7 @@ def _of_all(case: Case, boards: Sequence[Board], repeats: int) -> Samples:
         board.poison(*ends.checked)
         beside = _other_way(case, board) if case.mode == ALL_GPUS_BOTH else None
         timed.append(Timed(board, ends.train, beside=beside))
-    runs = [once(timed) for _ in range(repeats)]
+    runs = [timing.once(timed) for _ in range(repeats)]
     for board, target in targets:
         board.enter()
         board.check(*target)
@@ -167,13 +149,13 @@ def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     fills = _CACHE_FILLS if case.total_bytes <= _CACHE_BYTES else 0
     device_s, api_s = [], []
     for _ in range(fills + repeats):
-        record(start, streams[0])
+        cuda.record(start, streams[0])
         before = time.perf_counter()
         ends.train(streams)
-        record(end, streams[0])
-        synchronise(streams[0])
+        cuda.record(end, streams[0])
+        cuda.synchronise(streams[0])
         api_s.append(time.perf_counter() - before)
-        device_s.append(seconds(start, end))
+        device_s.append(cuda.seconds(start, end))
     return Samples(tuple(device_s[fills:]), tuple(api_s[fills:]))
 
 
@@ -200,7 +182,7 @@ def _traffic(case: Case, board: Board) -> Iterator[None]:
         yield
     finally:
         board.flags.stop_traffic()
-        synchronise(aside)
+        cuda.synchronise(aside)
 
 
 def _there_and_back(case: Case, board: Board, ends: Ends) -> Issue:
@@ -222,8 +204,8 @@ def _event_kernel(case: Case, board: Board, ends: Ends) -> Issue:
 
     def issue(streams: Sequence[Any]) -> None:
         ends.one(0, streams[0])
-        record(copied, streams[0])
-        wait(streams[1], copied)
+        cuda.record(copied, streams[0])
+        cuda.wait(streams[1], copied)
         board.kernels.launch("nothing", streams[1])
 
     return issue
@@ -252,20 +234,20 @@ def _across(case: Case, board: Board, ends: Ends) -> Issue:
 
     # Loaded late, behind the blocking kernel, it would wait for that one for ever.
     kernel(0, board.streams(1)[0])
-    finish()
+    cuda.finish()
     stages: tuple[Callable[[int, Any], None], ...] = (ends.one, kernel, out.one)
     steps = [
         Step(i if own else stage, partial(work, i), () if own or stage == 0 else ((stage - 1) * count + i,))
         for stage, work in enumerate(stages)
         for i in range(count)
     ]
-    return in_order(board, steps)
+    return timing.in_order(board, steps)
 
 
 def _batch(case: Case, board: Board, ends: Ends) -> Issue:
     """All copies in one call."""
     starts = [i * ends.pitch for i in range(case.count)]
-    issue = batched([(ends.target + at, ends.source + at) for at in starts], [case.bytes] * case.count)
+    issue = cuda.batched([(ends.target + at, ends.source + at) for at in starts], [case.bytes] * case.count)
     return lambda streams: issue(streams[0])
 
 
@@ -331,8 +313,8 @@ class CudaDevice(CudaHost):
             return _of_all(case, [self.board_of(ordinal) for ordinal in range(self.gpus)], repeats)
         board = self.board_of(case.gpu)
         board.enter()
-        if case.mode in CALLS:
-            return CALLS[case.mode](case, board, repeats)
+        if case.mode in timing.CALLS:
+            return timing.CALLS[case.mode](case, board, repeats)
         if (rate := RATES.get(case.mode.partition("-")[0])) is not None:
             return rate(case, board, repeats)
         return self._copied(case, board, repeats)

@@ -51,6 +51,7 @@ class CudaHost:
 
     def facts(self) -> dict[str, Any]:
         """Driver, processor, memory, NUMA, IOMMU and every GPU."""
+        pairs = permutations(range(self.gpus), 2)
         groups, cpus = Path("/sys/kernel/iommu_groups"), _text("/proc/cpuinfo")
         model = next((line for line in cpus.splitlines() if line.startswith("model name")), "")
         locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -67,7 +68,11 @@ class CudaHost:
             "cuda_driver": checked(driver.cuDriverGetVersion(), "cuDriverGetVersion"),
             "driver": _nvml(lambda n: n.nvmlSystemGetDriverVersion()),
             "connections": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
-            "peer_access": [[a, b] for a, b in permutations(range(self.gpus), 2) if _reaches(a, b)],
+            "peer_access": [
+                [a, b]
+                for a, b in pairs
+                if checked(driver.cuDeviceCanAccessPeer(_handle(a), _handle(b)), "cuDeviceCanAccessPeer")
+            ],
             "gpus": [_gpu(ordinal) for ordinal in range(self.gpus)],
         }
 
@@ -126,12 +131,6 @@ def _text(path: str) -> str:
 
 def _handle(ordinal: int) -> Any:
     return checked(driver.cuDeviceGet(ordinal), "cuDeviceGet")
-
-
-def _reaches(gpu: int, peer: int) -> bool:
-    """Whether a GPU can access the memory of another."""
-    answer = driver.cuDeviceCanAccessPeer(_handle(gpu), _handle(peer))
-    return bool(checked(answer, "cuDeviceCanAccessPeer"))
 
 
 def _bus_id(ordinal: int) -> str:

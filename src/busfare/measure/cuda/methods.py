@@ -15,26 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from busfare.measure.bench.methods import BATCH, CONSTANT, GPU_RANGES, METHODS, RANGES, VALUE, MethodRun
+from busfare.measure.cuda import driver as cuda
 from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import (
-    INT,
-    LONG,
-    POINTER,
-    Buffer,
-    Module,
-    allocate,
-    batched,
-    copier,
-    driver,
-    finish,
-    prefer_gpu,
-    prefetch,
-    record,
-    seconds,
-    source_of,
-    synchronise,
-    view,
-)
+from busfare.measure.cuda.driver import INT, LONG, POINTER, Buffer, Module, driver
 from busfare.measure.cuda.host import CudaHost, require_room
 from busfare.measure.cuda.timing import LEAD_IN_BYTES
 from busfare.measure.run import StalledError, UnavailableError, WrongDataError
@@ -78,10 +61,10 @@ class CudaMethods(CudaHost):
         board.enter()
         if self._module is None:
             kinds = {"multiply": (POINTER, INT, LONG, INT)}
-            self._module = Module(source_of("bench.cu"), "bench.cu", board.capability, kinds)
+            self._module = Module(cuda.source_of("bench.cu"), "bench.cu", board.capability, kinds)
             # Launched once on nothing: what is loaded late would wait for the blocking kernel, which waits for it.
             self._launcher(board.flags.address, 0, 0)(board.streams(1)[0])
-            finish()
+            cuda.finish()
         return board
 
     def start(self, method: str, most_elements: int) -> float:
@@ -94,12 +77,12 @@ class CudaMethods(CudaHost):
         if prefetched and not board.attribute(_PREFETCHES):
             raise UnavailableError("this GPU and system do not prefetch managed memory")
         began = time.perf_counter()
-        self._buffers["host"] = allocate(kind, bytes_)
+        self._buffers["host"] = cuda.allocate(kind, bytes_)
         took = time.perf_counter() - began
         if kind != "managed" and method != "zero-copy":
-            self._buffers["device"] = allocate("device", bytes_)
+            self._buffers["device"] = cuda.allocate("device", bytes_)
         if prefetched:
-            prefer_gpu(self._at("host"), bytes_, 0)
+            cuda.prefer_gpu(self._at("host"), bytes_, 0)
         return took
 
     def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:
@@ -141,7 +124,7 @@ class CudaMethods(CudaHost):
 
     def kernel_seconds(self, elements: int, accesses: int) -> float:
         self._board()
-        buffer = allocate("device", 4 * elements)
+        buffer = cuda.allocate("device", 4 * elements)
         step = {"kernel": self._launcher(buffer.address, elements, accesses)}
         try:
             taken = [self._spans(step, held=True)["kernel"] for _ in range(_ALONE)]
@@ -159,17 +142,17 @@ class CudaMethods(CudaHost):
             board.flags.hold(stream)
             if "device" in self._buffers and steps.get("h2d"):
                 size = min(self._buffers["host"].size, LEAD_IN_BYTES)
-                copier("h2d", self._at("device"), self._at("host"), size)(stream)
-        record(marks[0], stream)
+                cuda.copier("h2d", self._at("device"), self._at("host"), size)(stream)
+        cuda.record(marks[0], stream)
         for step, mark in zip(steps.values(), marks[1:], strict=True):
             if step is not None:
                 step(stream)
-            record(mark, stream)
+            cuda.record(mark, stream)
         board.flags.release()
-        synchronise(stream)
+        cuda.synchronise(stream)
         if held:
             board.flags.verify()
-        return {name: seconds(*pair) for name, pair in zip(steps, pairwise(marks), strict=True)}
+        return {name: cuda.seconds(*pair) for name, pair in zip(steps, pairwise(marks), strict=True)}
 
     def _steps(self, elements: int, accesses: int) -> dict[str, Step]:
         """What the GPU does in each range; None where the kernel, or a page fault, moves the data."""
@@ -183,7 +166,7 @@ class CudaMethods(CudaHost):
         """What moves the vector in one direction."""
         host, into = self._at("host"), direction == "h2d"
         if self._method == "managed-prefetch":
-            return lambda stream: prefetch(host, bytes_, 0 if into else None, stream)
+            return lambda stream: cuda.prefetch(host, bytes_, 0 if into else None, stream)
         if "device" not in self._buffers:
             return None
         target, source = (self._at("device"), host) if into else (host, self._at("device"))
@@ -191,8 +174,8 @@ class CudaMethods(CudaHost):
             piece = max(4, bytes_ // BATCH)
             starts = range(0, bytes_, piece)
             pairs = [(target + start, source + start) for start in starts]
-            return batched(pairs, [min(piece, bytes_ - start) for start in starts])
-        return copier(direction, target, source, bytes_)
+            return cuda.batched(pairs, [min(piece, bytes_ - start) for start in starts])
+        return cuda.copier(direction, target, source, bytes_)
 
     def _launcher(self, address: int, elements: int, accesses: int) -> Callable[[Any], None]:
         assert self._module is not None, "no method was started"
@@ -202,7 +185,7 @@ class CudaMethods(CudaHost):
         return self._buffers[name].address
 
     def _vector(self, elements: int) -> Ints:
-        return view(self._at("host"), elements, INT)
+        return cuda.view(self._at("host"), elements, INT)
 
     def _check(self, vector: Ints, total: int | None, accesses: int) -> None:
         """Every element, on all processors, and the sum where it was taken. Raises WrongDataError."""

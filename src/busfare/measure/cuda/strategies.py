@@ -14,23 +14,9 @@ import numpy as np
 
 from busfare.measure.bench.kernel import ELEMENT_BYTES, Work
 from busfare.measure.bench.program import Compared, Operation, Program, Timing
+from busfare.measure.cuda import driver as cuda
 from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import (
-    LONG,
-    POINTER,
-    Buffer,
-    Module,
-    allocate,
-    batched,
-    checked,
-    copier,
-    download,
-    driver,
-    finish,
-    source_of,
-    upload,
-    view,
-)
+from busfare.measure.cuda.driver import LONG, POINTER, Buffer, Module, checked, driver
 from busfare.measure.cuda.host import CudaHost, require_room
 from busfare.measure.cuda.timing import LEAD_IN_BYTES, Step, Timed, captured, in_order, once
 from busfare.measure.run import StalledError
@@ -63,20 +49,20 @@ class _Part:
         board.enter()
         require_room(0, _all_bytes(work))
         arrays = kernel.inputs + kernel.outputs
-        text, kinds = kernel.source or source_of("bench.cu"), (*(POINTER,) * arrays, LONG, LONG, LONG)
+        text, kinds = kernel.source or cuda.source_of("bench.cu"), (*(POINTER,) * arrays, LONG, LONG, LONG)
         options = (f"-DWORK={kernel.work}",)
         self._module = Module(text, f"{kernel.name}.cu", board.capability, {kernel.function: kinds}, options)
-        self.arena = allocate("device", _all_bytes(work))
+        self.arena = cuda.allocate("device", _all_bytes(work))
         # Launched once on nothing: what is loaded late would wait for the blocking kernel, which waits for it.
         self._launcher([self.arena.address] * arrays, 0, 0, 1)(board.streams(1)[0])
-        finish()
+        cuda.finish()
         self.clear()
 
     def clear(self) -> None:
         """All bits set: NaN as doubles."""
         self.board.enter()
         checked(driver.cuMemsetD8(self.arena.address, 0xFF, self.arena.size), "cuMemsetD8")
-        finish()
+        cuda.finish()
 
     @contextmanager
     def prepared(self, program: Program, host: int) -> Iterator[Timed]:
@@ -91,7 +77,7 @@ class _Part:
         op, lead_in = program.operations[0], None
         if program.led and op.kind == "h2d":
             size = min(len(op.part) * ELEMENT_BYTES, LEAD_IN_BYTES)
-            lead_in = copier("h2d", *self._ends(op, op.arrays[0], host), size)
+            lead_in = cuda.copier("h2d", *self._ends(op, op.arrays[0], host), size)
         issue = in_order(self.board, steps)
         yield Timed(self.board, issue, program.streams, led=program.led, lead_in=lead_in)
 
@@ -105,7 +91,9 @@ class _Part:
             pointers += [self._place(out, kernel.inputs + n) for n in range(kernel.outputs)]
             return self._launcher(pointers, op.part.start, len(op.part), self.work.level)
         pairs = [self._ends(op, array, host) for array in op.arrays]
-        return batched(pairs, [size] * len(pairs)) if len(pairs) > 1 else copier(op.kind, *pairs[0], size)
+        if len(pairs) > 1:
+            return cuda.batched(pairs, [size] * len(pairs))
+        return cuda.copier(op.kind, *pairs[0], size)
 
     def _launcher(self, pointers: Sequence[int], first: int, count: int, level: int) -> Callable[[Any], None]:
         """What launches the kernel on `count` elements from `first` on."""
@@ -156,7 +144,7 @@ class CudaStrategies(CudaHost):
         self._work = work
         self._part(0)
         require_room(_all_bytes(work), 0)
-        self._host = allocate("pinned", _all_bytes(work))
+        self._host = cuda.allocate("pinned", _all_bytes(work))
 
     def _part(self, ordinal: int) -> _Part:
         """What a GPU has of the work."""
@@ -168,7 +156,7 @@ class CudaStrategies(CudaHost):
     def _arrays(self, first: int, count: int) -> list[FloatArray]:
         assert self._host is not None, "no work was loaded"
         places = (self._host.address + n * _spaced(self._work) for n in range(first, first + count))
-        return [view(place, self._work.elements, ctypes.c_double) for place in places]
+        return [cuda.view(place, self._work.elements, ctypes.c_double) for place in places]
 
     def inputs(self) -> list[FloatArray]:
         return self._arrays(0, self._work.kernel.inputs)
@@ -184,8 +172,8 @@ class CudaStrategies(CudaHost):
         first.board.enter()
         for n, array in enumerate(self.outputs(), self._work.kernel.inputs):
             source = first.arena.address + n * _spaced(self._work)
-            copier("d2h", int(array.ctypes.data), source, array.nbytes)(first.board.streams(1)[0])
-        finish()
+            cuda.copier("d2h", int(array.ctypes.data), source, array.nbytes)(first.board.streams(1)[0])
+        cuda.finish()
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
         """What the results should be is kept by a GPU, which compares: at the link's rate, where the processor would take a
@@ -193,10 +181,10 @@ class CudaStrategies(CudaHost):
         """
         self._part(0).board.enter()
         self._allowed = relative, tuple(slacks)
-        self._wanted.append(allocate("device", 24))
+        self._wanted.append(cuda.allocate("device", 24))
         for array in arrays:
-            self._wanted.append(allocate("device", array.nbytes))
-            upload(self._wanted[-1].address, array)
+            self._wanted.append(cuda.allocate("device", array.nbytes))
+            cuda.upload(self._wanted[-1].address, array)
 
     def compare(self) -> Compared:
         board, (relative, slacks) = self._part(0).board, self._allowed
@@ -204,9 +192,9 @@ class CudaStrategies(CudaHost):
         found, *wanted = (buffer.address for buffer in self._wanted)
         wrong, worst, first = 0, 0.0, None
         for array, want, slack in zip(self.outputs(), wanted, slacks, strict=True):
-            upload(found, np.array([0, 0, _NONE], np.uint64))
+            cuda.upload(found, np.array([0, 0, _NONE], np.uint64))
             board.to_its_end("differ", int(array.ctypes.data), want, array.size, relative, slack, found)
-            count, largest, place = struct.unpack("<QdQ", download(found, 24))
+            count, largest, place = struct.unpack("<QdQ", cuda.download(found, 24))
             wrong, worst = wrong + count, max(worst, largest)
             first = place if count and first is None else first
         return Compared(wrong, worst, first)

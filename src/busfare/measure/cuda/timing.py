@@ -18,20 +18,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from busfare.measure.cases import Case, Samples
+from busfare.measure.cuda import driver as cuda
 from busfare.measure.cuda.board import Board
-from busfare.measure.cuda.driver import (
-    allocate,
-    checked,
-    driver,
-    prefer_gpu,
-    prefetch,
-    record,
-    register,
-    seconds,
-    synchronise,
-    view,
-    wait,
-)
+from busfare.measure.cuda.driver import checked, driver
 from busfare.measure.run import UnavailableError
 
 #: Up to here the copy before the first event is as long as the measured one: beyond it every copy takes the same engine.
@@ -56,10 +45,10 @@ def in_order(board: Board, steps: Sequence[Step]) -> Issue:
     marks = dict(zip(awaited, board.marks(len(awaited)), strict=True))
     calls: list[tuple[int, Callable[[Any], object]]] = []
     for n, step in enumerate(steps):
-        calls += [(step.stream, partial(wait, event=marks[other])) for other in step.after]
+        calls += [(step.stream, partial(cuda.wait, event=marks[other])) for other in step.after]
         calls.append((step.stream, step.work))
         if n in marks:
-            calls.append((step.stream, partial(record, marks[n])))
+            calls.append((step.stream, partial(cuda.record, marks[n])))
 
     def issue(streams: Sequence[Any]) -> None:
         for stream, call in calls:
@@ -96,29 +85,29 @@ class Timed:
             self.board.flags.hold(self._first)
         if self._lead_in and self._led:
             self._lead_in(self._first)
-        record(self._start, self._first)
+        cuda.record(self._start, self._first)
         for stream in () if self._led else (*self.streams, *((self._aside,) if self._aside else ())):
-            wait(stream, self._start)
+            cuda.wait(stream, self._start)
         if self._beside:
             self._beside(self._aside)
-            record(self._last, self._aside)
+            cuda.record(self._last, self._aside)
         before = time.perf_counter()
         self._issue(self.streams)
         taken = time.perf_counter() - before
         for end, stream in zip(self._ends, self.streams, strict=True):
-            record(end, stream)
+            cuda.record(end, stream)
         return taken
 
     def synchronise(self) -> None:
         """Waits until all of it is done."""
         self.board.enter()
         for stream in (*self.streams, *((self._aside,) if self._aside else ())):
-            synchronise(stream)
+            cuda.synchronise(stream)
 
     def ends_s(self) -> tuple[float, ...]:
         """Seconds from the start to each stream's end, once done. Raises UnavailableError where `beside` ended first."""
-        found = tuple(seconds(self._start, end) for end in self._ends)
-        if self._beside and seconds(self._start, self._last) < max(found):
+        found = tuple(cuda.seconds(self._start, end) for end in self._ends)
+        if self._beside and cuda.seconds(self._start, self._last) < max(found):
             raise UnavailableError("what ran the other way ended first: one direction is far faster")
         return found
 
@@ -177,14 +166,14 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
     address, size = board.buffer("managed", "source", case.bytes), case.bytes
     (stream,), (start, end) = board.streams(1), board.events(2)
     to, away = (board.ordinal, None) if case.direction == "h2d" else (None, board.ordinal)
-    sink, pages = board.buffer("device", "target", 16), view(address, size)
+    sink, pages = board.buffer("device", "target", 16), cuda.view(address, size)
     prefetched = case.mode == "prefetch"
     # Pages that were never on a side are made there first, untimed.
-    prefetch(address, size, away, stream)
-    prefetch(address, size, to, stream)
-    synchronise(stream)
+    cuda.prefetch(address, size, away, stream)
+    cuda.prefetch(address, size, to, stream)
+    cuda.synchronise(stream)
     if prefetched:  # as `bench methods` has it; what is touched has no advice
-        prefer_gpu(address, size, board.ordinal)
+        cuda.prefer_gpu(address, size, board.ordinal)
     device_s, api_s = [], []
     try:
         for _ in range(repeats):
@@ -193,25 +182,25 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
                 # was prefetched.
                 board.launch_wide("fill", stream, address, size, size, size)
             else:
-                prefetch(address, size, away, stream)
-            synchronise(stream)
+                cuda.prefetch(address, size, away, stream)
+            cuda.synchronise(stream)
             before = time.perf_counter()
             if by_host:
                 pages[::4096].sum()
                 api_s.append(time.perf_counter() - before)
                 continue
-            record(start, stream)
+            cuda.record(start, stream)
             if prefetched:
-                prefetch(address, size, to, stream)
+                cuda.prefetch(address, size, to, stream)
             else:
                 board.launch_wide("read16", stream, address, sink, size // 16)
-            record(end, stream)
-            synchronise(stream)
+            cuda.record(end, stream)
+            cuda.synchronise(stream)
             api_s.append(time.perf_counter() - before)
-            device_s.append(seconds(start, end))
+            device_s.append(cuda.seconds(start, end))
     finally:
         if prefetched:
-            prefer_gpu(address, size, board.ordinal, prefer=False)
+            cuda.prefer_gpu(address, size, board.ordinal, prefer=False)
     return Samples(tuple(device_s), tuple(api_s))
 
 
@@ -229,14 +218,14 @@ def _called(make: Callable[[], Any], repeats: int, undo: Callable[[Any], Any] = 
 def _allocate(case: Case, board: Board, repeats: int) -> Samples:
     if case.bytes > board.most(case.memory):
         raise UnavailableError(f"{case.bytes} bytes are more than is left for {case.memory} memory")
-    return _called(lambda: allocate(case.memory, case.bytes), repeats, lambda made: made.free())
+    return _called(lambda: cuda.allocate(case.memory, case.bytes), repeats, lambda made: made.free())
 
 
 def _register(case: Case, board: Board, repeats: int) -> Samples:
     """Pinning pages that exist and are resident."""
     at = board.buffer("pageable", "target", case.bytes)
     undo = partial(driver.cuMemHostUnregister, at)
-    return _called(lambda: register(at, case.bytes), repeats, lambda _: checked(undo()))
+    return _called(lambda: cuda.register(at, case.bytes), repeats, lambda _: checked(undo()))
 
 
 #: What is measured of each mode of a case; of `empty`, what every device time holds besides its copy.
