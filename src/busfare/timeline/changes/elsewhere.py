@@ -35,8 +35,6 @@ __all__ = [
 RATIOS = {"bandwidth": "memory_bandwidth_bytes_per_s", "clock": "clock_hz"}
 #: Calls by which hosts compare: what programs call most.
 HOST_CALLS = ("launch", "synchronise", "copy")
-#: The rule where none is given.
-PREDICTED: KernelRule = "predicted"
 
 
 def on_node(node: Node) -> Change:
@@ -138,8 +136,8 @@ def kernel_changes(rules: Sequence[KernelRule], recorded_on: Node | None, to: No
     `bandwidth`, `clock`, or a factor. Raises InputError where a node that a rule compares is not known.
     """
     changes: list[Change] = []
-    for rule in rules or (PREDICTED,):
-        if rule == PREDICTED:
+    for rule in rules or ("predicted",):
+        if rule == "predicted":
             changes += [] if to is None else [_predicted_kernels(to)]
         elif isinstance(rule, Scaled):
             changes.append(kernel_times(*rule))
