@@ -9,10 +9,9 @@ from typing import TypeVar
 
 from busfare.nodes import Node, load_node
 from busfare.questions import WhatIf
-from busfare.timeline.changes.elsewhere import copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.durations import copy_speed, host_changes, kernel_changes, on_node, prefetch
 from busfare.timeline.changes.fewer_copies import batch, collect, dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.overlap import pin, streams, without_synchronisations, without_waiting
-from busfare.timeline.changes.prefetch import prefetch
 from busfare.timeline.edit import Applied, Change, Setting
 from busfare.timeline.model import NOTHING, Timeline, either
 

@@ -13,7 +13,7 @@ from busfare.nodes import Node
 from busfare.questions import Removable
 from busfare.statements import statement
 from busfare.timeline.build.work import before_in
-from busfare.timeline.changes.prefetch import kernels_held
+from busfare.timeline.changes.durations import kernels_held
 from busfare.timeline.edit import (
     Applied,
     Change,
