@@ -26,7 +26,7 @@ from stored import Machine, NoAnswerError, known_as, machines, probed_node, read
 from busfare.answers.project import project, transfers_priced
 from busfare.nodes import Node, load_node
 from busfare.timeline import Timeline, timeline
-from busfare.timeline.changes.elsewhere import HOST_CALLS
+from busfare.timeline.changes.durations import HOST_CALLS
 from busfare.trace import Trace, read
 
 KINDS = ("h100", "h200")

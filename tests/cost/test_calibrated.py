@@ -17,7 +17,7 @@ from busfare.cost.calibrated import how_staged
 from busfare.cost.copies import SERIAL_BYTES, copy_ratio, copying_seconds_per_byte, staged_seconds
 from busfare.errors import InputError
 from busfare.nodes import Curve, Node, load_node
-from busfare.nodes.curve import Direction, MemoryKind
+from busfare.nodes.transfers import Direction, MemoryKind
 from busfare.show.words import text
 
 MIB = 1 << 20

@@ -7,7 +7,7 @@ import pytest
 
 from busfare.measure.cases import interquartile_mean, interval, read_record
 from busfare.measure.profile import profile, residuals
-from busfare.nodes.curve import fit
+from busfare.nodes.transfers import fit
 from validation.stored import probe_raw
 
 SIZES = np.array(sorted({1 << n for n in range(31)} | {3 << n for n in range(11, 24)}), np.float64)

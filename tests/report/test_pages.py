@@ -32,8 +32,8 @@ from busfare.show.terminal import render
 from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.elsewhere import kernel_times
-from busfare.timeline.changes.holding import pin
+from busfare.timeline.changes.durations import kernel_times
+from busfare.timeline.changes.overlap import pin
 from busfare.trace import Trace, read
 from tests.chromium import opened
 from tests.job.build_job import Noted, write_job, write_rank

@@ -20,8 +20,8 @@ from busfare.show.plans import plan_document
 from busfare.show.predictions import projection_document
 from busfare.show.terminal import show
 from busfare.timeline.changes import Change, Setting
-from busfare.timeline.changes.elsewhere import on_node
-from busfare.timeline.changes.holding import pin, without_waiting
+from busfare.timeline.changes.durations import on_node
+from busfare.timeline.changes.overlap import pin, without_waiting
 from busfare.trace import read
 from tests.conftest import Ask
 from tests.job.build_job import write_job

@@ -22,7 +22,7 @@ from busfare.show.time_line import TimeLine
 from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.holding import pin
+from busfare.timeline.changes.overlap import pin
 from busfare.trace import Trace, read
 from tests.chromium import answered
 from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace

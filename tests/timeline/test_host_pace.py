@@ -11,7 +11,7 @@ from busfare.nodes import Cost, Node, load_node
 from busfare.show.words import text
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Setting, apply_all
-from busfare.timeline.changes.elsewhere import host_changes, host_ratio, host_times
+from busfare.timeline.changes.durations import host_changes, host_ratio, host_times
 from tests.traces import call, copy, kernel, trace
 
 MIB = 1 << 20

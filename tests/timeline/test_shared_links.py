@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from busfare.nodes import Node, load_node
-from busfare.nodes.contention import typical_memory
+from busfare.nodes.transfers import typical_memory
 from busfare.timeline import play, timeline
 from busfare.timeline.build.links import copy_seconds_at_once
 from busfare.timeline.changes import Setting, apply_all
-from busfare.timeline.changes.elsewhere import on_node
+from busfare.timeline.changes.durations import on_node
 from busfare.timeline.changes.fewer_copies import remove
 from busfare.trace import Trace
 from tests.traces import copy, made, run

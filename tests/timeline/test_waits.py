@@ -12,9 +12,8 @@ from busfare.nodes import load_node
 from busfare.show.report import unexplained
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.elsewhere import copy_speed
+from busfare.timeline.changes.durations import copy_speed, prefetch
 from busfare.timeline.changes.fewer_copies import remove
-from busfare.timeline.changes.prefetch import prefetch
 from busfare.timeline.edit import with_durations
 from busfare.timeline.model import WAIT
 from busfare.trace import Trace

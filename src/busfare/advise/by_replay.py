@@ -17,7 +17,7 @@ from busfare.statements import Words, sentences, statement
 from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, changes_of
 from busfare.timeline.changes.fewer_copies import loop_nanoseconds
-from busfare.timeline.changes.streams import are_pipelines
+from busfare.timeline.changes.overlap import are_pipelines
 from busfare.timeline.edit import taken_out
 from busfare.timeline.model import NOTHING, Mask, either
 from busfare.trace.api_calls import SYMBOL_COPY

@@ -20,7 +20,7 @@ from busfare.cost.fabric import Fabric, nccl
 from busfare.cost.ranges import LONG_COPY_BYTES, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray
-from busfare.nodes.curve import NEAR, Pieces, fit
+from busfare.nodes.transfers import NEAR, Pieces, fit
 
 __all__ = [
     "KINDS", "CollectivePrices", "Fabric", "bus_factor", "fit_collectives", "held_with", "price_collectives",

@@ -19,7 +19,7 @@ from busfare.cost.copies import FORMULAS, ByFormula, measured_copy
 from busfare.cost.ranges import ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Node
-from busfare.nodes.curve import Direction, MemoryKind
+from busfare.nodes.transfers import Direction, MemoryKind
 
 __all__ = [
     "GROUP", "CostModel", "Seconds", "as_copies_of", "model", "model_names", "one_copy", "price", "trusted",

@@ -18,7 +18,7 @@ from busfare.measure.cases import GIB, KIB, MIB, Case, Measurement, powers
 from busfare.measure.node_file import SOURCE
 from busfare.nodes import CollectiveCurve, Gemm, Kernels
 from busfare.nodes.component import Pass, PassKind, Pipeline, Stream
-from busfare.nodes.curve import Collective, fit
+from busfare.nodes.transfers import Collective, fit
 
 #: Seconds a GPU, and with `--quick`.
 KERNELS_S, QUICK_KERNELS_S = 9.0, 3.5

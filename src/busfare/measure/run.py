@@ -30,7 +30,7 @@ from busfare.measure.cases import (
     interval,
     nanoseconds,
 )
-from busfare.nodes.curve import NEAR
+from busfare.nodes.transfers import NEAR
 
 #: Called with the share done (0 to 1) and what is being measured.
 Progress = Callable[[float, str], None]

@@ -14,8 +14,6 @@ import msgspec
 
 from busfare.errors import InputError, instead_of
 from busfare.nodes.component import Component, Cost, Gpu, Kernels, Name, Source, Sourced, Tag, Text
-from busfare.nodes.contention import Contention
-from busfare.nodes.curve import CollectiveCurve, Curve, Pieces
 from busfare.nodes.gpus import (
     bare_node,
     catalogue_names,
@@ -27,6 +25,7 @@ from busfare.nodes.gpus import (
 from busfare.nodes.graph import Node
 from busfare.nodes.link import FORMS, Link, link_in_short
 from busfare.nodes.toml import WrongError, decoded, read_text
+from busfare.nodes.transfers import CollectiveCurve, Contention, Curve, Pieces
 
 __all__ = ["ALIASES", "MOST_BYTES", "decode", "load_node"]
 

@@ -28,9 +28,8 @@ from busfare.nodes.component import (
     Sourced,
     Switch,
 )
-from busfare.nodes.contention import Contention, typical, typical_memory
-from busfare.nodes.curve import CollectiveCurve, Curve
 from busfare.nodes.link import C2cLink, Flow, Link, MemoryLink
+from busfare.nodes.transfers import CollectiveCurve, Contention, Curve, typical, typical_memory
 
 __all__ = ["WIDTH", "Node", "Path", "draw"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from busfare.cost.copies import DEFAULT_LATENCY_S, SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
-from busfare.nodes.curve import MemoryKind
+from busfare.nodes.transfers import MemoryKind
 
 __all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]
 

@@ -22,16 +22,7 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
 from busfare.timeline.build.work import before_in, unit_of
-from busfare.timeline.model import (
-    WAIT,
-    Columns,
-    Mask,
-    Timeline,
-    Times,
-    pageable,
-    staged,
-    under_way,
-)
+from busfare.timeline.model import WAIT, Mask, Timeline, Times, pageable, staged, under_way
 from busfare.trace.lanes import Union
 
 ASYNC_COPY = r"Memcpy.*Async"
@@ -68,8 +59,10 @@ class Setting:
                 return prices
         if self.recorded_on is None:
             raise InputError(f"{timeline.trace.path}: the trace names no GPU that busfare knows")
-        self._priced.append((operations, took, to, kernel_prices(timeline, self.recorded_on, to)))
-        return self._priced[-1][-1]
+        trace = timeline.trace
+        prices = price_kernels(_as_they_are(timeline), trace.launches, self.recorded_on, to, trace.counters)
+        self._priced.append((operations, took, to, prices))
+        return prices
 
 
 @dataclass(frozen=True)
@@ -131,25 +124,34 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
     """
     if not removed.any():
         return timeline
-    columns, kept = dict(timeline.columns), ~removed
+    columns, rows = dict(timeline.columns), np.flatnonzero(~removed)
     emptied = _emptied(timeline, removed)
     prepared = _calls_for(timeline, removed)
     before = before_in(columns["operation_stream"])
-    number = np.append(np.cumsum(kept) - 1, -1)  # -1 stays -1
+    number = np.append(np.cumsum(~removed) - 1, -1)  # -1 stays -1
     # Who waited for one that is gone waits for the one before it in its stream.
     instead = np.where(removed, _kept_before(before, removed), np.arange(len(removed)))
+    wait, key = columns["call_wait"], columns["call_wait_key"]
+    given = wait == WAIT["given"]
+    key = np.where(given, number[instead][np.where(given, key, 0)], key).astype(np.int32)
+    gap = columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
     columns |= {
-        "operation_order_lag": lags_behind(timeline, before, removed),
+        "operation_order_lag": _lags_behind(timeline, before, removed),
         "operation_after": number[_kept_before(columns["operation_after"], removed)].astype(np.int32),
-        "call_own": np.where(emptied | prepared, 0, columns["call_own"]),
-        "call_gap": np.where(
-            prepared, 0, columns["call_gap"] if bytes_stay else gaps_without(timeline, removed)
-        ),
     }
-    changed = with_rows(timeline, columns, np.flatnonzero(kept), number[instead])
-    wait, key = changed.columns["call_wait"], changed.columns["call_wait_key"]
-    none = (wait == WAIT["given"]) & (key < 0) | emptied
-    return changed.with_columns(call_wait=np.where(none, WAIT["none"], wait).astype(np.uint8))
+    columns |= {name: values[rows] for name, values in columns.items() if name.startswith("operation_")}
+    columns |= {
+        "call_own": np.where(emptied | prepared, 0, columns["call_own"]),
+        "call_gap": np.where(prepared, 0, gap),
+        "call_wait": np.where(given & (key < 0) | emptied, WAIT["none"], wait).astype(np.uint8),
+        "call_wait_key": key,
+    }
+    return replace(
+        timeline,
+        columns=columns,
+        operations=timeline.operations[rows],
+        operation_class=timeline.operation_class[rows],
+    )
 
 
 def _calls_for(timeline: Timeline, removed: Mask) -> Mask:
@@ -186,31 +188,7 @@ def _emptied(timeline: Timeline, removed: Mask) -> Mask:
     return timeline.calls_of(removed) & ~timeline.calls_of(~removed)
 
 
-def with_rows(timeline: Timeline, columns: Columns, rows: Times, number: Times) -> Timeline:
-    """The run with `columns`, of its operations only `rows`, in that order; a call that waits for a given one waits for the
-    one that its `number` tells then, shape (operations,).
-    """
-    wait, key = columns["call_wait"], columns["call_wait_key"]
-    given = wait == WAIT["given"]
-    moved = {name: values[rows] for name, values in columns.items() if name.startswith("operation_")}
-    moved["call_wait_key"] = np.where(given, number[np.where(given, key, 0)], key).astype(np.int32)
-    return replace(
-        timeline,
-        columns=columns | moved,
-        operations=timeline.operations[rows],
-        operation_class=timeline.operation_class[rows],
-    )
-
-
-def with_streams(timeline: Timeline, like: int, count: int, kind: int) -> Timeline:
-    """The run with `count` more streams of this kind, of the device and the context of the stream `like`."""
-    rows = np.append(np.arange(timeline.streams.height), np.repeat(like, count))
-    columns = {name: values[rows] for name, values in timeline.columns.items() if name.startswith("stream_")}
-    columns["stream_kind"][-count:] = kind
-    return replace(timeline, columns=timeline.columns | columns, streams=timeline.streams[rows])
-
-
-def lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -> Times:
+def _lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -> Times:
     """How long each operation starts behind the one `before` it in its stream, once that is gone; shape (operations,).
 
     What followed a copy engine's work and now follows work of its own unit no longer pays for the change of units: 2.7 to
@@ -346,12 +324,6 @@ def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) 
     return np.where(transfer & np.isfinite(predicted), predicted, kept)
 
 
-def kernel_prices(timeline: Timeline, recorded_on: Node, to: Node) -> KernelPrices:
-    """What every kernel takes on `to`. Raises InputError where what bounds kernels on one of the GPUs is not known."""
-    trace = timeline.trace
-    return price_kernels(_as_they_are(timeline), trace.launches, recorded_on, to, trace.counters)
-
-
 def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
     """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
     changed = times.astype(np.float64)
@@ -367,11 +339,11 @@ def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -
         raise InputError(
             "the trace names no GPU that busfare knows; say where it was recorded with `recorded_on` NODE"
         )
-    if node.measured_both_ways(memory):
-        return cost.model("loggp", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
-    if memory != "pinned":
+    measured = node.measured_both_ways(memory)
+    if not measured and memory != "pinned":
         return nanoseconds_from("pinned", operations, node)
-    return cost.model("datasheet", recorded_on=node).seconds(as_copies_of(operations, memory), node) * 1e9
+    model = cost.model("loggp" if measured else "datasheet", recorded_on=node)
+    return model.seconds(as_copies_of(operations, memory), node) * 1e9
 
 
 def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArray:

@@ -158,7 +158,7 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
     By its own stream; by the events that other streams wait for; else by what its thread launches once it has waited for it.
     """
     columns, compute = timeline.columns, timeline.kernels & timeline.launched
-    call, stream = columns["operation_call"], columns["operation_stream"]
+    call, stream, device = (columns[name] for name in ("operation_call", "operation_stream", "stream_device"))
     thread = np.where(call >= 0, columns["call_thread"][np.maximum(call, 0)], -1)
 
     def first_from(chosen: Mask, calls: Rows) -> Rows:
@@ -182,11 +182,15 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
         ]
         users = np.minimum(kernels[np.searchsorted(kernels, mine)], _earliest(behind, call[mine]))
         if (users == NONE).any():
-            holding = _awaiting(timeline, own, mine)
-            holding |= timeline.waiting("device") & (
-                columns["call_wait_key"] == columns["stream_device"][own]
-            )
-            holding |= timeline.waiting("operation") & timeline.calls_of(copies & (stream == own))
+            events = key[(act == ACT["record"]) & (act_stream == own)]
+            holding = timeline.waiting("operation") & timeline.calls_of(copies & (stream == own))
+            for kind, keys in (
+                ("stream", [own]),
+                ("device", [device[own]]),
+                ("event", events),
+                ("given", mine),
+            ):
+                holding |= timeline.waiting(kind) & np.isin(columns["call_wait_key"], keys)
             held = [
                 (some + 1, first_from(compute & (thread == who), some + 1))
                 for who, some in _apart(np.flatnonzero(holding), columns["call_thread"])
@@ -210,17 +214,6 @@ def _earliest(behind: list[tuple[Rows, Rows]], issued: Rows) -> Rows:
     order = np.argsort(calls, kind="stable")
     least = np.append(np.minimum.accumulate(rows[order][::-1])[::-1], NONE)
     return least[np.searchsorted(calls[order], issued, side="right")]
-
-
-def _awaiting(timeline: Timeline, streams: NDArray[np.int32], copies: Rows) -> Mask:
-    """Calls that wait for one of `streams`, for an event recorded in one, or for one of `copies` given; shape (calls,)."""
-    columns = timeline.columns
-    key = columns["call_wait_key"]
-    recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], streams)
-    found: Mask = timeline.waiting("stream") & np.isin(key, streams)
-    found |= timeline.waiting("event") & np.isin(key, columns["call_act_event"][recorded])
-    found |= timeline.waiting("given") & np.isin(key, copies)
-    return found
 
 
 def _by_ranges(timeline: Timeline, compute: Rows, brought: Rows) -> tuple[Rows, Rows | None, str] | None:

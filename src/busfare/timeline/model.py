@@ -32,11 +32,11 @@ Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
 #: Types that the core takes, by the column's name behind its table; all others are int64: times in ns, and places.
 COLUMN_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("thread", "after", "wait_key", "act_stream", "act_event"), np.int32),
     **dict.fromkeys(
-        ("call", "stream", "engine", "takes", "links", "device", "context", "slots", "opposite"), np.int32
+        ("thread", "after", "wait_key", "act_stream", "act_event", "awaits", "members"), np.int32
     ),
-    **dict.fromkeys(("awaits", "members"), np.int32),
+    **dict.fromkeys(("call", "stream", "engine", "takes", "links"), np.int32),
+    **dict.fromkeys(("device", "context", "slots", "opposite"), np.int32),
     **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
     **dict.fromkeys(("bytes_per_s", "both", "weight", "link_cost", "demand"), np.float64),
 }
@@ -73,24 +73,20 @@ def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns
     """So many calls and operations that take no time and wait for nothing, launched by nobody, and streams that wait for no
     other; but for the columns that are given.
     """
-    columns: dict[str, Any] = dict(NO_LINKS)
-    columns |= {
-        f"call_{name}": np.zeros(calls) for name in ("thread", "gap", "own", "wait", "wait_lag", "act")
-    }
-    columns |= {
-        f"call_{name}": np.full(calls, -1) for name in ("after", "wait_key", "act_stream", "act_event")
-    }
     times = ("duration", "launch_lag", "order_lag", "extra", "turn", "released")
-    columns |= {
-        f"operation_{name}": np.zeros(operations)
-        for name in ("launched", "stream", "unordered", "bytes_per_s", *times)
+    filled = (
+        ("call", calls, 0, ("thread", "gap", "own", "wait", "wait_lag", "act")),
+        ("call", calls, -1, ("after", "wait_key", "act_stream", "act_event")),
+        ("operation", operations, 0, ("launched", "stream", "unordered", "bytes_per_s", *times)),
+        ("operation", operations, -1, ("call", "engine", "after")),
+        ("operation", operations, 1, ("takes", "weight")),
+        ("stream", streams, 0, ("device", "context")),
+        ("stream", streams, NON_BLOCKING, ("kind",)),
+    )
+    columns = {
+        f"{table}_{name}": np.full(rows, value) for table, rows, value, names in filled for name in names
     }
-    columns |= {f"operation_{name}": np.full(operations, -1) for name in ("call", "engine", "after")}
-    columns |= {f"operation_{name}": np.ones(operations) for name in ("takes", "weight")}
-    columns |= {"operation_link_begin": [], "engine_slots": []}
-    columns |= {f"stream_{name}": np.zeros(streams) for name in ("device", "context")}
-    columns["stream_kind"] = np.full(streams, NON_BLOCKING)
-    return typed(columns | others)
+    return typed(NO_LINKS | columns | {"engine_slots": []} | others)
 
 
 #: A direction, device and peer device (-1: none), and the number of the host that they are of.

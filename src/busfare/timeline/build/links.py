@@ -86,17 +86,20 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
     takers = Counter(lane for lanes in walked for lane in lanes)
     memories = _memories(node, keys, walked)
     own = {lane: found for lane in takers if lane.opposite in takers and (found := _own_link(node, lane))}
-    crowded = {
-        lane
+    carries: dict[Lane, float] = {
+        lane: node.links[lane.link].bandwidth("read")
         for lane, count in takers.items()
         if count > 1 and not isinstance(node.links[lane.link], MemoryLink)
     }
-    kept = sorted(crowded | own.keys() | memories.keys())
+    carries |= {lane: rate for lane, (rate, _) in own.items()}
+    for lane, at_once in memories.items():
+        carries[lane] = _of_bus(at_once) if lane.bus else _way(at_once, lane.forward)
+    kept = sorted(carries)
     if not kept:
         return None
     number = {lane: at for at, lane in enumerate(kept)}
     return SharedLinks(
-        np.array([_bytes_per_s(node, lane, own, memories) for lane in kept]),
+        np.array([carries[lane] for lane in kept]),
         np.array([own[lane][1] if lane in own else 1.0 for lane in kept]),
         np.array([number.get(lane.opposite, -1) for lane in kept], np.int32),
         {
@@ -104,14 +107,6 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
             for key, lanes in zip(keys, walked, strict=True)
         },
     )
-
-
-def _bytes_per_s(
-    node: Node, lane: Lane, own: dict[Lane, tuple[float, float]], memories: dict[Lane, AtOnce]
-) -> float:
-    if (at_once := memories.get(lane)) is None:
-        return own[lane][0] if lane in own else float(node.links[lane.link].bandwidth("read"))
-    return _of_bus(at_once) if lane.bus else _way(at_once, lane.forward)
 
 
 def _way(at_once: AtOnce, reads: bool) -> float:

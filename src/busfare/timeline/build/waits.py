@@ -8,7 +8,7 @@ as other work ends was waiting for that.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from busfare.timeline import _core
 from busfare.timeline.build.work import DeviceWork, HostCalls, Rows, alike
-from busfare.timeline.model import ACT, WAIT, pageable
+from busfare.timeline.model import ACT, WAIT, Columns, pageable
 from busfare.trace import Trace
 from busfare.trace.api_calls import EVENT_RECORD, STREAM_WAIT_EVENT
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import NONE, Names, Words
 
-__all__ = ["Acts", "Pairs", "Waits", "acts", "unnamed_events", "waits"]
+__all__ = ["Acts", "Waits", "acts", "waits"]
 
 #: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
 LONG_LAUNCH_NS = 20_000
@@ -71,27 +71,20 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
 
 def _unnamed(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
     """Those that the order of calls and the times of work tell of, where the trace names no event."""
-    pairs, count = unnamed_events(host, work), host.calls.height
+    pairs, count = _pairs(host.calls, work.operations), host.calls.height
     kind = np.zeros(count, np.uint8)
     stream, event = np.full((2, count), -1, np.int32)
-    for what, rows, of in (("record", pairs.record, pairs.recorded), ("wait", pairs.wait, pairs.waiting)):
-        kind[rows], stream[rows], event[rows] = ACT[what], of, pairs.record
+    for what, streams in (("record", "recorded"), ("wait", "waiting")) if pairs else ():
+        rows = pairs[what]
+        kind[rows], stream[rows], event[rows] = ACT[what], pairs[streams], pairs["record"]
     nobody = [pl.lit(None, dtype=of).alias(name) for name, of in (("call", pl.Int64), ("number", pl.Int32))]
-    return Acts(kind, stream, event, trace.events.with_columns(nobody), 0, len(pairs.wait))
+    return Acts(kind, stream, event, trace.events.with_columns(nobody), 0, len(pairs.get("wait", ())))
 
 
-class Pairs(NamedTuple):
-    """Calls, by row: a record of an event and a wait for it; and the streams of both, by number. Shape (pairs,) each."""
-
-    record: NDArray[np.int32]
-    recorded: NDArray[np.int32]
-    wait: NDArray[np.int32]
-    waiting: NDArray[np.int32]
-
-
-def unnamed_events(host: HostCalls, work: DeviceWork) -> Pairs:
-    """The waits of streams that the order of calls and the times of work tell of, each with the record that it is for."""
-    calls, operations = host.calls, work.operations
+def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
+    """Calls, by row, that record an event and that wait for it (`record`, `wait`), and the streams of both, by number
+    (`recorded`, `waiting`); shape (pairs,) each. Empty where nothing waits so.
+    """
     names = Names.of_calls(calls)
     texts = pl.Series(names.texts, dtype=pl.String)
     records, awaiting = (
@@ -100,7 +93,7 @@ def unnamed_events(host: HostCalls, work: DeviceWork) -> Pairs:
     )
     launched = np.flatnonzero(operations["launched"].to_numpy())
     if not (records.any() and awaiting.any() and len(launched)):
-        return Pairs(*np.empty((4, 0), np.int32))
+        return {}
     caller = operations["call"].to_numpy()[launched]
     kind = np.full(calls.height, -1)
     kind[awaiting], kind[records], kind[caller] = AWAITS, RECORDS, LAUNCHES
@@ -109,7 +102,7 @@ def unnamed_events(host: HostCalls, work: DeviceWork) -> Pairs:
     # Of calls that launch nothing, these are of another's operations, and not looked at.
     ends = (np.searchsorted(caller, rows, side) for side in ("left", "right"))
     first, last = (launched[np.clip(of - step, 0, len(launched) - 1)] for step, of in enumerate(ends))
-    columns: dict[str, NDArray[Any]] = {
+    columns: Columns = {
         "row": rows.astype(np.int32),
         "kind": kind.astype(np.uint8),
         "thread": calls["thread_number"].to_numpy()[rows].astype(np.int32),
@@ -120,7 +113,8 @@ def unnamed_events(host: HostCalls, work: DeviceWork) -> Pairs:
         columns[f"{name}_stream"] = operations["stream_number"].to_numpy()[of].astype(np.int32)
     columns["first_start"] = operations["start_ns"].to_numpy()[first].astype(np.int64)
     columns["last_end"] = operations["end_ns"].to_numpy()[last].astype(np.int64)
-    return Pairs(**_core.unnamed_events(columns))
+    pairs: Columns = _core.unnamed_events(columns)
+    return pairs
 
 
 def _with_first(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -4,19 +4,20 @@ line of `changes_of`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from busfare.nodes import Node, load_node
 from busfare.questions import WhatIf
-from busfare.timeline.changes.elsewhere import copy_speed, host_changes, kernel_changes, on_node
+from busfare.timeline.changes.durations import copy_speed, host_changes, kernel_changes, on_node, prefetch
 from busfare.timeline.changes.fewer_copies import batch, collect, dedupe, keep_on_gpu, remove
-from busfare.timeline.changes.holding import pin, without_synchronisations, without_waiting
-from busfare.timeline.changes.prefetch import prefetch
-from busfare.timeline.changes.streams import streams
+from busfare.timeline.changes.overlap import pin, streams, without_synchronisations, without_waiting
 from busfare.timeline.edit import Applied, Change, Setting
 from busfare.timeline.model import NOTHING, Timeline, either
 
 __all__ = ["Applied", "Change", "Setting", "apply_all", "changes_of"]
+
+Value = TypeVar("Value")
 
 
 def changes_of(asked: WhatIf, recorded_on: Node | None) -> list[Change]:
@@ -29,21 +30,22 @@ def changes_of(asked: WhatIf, recorded_on: Node | None) -> list[Change]:
         *[keep_on_gpu()] * asked.keep_on_gpu,
         *map(remove, asked.remove),
         *[prefetch()] * asked.prefetch,
-        *([] if asked.pin is None else [pin(asked.pin)]),
-        *([] if asked.batch_below is None else [batch(asked.batch_below)]),
-        *([] if asked.collect_below is None else [collect(asked.collect_below)]),
-        *([] if asked.async_ is None else [without_waiting(asked.async_)]),
-        *(
-            []
-            if asked.drop_synchronisations is None
-            else [without_synchronisations(asked.drop_synchronisations)]
-        ),
+        *_given(pin, asked.pin),
+        *_given(batch, asked.batch_below),
+        *_given(collect, asked.collect_below),
+        *_given(without_waiting, asked.async_),
+        *_given(without_synchronisations, asked.drop_synchronisations),
         *([] if asked.streams is None else [streams(asked.streams, asked.kernel)]),
-        *(on_node(node) for node in (link, to) if node is not None),
-        *([] if asked.copy_speed is None else [copy_speed(asked.copy_speed)]),
+        *_given(on_node, link),
+        *_given(on_node, to),
+        *_given(copy_speed, asked.copy_speed),
         *kernel_changes(asked.kernels, recorded_on, to),
         *host_changes(asked.host, recorded_on, to),
     ]
+
+
+def _given(change: Callable[[Value], Change], value: Value | None) -> list[Change]:
+    return [] if value is None else [change(value)]
 
 
 def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -> Applied:

@@ -13,7 +13,7 @@ from busfare.nodes import Node
 from busfare.questions import Removable
 from busfare.statements import statement
 from busfare.timeline.build.work import before_in
-from busfare.timeline.changes.prefetch import kernels_held
+from busfare.timeline.changes.durations import kernels_held
 from busfare.timeline.edit import (
     Applied,
     Change,
@@ -167,10 +167,8 @@ def batch(below_bytes: int) -> Change:
     The host packs them, and what it does between their calls stays.
     """
 
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        return _packed(timeline, below_bytes, setting)
-
-    return Change("batch_below", statement("change.batch-below", bytes=below_bytes), apply)
+    title = statement("change.batch-below", bytes=below_bytes)
+    return Change("batch_below", title, lambda timeline, setting: _packed(timeline, below_bytes, setting))
 
 
 def collect(below_bytes: int) -> Change:

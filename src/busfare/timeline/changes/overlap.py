@@ -1,0 +1,301 @@
+"""Copies and kernels of a program that run at the same time: buffers that the host stages become pinned, copies and the
+program ask for no waits, and one stream's chunks of work are spread over several streams and as many buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.statements import statement
+from busfare.timeline.build.work import ENGINE_BYTES, before_in
+from busfare.timeline.edit import (
+    ASYNC_COPY,
+    COPY_CALL_NS,
+    LAUNCH_CALL_NS,
+    Applied,
+    Change,
+    Setting,
+    applied,
+    gaps_without,
+    last_of_each,
+    nanoseconds_from,
+    numbered_in,
+    right_behind,
+    titled,
+    usual_call_ns,
+    waiting_behind,
+    without_waits,
+)
+from busfare.timeline.model import (
+    STAGED_ABOVE_BYTES,
+    STREAM_KINDS,
+    WAIT,
+    Mask,
+    Timeline,
+    Times,
+    chosen_by,
+    matching,
+    pageable,
+    under_way,
+)
+
+__all__ = ["are_pipelines", "chunks", "pin", "streams", "without_synchronisations", "without_waiting"]
+
+#: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
+#: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
+WAKE_UP_NS = 3_300
+#: From the return of a call that submits a copy of pinned memory to its start, where nothing is in its way: 1.6 to 2.6
+#: µs recorded on H100 and H200 (denoise_volume).
+CALL_TO_GPU_NS = 2_000
+MOST_KERNELS_A_CHUNK = 64
+#: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
+MUCH_BYTES = 1 << 20
+
+
+def pin(pattern: str = "") -> Change:
+    """Pageable host buffers become pinned ones; all, or those of copies that match."""
+
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations)
+        chosen = matching(timeline, pattern, chosen, "`pin`")
+        if not chosen.any():
+            return Applied(timeline, 0)
+        return applied(
+            timeline, _with_pinned(timeline, chosen, setting), chosen, statement("assumes.pinned-once")
+        )
+
+    return Change("pin", titled("pin", pattern), apply)
+
+
+def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
+    """The run with the host buffers of the `chosen` copies pinned; shape (operations,)."""
+    columns = timeline.columns
+    into, sizes = chosen & timeline.among("direction", "h2d"), timeline.sizes
+    pinned = columns["operation_duration"].astype(np.float64)
+    copies = timeline.operations.filter(pl.Series(chosen))
+    pinned[chosen] = nanoseconds_from("pinned", copies, setting.recorded_on)
+    duration = np.fmin(pinned, columns["operation_duration"])
+    # What traveled with the commands is a copy now: its price is from the end of one to the end of the next, without
+    # a recorder.
+    order = columns["operation_order_lag"].astype(np.float64)
+    with_commands = into & (sizes <= ENGINE_BYTES)
+    cycle = pinned - duration + timeline.closer_ns
+    order[with_commands] = np.fmax(order, cycle)[with_commands]
+    calls = timeline.calls_of(chosen)
+    asynchronous = calls & timeline.calls_named(ASYNC_COPY)
+    usual = np.where(asynchronous, _pinned_call_ns(timeline), usual_call_ns(timeline, ASYNC_COPY))
+    launch = columns["operation_launch_lag"].copy()
+    called = chosen & timeline.launched
+    reached = usual + np.where(asynchronous, CALL_TO_GPU_NS, 0)
+    launch[called] = np.minimum(launch[called], reached[columns["operation_call"][called]])
+    # A blocking call no longer waits for its bytes to be staged, but always for the end of the copy.
+    wait, lag = columns["call_wait"], columns["call_wait_lag"]
+    blocking = calls & ~asynchronous & timeline.waiting("operation", "none")
+    early = blocking & ~timeline.waiting()  # returned once its bytes were staged
+    lag = np.where(early | blocking & ((lag < 0) | (lag > WAKE_UP_NS)), WAKE_UP_NS, lag)
+    # A synchronisation behind a copy that is no longer over by then wakes up like others.
+    lag = np.where(waiting_behind(timeline, asynchronous), np.maximum(lag, WAKE_UP_NS), lag)
+    # What a large copy to the GPU waited for without a reason was the host staging its first bytes.
+    staging = into & called & ((sizes > STAGED_ABOVE_BYTES) | timeline.of_calls(early))
+    own = np.minimum(columns["call_own"], usual)
+    changed = timeline.with_columns(
+        operation_duration=np.rint(duration).astype(np.int64),
+        operation_launch_lag=launch,
+        operation_order_lag=order.astype(np.int64),
+        operation_extra=np.where(staging, 0, columns["operation_extra"]),
+        call_own=np.where(blocking, own, columns["call_own"]),
+        call_wait=np.where(blocking, WAIT["operation"], wait).astype(np.uint8),
+        call_wait_lag=lag,
+        call_gap=gaps_without(timeline, chosen),
+    )
+    kind = pl.lit("pinned", dtype=timeline.operations["source_memory"].dtype)
+    operations = timeline.operations.with_columns(
+        pl.when(pl.Series(chosen) & (pl.col(side) == "pageable")).then(kind).otherwise(side).alias(side)
+        for side in ("source_memory", "destination_memory")
+    )
+    return without_waits(replace(changed, operations=operations), asynchronous, own)
+
+
+def _pinned_call_ns(timeline: Timeline) -> int:
+    """What submitting a copy of pinned memory takes the host: as such copies of the trace do, else by its launches."""
+    pinned = timeline.among("source_memory", "pinned") | timeline.among("destination_memory", "pinned")
+    free = timeline.calls_of(pinned) & timeline.calls_named(ASYNC_COPY) & ~timeline.waiting()
+    if free.any():
+        return int(np.median(timeline.columns["call_own"][free]))
+    of_launch = COPY_CALL_NS / LAUNCH_CALL_NS
+    return min(usual_call_ns(timeline, ASYNC_COPY), int(of_launch * usual_call_ns(timeline, "Launch")))
+
+
+def without_waiting(pattern: str = "") -> Change:
+    """Copies no longer hold the host up: those to the GPU or, with a pattern, whichever match in either direction."""
+
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
+        chosen = matching(timeline, pattern, chosen, "`async_`")
+        calls = timeline.calls_of(chosen)
+        # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
+        synchronising = waiting_behind(timeline, calls)
+        blocking = calls & timeline.waiting()
+        freed = blocking | synchronising
+        own = np.minimum(timeline.columns["call_own"], usual_call_ns(timeline, ASYNC_COPY))
+        changed = without_waits(timeline, freed, np.where(synchronising, 0, own))
+        # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
+        unheld = chosen & timeline.of_calls(blocking & timeline.waiting("operation"))
+        extra = np.where(unheld, 0, timeline.columns["operation_extra"])
+        changed = changed.with_columns(operation_extra=extra)
+        rests_on = [statement("assumes.not-overwritten")]
+        if (chosen & timeline.among("direction", "d2h")).any():
+            rests_on.append(statement("assumes.read-behind-waits"))
+        if not freed.any():
+            return Applied(changed, 0, 0, rests_on)
+        sizes, held = timeline.sizes[chosen], chosen & timeline.of_calls(freed)
+        touched = under_way(timeline, held, freed)
+        return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
+
+    return Change("async_", titled("async", pattern), apply)
+
+
+def without_synchronisations(pattern: str = "") -> Change:
+    """Explicit waits go, but for those behind a copy to the host and the last of each thread."""
+
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        waiting = timeline.calls_named("Synchronize$") & timeline.waiting()
+        if pattern:
+            names = timeline.calls["name"].cast(pl.String).fill_null("")
+            waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
+        needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
+        dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
+        after, touched = without_waits(timeline, dropped, 0), under_way(timeline, calls=dropped)
+        return Applied(
+            after, int(dropped.sum()), 0, [statement("assumes.unread-between-waits")], touched=touched
+        )
+
+    return Change("drop_synchronisations", titled("drop-synchronisations", pattern), apply)
+
+
+def streams(count: int, kernel: str = "") -> Change:
+    """Chunk i runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for chunk i.
+
+    `kernel`: only chunks with a kernel that matches.
+    """
+
+    def apply(timeline: Timeline, setting: Setting) -> Applied:
+        if timeline.calls.height == 0 or count == 1:  # without calls the observed order stays
+            return Applied(timeline, 0)
+        chunk = chunks(timeline, kernel)
+        stream_of = timeline.columns["operation_stream"]
+        spread = np.zeros(len(chunk), bool)
+        changed = timeline
+        for stream in np.unique(stream_of[chunk >= 0]):
+            mine = np.where(stream_of == stream, chunk, -1)
+            if len(np.unique(mine[mine >= 0])) > 1:
+                changed = _spread(changed, mine, int(stream), count)
+                spread |= mine >= 0
+        if not spread.any():
+            return Applied(timeline, 0)
+        rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
+        return applied(timeline, _kernels_in_turn(changed), spread, *rests_on)
+
+    return Change("streams", titled("streams", kernel, count=count), apply)
+
+
+def _kernels_in_turn(timeline: Timeline) -> Timeline:
+    """Kernels that now lie in several streams of a GPU run one at a time: what they leave each other no trace says.
+
+    Those whose streams the recording already shows beside each other keep what it shows.
+    """
+    columns = timeline.columns
+    free = timeline.kernels & (columns["operation_engine"] < 0)
+    devices = columns["stream_device"][columns["operation_stream"]]
+    engine, slots = columns["operation_engine"].copy(), columns["engine_slots"]
+    for device in np.unique(devices[free]):
+        mine = free & (devices == device)
+        if len(np.unique(columns["operation_stream"][mine])) > 1:
+            engine[mine] = len(slots)
+            slots = np.append(slots, np.int32(1))
+    return timeline.with_columns(operation_engine=engine, engine_slots=slots)
+
+
+def chunks(timeline: Timeline, kernel: str = "") -> Times:
+    """The number of the chunk that each operation is in, -1 for none; shape (operations,).
+
+    A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
+    description matches `kernel`).
+    """
+    into, wanted = timeline.copies("h2d"), matching(timeline, kernel, timeline.kernels, "`kernel`")
+    stream_of = timeline.columns["operation_stream"]
+    before = before_in(stream_of)
+    begins = into & ~((before >= 0) & into[before])
+    number = numbered_in(stream_of, begins | (before < 0))  # of the part of a stream up to the next beginning
+    whole = (np.bincount(number, weights=begins) > 0) & (np.bincount(number, weights=wanted) > 0)
+    return np.where(whole[number], number, -1)
+
+
+def are_pipelines(timeline: Timeline) -> bool:
+    """Whether most chunks look like parts of one data set: some in, a few kernels, some out; or much in.
+
+    A step of training or of an inference loop begins with a copy, too, but its many kernels need what the step before
+    left on the GPU.
+    """
+    chunk = chunks(timeline)
+    inside = chunk >= 0
+    number = len(np.unique(chunk[inside]))
+    if number < 2:
+        return False
+
+    def of_chunks(weights: NDArray[Any]) -> NDArray[Any]:
+        return np.bincount(chunk[inside], weights=weights[inside])
+
+    kernels = of_chunks(timeline.kernels)
+    out = of_chunks(timeline.among("direction", "d2h")) > 0
+    much = of_chunks(np.where(timeline.among("direction", "h2d"), timeline.sizes, 0)) >= MUCH_BYTES * kernels
+    # A chunk holds a kernel: numbers that are none have none.
+    fitting = (kernels > 0) & (kernels <= MOST_KERNELS_A_CHUNK) & (out | much)
+    return 2 * int(np.count_nonzero(fitting)) > number
+
+
+def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeline:
+    """Moves the chunks of `stream` to new streams. What is in no chunk waits for them, and they for it."""
+    numbers, inside = np.unique(chunk[chunk >= 0]), chunk >= 0
+    first_new = timeline.streams.height
+    moved = timeline.columns["operation_stream"].copy()
+    moved[inside] = first_new + np.searchsorted(numbers, chunk[inside]) % count
+    rows = np.append(np.arange(first_new), np.repeat(stream, count))
+    columns = {name: values[rows] for name, values in timeline.columns.items() if name.startswith("stream_")}
+    context, kind = columns["stream_context"], columns["stream_kind"]
+    context[[stream, *range(first_new, len(rows))]] = context.max(initial=-1) + 1
+    kind[stream], kind[first_new:] = STREAM_KINDS["null"], STREAM_KINDS["blocking"]
+    changed = replace(timeline, streams=timeline.streams[rows])
+    return _wait_later(changed.with_columns(operation_stream=moved, **columns), chunk, numbers, count, stream)
+
+
+def _wait_later(timeline: Timeline, chunk: Times, numbers: Times, count: int, stream: int) -> Timeline:
+    """Waits within chunk i become waits for the end of chunk i - count + 1; those of the last chunk wait for all."""
+    columns = timeline.columns
+    call_of, inside = columns["operation_call"], chunk >= 0
+    rows = np.flatnonzero(inside)
+    order = np.searchsorted(numbers, chunk[rows])
+    last_row = np.flatnonzero(last_of_each(chunk, inside))
+    last_row = last_row[np.argsort(chunk[last_row])]
+    first_call = np.full(len(numbers), np.iinfo(np.int64).max)
+    np.minimum.at(first_call, order, call_of[rows].astype(np.int64))
+    # The chunk that each call falls into: from the first call of one to the first call of the next.
+    owner = np.searchsorted(first_call, np.arange(len(columns["call_own"])), side="right") - 1
+    staged, copying = timeline.calls_of(pageable(timeline.operations)), timeline.calls_of(inside)
+    wait, key, own = columns["call_wait"].copy(), columns["call_wait_key"].copy(), columns["call_own"].copy()
+    threads = np.unique(columns["call_thread"][call_of[rows]])
+    waiting = timeline.waiting() & (owner >= 0) & ~staged & np.isin(columns["call_thread"], threads)
+    own = np.where(waiting & copying, np.minimum(own, usual_call_ns(timeline, ASYNC_COPY)), own)
+    last, earlier = len(numbers) - 1, owner - count + 1
+    at_end = waiting & (owner == last) & (np.arange(len(owner)) >= call_of[last_row[last]])
+    # A program with several buffers waits once a chunk: where the one stream's program waited last.
+    later = waiting & ~at_end & (earlier >= 0) & last_of_each(owner, waiting)
+    wait[waiting] = WAIT["none"]
+    wait[at_end], key[at_end] = WAIT["device"], columns["stream_device"][stream]
+    wait[later], key[later] = WAIT["given"], last_row[earlier[later]]
+    return timeline.with_columns(call_wait=wait, call_wait_key=key, call_own=own)
