@@ -27,7 +27,7 @@ from busfare.planning.offload.kv import (
     ranked,
     worth_fetching,
 )
-from busfare.planning.offload.network import gpu_seconds
+from busfare.planning.offload.network import Network
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_model
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
@@ -138,7 +138,8 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
 
 def _predicted(model: Model, node: Node, type_: str) -> Prefill:
     """By the layers' operators on the node's GPU. Raises InputError where its limits are not known."""
-    found = [(tokens, gpu_seconds(model, node, tokens, type_=type_)) for tokens in PREFILLS]
+    network = Network(model, type_, node)
+    found = [(tokens, network.gpu_seconds(tokens)) for tokens in PREFILLS]
     points = tuple((float(tokens), float(one.seconds.sum())) for tokens, one in found)
     last = found[-1][1]
     low, high = (float(end.sum() / last.seconds.sum()) for end in (last.low, last.high))
