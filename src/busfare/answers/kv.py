@@ -210,7 +210,8 @@ class _Cache:
         """From and up to which lengths a prompt is worth fetching, where computing takes so many times as long."""
         if self.prefill is None:
             return None
-        prefill = self.prefill.times(factor)
+        points = tuple((tokens, seconds * factor) for tokens, seconds in self.prefill.points)
+        prefill = replace(self.prefill, points=points)
         return worth_fetching(layout, self.blocks, self.block_tokens, self.machine, self.host, prefill)
 
     def by_block(self) -> list[KvByBlock]:

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 import numpy as np
 import polars as pl
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.expressions import found_in
@@ -277,9 +276,10 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
     nothing tells them.
     """
     found = streamed_layers(timeline(trace))
-    whole = _whole_passes(found)
+    last = int(found.number.max())
+    whole = np.flatnonzero(np.bincount(found.turn)[found.turn] == last + 1)
     values = {
-        name: getattr(found, name)[whole].reshape(-1, int(found.number.max()) + 1).astype(np.float64)
+        name: getattr(found, name)[whole].reshape(-1, last + 1).astype(np.float64)
         for name in ("bytes", "compute_ns", "back_bytes")
     }
     middle = {name: np.median(each, axis=0) for name, each in values.items()}
@@ -302,12 +302,6 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
         left_out_bytes=size,
         notes=tuple(found.notes),
     )
-
-
-def _whole_passes(found: StreamedLayers) -> NDArray[np.int64]:
-    """The units of the passes that have all layers, in order; shape (units,)."""
-    sizes = np.bincount(found.turn)
-    return np.flatnonzero(sizes[found.turn] == found.number.max() + 1)
 
 
 def _by_memory(found: StreamedLayers) -> dict[str, int]:

@@ -123,10 +123,6 @@ class Prefill:
         (x0, y0), (x1, y1) = places[after - 1], places[after]
         return math.exp(y0 + (y1 - y0) * (math.log(tokens) - x0) / (x1 - x0))
 
-    def times(self, factor: float) -> Prefill:
-        """The same, longer by a factor."""
-        return replace(self, points=tuple((tokens, seconds * factor) for tokens, seconds in self.points))
-
 
 def host_of(
     machine: Machine,
