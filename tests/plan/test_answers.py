@@ -13,9 +13,9 @@ from busfare.answers.plan import answer_plan
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import Problem, machine_of, plan
-from busfare.planning.equations import roofline_of
 from busfare.planning.problem import recorded_problem
 from busfare.planning.rank import faster_link, sweep
+from busfare.planning.strategies import roofline_of
 from busfare.planning.streams import WITHIN
 from busfare.questions import Plan
 from busfare.show.page import page

@@ -150,7 +150,7 @@ class _Planned:
     def result(self) -> PlanOffloadResult:
         question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
         rows = [
-            self.best(schedules(layers, self.budget, residents, [depth], [memory]))
+            self.best(schedules(layers, self.budget, residents, depth, memory))
             for memory in MEMORIES
             for depth in self.depths
             for residents in [residents_of(layers, self.budget, depth, memory)]
@@ -217,7 +217,7 @@ class _Planned:
             for depth in self.depths if asked.depth is None else [asked.depth]:
                 residents = [asked.resident] if asked.resident is not None else None
                 residents = residents or residents_of(layers, self.budget, depth, memory)
-                fits += schedules(layers, budget, residents, [depth], [memory])
+                fits += schedules(layers, budget, residents, depth, memory)
         if not fits:
             raise InputError(
                 f"`budget`: {amounts.size(self.budget or 0)} of GPU memory hold no such schedule: its layers and buffers "

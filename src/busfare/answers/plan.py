@@ -18,10 +18,10 @@ from busfare.errors import FieldError, InputError
 from busfare.nodes import load_node
 from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
-from busfare.planning.equations import Roofline, roofline_of
 from busfare.planning.machine import Basis
 from busfare.planning.problem import ACCESSES, Recorded, Step, as_recorded, recorded_problem
 from busfare.planning.rank import Bounds, Sweep, break_even, sweep
+from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
 from busfare.questions import Kernel
 from busfare.statements import Words, statement
