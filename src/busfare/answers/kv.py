@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from busfare import questions
 from busfare.advise.amounts import Predicted, Ranged
 from busfare.answers.plan import machine_named
-from busfare.cost.ranges import seconds_between
+from busfare.cost.ranges import range_beside, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
@@ -174,7 +174,7 @@ class _Cache:
                 calls=one.calls,
                 limited_by=one.limited_by,
                 bytes_per_second=moved / one.seconds,
-                **one.beside(self.machine),
+                **range_beside(one.layout, one.seconds, self.machine.node, what="kv"),
             )
             for one in found
         ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, convert, defstruct
+from msgspec import UNSET, Struct, UnsetType, defstruct
 from msgspec.structs import asdict
 
 from busfare import questions
@@ -19,7 +19,7 @@ from busfare.nodes import load_node
 from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
-from busfare.planning.problem import ACCESSES, Recorded, Step, as_recorded, recorded_problem
+from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
 from busfare.planning.rank import Bounds, Sweep, break_even, sweep
 from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
@@ -75,17 +75,6 @@ class Device(Struct):
     gpu: str
 
 
-class FromTrace(Struct):
-    """What a trace says of the kernels."""
-
-    kernels: list[str]
-    launches: int
-    streams: int
-    copies_in: int
-    copies_out: int
-    span_seconds: float
-
-
 class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True):
     """Of the first kernel; what was not asked for is left out."""
 
@@ -136,7 +125,7 @@ def answer_plan(asked: questions.Plan) -> PlanResult:
     if asked.sweep:
         result.sweep = sweep(first.problem, machine, asked.sweep)
     if recorded:
-        result.recorded = convert(recorded, FromTrace, from_attributes=True)
+        result.recorded = recorded.found
         result.node_guessed_from_gpu_name = asked.node is None
     if result.node_guessed_from_gpu_name:
         result.words.append(statement("plan.guessed", node=machine.node.name))
@@ -161,7 +150,7 @@ def _question(asked: questions.Plan) -> tuple[Sequence[Problem], questions.Where
         return (problem_of(asked),), asked.node, None
     trace = read(asked.from_trace)
     recorded = recorded_problem(trace, asked.kernel_name)
-    recorded = replace(recorded, problem=with_options(recorded.problem, asked))
+    recorded = recorded._replace(problem=with_options(recorded.problem, asked))
     return (recorded.problem,), asked.node or guess_node(trace), recorded
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -22,8 +22,8 @@ from busfare.timeline.layers import StreamedLayers, streamed_layers
 from busfare.trace import Trace
 
 __all__ = [
-    "ACCESSES", "MOST_STREAMS", "Accesses", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged", "Step",
-    "as_recorded", "layers_from_trace", "recorded_problem",
+    "ACCESSES", "MOST_STREAMS", "Accesses", "FromTrace", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged",
+    "Step", "as_recorded", "layers_from_trace", "recorded_problem",
 ]  # fmt: skip
 
 Accesses = Literal["accesses_in", "accesses_out"]
@@ -113,21 +113,24 @@ class Prediction:
 LEAST_SECONDS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the trace has of the kernels that matched; sums over all their launches.
-
-    `span_seconds` runs from the first of their copies in to the end of the last copy out. `pageable` are their pageable
-    copies, by direction.
+class FromTrace(Struct, frozen=True):
+    """What the trace has of the kernels that matched. `span_seconds` runs from the first of their copies in to the end of
+    the last copy out.
     """
 
-    problem: Problem
     kernels: tuple[str, ...]
     launches: int
     streams: int
     copies_in: int
     copies_out: int
     span_seconds: float
+
+
+class Recorded(NamedTuple):
+    """The problem of kernels that matched, sums over all their launches; `pageable`: their pageable copies, by direction."""
+
+    problem: Problem
+    found: FromTrace
     pageable: Mapping[str, Staged]
 
 
@@ -202,20 +205,11 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     )
     moved = pl.concat([part.select("start_ns", "end_ns") for part in (kernels, into, out)])
     span = float(moved.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
-    return Recorded(
-        problem,
-        tuple(sorted(names)),
-        launches,
-        kernels["stream"].n_unique(),
-        into.height,
-        out.height,
-        span * 1e-9,
-        {
-            direction: staged
-            for direction, side, own in (("h2d", "source_memory", into), ("d2h", "destination_memory", out))
-            if (staged := _staged(own.filter(pl.col(side) == "pageable")))
-        },
-    )
+    streams = kernels["stream"].n_unique()
+    found = FromTrace(tuple(sorted(names)), launches, streams, into.height, out.height, span * 1e-9)
+    sides = ("h2d", "source_memory", into), ("d2h", "destination_memory", out)
+    staged = {way: _staged(own.filter(pl.col(side) == "pageable")) for way, side, own in sides}
+    return Recorded(problem, found, {way: copies for way, copies in staged.items() if copies})
 
 
 def _staged(copies: pl.DataFrame) -> Staged | None:

@@ -11,13 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
 from busfare.cost.copies import COPY_BYTES_PER_S, measured_copy
-from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import Curve, Flow, Node
 from busfare.planning.machine import Basis, Kind, Machine
@@ -96,10 +95,6 @@ class Fetch:
     seconds: float
     calls: int
     limited_by: Limit
-
-    def beside(self, machine: Machine) -> dict[str, Any]:
-        """`low_seconds`, `high_seconds` and `rung` of its seconds."""
-        return range_beside(self.layout, self.seconds, machine.node, what="kv")
 
 
 @dataclass(frozen=True, slots=True)
