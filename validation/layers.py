@@ -18,7 +18,7 @@ from operators import GPUS, JUDGED, VIDUR
 from published import SHARED
 
 from busfare.nodes import load_node
-from busfare.planning.offload.network import operator_seconds
+from busfare.planning.offload.network import Network
 from busfare.planning.offload.shapes import model_of
 
 #: Operators of a layer; a residual is added twice.
@@ -52,7 +52,7 @@ def _all() -> Iterator[Truth]:
         for tokens, seconds in (
             rows.group_by("num_tokens").agg(pl.col("seconds").median()).sort("num_tokens").iter_rows()
         ):
-            predicted = operator_seconds(model, node, tokens)[0, 0]
+            predicted = Network(model, "fp16", node).operator_seconds(tokens)[0, 0]
             yield Truth(
                 "datasheet", "any", "layer", int(tokens), f"{name} on {gpu}", float(predicted), seconds
             )

@@ -13,9 +13,9 @@ from claims import table
 
 from busfare.nodes import load_node
 from busfare.planning.machine import machine_of
-from busfare.planning.offload.network import gpu_seconds, streamed_bytes
+from busfare.planning.offload.network import Network
 from busfare.planning.offload.schedule import Layers, Memory, Schedule, pass_seconds
-from busfare.planning.offload.shapes import read_model, weight_bytes
+from busfare.planning.offload.shapes import read_model
 
 
 class Published(NamedTuple):
@@ -71,15 +71,9 @@ def predicted(row: Published) -> tuple[float, str]:
     schedule = Schedule(len(model.layers) - row.streamed, row.depth, row.memory)
 
     def one_pass(tokens: int, context: int) -> tuple[float, float, float]:
-        seconds = gpu_seconds(model, node, tokens, context, row.batch, row.type).seconds
-        mixtures = [layer.experts > 0 for layer in model.layers]
-        sizes = [
-            streamed_bytes(layer, row.type, tokens) if mixture else size
-            for layer, mixture, size in zip(
-                model.layers, mixtures, weight_bytes(model, row.type), strict=True
-            )
-        ]
-        layers = Layers(tuple(map(float, sizes)), tuple(map(float, seconds)))
+        network = Network(model, row.type, node, context, row.batch, only_experts=True)
+        seconds, sizes = network.gpu_seconds(tokens).seconds, network.bytes(tokens)
+        layers = Layers(sizes, tuple(map(float, seconds)))
         computed = float(seconds.sum())
         return (
             pass_seconds(layers, schedule, machine),

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.cost import model
-from busfare.cost.calibrated import how_staged
 from busfare.cost.copies import SERIAL_BYTES, copy_ratio, copying_seconds_per_byte, staged_seconds
+from busfare.cost.models import how_staged
 from busfare.errors import InputError
 from busfare.nodes import Curve, Node, load_node
 from busfare.nodes.transfers import Direction, MemoryKind

@@ -27,7 +27,6 @@ from busfare.jobs.workers import (
     TOGETHER_BYTES,
     DaskWorkers,
     Processes,
-    Workers,
     connected,
     hand_over,
     read_by,
@@ -46,7 +45,7 @@ class Place(NamedTuple):
 
     how: How
     pids: Callable[[], list[int]]
-    workers: Callable[[], AbstractContextManager[Workers]]
+    workers: Callable[[], AbstractContextManager[Processes | DaskWorkers]]
 
 
 def local_cluster(**settings: Any) -> LocalCluster:

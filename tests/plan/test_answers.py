@@ -13,9 +13,9 @@ from busfare.answers.plan import answer_plan
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import Problem, machine_of, plan
-from busfare.planning.equations import roofline_of
 from busfare.planning.problem import recorded_problem
 from busfare.planning.rank import faster_link, sweep
+from busfare.planning.strategies import roofline_of
 from busfare.planning.streams import WITHIN
 from busfare.questions import Plan
 from busfare.show.page import page
@@ -100,8 +100,9 @@ def test_kernels_of_a_trace_take_their_own_copies() -> None:
     found = recorded_problem(recorded, "^mine$")
     assert (found.problem.h2d_bytes, found.problem.d2h_bytes) == (2000, 1000)
     assert found.problem.kernel_seconds == pytest.approx(40e-6)
-    assert (found.launches, found.streams, found.copies_in, found.copies_out) == (2, 1, 2, 2)
-    assert found.span_seconds == pytest.approx(135e-6)
+    assert (found.found.launches, found.found.streams) == (2, 1)
+    assert (found.found.copies_in, found.found.copies_out) == (2, 2)
+    assert found.found.span_seconds == pytest.approx(135e-6)
     assert found.problem.memory == "pinned"
 
 
@@ -114,7 +115,7 @@ def test_a_trace_without_such_copies_is_refused() -> None:
 
 def test_a_real_trace_is_planned() -> None:
     found = recorded_problem(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "smooth")
-    assert found.launches == 24
+    assert found.found.launches == 24
     assert found.problem.memory == "pageable"
     assert found.problem.h2d_bytes == pytest.approx(found.problem.d2h_bytes, rel=0.05)
     answer = answered(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare.planning.equations import (
+from busfare.planning.strategies import (
     Cut,
     best_streams,
     eq1,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busfare.answers.plan import problem_of, read_plan_file
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import Step, machine_of, plan
-from busfare.planning.ask import problem_of, read_plan_file
 from busfare.questions import Kernel
 
 GOOD = """node = "h100-sxm"

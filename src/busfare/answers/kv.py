@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from busfare import questions
 from busfare.advise.amounts import Predicted, Ranged
 from busfare.answers.plan import machine_named
-from busfare.cost.ranges import seconds_between
+from busfare.cost.ranges import range_beside, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
@@ -27,7 +27,7 @@ from busfare.planning.offload.kv import (
     ranked,
     worth_fetching,
 )
-from busfare.planning.offload.network import gpu_seconds
+from busfare.planning.offload.network import Network
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_model
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
@@ -138,7 +138,8 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
 
 def _predicted(model: Model, node: Node, type_: str) -> Prefill:
     """By the layers' operators on the node's GPU. Raises InputError where its limits are not known."""
-    found = [(tokens, gpu_seconds(model, node, tokens, type_=type_)) for tokens in PREFILLS]
+    network = Network(model, type_, node)
+    found = [(tokens, network.gpu_seconds(tokens)) for tokens in PREFILLS]
     points = tuple((float(tokens), float(one.seconds.sum())) for tokens, one in found)
     last = found[-1][1]
     low, high = (float(end.sum() / last.seconds.sum()) for end in (last.low, last.high))
@@ -173,7 +174,7 @@ class _Cache:
                 calls=one.calls,
                 limited_by=one.limited_by,
                 bytes_per_second=moved / one.seconds,
-                **one.beside(self.machine),
+                **range_beside(one.layout, one.seconds, self.machine.node, what="kv"),
             )
             for one in found
         ]
@@ -209,7 +210,8 @@ class _Cache:
         """From and up to which lengths a prompt is worth fetching, where computing takes so many times as long."""
         if self.prefill is None:
             return None
-        prefill = self.prefill.times(factor)
+        points = tuple((tokens, seconds * factor) for tokens, seconds in self.prefill.points)
+        prefill = replace(self.prefill, points=points)
         return worth_fetching(layout, self.blocks, self.block_tokens, self.machine, self.host, prefill)
 
     def by_block(self) -> list[KvByBlock]:

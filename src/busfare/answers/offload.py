@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
@@ -12,14 +14,14 @@ from busfare import questions
 from busfare.advise import amounts
 from busfare.advise.amounts import Predicted
 from busfare.answers.plan import machine_named
-from busfare.errors import InputError
+from busfare.errors import FieldError, InputError
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
-from busfare.planning.offload.network import network_of
-from busfare.planning.offload.question import Question, question_of
+from busfare.planning.offload.network import Network, network_of
 from busfare.planning.offload.schedule import (
     DEPTHS,
     MEMORIES,
+    Layers,
     Ranked,
     Schedule,
     best_first,
@@ -33,6 +35,7 @@ from busfare.planning.offload.schedule import (
     share_hidden,
 )
 from busfare.planning.problem import RecordedLayers, layers_from_trace
+from busfare.quantities import LayerTimes
 from busfare.trace import read
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
@@ -120,9 +123,9 @@ class _Planned:
 
     def __init__(self, question: Question, machine: Machine) -> None:
         self.question, self.machine = question, machine
-        self.layers, self.share = question.layers(), link_share(machine.node, question.gpus)
+        self.layers, self.share = question.layers(), link_share(machine.node, question.asked.gpus)
         self.budget = self._budget()
-        self.depths = sorted({*DEPTHS, *(() if question.depth is None else (question.depth,))})
+        self.depths = sorted({*DEPTHS, *(() if question.asked.depth is None else (question.asked.depth,))})
         self.asked = self._asked()
         self.schedule = self.asked.schedule
 
@@ -147,7 +150,7 @@ class _Planned:
     def result(self) -> PlanOffloadResult:
         question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
         rows = [
-            self.best(schedules(layers, self.budget, residents, [depth], [memory]))
+            self.best(schedules(layers, self.budget, residents, depth, memory))
             for memory in MEMORIES
             for depth in self.depths
             for residents in [residents_of(layers, self.budget, depth, memory)]
@@ -167,7 +170,7 @@ class _Planned:
             tokens=question.tokens,
             buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[:first]),
             budget_bytes=self.budget,
-            gpus=question.gpus,
+            gpus=question.asked.gpus,
             link_share=self.share,
             limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
             parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
@@ -188,11 +191,12 @@ class _Planned:
     def _budget(self) -> float | None:
         """The GPU memory for layers: as said, else what the asked schedule takes, else all that the GPU has."""
         question, memory = self.question, self.machine.gpu.memory_bytes
-        if question.budget is not None:
-            return question.budget
-        if question.resident is not None:
-            depth = 1 if question.depth is None else question.depth
-            return Schedule(question.resident, depth, question.memory or "pinned").device_bytes(self.layers)
+        asked = question.asked
+        if asked.budget is not None:
+            return asked.budget
+        if asked.resident is not None:
+            depth = 1 if asked.depth is None else asked.depth
+            return Schedule(asked.resident, depth, asked.memory or "pinned").device_bytes(self.layers)
         if memory is None or question.network is None:
             return memory
         beside = question.network.always_bytes(question.tokens)
@@ -205,15 +209,15 @@ class _Planned:
 
     def _asked(self) -> Ranked:
         """The fastest of those that were asked for."""
-        question, layers = self.question, self.layers
-        exact = question.resident is not None and question.depth is not None
-        budget = question.budget if exact else self.budget
+        asked, layers = self.question.asked, self.layers
+        exact = asked.resident is not None and asked.depth is not None
+        budget = asked.budget if exact else self.budget
         fits = []
-        for memory in [question.memory] if question.memory else MEMORIES:
-            for depth in self.depths if question.depth is None else [question.depth]:
-                residents = [question.resident] if question.resident is not None else None
+        for memory in [asked.memory] if asked.memory else MEMORIES:
+            for depth in self.depths if asked.depth is None else [asked.depth]:
+                residents = [asked.resident] if asked.resident is not None else None
                 residents = residents or residents_of(layers, self.budget, depth, memory)
-                fits += schedules(layers, budget, residents, [depth], [memory])
+                fits += schedules(layers, budget, residents, depth, memory)
         if not fits:
             raise InputError(
                 f"`budget`: {amounts.size(self.budget or 0)} of GPU memory hold no such schedule: its layers and buffers "
@@ -275,3 +279,105 @@ class _Planned:
             points.append(ByTokens(tokens, self.streamed(tokens), kernels, on_cpu))
             tokens *= 2
         return points
+
+
+#: Seconds by layer, by tokens.
+SecondsByTokens = Callable[[float], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """`bytes`, `back_bytes` by layer; `seconds(tokens)` by layer, and `cpu_seconds(tokens)` of a layer on the processor.
+
+    `varies`: whether seconds do, with tokens. `network`: whose layers they are; it says what they hold at any number of
+    tokens. `predicted`: whether `seconds` are predicted too, and have a range of their own.
+    """
+
+    asked: questions.Offload
+    bytes: tuple[float, ...]
+    back_bytes: tuple[float, ...]
+    seconds: SecondsByTokens
+    tokens: float
+    cpu_seconds: SecondsByTokens | None
+    varies: bool
+    network: Network | None
+    predicted: bool
+
+    def layers(self, tokens: float | None = None) -> Layers:
+        """The layers at so many tokens, or at those that were asked for."""
+        tokens = self.tokens if tokens is None else tokens
+        seconds = tuple(self.seconds(tokens))
+        if self.network is not None:
+            return Layers(self.network.bytes(tokens), seconds, self.back_bytes, self.network.held)
+        return Layers(self.bytes, seconds, self.back_bytes)
+
+
+def question_of(
+    asked: questions.Offload, recorded: Layers | None = None, network: Network | None = None
+) -> Question:
+    """The question about layers that were `recorded`, of a `network` (whose times go behind those that were measured), or
+    that `asked` describes. Raises InputError that names the field.
+    """
+    count = len(network.model.layers) if network else len(recorded) if recorded else asked.layers or 0
+    tokens = asked.tokens or 1
+    given = _by_tokens("seconds_per_layer", asked.seconds_per_layer, count)
+    varies = isinstance(asked.seconds_per_layer, Mapping) or (network is not None and given is None)
+    back: Sequence[float] = asked.back_bytes_per_layer
+    sizes: Sequence[float]
+    seconds: SecondsByTokens
+    if network:
+        sizes = network.bytes(tokens)
+        seconds = given or (lambda n: network.computed(n).seconds.tolist())
+    elif recorded:
+        sizes, back, seconds = recorded.bytes, recorded.back_bytes, lambda tokens: recorded.seconds
+    else:
+        assert given is not None
+        sizes, seconds = _one_a_layer("bytes_per_layer", asked.bytes_per_layer, count), given
+    if varies and asked.tokens is None:
+        raise InputError(
+            "`tokens`: the times are given by tokens; say how many a pass works on, as in `tokens` 1"
+        )
+    if asked.resident is not None and asked.resident > count:
+        raise InputError(f"`resident` {asked.resident}: no whole number from 0 to {count}")
+    on_cpu = _by_tokens("cpu_seconds_per_layer", asked.cpu_seconds_per_layer, count)
+    if on_cpu is None and network and (network.cpu_bandwidth or network.cpu_flops):
+        network.cpu_seconds(tokens)  # which says what is missing
+        on_cpu = network.cpu_seconds
+    question = Question(
+        asked=asked,
+        bytes=tuple(sizes),
+        back_bytes=tuple(_one_a_layer("back_bytes_per_layer", back, count)),
+        seconds=seconds,
+        tokens=tokens,
+        cpu_seconds=on_cpu,
+        varies=varies,
+        network=network,
+        predicted=network is not None and given is None,
+    )
+    question.layers()
+    return question
+
+
+def _one_a_layer(name: str, values: Sequence[float], count: int) -> Sequence[float]:
+    if len(values) in (0, count):
+        return values
+    if len(values) > 1:
+        raise FieldError(name, f": {len(values)} values for {count} layers; give one, or one a layer")
+    return list(values) * count
+
+
+def _by_tokens(name: str, given: LayerTimes | None, count: int) -> SecondsByTokens | None:
+    """Seconds of each layer by tokens: straight lines between and along the last two beyond, never below the first."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        fixed = _one_a_layer(name, given, count)
+        return lambda tokens: fixed
+    places, times = [*given], [*given.values()]
+    slope = max(0.0, (times[-1] - times[-2]) / (places[-1] - places[-2])) if len(places) > 1 else 0.0
+
+    def seconds(tokens: float) -> Sequence[float]:
+        beyond = slope * max(0.0, tokens - places[-1])
+        return [float(np.interp(tokens, places, times)) + beyond] * count
+
+    return seconds

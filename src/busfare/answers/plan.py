@@ -1,27 +1,29 @@
-"""The result of `plan`."""
+"""The kernels that `plan` is asked about, by options or as tables of a TOML file, and its result."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec import UNSET, Struct, UnsetType, defstruct
 from msgspec.structs import asdict
 
 from busfare import questions
 from busfare.advise import guess_node
 from busfare.advise.amounts import Predicted
 from busfare.cost.ranges import range_beside
-from busfare.errors import InputError
+from busfare.errors import FieldError, InputError
 from busfare.nodes import load_node
+from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
-from busfare.planning.ask import problem_of, read_plan_file, with_options
-from busfare.planning.equations import Roofline, roofline_of
 from busfare.planning.machine import Basis
-from busfare.planning.problem import Recorded, as_recorded, recorded_problem
+from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
 from busfare.planning.rank import Bounds, Sweep, break_even, sweep
+from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
+from busfare.questions import Kernel
 from busfare.statements import Words, statement
 from busfare.trace import read
 
@@ -29,6 +31,10 @@ __all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
 
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
+#: Of a plan file: 10,000 kernels are about a megabyte.
+MOST_BYTES, MOST_KERNELS = 16 << 20, 100_000
+#: Fields of a problem or a step that are named otherwise in a question.
+NAMED = {"h2d": "h2d_bytes", "d2h": "d2h_bytes", "kernel": "kernel_seconds", "launch": "launch_seconds"}
 
 
 class Ranked(Predicted, kw_only=True):
@@ -67,17 +73,6 @@ class OnNode(Answer, kw_only=True):
 class Device(Struct):
     category: str
     gpu: str
-
-
-class FromTrace(Struct):
-    """What a trace says of the kernels."""
-
-    kernels: list[str]
-    launches: int
-    streams: int
-    copies_in: int
-    copies_out: int
-    span_seconds: float
 
 
 class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True):
@@ -130,7 +125,7 @@ def answer_plan(asked: questions.Plan) -> PlanResult:
     if asked.sweep:
         result.sweep = sweep(first.problem, machine, asked.sweep)
     if recorded:
-        result.recorded = convert(recorded, FromTrace, from_attributes=True)
+        result.recorded = recorded.found
         result.node_guessed_from_gpu_name = asked.node is None
     if result.node_guessed_from_gpu_name:
         result.words.append(statement("plan.guessed", node=machine.node.name))
@@ -155,7 +150,7 @@ def _question(asked: questions.Plan) -> tuple[Sequence[Problem], questions.Where
         return (problem_of(asked),), asked.node, None
     trace = read(asked.from_trace)
     recorded = recorded_problem(trace, asked.kernel_name)
-    recorded = replace(recorded, problem=with_options(recorded.problem, asked))
+    recorded = recorded._replace(problem=with_options(recorded.problem, asked))
     return (recorded.problem,), asked.node or guess_node(trace), recorded
 
 
@@ -236,3 +231,83 @@ def _on_an_assumption(answer: Plan, accesses: float) -> Words:
     return statement(
         "plan.if-touched-once", strategy=ahead.strategy, seconds=ahead.seconds, until=until, options=options
     )
+
+
+def problem_of(kernel: Kernel, name: str = "kernel", steps: Iterable[Step] = ()) -> Problem:
+    """The problem of a kernel, or of a pipeline of `steps`. Raises FieldError where they do not make one."""
+    problem = with_options(Problem(name=name, assumed=ACCESSES, steps=tuple(steps)), kernel)
+    if problem.steps:
+        # The whole of a pipeline is the sum of its steps.
+        for key in ("h2d", "d2h", "kernel", "kernel_at"):
+            if getattr(kernel, key):
+                raise FieldError(key, ": the steps say it; leave it out")
+        sums = {key: sum(getattr(step, key) for step in problem.steps) for key in [*NAMED.values()][:3]}
+        problem = replace(problem, **sums)
+    if not problem.h2d_bytes and not problem.d2h_bytes:
+        raise FieldError("h2d", ": nothing crosses the bus; give `h2d` or `d2h`, as in `h2d` 336MB")
+    return problem
+
+
+def with_options(problem: Problem, kernel: Kernel) -> Problem:
+    """`problem` with what is given of the `kernel` in place of its own."""
+    given = {NAMED.get(name, name): value for name, value in kernel.given().items() if name in Kernel.names()}
+    if kernel.chunks:
+        given["chunks"] = tuple(part / sum(kernel.chunks) for part in kernel.chunks)
+    return replace(problem, **given, assumed=tuple(side for side in problem.assumed if side not in given))
+
+
+_Said = str | int | float
+_TYPES = {"memory": str, "kernel_at": list[str], "chunks": list[_Said]}
+_Step = defstruct(
+    "_Step", [(key, _Said | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
+)
+#: One `[[kernel]]`.
+_Kernel = defstruct(
+    "_Kernel",
+    [
+        ("name", str),
+        *((key, _TYPES.get(key, _Said) | None, None) for key in sorted(Kernel.names())),
+        ("step", list[_Step] | None, None),  # type: ignore[valid-type]
+    ],
+    forbid_unknown_fields=True,
+)
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    kernel: list[_Kernel]  # type: ignore[valid-type]
+    node: str | None = None
+
+
+class PlanFile(Struct, frozen=True):
+    """The problems of a file, and the node that it names."""
+
+    problems: tuple[Problem, ...]
+    node: str | None
+
+
+def read_plan_file(path: str) -> PlanFile:
+    """The problems of the TOML file at `path`. Raises InputError with file, line, key and mend."""
+    return decoded(read_text(path, "plan file", MOST_BYTES), path, _File, _build, MOST_BYTES, "plan file")
+
+
+def _build(file: _File) -> PlanFile:
+    if not file.kernel:
+        raise WrongError("$.kernel", "no kernel; add a [[kernel]] table")
+    if len(file.kernel) > MOST_KERNELS:
+        raise WrongError("$.kernel", f"over the limit of {MOST_KERNELS} kernels")
+    return PlanFile(tuple(_problem(n, kernel) for n, kernel in enumerate(file.kernel)), file.node)
+
+
+def _problem(n: int, table: Any) -> Problem:
+    keys = asdict(table)
+    name, steps = keys.pop("name"), keys.pop("step") or ()
+    try:
+        return problem_of(Kernel.of(**keys), name or "kernel", map(_step, steps))
+    except FieldError as error:
+        raise WrongError(f"$.kernel[{n}].{error.field}", error.what) from None
+
+
+def _step(table: Any) -> Step:
+    if table.kernel is None:
+        raise FieldError("step", 'a step needs its kernel\'s time; add kernel = "3ms"')
+    return Step(**{NAMED[name]: value for name, value in Kernel.of(**asdict(table)).given().items()})

@@ -14,10 +14,10 @@ from msgspec.structs import asdict
 
 from busfare import cost
 from busfare.advise.amounts import Predicted
-from busfare.cost.calibrated import how_staged
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
 from busfare.cost.kernels.price import KernelPrices
+from busfare.cost.models import how_staged
 from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node

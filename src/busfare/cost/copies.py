@@ -37,7 +37,7 @@ from busfare.nodes import Cpu, FloatArray, Link, Node, NvlinkLink, PcieLink
 __all__ = [
     "COPY_BYTES_PER_S", "DEFAULT_LATENCY_S", "FORMULAS", "HANDED_OVER_SECONDS_PER_BYTE", "SERIAL_BYTES", "ByFormula",
     "Latency", "cache_bytes", "copy_ratio", "copy_seconds_per_byte", "copying_seconds_per_byte", "effective_bytes",
-    "latency_for", "measured_copy", "of_node", "of_trace", "staged_seconds",
+    "measured_copy", "of_node", "of_trace", "staged_seconds",
 ]  # fmt: skip
 
 #: What a further copy adds when the calls before it hide everything but the copy engine's own start [W14 table I, g].
@@ -105,15 +105,6 @@ def of_trace(operations: pl.DataFrame, found: list[Batch]) -> Latency:
     return Latency({key: float(np.median(np.concatenate(parts))) for key, parts in short.items()})
 
 
-def latency_for(
-    operations: pl.DataFrame, found: list[Batch], node: Node, latency_from: Node | None, recorded: bool
-) -> Latency:
-    """The L+o to use: of the node named for it, else of the trace where it is a recorded one, else of `node` itself."""
-    if latency_from is not None:
-        return of_node(latency_from, of_another=True)
-    return of_trace(operations, found) if recorded else of_node(node)
-
-
 def _cpu(node: Node) -> Cpu | None:
     return next((c for c in node.components if isinstance(c, Cpu)), None)
 
@@ -174,9 +165,14 @@ class ByFormula:
         self._latency_from, self._recorded = latency_from, recorded_on is not None
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
-        """Seconds of every operation that the formula has a time of."""
+        """Seconds of every operation that the formula has a time of: with L+o of the node named for it, else of the trace
+        where it is a recorded one, else of `node` itself.
+        """
         found, formula = batches(operations), FORMULAS[self.name]
-        latency = latency_for(operations, found, node, self._latency_from, self._recorded)
+        if self._latency_from is not None:
+            latency = of_node(self._latency_from, of_another=True)
+        else:
+            latency = of_trace(operations, found) if self._recorded else of_node(node)
         return priced(operations.height, found, lambda batch: formula(batch, node, latency))
 
 

@@ -1,5 +1,5 @@
-"""What a cost model is, the models by name (those built in, and those that other packages register), and what one copy costs
-by all of them.
+"""What a cost model is, the models by name (those built in, `calibrated` among them, and those that other packages
+register), and what one copy costs by all of them.
 """
 
 from __future__ import annotations
@@ -9,20 +9,39 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
+import numpy as np
 import polars as pl
 
-from busfare.cost.batch import Seconds
-from busfare.cost.calibrated import Calibrated
-from busfare.cost.copies import FORMULAS, ByFormula, measured_copy
+from busfare.cost.batch import (
+    Batch,
+    Seconds,
+    batches,
+    moving_seconds,
+    priced,
+    recorded_seconds,
+    stays_on_device,
+)
+from busfare.cost.copies import (
+    FORMULAS,
+    ByFormula,
+    copy_ratio,
+    copying_seconds_per_byte,
+    measured_copy,
+    of_node,
+    of_trace,
+    staged_seconds,
+)  # fmt: skip
 from busfare.cost.ranges import ranged, rung_of, seconds_between
 from busfare.errors import InputError
-from busfare.nodes import Cpu, Node
+from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
 from busfare.nodes.transfers import Direction, MemoryKind
+from busfare.statements import Words, statement
 
 __all__ = [
-    "GROUP", "CostModel", "Seconds", "as_copies_of", "model", "model_names", "one_copy", "price", "trusted",
+    "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "as_copies_of", "how_staged", "model", "model_names",
+    "one_copy", "price", "trusted",
 ]  # fmt: skip
 
 #: The entry-point group in which a package names its factories.
@@ -32,6 +51,12 @@ UNMEASURED = (
     "the rate of pageable copies was not measured here; published large ones move 1.6 to 33 GB/s",
     "the rate of copies within this memory was not measured; engines often move far less than it could",
 )
+#: Bytes that cost less than this share of what the smallest copy takes are lost in it.
+LEAST_SHARE = 0.1
+#: A pageable copy that took less than so many times what its engine needs was staged before or after it.
+STAGED_OUTSIDE = 1.3
+#: Buffers of this size lie in the cache of every processor seen: they show how fast a processor copies.
+CACHED_BYTES = float(8 << 20)
 #: Exact as a float, and beyond any memory.
 MOST_BYTES = 2**53
 
@@ -51,6 +76,160 @@ class CostModel(Protocol):
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
         """Seconds of each operation on `node`: shape (rows,), float64, NaN where the model does not apply."""
         ...
+
+
+class Calibrated:
+    """Re-prices a trace that was recorded on a known node: each copy's own recorded time, split into overhead, link and host
+    share, each re-priced on the new node. Raises InputError where the old node is not given.
+
+    The overhead is the trace's own L+o of that path. The link share is what the data sheet of the old node says the wire
+    needs, or all that is left where the copy was quicker. The host share is the rest: staging, a cold cache, a busy memory.
+    On the new node the link share changes as the data sheets do, the host share as the processors do, and the overhead
+    stays, or is that of `latency_from`.
+
+    Where the path was measured on both nodes, the bytes change as what was measured of them: of pinned copies what keeps a
+    copy engine busy, of pageable ones that were staged while they ran what the two processors take over cached buffers.
+    """
+
+    name = "calibrated"
+
+    def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
+        if recorded_on is None:
+            raise InputError(
+                "model 'calibrated': needs the node that the trace was recorded on; name it with `recorded_on`"
+            )
+        self._old = recorded_on
+        self._latency_from = latency_from
+
+    def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
+        """Seconds of every recorded copy on `node`: its recorded time where that is the node it was recorded on."""
+        recorded, found = recorded_seconds(operations), batches(operations)
+        before = of_trace(operations, found)
+        after = of_node(self._latency_from) if self._latency_from is not None else before
+
+        def price(batch: Batch) -> Seconds | None:
+            own = recorded[batch.rows]
+            overhead = np.minimum(own, batch.copies * before.of(batch))
+            if self._latency_from is None and node != self._old:
+                carried = _carried(batch, own, overhead, _Nodes(self._old, node))
+                if carried is not None:
+                    return carried
+            moved = _by_shares(batch, own - overhead, self._old, node)
+            return None if moved is None else overhead * (after.of(batch) / before.of(batch)) + moved
+
+        return priced(operations.height, found, price)
+
+
+def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArray | None:
+    """What is left of recorded times without their overhead, on another node: link and host share by the data sheets."""
+    old_link, new_link = moving_seconds(batch, old), moving_seconds(batch, new)
+    if old_link is None or new_link is None:
+        return None
+    link = np.minimum(old_link, rest)
+    moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
+    if batch.memory == "pageable" and not stays_on_device(batch, new):
+        sizes = np.maximum(batch.sizes, 1.0)
+        copying = copying_seconds_per_byte(sizes, rest, link / sizes)
+        return staged_seconds(sizes, moved / sizes, copying * copy_ratio(sizes, old, new))
+    return moved + (rest - link) * _memory_ratio(old, new)
+
+
+def _memory_ratio(old: Node, new: Node) -> float:
+    """How much longer the new node's host memory takes over a byte; 1 where either data sheet is silent."""
+    rates = [
+        next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
+        for node in (old, new)
+    ]
+    return rates[0] / rates[1] if rates[0] is not None and rates[1] is not None else 1.0
+
+
+class _Nodes(NamedTuple):
+    """Where a trace was recorded, and where it is to run."""
+
+    old: Node
+    new: Node
+
+    def curves(
+        self, direction: str, memory: str, device: int = 0, peer: int | None = None
+    ) -> tuple[Curve, Curve] | None:
+        """The curves of one path on both; None where either was not measured."""
+        here, there = (node.curve(direction, memory, device, peer) for node in self)
+        return None if here is None or there is None else (here, there)
+
+
+def _carried(batch: Batch, recorded: FloatArray, overhead: FloatArray, nodes: _Nodes) -> FloatArray | None:
+    """Seconds on the new node of recorded copies, shape (rows,); None where the path was not measured on both.
+
+    What happened to one copy among its like (of the same path and size) does not happen to the same one elsewhere: each
+    takes their mean.
+    """
+    if batch.kind not in ("copy", "migration"):
+        return None
+    by_host, path = batch.direction in ("h2d", "d2h"), (batch.device, batch.to_peer)
+    mapped = batch.kind == "copy" and batch.memory == "mapped"
+    memory = "device" if not by_host else "mapped" if mapped else "pinned"
+    engines = nodes.curves(batch.direction, memory, *path)
+    if engines is None:
+        return None
+    recorded, overhead = (_mean_of_their_size(batch, seconds) for seconds in (recorded, overhead))
+    bytes_taken = (recorded - overhead) * _bytes_ratio(batch.sizes, *engines)
+    by_engine = np.maximum(overhead + bytes_taken, LEAST_SHARE * recorded)
+    if batch.kind == "migration" or batch.memory != "pageable" or not by_host:
+        return by_engine
+    hosts = nodes.curves(batch.direction, "pageable", *path)
+    if hosts is None:
+        return None
+    staged = recorded > STAGED_OUTSIDE * engines[0].seconds(np.maximum(batch.sizes, 1.0))
+    return np.where(staged, recorded + _staging_difference(batch.sizes, recorded, *hosts), by_engine)
+
+
+def _mean_of_their_size(batch: Batch, seconds: FloatArray) -> FloatArray:
+    """The mean of `seconds` over the rows that have a time and are of the same size; NaN where a row has none."""
+    _, alike = np.unique(np.stack([batch.sizes, batch.copies]), axis=1, return_inverse=True)
+    alike = alike.reshape(-1)
+    timed = np.isfinite(seconds)
+    sums = np.bincount(alike, np.where(timed, seconds, 0.0))
+    means: FloatArray = sums / np.maximum(np.bincount(alike, timed), 1)
+    return np.where(timed, means[alike], np.nan)
+
+
+def _bytes_ratio(sizes: FloatArray, here: Curve, there: Curve) -> FloatArray:
+    """What the bytes of such a copy were measured to take on the new node, over what they did on the old one."""
+    sizes = np.maximum(sizes, 1.0)
+    first = [one.seconds(np.ones(1)) for one in (here, there)]
+    old, new = (one.seconds(sizes) - start for one, start in zip((here, there), first, strict=True))
+    # Of a few bytes the difference of two latencies would say nothing.
+    return np.divide(new, old, out=np.ones_like(old), where=(new > 0) & (old > LEAST_SHARE * first[0]))
+
+
+def _staging_difference(sizes: FloatArray, recorded: FloatArray, here: Curve, there: Curve) -> FloatArray:
+    """What copies that are staged while they run take longer on the new node (s), less than nothing where it is quicker: as
+    long as the two processors take over what they have in their caches.
+
+    What a copy took beyond that, in a cold cache or beside others' traffic, stays as it was: no probe of a quiet moment
+    tells of it. Where one measurement leaves the cache and the other does not yet says nothing of the program's buffers.
+    """
+    sizes = np.maximum(sizes, 1.0)
+    cached = np.minimum(sizes, CACHED_BYTES)
+    old, new = (one.seconds(cached) * sizes / cached for one in (here, there))
+    difference: FloatArray = (new / old - 1) * np.minimum(old, recorded)
+    return difference
+
+
+def how_staged(direction: str, old: Node, new: Node) -> Words:
+    """By what pageable copies of one direction, recorded on `old`, change on `new`."""
+    if old == new:
+        return statement("project.staged-as-recorded")
+    if all(_Nodes(old, new).curves(direction, memory) for memory in ("pinned", "pageable")):
+        return statement("project.staged-measured")
+    rates = [(node.name, measured_copy(node)) for node in (old, new)]
+    if missing := [name for name, rate in rates if rate is None]:
+        return statement("project.staged-unmeasured", nodes=tuple(missing))
+    there = (
+        statement("project.staged-rate", node=name, gigabytes_per_second=(rate or 0.0) / 1e9)
+        for name, rate in rates
+    )
+    return statement("project.staged-changed", rates=tuple(there))
 
 
 Factory = Callable[..., CostModel]

@@ -163,16 +163,13 @@ def _host(part: Part) -> Iterator[tuple[int, str, int, int]]:
     gap, own, waits = (run.columns[name] for name in ("call_gap", "call_own", "call_wait"))
     starts = run.calls["start_ns"].to_numpy() - run.origin_ns
     for call in range(len(own)):
-        name, start = run.call_names[run.call_name[call]] or "(unnamed)", int(starts[call])
-        yield NODES_A_CALL * call + BEFORE, "host", start - int(gap[call]), start
-        yield NODES_A_CALL * call + CALL, name, start, start + int(own[call])
+        name, first = run.call_names[run.call_name[call]] or "(unnamed)", NODES_A_CALL * call
+        start = int(starts[call])
+        end = start + int(own[call])
+        yield first + BEFORE, "host", start - int(gap[call]), start
+        yield first + CALL, name, start, end
         if waits[call] != WAIT["none"]:
-            yield (
-                NODES_A_CALL * call + WAITED,
-                f"{name}: wait",
-                start + int(own[call]),
-                start + int(own[call]),
-            )
+            yield first + WAITED, f"{name}: wait", end, end
 
 
 def _dependencies(part: Part) -> dict[int, list[int]]:

@@ -135,11 +135,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
                 touched, carried = touched + len(held), carried + whole
         return replace(
             state, transfer_ns=transfer, gone=gone, timelines=_fewer_launches(state, gone & ~state.gone)
-        ).touched(
-            touched,
-            statement("assumes.joined-start"),
-            bytes=carried,
-        )
+        ).touched(touched, statement("assumes.joined-start"), bytes=carried)
 
     return JobChange("bucket", statement("change.bucket", bytes=size), apply)
 
@@ -245,10 +241,7 @@ def overlap() -> JobChange:
 
     def apply(state: JobState) -> JobState:
         kernels = int((~state.job.members["is_call"] & state.job.members["joint"].is_not_null()).sum())
-        return replace(state, beside=True).touched(
-            kernels,
-            statement("assumes.collectives-late"),
-        )
+        return replace(state, beside=True).touched(kernels, statement("assumes.collectives-late"))
 
     return JobChange("overlap_collectives", statement("change.overlap-collectives"), apply)
 
@@ -315,10 +308,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             timelines=[state.timelines[m] for m in source],
             transfer_ns=transfer[was],
             gone=state.gone[was],
-        ).touched(
-            wanted,
-            statement("assumes.ranks-alike", count=size, node=node.name),
-        )
+        ).touched(wanted, statement("assumes.ranks-alike", count=size, node=node.name))
 
     return JobChange("ranks", statement("change.ranks", count=wanted), apply)
 

@@ -101,7 +101,8 @@ def _loses(
     frames = []
     for number, (part, own, time) in enumerate(zip(parts, carries, beside, strict=True)):
         operations = part.timeline.operations
-        launches, shape = part.timeline.trace.launches, pl.lit(None, dtype=pl.Int64)
+        launches = part.timeline.trace.launches
+        multiprocessors = part.timeline.trace.devices["multiprocessors"].drop_nulls()
         frame = operations.select(
             pl.col("name").cast(pl.String).fill_null(""),
             kernel=(pl.col("kind") == "kernel") & ~pl.Series(own),
@@ -109,7 +110,7 @@ def _loses(
             ns=pl.col("end_ns") - pl.col("start_ns"),
             beside=pl.Series(time),
             part=pl.lit(number),
-            multiprocessors=pl.lit(_multiprocessors(part), dtype=pl.Int64),
+            multiprocessors=pl.lit(multiprocessors.first(), dtype=pl.Int64),
             launch=pl.col("launch") if "launch" in operations.columns else pl.lit(None, dtype=pl.UInt32),
         )
         if launches.height:
@@ -118,7 +119,7 @@ def _loses(
             )
             frame = frame.join(grid, on="launch", how="left", maintain_order="left")
         else:
-            frame = frame.with_columns(blocks=shape)
+            frame = frame.with_columns(blocks=pl.lit(None, dtype=pl.Int64))
         frames.append(frame)
     every = pl.concat(frames)
     alone, crowded = pl.col("beside") == 0, pl.col("beside") > BESIDE * pl.col("ns")
@@ -138,11 +139,6 @@ def _loses(
     loses = pl.when(pl.col("kernel")).then(pl.coalesce(known, by_blocks)).fill_null(0.0).clip(0.0, MOST)
     every = every.select("part", loses=loses)
     return [every.filter(pl.col("part") == number)["loses"].to_numpy() for number in range(len(parts))]
-
-
-def _multiprocessors(part: Part) -> int | None:
-    known = part.timeline.trace.devices["multiprocessors"].drop_nulls()
-    return int(known[0]) if len(known) else None
 
 
 @dataclass(frozen=True)

@@ -243,37 +243,26 @@ def _absolute(trace: Trace, part: Part, members: pl.DataFrame) -> int:
 
 def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
     """`members` with `part`, `node` and `is_call`: where each is in the timelines; without those that are in none."""
-    frames = []
-    for number, part in enumerate(parts):
-        operations = pl.DataFrame({"operation": part.rows, "node": np.arange(len(part.rows))})
-        calls = part.timeline.calls.select(
-            marker=RANGE_CORRELATION - pl.col("correlation"), node=pl.int_range(pl.len())
-        ).filter(pl.col("marker") >= 0)
-        frames += [
-            frame.with_columns(clock=pl.lit(part.clock), part=pl.lit(number), is_call=pl.lit(is_call))
-            for frame, is_call in ((operations, False), (calls, True))
+    both = []
+    for key, is_call in (("operation", False), ("marker", True)):
+        frames = [
+            pl.DataFrame({key: _markers(part) if is_call else part.rows})
+            .with_columns(
+                clock=pl.lit(part.clock, pl.UInt32),
+                part=pl.lit(number, pl.Int64),
+                node=pl.int_range(pl.len()),
+            )
+            .filter(pl.col(key) >= 0)
+            for number, part in enumerate(parts)
         ]
-    kinds = {
-        "clock": pl.UInt32,
-        "operation": pl.UInt32,
-        "marker": pl.UInt32,
-        "part": pl.Int64,
-        "node": pl.Int64,
-    }
-    places = pl.concat(
-        [frame.cast({name: kinds[name] for name in frame.columns if name in kinds}) for frame in frames],
-        how="diagonal",
-    )
-    both = [
-        members.drop_nulls(key).join(
-            places.drop_nulls(key).select("clock", key, "part", "node", "is_call"),
-            on=["clock", key],
-            maintain_order="left",
-        )
-        for key in ("operation", "marker")
-        if key in places.columns
-    ]
+        places = pl.concat(frames).with_columns(pl.col(key).cast(pl.UInt32), is_call=pl.lit(is_call))
+        both.append(members.drop_nulls(key).join(places, on=["clock", key], maintain_order="left"))
     return pl.concat(both)
+
+
+def _markers(part: Part) -> pl.Series:
+    """The numbers of the ranges that a part's calls are of; below 0 of other calls."""
+    return RANGE_CORRELATION - part.timeline.calls["correlation"].cast(pl.Int64)
 
 
 def without_recorder(job: JobTimeline, target_ns: int) -> tuple[JobTimeline, Unrecorded]:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path, PurePosixPath
 from types import FrameType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from busfare.errors import InputError
 from busfare.jobs.parts import Part, size_of
@@ -56,21 +56,8 @@ VERSION_2 = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
 VERSION_1 = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-class Workers(Protocol):
-    """Where parts are read. `lost` is what a future raises whose workers died; `together`, the most parts of a group."""
-
-    lost: type[Exception]
-    together: int
-
-    def wanted(self) -> int:
-        """How many groups of parts to have handed out. Raises InputError if all workers are gone for good."""
-
-    def submit(self, task: Callable[..., list[bytes]], *arguments: Any) -> Future[list[bytes]]:
-        """Has a worker call `task`."""
-
-
 def read_by(
-    workers: Workers, parts: Iterator[Part], node: Node | None, work: Work
+    workers: Processes | DaskWorkers, parts: Iterator[Part], node: Node | None, work: Work
 ) -> Generator[tuple[Part, bytes | str]]:
     """Each part with its Outcome, as they come, or with why there is none: its workers died.
 
@@ -143,7 +130,9 @@ def short(error: BaseException) -> str:
 
 
 class Processes:
-    """Processes of this machine. A context: they end with it, at once."""
+    """Processes of this machine. A context: they end with it, at once. `lost` is what a future raises whose workers died;
+    `together`, the most parts of a group; `wanted`, how many groups to have handed out.
+    """
 
     lost: type[Exception] = BrokenProcessPool
     together = 1
@@ -238,7 +227,7 @@ def usual_processes(parts: Sequence[Part]) -> int:
 
 
 class DaskWorkers:
-    """The workers of `client`, asked now and then how many they are."""
+    """The workers of `client`, asked now and then how many they are; else as `Processes`."""
 
     together = 8
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.expressions import found_in
@@ -23,8 +22,8 @@ from busfare.timeline.layers import StreamedLayers, streamed_layers
 from busfare.trace import Trace
 
 __all__ = [
-    "ACCESSES", "MOST_STREAMS", "Accesses", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged", "Step",
-    "as_recorded", "layers_from_trace", "recorded_problem",
+    "ACCESSES", "MOST_STREAMS", "Accesses", "FromTrace", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged",
+    "Step", "as_recorded", "layers_from_trace", "recorded_problem",
 ]  # fmt: skip
 
 Accesses = Literal["accesses_in", "accesses_out"]
@@ -114,21 +113,24 @@ class Prediction:
 LEAST_SECONDS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the trace has of the kernels that matched; sums over all their launches.
-
-    `span_seconds` runs from the first of their copies in to the end of the last copy out. `pageable` are their pageable
-    copies, by direction.
+class FromTrace(Struct, frozen=True):
+    """What the trace has of the kernels that matched. `span_seconds` runs from the first of their copies in to the end of
+    the last copy out.
     """
 
-    problem: Problem
     kernels: tuple[str, ...]
     launches: int
     streams: int
     copies_in: int
     copies_out: int
     span_seconds: float
+
+
+class Recorded(NamedTuple):
+    """The problem of kernels that matched, sums over all their launches; `pageable`: their pageable copies, by direction."""
+
+    problem: Problem
+    found: FromTrace
     pageable: Mapping[str, Staged]
 
 
@@ -203,20 +205,11 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     )
     moved = pl.concat([part.select("start_ns", "end_ns") for part in (kernels, into, out)])
     span = float(moved.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
-    return Recorded(
-        problem,
-        tuple(sorted(names)),
-        launches,
-        kernels["stream"].n_unique(),
-        into.height,
-        out.height,
-        span * 1e-9,
-        {
-            direction: staged
-            for direction, side, own in (("h2d", "source_memory", into), ("d2h", "destination_memory", out))
-            if (staged := _staged(own.filter(pl.col(side) == "pageable")))
-        },
-    )
+    streams = kernels["stream"].n_unique()
+    found = FromTrace(tuple(sorted(names)), launches, streams, into.height, out.height, span * 1e-9)
+    sides = ("h2d", "source_memory", into), ("d2h", "destination_memory", out)
+    staged = {way: _staged(own.filter(pl.col(side) == "pageable")) for way, side, own in sides}
+    return Recorded(problem, found, {way: copies for way, copies in staged.items() if copies})
 
 
 def _staged(copies: pl.DataFrame) -> Staged | None:
@@ -277,9 +270,10 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
     nothing tells them.
     """
     found = streamed_layers(timeline(trace))
-    whole = _whole_passes(found)
+    last = int(found.number.max())
+    whole = np.flatnonzero(np.bincount(found.turn)[found.turn] == last + 1)
     values = {
-        name: getattr(found, name)[whole].reshape(-1, int(found.number.max()) + 1).astype(np.float64)
+        name: getattr(found, name)[whole].reshape(-1, last + 1).astype(np.float64)
         for name in ("bytes", "compute_ns", "back_bytes")
     }
     middle = {name: np.median(each, axis=0) for name, each in values.items()}
@@ -302,12 +296,6 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
         left_out_bytes=size,
         notes=tuple(found.notes),
     )
-
-
-def _whole_passes(found: StreamedLayers) -> NDArray[np.int64]:
-    """The units of the passes that have all layers, in order; shape (units,)."""
-    sizes = np.bincount(found.turn)
-    return np.flatnonzero(sizes[found.turn] == found.number.max() + 1)
 
 
 def _by_memory(found: StreamedLayers) -> dict[str, int]:

@@ -10,9 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from busfare.nodes import Curve, FloatArray
-from busfare.planning.equations import (
+from busfare.planning.machine import Category, Machine
+from busfare.planning.problem import Problem
+from busfare.planning.strategies import (
+    AT_ONCE,
     Cut,
     best_streams,
+    carried,
     eq1,
     eq2,
     eq3,
@@ -21,12 +25,6 @@ from busfare.planning.equations import (
     eq6,
     explicit,
     hybrid,
-)
-from busfare.planning.machine import Category, Machine
-from busfare.planning.problem import Problem
-from busfare.planning.strategies import (
-    AT_ONCE,
-    carried,
     kernel_seconds,
     kernel_split,
     layout_of,

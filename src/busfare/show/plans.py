@@ -8,9 +8,9 @@ from busfare.advise.amounts import Predicted, flops, rate, several, size, time
 from busfare.answers.kv import PlanKvResult
 from busfare.answers.offload import PlanOffloadResult
 from busfare.answers.plan import Answer, PlanResult
-from busfare.planning.equations import Roofline
 from busfare.planning.machine import Basis
 from busfare.planning.rank import Sweep
+from busfare.planning.strategies import Roofline
 from busfare.show.blocks import change, predicted_lines, ranges, ranking_bars
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Line, Lines

@@ -13,10 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.cost.calibrated import CACHED_BYTES
 from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES
 from busfare.cost.kernels.price import KernelPrices, price_kernels
-from busfare.cost.models import as_copies_of
+from busfare.cost.models import CACHED_BYTES, as_copies_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName

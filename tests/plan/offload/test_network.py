@@ -14,15 +14,7 @@ from busfare.answers.offload import answer_offload
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning.machine import machine_of
-from busfare.planning.offload.network import (
-    Network,
-    cpu_seconds,
-    experts_touched,
-    gpu_seconds,
-    hit_rate_of,
-    network_of,
-    streamed_bytes,
-)
+from busfare.planning.offload.network import LayerSeconds, Network, experts_touched, network_of
 from busfare.planning.offload.schedule import Schedule, break_even, seconds_of
 from busfare.planning.offload.shapes import read_model, weight_bytes
 from busfare.questions import Offload
@@ -43,6 +35,8 @@ def test_experts_alone_are_brought_as_far_as_they_are_touched_and_not_there() ->
     assert network(only_experts=True, cached_experts="6", hit_rate="0.9").bytes(1)[0] == pytest.approx(
         0.2 * expert
     )
+    assert network(only_experts=True, cached_experts="6").bytes(1)[0] == pytest.approx(0.25 * 2 * expert)
+    assert network(only_experts=True, cached_experts="6", hit_rate="1").bytes(1)[0] == 0
     assert network(only_experts=True).always_bytes(1) - network().always_bytes(1) == pytest.approx(
         32 * (whole - 8 * expert)
     )
@@ -150,9 +144,13 @@ def test_a_plan_says_which_options_do_not_go_together(said: dict[str, Any], says
 H100 = load_node("h100-sxm")
 
 
+def gpu_seconds(model: str, tokens: float, type_: str = "fp16", **more: float) -> LayerSeconds:
+    return Network(read_model(model), type_, H100, **more).gpu_seconds(tokens)
+
+
 def test_decoding_reads_the_weights_and_prefilling_computes() -> None:
     model = read_model("llama-3.1-70b")
-    one, many = (gpu_seconds(model, H100, tokens).seconds for tokens in (1, 4096))
+    one, many = (gpu_seconds("llama-3.1-70b", tokens).seconds for tokens in (1, 4096))
     read = weight_bytes(model, "fp16") / 3.35e12
     assert (one > read).all() and (one < 1.5 * read).all()
     operations = 2 * 4096 * model.layers[0].weights
@@ -164,25 +162,26 @@ def test_a_layer_of_llama_2_takes_as_long_as_was_measured() -> None:
     # Medians of all its operators but attention on an H100 [microsoft/vidur, Llama-2-7b, one GPU], which takes some
     # microseconds more for few tokens, and 8 % more for 2048.
     for tokens, measured in ((1, 176e-6), (32, 183e-6), (512, 379e-6), (2048, 1.278e-3 * 1.08)):
-        predicted = gpu_seconds(read_model("llama-2-7b"), H100, tokens)
+        predicted = gpu_seconds("llama-2-7b", tokens)
         assert predicted.seconds[0] == pytest.approx(measured, rel=0.25)
         assert predicted.low[0] < measured < predicted.high[0]
 
 
 def test_quantised_weights_are_read_faster_and_computed_as_fast() -> None:
-    model = read_model("llama-3.1-70b")
-    decode = [gpu_seconds(model, H100, 1, type_=name).seconds.sum() for name in ("fp16", "q8_0", "q4_0")]
+    model = "llama-3.1-70b"
+    decode = [gpu_seconds(model, 1, name).seconds.sum() for name in ("fp16", "q8_0", "q4_0")]
     assert decode[0] > 1.5 * decode[1] > 1.5 * 1.3 * decode[2]
-    prefill = [gpu_seconds(model, H100, 8192, type_=name).seconds.sum() for name in ("fp16", "q4_0", "fp8")]
+    prefill = [gpu_seconds(model, 8192, name).seconds.sum() for name in ("fp16", "q4_0", "fp8")]
     assert prefill[1] == pytest.approx(prefill[0], rel=0.1)
     assert prefill[2] < 0.7 * prefill[0]
 
 
 def test_a_long_context_costs_its_cache_and_a_window_only_itself() -> None:
-    model = read_model("llama-3.1-8b")
-    empty, long = (gpu_seconds(model, H100, 32, context, batch=32).seconds[0] for context in (0, 32768))
+    empty, long = (
+        gpu_seconds("llama-3.1-8b", 32, context=context, batch=32).seconds[0] for context in (0, 32768)
+    )
     assert long - empty == pytest.approx(32 * 32768 * 2 * 8 * 128 * 2 / 3.35e12, rel=0.15)
-    seconds = gpu_seconds(read_model("gpt-oss-20b"), H100, 32, context=32768, batch=32).seconds
+    seconds = gpu_seconds("gpt-oss-20b", 32, context=32768, batch=32).seconds
     assert seconds[0] < 0.5 * seconds[1]
 
 
@@ -193,32 +192,23 @@ def test_experts_that_are_touched_are_those_that_are_read() -> None:
     rng = np.random.default_rng(1)
     drawn = [len({e for _ in range(16) for e in rng.permutation(128)[:8]}) for _ in range(400)]
     assert experts_touched(128, 8, 16) == pytest.approx(np.mean(drawn), rel=0.02)
-    layer = read_model("mixtral-8x7b").layers[0]
-    assert streamed_bytes(layer, "fp16", 1) == pytest.approx(2 * 3 * 4096 * 14336 * 2)
-    assert streamed_bytes(layer, "fp16", 1, cached=6) == pytest.approx(0.25 * 2 * 3 * 4096 * 14336 * 2)
-    assert streamed_bytes(layer, "fp16", 1, cached=6, hit_rate=1.0) == 0
-    with pytest.raises(InputError, match="the model has 8 a layer"):
-        hit_rate_of(layer, 9)
-    with pytest.raises(InputError, match="give a share"):
-        hit_rate_of(layer, 0, 1.5)
 
 
 def test_a_processor_is_bound_by_its_memory_and_then_by_its_operations() -> None:
     model = read_model("llama-2-7b")
     read, weights = weight_bytes(model, "q4_0")[0], model.layers[0].weights
-    one = cpu_seconds(model, 1, type_="q4_0", bandwidth=80e9, flops=1e12)[0]
+    known = Network(model, "q4_0", H100, cpu_bandwidth=80e9, cpu_flops=1e12)
+    one = known.cpu_seconds(1)[0]
     assert one == pytest.approx(read / 80e9, rel=0.01)
-    many = cpu_seconds(model, 512, type_="q4_0", bandwidth=80e9, flops=1e12)[0]
+    many = known.cpu_seconds(512)[0]
     assert many == pytest.approx(2 * 512 * weights / 1e12, rel=0.05)
     with pytest.raises(InputError, match=r"`cpu_bandwidth` .* and `cpu_flops`"):
-        cpu_seconds(model, 1)
+        Network(model, "q4_0", load_node("pcie:4x16")).cpu_seconds(1)
 
 
 def test_what_nobody_measured_has_the_wider_range() -> None:
     def spread(name: str, type_: str, node: str = "h100-sxm", **options: float) -> float:
-        found = gpu_seconds(
-            read_model(name), load_node(node), options.pop("tokens", 64), type_=type_, **options
-        )
+        found = Network(read_model(name), type_, load_node(node), **options).gpu_seconds(64)
         return float(found.high[-1] / found.low[-1])
 
     dense = spread("llama-2-7b", "fp16")
@@ -230,15 +220,14 @@ def test_what_nobody_measured_has_the_wider_range() -> None:
 
 
 def test_fewer_tokens_than_sequences_are_a_sequence_each() -> None:
-    model = read_model("llama-2-7b")
-    few, one = (gpu_seconds(model, H100, 4, context=100, batch=batch).seconds for batch in (32, 4))
+    few, one = (gpu_seconds("llama-2-7b", 4, context=100, batch=batch).seconds for batch in (32, 4))
     assert (few == one).all()
 
 
 @pytest.mark.parametrize(("tokens", "context", "batch"), [(0, 0, 1), (1, 0, 0), (1, -1, 1), (1e12, 0, 1)])
 def test_what_is_no_pass_is_refused(tokens: float, context: float, batch: float) -> None:
     with pytest.raises(InputError, match="tokens"):
-        gpu_seconds(read_model("llama-2-7b"), H100, tokens, context, batch)
+        gpu_seconds("llama-2-7b", tokens, context=context, batch=batch)
 
 
 def test_a_node_whose_gpu_is_not_known_is_refused(tmp_path: Path) -> None:
@@ -250,4 +239,4 @@ def test_a_node_whose_gpu_is_not_known_is_refused(tmp_path: Path) -> None:
         ' { kind = "pcie", between = ["c", "g"], generation = 4, lanes = 16 }]\n'
     )
     with pytest.raises(InputError, match="memory_bandwidth_bytes_per_s"):
-        gpu_seconds(read_model("llama-2-7b"), load_node(str(path)), 1)
+        Network(read_model("llama-2-7b"), "fp16", load_node(str(path))).gpu_seconds(1)

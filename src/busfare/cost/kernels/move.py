@@ -129,15 +129,12 @@ class Launches(NamedTuple):
         return self.columns[name][self.of] if name in self.columns else np.full(len(self.of), np.nan)
 
 
-class Split(NamedTuple):
-    """Seconds of work here and of the floor there: shape (rows,) both."""
+def split(
+    seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits
+) -> tuple[FloatArray, FloatArray]:
+    """Seconds of work here, and of the floor there; shape (rows,) both.
 
-    work: FloatArray
-    floor: FloatArray
-
-
-def split(seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits) -> Split:
-    """**Floor.** What an empty kernel takes: F here and F' there, of which less shows the longer a kernel works.
+    **Floor.** What an empty kernel takes: F here and F' there, of which less shows the longer a kernel works.
 
         W = t − F,   F' = F · (1 + h · (f'/f − 1))
 
@@ -148,7 +145,7 @@ def split(seconds: FloatArray, in_graph: FloatArray, here: Limits, there: Limits
     empty_there = there.launch_s or empty_here
     work = np.maximum(seconds - empty_here, LEAST_S)
     shown = np.where(in_graph == 1, 0.0, np.exp(-work / FLOOR_HIDDEN_S))
-    return Split(work, (seconds - work) * (1 + shown * (empty_there / empty_here - 1)))
+    return work, (seconds - work) * (1 + shown * (empty_there / empty_here - 1))
 
 
 def memory_share(launches: Launches, limits: Limits) -> FloatArray:

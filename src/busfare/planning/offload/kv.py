@@ -11,13 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
 from busfare.cost.copies import COPY_BYTES_PER_S, measured_copy
-from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import Curve, Flow, Node
 from busfare.planning.machine import Basis, Kind, Machine
@@ -97,10 +96,6 @@ class Fetch:
     calls: int
     limited_by: Limit
 
-    def beside(self, machine: Machine) -> dict[str, Any]:
-        """`low_seconds`, `high_seconds` and `rung` of its seconds."""
-        return range_beside(self.layout, self.seconds, machine.node, what="kv")
-
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
@@ -122,10 +117,6 @@ class Prefill:
         after = int(np.clip(np.searchsorted(places[:, 0], math.log(tokens)), 1, len(places) - 1))
         (x0, y0), (x1, y1) = places[after - 1], places[after]
         return math.exp(y0 + (y1 - y0) * (math.log(tokens) - x0) / (x1 - x0))
-
-    def times(self, factor: float) -> Prefill:
-        """The same, longer by a factor."""
-        return replace(self, points=tuple((tokens, seconds * factor) for tokens, seconds in self.points))
 
 
 def host_of(

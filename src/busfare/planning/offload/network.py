@@ -1,20 +1,20 @@
 """A network as layers by tokens: what each layer takes to compute, on a GPU that holds its weights and on a processor, and
 what a pass brings of it.
 
-By operator: products of matrices by their tiles (`cost/kernels/gemm.py`), attention by its operations and the cache that it
-reads, and what is bound by memory by its bytes.
+By operator: products of matrices by their tiles (`cost/kernels/limits.py`), attention by its operations and the cache that
+it reads, and what is bound by memory by its bytes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
 from busfare.cost.kernels.limits import Limits, limits_of, pipeline_of, product_seconds
 from busfare.cost.kernels.move import memory_seconds
@@ -34,10 +34,7 @@ from busfare.planning.offload.shapes import (
 )
 from busfare.questions import Offload
 
-__all__ = [
-    "LayerSeconds", "Network", "cpu_seconds", "experts_touched", "gpu_seconds", "hit_rate_of",
-    "network_of", "operator_seconds", "streamed_bytes",
-]  # fmt: skip
+__all__ = ["LayerSeconds", "Network", "experts_touched", "network_of"]
 
 #: What attention reaches of a tensor pipeline's rate that products reach: 62 of 83 % of the peak on an A100
 #: [FlashAttention-2 §4.1: 50 to 73 %].
@@ -105,88 +102,154 @@ def experts_touched(experts: int, used: int, tokens: float) -> float:
     return experts * (1.0 - math.pow(1.0 - used / experts, tokens)) if experts else 0.0
 
 
-def gpu_seconds(
-    model: Model, node: Node, tokens: float, context: float = 0, batch: float = 1, type_: str = "fp16"
-) -> LayerSeconds:
-    """Seconds of each layer with its weights in GPU memory, for a pass of `tokens` new tokens in all of `batch` sequences.
+@dataclass(frozen=True)
+class Network:
+    """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
 
-    Each sequence has `context` tokens in its cache before. A prefill has tokens = batch · prompt; a step of decoding has
-    tokens = batch; of fewer tokens, each is a sequence of its own. Weights of fewer bytes than their products compute in
-    are unpacked on the way, at no further cost. Head, embedding and the host's launches are none of a layer's.
-
-    The range is that of layers measured by others where they had such ones: dense, in 2 bytes, on NVIDIA's GPUs since
-    Ampere, all but attention. Of others it is the wider one of kernels carried to another GPU.
-
-    Raises InputError where what bounds kernels on the GPU is not known.
+    `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
+    among the `cached` ones of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
     """
-    parts = operator_seconds(model, node, tokens, context, batch, type_)
-    limits, kind = limits_of(node), number_type(type_)
-    figures = "probed" if limits.rung == "probed" else "datasheet"
-    wide = range_of("kernel", "compute", figures) or UNKNOWN
-    near = range_of("layer", "any", figures) or wide
-    judged = limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.bytes_each == 2
-    ranges = np.array([[near if judged and not one.experts else wide, wide] for one in model.layers])
-    low, high = ((parts * ranges[..., end]).sum(axis=1) for end in (0, 1))
-    return LayerSeconds(parts.sum(axis=1), low, high, limits.rung)
 
+    model: Model
+    type: str
+    node: Node
+    context: float = 0
+    batch: float = 1
+    only_experts: bool = False
+    cached: int = 0
+    hit_rate: float | None = None
+    cpu_bandwidth: float | None = None
+    cpu_flops: float | None = None
 
-def operator_seconds(
-    model: Model, node: Node, tokens: float, context: float = 0, batch: float = 1, type_: str = "fp16"
-) -> FloatArray:
-    """As `gpu_seconds`, of the products and what is moved between them, and of attention; shape (layers, 2)."""
-    one_pass, limits, kind = _Pass.of(tokens, context, batch), limits_of(node), number_type(type_)
-    pipelines = map(pipeline_of, (kind.computes, "fp16", "fp32"))
-    pipeline = next((name for name in pipelines if limits.peak(name)), None)
-    if pipeline is None:
-        raise InputError(
-            f"{node.name}: its GPU's operations a second are not known; give flops_per_s, or --seconds-per-layer"
+    @cached_property
+    def whole_bytes(self) -> tuple[float, ...]:
+        """Weights of each layer, bytes."""
+        return tuple(weight_bytes(self.model, self.type).tolist())
+
+    @cached_property
+    def held(self) -> tuple[float, ...]:
+        """Bytes that each layer takes in GPU memory where it is resident."""
+        return self._experts_or_whole(lambda one: one.experts - self.cached)
+
+    def bytes(self, tokens: float) -> tuple[float, ...]:
+        """Bytes that a pass of `tokens` brings of each layer, if it lives on the host; of experts those that are expected to
+        be touched and not there, by the hit rate or as uniform routing has it.
+        """
+
+        def missing(one: Layer) -> float:
+            hit_rate = self.cached / one.experts if self.hit_rate is None else self.hit_rate
+            return (1.0 - hit_rate) * experts_touched(one.experts, one.experts_used, tokens)
+
+        return self._experts_or_whole(missing)
+
+    def _experts_or_whole(self, experts: Callable[[Layer], float]) -> tuple[float, ...]:
+        if not self.only_experts:
+            return self.whole_bytes
+        each = number_type(self.type).bytes_each
+        found = self.model.by_layer(
+            lambda one: experts(one) * one.expert_weights * each if one.experts else None
         )
-    on = _Gpu(limits, pipeline, kind)
-    return np.array(model.by_layer(lambda one: on.layer(one, model.hidden, one_pass)))
+        both = zip(found, self.whole_bytes, strict=True)
+        return tuple(whole if one is None else one for one, whole in both)
 
+    def always_bytes(self, tokens: float) -> float:
+        """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
+        `only_experts` what is no expert's of layers with experts, and the experts that are cached.
+        """
+        own = (self.model.embedding + self.model.head) * number_type(self.type).bytes_each
+        own += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
+        return own + sum(self.whole_bytes) - sum(self.held)
 
-def cpu_seconds(
-    model: Model,
-    tokens: float,
-    context: float = 0,
-    batch: float = 1,
-    type_: str = "fp16",
-    bandwidth: float | None = None,
-    flops: float | None = None,
-    node: Node | None = None,
-    only_experts: bool = False,
-) -> FloatArray:
-    """Seconds of each layer computed on the processor: the longer of the bytes that it reads at `bandwidth` (bytes/s), and
-    its operations at `flops` (1/s); shape (layers,). A bound: what an implementation reaches of both has to be in them.
+    @cached_property
+    def rung(self) -> str:
+        """What the seconds on the GPU rest on."""
+        return self.computed(1).rung
 
-    Without `bandwidth` that of the `node`'s host memory is taken. `only_experts`: of layers that have some.
+    def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
+        """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
+        found, sizes = self.computed(tokens), self.bytes(tokens)
+        low, middle, high = (
+            Layers(sizes, tuple(one.tolist()), held=self.held)
+            for one in (found.low, found.seconds, found.high)
+        )
+        return low, middle, high
 
-    Raises InputError where one is not known.
-    """
-    one_pass = _Pass.of(tokens, context, batch)
-    if bandwidth is None and node is not None:
-        bandwidth = next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
-    if not bandwidth or not flops:
-        wanted = {
-            "`cpu_bandwidth` (bytes/s that its memory reaches, as in 200GB)": bandwidth,
-            "`cpu_flops` (operations/s that it reaches, as in 2T)": flops,
-        }
-        lacking = " and ".join(text for text, value in wanted.items() if not value)
-        raise InputError(f"what the processor reaches is not known; give {lacking}")
-    kind = number_type(type_)
+    @cached_property
+    def computed(self) -> Callable[[float], LayerSeconds]:
+        """`gpu_seconds`, of each number of tokens once."""
+        return cache(self.gpu_seconds)
 
-    def seconds(layer: Layer) -> float:
-        touched = experts_touched(layer.experts, layer.experts_used, tokens)
-        alone = only_experts and layer.experts > 0
-        met = 0 if alone else layer.attention_weights + layer.mlp_weights
-        read = (met + touched * layer.expert_weights) * kind.bytes_each
-        operations = 2.0 * tokens * (met + layer.experts_used * layer.expert_weights)
-        if not alone:
-            read += layer.kv_elements * one_pass.cached(layer) * kind.activation_bytes
-            operations += one_pass.attention(layer)
-        return max(read / bandwidth, operations / flops)
+    def gpu_seconds(self, tokens: float) -> LayerSeconds:
+        """Seconds of each layer with its weights in GPU memory, for a pass of `tokens` new tokens in all of the sequences.
 
-    return np.array(model.by_layer(seconds))
+        A prefill has tokens = batch · prompt; a step of decoding has tokens = batch; of fewer tokens, each is a sequence of
+        its own. Weights of fewer bytes than their products compute in are unpacked on the way, at no further cost. Head,
+        embedding and the host's launches are none of a layer's.
+
+        The range is that of layers measured by others where they had such ones: dense, in 2 bytes, on NVIDIA's GPUs since
+        Ampere, all but attention. Of others it is the wider one of kernels carried to another GPU.
+
+        Raises InputError where what bounds kernels on the GPU is not known.
+        """
+        parts = self.operator_seconds(tokens)
+        limits, kind = limits_of(self.node), number_type(self.type)
+        figures = "probed" if limits.rung == "probed" else "datasheet"
+        wide = range_of("kernel", "compute", figures) or UNKNOWN
+        near = range_of("layer", "any", figures) or wide
+        judged = limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.bytes_each == 2
+        ranges = np.array([[near if judged and not one.experts else wide, wide] for one in self.model.layers])
+        low, high = ((parts * ranges[..., end]).sum(axis=1) for end in (0, 1))
+        return LayerSeconds(parts.sum(axis=1), low, high, limits.rung)
+
+    def operator_seconds(self, tokens: float) -> FloatArray:
+        """As `gpu_seconds`, of the products and what is moved between them, and of attention; shape (layers, 2)."""
+        limits, kind = limits_of(self.node), number_type(self.type)
+        one_pass = _Pass.of(tokens, self.context, self.batch)
+        pipelines = map(pipeline_of, (kind.computes, "fp16", "fp32"))
+        pipeline = next((name for name in pipelines if limits.peak(name)), None)
+        if pipeline is None:
+            raise InputError(
+                f"{self.node.name}: its GPU's operations a second are not known; give flops_per_s, or --seconds-per-layer"
+            )
+        on = _Gpu(limits, pipeline, kind)
+        return np.array(self.model.by_layer(lambda one: on.layer(one, self.model.hidden, one_pass)))
+
+    def cpu_seconds(self, tokens: float) -> tuple[float, ...]:
+        """Seconds of each layer on the processor: the longer of the bytes read at `cpu_bandwidth` (without it, that of
+        the node's host memory), and its operations at `cpu_flops`. A bound: what an implementation reaches of both has to be
+        in them. With `only_experts` of its experts there, and of the rest on the GPU.
+
+        Raises InputError where the processor's rates are not known.
+        """
+        one_pass, kind = _Pass.of(tokens, self.context, self.batch), number_type(self.type)
+        memories = (c.bandwidth_bytes_per_s for c in self.node.components if isinstance(c, Memory))
+        bandwidth, flops = self.cpu_bandwidth or next(memories, None), self.cpu_flops
+        if not bandwidth or not flops:
+            wanted = {
+                "`cpu_bandwidth` (bytes/s that its memory reaches, as in 200GB)": bandwidth,
+                "`cpu_flops` (operations/s that it reaches, as in 2T)": flops,
+            }
+            lacking = " and ".join(text for text, value in wanted.items() if not value)
+            raise InputError(f"what the processor reaches is not known; give {lacking}")
+
+        def seconds_of(layer: Layer) -> float:
+            touched = experts_touched(layer.experts, layer.experts_used, tokens)
+            alone = self.only_experts and layer.experts > 0
+            met = 0 if alone else layer.attention_weights + layer.mlp_weights
+            read = (met + touched * layer.expert_weights) * kind.bytes_each
+            operations = 2.0 * tokens * (met + layer.experts_used * layer.expert_weights)
+            if not alone:
+                read += layer.kv_elements * one_pass.cached(layer) * kind.activation_bytes
+                operations += one_pass.attention(layer)
+            return max(read / bandwidth, operations / flops)
+
+        seconds = np.array(self.model.by_layer(seconds_of))
+        mixtures = np.array([one.experts > 0 for one in self.model.layers])
+        if self.only_experts and mixtures.any():
+            bare = self.model.by_layer(lambda one: with_fields(one, expert=(), experts=0))
+            dense = with_fields(self.model, layers=tuple(bare))
+            seconds[mixtures] += replace(self, model=dense).gpu_seconds(tokens).seconds[mixtures]
+        return tuple(seconds.tolist())
 
 
 class _Gpu(NamedTuple):
@@ -229,134 +292,20 @@ class _Gpu(NamedTuple):
         return float(seconds.sum()) if seconds is not None else np.nan
 
 
-def hit_rate_of(layer: Layer, cached: int, given: float | None = None) -> float:
-    """The chance that an expert that is touched lies in GPU memory: `given`, else `cached` of all, as uniform routing has.
-
-    Raises InputError for a rate that is none, and for more cached experts than there are.
-    """
-    if given is not None:
-        if not 0.0 <= given <= 1.0:
-            raise InputError(f"`hit_rate` {given:g}: give a share from 0 to 1")
-        return given
-    if not 0 <= cached <= layer.experts:
-        raise InputError(
-            f"`cached_experts` {cached}: the model has {layer.experts} a layer; give 0 to that many"
-        )
-    return cached / layer.experts if layer.experts else 1.0
-
-
-def streamed_bytes(
-    layer: Layer, type_: str, tokens: float, cached: int = 0, hit_rate: float | None = None
-) -> float:
-    """Expected bytes of a layer's experts that a pass of `tokens` brings to the GPU: those touched that are not there.
-
-    What is not an expert's (attention, router, shared experts) is not among them. Raises InputError as `hit_rate_of`.
-    """
-    missing = 1.0 - hit_rate_of(layer, cached, hit_rate)
-    touched = experts_touched(layer.experts, layer.experts_used, tokens)
-    return missing * touched * layer.expert_weights * number_type(type_).bytes_each
-
-
-@dataclass(frozen=True)
-class Network:
-    """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
-
-    `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
-    among the `cached` ones of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
-    """
-
-    model: Model
-    type: str
-    node: Node
-    context: float = 0
-    batch: float = 1
-    only_experts: bool = False
-    cached: int = 0
-    hit_rate: float | None = None
-    cpu_bandwidth: float | None = None
-    cpu_flops: float | None = None
-
-    @cached_property
-    def whole_bytes(self) -> tuple[float, ...]:
-        """Weights of each layer, bytes."""
-        return tuple(weight_bytes(self.model, self.type).tolist())
-
-    @cached_property
-    def held(self) -> tuple[float, ...]:
-        """Bytes that each layer takes in GPU memory where it is resident."""
-        each = number_type(self.type).bytes_each
-        return self._experts_or_whole(lambda one: (one.experts - self.cached) * one.expert_weights * each)
-
-    def bytes(self, tokens: float) -> tuple[float, ...]:
-        """Bytes that a pass of `tokens` brings of each layer, if it lives on the host."""
-        return self._experts_or_whole(
-            lambda one: streamed_bytes(one, self.type, tokens, self.cached, self.hit_rate)
-        )
-
-    def _experts_or_whole(self, experts: Callable[[Layer], float]) -> tuple[float, ...]:
-        if not self.only_experts:
-            return self.whole_bytes
-        found = self.model.by_layer(lambda one: experts(one) if one.experts else None)
-        both = zip(found, self.whole_bytes, strict=True)
-        return tuple(whole if one is None else one for one, whole in both)
-
-    def always_bytes(self, tokens: float) -> float:
-        """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
-        `only_experts` what is no expert's of layers with experts, and the experts that are cached.
-        """
-        own = (self.model.embedding + self.model.head) * number_type(self.type).bytes_each
-        own += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
-        return own + sum(self.whole_bytes) - sum(self.held)
-
-    @cached_property
-    def rung(self) -> str:
-        """What the seconds on the GPU rest on."""
-        return self.computed(1).rung
-
-    def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
-        """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
-        found, sizes = self.computed(tokens), self.bytes(tokens)
-        low, middle, high = (
-            Layers(sizes, tuple(one.tolist()), held=self.held)
-            for one in (found.low, found.seconds, found.high)
-        )
-        return low, middle, high
-
-    @cached_property
-    def computed(self) -> Callable[[float], LayerSeconds]:
-        """Seconds of each layer on the GPU, its weights there, with ranges and rung, by tokens; shape (layers,)."""
-        return cache(partial(self._on_gpu, self.model))
-
-    def _on_gpu(self, model: Model, tokens: float) -> LayerSeconds:
-        return gpu_seconds(model, self.node, tokens, self.context, self.batch, self.type)
-
-    def cpu_seconds(self, tokens: float) -> tuple[float, ...]:
-        """Seconds of each layer on the processor; with `only_experts` of its experts there, and of the rest on the GPU.
-
-        Raises InputError where the processor's rates are not known.
-        """
-        rates = self.cpu_bandwidth, self.cpu_flops
-        asked = self.context, self.batch, self.type
-        seconds = cpu_seconds(self.model, tokens, *asked, *rates, self.node, self.only_experts)
-        if self.only_experts:
-            bare = self.model.by_layer(
-                lambda one: replace(one, expert=(), experts=0) if one.experts else None
-            )
-            dense = replace(self.model, layers=tuple(one for one in bare if one is not None))
-            seconds[[one is not None for one in bare]] += self._on_gpu(dense, tokens).seconds
-        return tuple(seconds.tolist())
-
-
 def network_of(asked: Offload, node: Node) -> Network:
     """The network of `asked.model`, and how it is brought. Raises InputError that names the field."""
     assert asked.model is not None
     model = read_model(asked.model)
     number_type(asked.type)
-    mixture = next((layer for layer in model.layers if layer.experts), None)
-    if mixture is not None:
-        hit_rate_of(mixture, asked.cached_experts, asked.hit_rate)
-    elif asked.only_experts:
+    experts = next((layer.experts for layer in model.layers if layer.experts), 0)
+    if asked.only_experts and not experts:
         raise InputError(f"`model` {model.name}: has no experts; leave the options of experts out")
+    if asked.hit_rate is not None and not 0.0 <= asked.hit_rate <= 1.0:
+        raise InputError(f"`hit_rate` {asked.hit_rate:g}: give a share from 0 to 1")
+    if not 0 <= asked.cached_experts <= experts:
+        raise InputError(
+            f"`cached_experts` {asked.cached_experts}: the model has {experts} a layer; give 0 to that many"
+        )
     return Network(
         model,
         asked.type,

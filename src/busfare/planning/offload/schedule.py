@@ -9,10 +9,10 @@ operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, product
+from itertools import accumulate
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -238,16 +238,14 @@ class Ranked(NamedTuple):
 
 
 def schedules(
-    layers: Layers,
-    budget: float | None,
-    residents: Iterable[int],
-    depths: Sequence[int],
-    memories: Sequence[Memory],
+    layers: Layers, budget: float | None, residents: Iterable[int], depth: int, memory: Memory
 ) -> list[Schedule]:
-    """All schedules that fit a budget of GPU memory (bytes). Kernels that read mapped memory have no depth."""
+    """The schedules with these numbers of resident layers that fit a budget of GPU memory (bytes). Kernels that read mapped
+    memory have no depth.
+    """
     found = dict.fromkeys(
         Schedule(resident, 0 if memory == "mapped" or resident == len(layers) else depth, memory)
-        for resident, depth, memory in product(residents, depths, memories)
+        for resident in residents
     )
     return [s for s in found if budget is None or s.device_bytes(layers) <= budget]
 

@@ -95,9 +95,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A network. `embedding` and `head` in weights; a `head` tied to the embedding is none of its own."""
 
     name: str
-    source: str
     hidden: int
-    vocabulary: int
     layers: tuple[Layer, ...]
     embedding: int
     head: int
@@ -108,19 +106,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         known = {key: of(layer) for key, layer in kinds.items()}
         return [known[id(layer)] for layer in self.layers]
 
-    @property
-    def parameters(self) -> int:
-        """All weights and vectors."""
-        return (
-            sum(one.weights + one.vectors for one in self.layers) + self.embedding + self.head + self.hidden
-        )
-
-    @property
-    def active_parameters(self) -> int:
-        """Those that one token meets."""
-        idle = sum((one.experts - one.experts_used) * one.expert_weights for one in self.layers)
-        return self.parameters - idle
-
 
 class NumberType(msgspec.Struct, frozen=True):
     """A block of `weights` numbers in `bytes`, with its scales; products run in `computes`, into which they are unpacked."""
@@ -128,7 +113,6 @@ class NumberType(msgspec.Struct, frozen=True):
     bytes: int
     weights: int
     computes: str
-    source: str = ""
 
     @property
     def bytes_each(self) -> float:
@@ -274,9 +258,7 @@ def model_of(values: dict[str, Any], name: str, source: str = "") -> Model:
     tied = config.yes("tie_word_embeddings", kind in _PLAIN)
     return Model(
         name=name,
-        source=source,
         hidden=hidden,
-        vocabulary=vocabulary,
         layers=tuple(built[key] for key in zip(windows, dense, strict=True)),
         embedding=embedding,
         head=0 if tied else vocabulary * hidden,
