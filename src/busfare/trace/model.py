@@ -11,12 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import tables
-from busfare.trace.api_calls import GRAPH_LAUNCH
 from busfare.trace.collectives import collectives_of
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
 from busfare.trace.omissions import Omission, Omissions
-from busfare.trace.words import Names, calls_named
+from busfare.trace.words import GRAPH_LAUNCH, Names, calls_named
 
 __all__ = ["Trace", "name_process", "number_graph_nodes"]
 

@@ -19,8 +19,7 @@ from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import pieces
 from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
-from busfare.trace.readers.sqlite_tables import SqliteTables
-from busfare.trace.readers.tables import INT, TableSource, ints, texts, typed
+from busfare.trace.readers.tables import INT, SqliteTables, TableSource, ints, texts, typed
 from busfare.trace.tables import conform
 
 #: rocprof's tables of calls and operations, and what they hold.
