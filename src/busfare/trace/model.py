@@ -29,9 +29,7 @@ class Trace:
     """
 
     path: Path
-    format: (
-        str  # nsys-sqlite, kineto, xla, nvprof, rocpd, rocprofv3-json, rocprof-csv, rocprof, rpd, recorded, …
-    )
+    format: str  # nsys-sqlite, kineto, xla, nvprof, rocpd, rocprofv3-json, rocprof-csv, rocprof, rpd, …
     producer: str  # the program and version that wrote the file, as far as the file says
     operations: pl.DataFrame
     calls: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.CALLS))
@@ -43,9 +41,7 @@ class Trace:
     counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
-    described: pl.DataFrame = field(
-        default_factory=lambda: tables.empty(tables.DESCRIBED)
-    )  # of communication
+    described: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DESCRIBED))  # communication
     origin_ns: int = 0  # time 0 by the clock of the file
 
     @cached_property

@@ -32,10 +32,7 @@ ENOUGH = 10_000
 #: Where process and thread stand in a serialised global id: the first bit, and how many.
 PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
 SMALL_INT = pl.Int32()
-PLACE: dict[str, pl.DataType] = {
-    "deviceId": SMALL_INT,
-    **ints("contextId streamId correlationId globalPid"),
-}
+PLACE: dict[str, pl.DataType] = {"deviceId": SMALL_INT, **ints("contextId streamId correlationId globalPid")}
 #: What kernels, copies and sets have in common.
 OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
 COPY_COLUMNS = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind copyCount") | {"dstDeviceId": SMALL_INT}
