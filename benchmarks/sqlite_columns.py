@@ -47,7 +47,7 @@ COLUMNS = """
 import json, sys, time
 from pathlib import Path
 import polars as pl
-from busfare.trace.readers.sqlite_tables import SqliteTables
+from busfare.trace.readers.tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
 text = {"value", "name", "busLocation"}
 begun, processor = time.perf_counter(), time.process_time()
@@ -68,7 +68,7 @@ print(time.perf_counter() - begun, time.process_time() - processor)
 READ = """
 import json, sys, time
 from busfare.trace import read
-from busfare.trace.readers.sqlite_tables import SqliteTables
+from busfare.trace.readers.tables import SqliteTables
 asked = []
 read_columns = SqliteTables._read
 def noted(self, table, present):

@@ -7,7 +7,7 @@ from importlib import resources
 import polars as pl
 import pytest
 
-from busfare.trace import api_calls
+from busfare.trace import words
 
 BLOCKING_RUNTIME = [
     "cudaMemcpy", "cudaMemcpy2D", "cudaMemcpy3D", "cudaMemcpyPeer", "cudaMemcpy3DPeer",
@@ -44,8 +44,8 @@ NOT_WAITING = [
 
 
 def waits(*names: str) -> list[str]:
-    plain = api_calls.plain_name(pl.col("name"))
-    return pl.DataFrame({"name": names}).select(api_calls.waits_for(plain)).to_series().to_list()
+    plain = words.plain_name(pl.col("name"))
+    return pl.DataFrame({"name": names}).select(words.waits_for(plain)).to_series().to_list()
 
 
 @pytest.mark.parametrize("name", [*BLOCKING_RUNTIME, *BLOCKING_DRIVER, *BLOCKING_HIP])
@@ -82,7 +82,7 @@ def test_calls_that_return_at_once(name: str) -> None:
     ],
 )
 def test_the_abis_suffix_falls_off(name: str, plain: str) -> None:
-    assert pl.DataFrame({"name": [name]}).select(api_calls.plain_name(pl.col("name"))).item() == plain
+    assert pl.DataFrame({"name": [name]}).select(words.plain_name(pl.col("name"))).item() == plain
 
 
 def cuda_copies() -> list[str]:
@@ -109,4 +109,4 @@ def test_every_blocking_name_above_is_in_cudas_enumerations() -> None:
 
 def test_copies_to_symbols_are_known_by_name_and_those_from_them_are_not_meant() -> None:
     names = pl.Series(["cudaMemcpyToSymbol", "cudaMemcpyFromSymbolAsync", "cudaMemcpy"])
-    assert names.str.contains(api_calls.SYMBOL_COPY).to_list() == [True, False, False]
+    assert names.str.contains(words.SYMBOL_COPY).to_list() == [True, False, False]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busfare.trace import read
-from busfare.trace.readers.nsys import report_file
+from busfare.trace.readers import nsys as nsys_reader
 from tests.trace.build_kineto import gzipped
 from tests.trace.build_nsys import small_export
 from tests.trace.test_detect import refused
@@ -44,7 +44,7 @@ def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nsys:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(report_file, "PLACES", ())
+    monkeypatch.setattr(nsys_reader, "PLACES", ())
     return lambda: log.read_text().splitlines() if log.exists() else []
 
 
@@ -91,7 +91,7 @@ def test_an_export_beside_it_is_taken_unless_it_is_older(nsys: Nsys, report: Pat
 def test_exports_that_nobody_reads_go(nsys: Nsys, report: Path, tmp_path: Path) -> None:
     read(report)
     (kept,) = (tmp_path / "cache").rglob("*.sqlite")
-    month_ago = time.time() - report_file.KEPT_S - 60
+    month_ago = time.time() - nsys_reader.KEPT_S - 60
     os.utime(kept, (month_ago, month_ago))
     report.write_bytes(REPORT + b"[END]")
     read(report)
@@ -103,7 +103,7 @@ def test_without_nsys_the_line_to_run_is_said(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(report_file, "PLACES", ())
+    monkeypatch.setattr(nsys_reader, "PLACES", ())
     assert "there is no `nsys` on this machine" in (said := refused(report))
     assert "`nsys export --type sqlite the run.nsys-rep`" in said
     report.write_bytes(LATER)
@@ -139,7 +139,7 @@ def test_a_newer_nsys_is_tried_where_the_first_fails(
     later.parent.mkdir(parents=True)
     later.write_text((tmp_path / "bin" / "nsys").read_text().replace("grep -q 2025", "grep -q 2027"))
     later.chmod(0o755)
-    monkeypatch.setattr(report_file, "PLACES", ((str(tmp_path / "nsight"), "*/bin/nsys"),))
+    monkeypatch.setattr(nsys_reader, "PLACES", ((str(tmp_path / "nsight"), "*/bin/nsys"),))
     report.write_bytes(LATER)
     assert read(report).operations.height == 4
     assert len(nsys()) == 2

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from busfare.errors import InputError
 from busfare.trace import _sqlite_columns
 from busfare.trace._sqlite_columns import UnreadableError
-from busfare.trace.readers.sqlite_tables import Pages, SqliteTables
+from busfare.trace.readers.tables import Pages, SqliteTables
 from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()

@@ -11,7 +11,7 @@ import pytest
 from busfare.advise import guess_node
 from busfare.errors import InputError
 from busfare.trace import Trace, may_be_trace, read
-from busfare.trace.readers.xla import chrome
+from busfare.trace.readers import xla
 from busfare.trace.tables import DEVICES
 from tests.trace.build_xla import (
     COPY_IN,
@@ -259,10 +259,10 @@ def test_streams_of_older_versions(tmp_path: Path) -> None:
 
 def test_a_time_line_of_a_million_events_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_time_line(tmp_path / "host.trace.json.gz")
-    monkeypatch.setattr(chrome, "MOST_EVENTS", 13)
+    monkeypatch.setattr(xla, "MOST_EVENTS", 13)
     [cut] = read(path).omissions
     assert cut.id == "cut" and "give the .xplane.pb" in cut.what
-    monkeypatch.setattr(chrome, "MOST_EVENTS", 14)
+    monkeypatch.setattr(xla, "MOST_EVENTS", 14)
     assert read(path).omissions == []
 
 

@@ -20,8 +20,8 @@ from busfare.timeline.changes.fewer_copies import loop_nanoseconds
 from busfare.timeline.changes.overlap import are_pipelines
 from busfare.timeline.edit import taken_out
 from busfare.timeline.model import NOTHING, Mask, either
-from busfare.trace.api_calls import SYMBOL_COPY
 from busfare.trace.columns import several
+from busfare.trace.words import SYMBOL_COPY
 
 __all__ = ["priced_by_replay"]
 

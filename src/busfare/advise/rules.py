@@ -21,10 +21,10 @@ from busfare.statements import Words, statement
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
-from busfare.trace.api_calls import BLOCKING_COPY, SYMBOL_COPY
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
+from busfare.trace.words import BLOCKING_COPY, SYMBOL_COPY
 
 __all__ = ["COPY", "ONE_WAY", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from busfare import __version__
 from busfare.errors import InputError
 from busfare.measure.record import LINE_TOOLS, cupti_libraries, recorder_library, shared_library
-from busfare.trace.readers.nsys.report_file import installed as installed_nsys
+from busfare.trace.readers.nsys import installed as installed_nsys
 
 NATIVE = ("trace._columns", "trace._sqlite_columns", "trace._kineto_events", "timeline._core")
 

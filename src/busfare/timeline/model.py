@@ -17,9 +17,8 @@ from busfare.errors import InputError
 from busfare.expressions import found_in
 from busfare.nodes import FloatArray, Node
 from busfare.trace import Omission, Trace
-from busfare.trace.api_calls import HOST_FUNCTION
 from busfare.trace.lanes import Union
-from busfare.trace.words import Words
+from busfare.trace.words import HOST_FUNCTION, Words
 
 __all__ = [
     "ACT", "COLUMN_TYPES", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns", "Mask",

@@ -11,7 +11,7 @@ import numpy as np
 from busfare.timeline.edit import host_paced, with_durations
 from busfare.timeline.model import Timeline, staged
 from busfare.timeline.play import play
-from busfare.trace.api_calls import GRAPH_LAUNCH
+from busfare.trace.words import GRAPH_LAUNCH
 
 __all__ = ["Unrecorded", "all_unrecorded", "unrecorded"]
 

@@ -11,12 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import tables
-from busfare.trace.api_calls import GRAPH_LAUNCH
 from busfare.trace.collectives import collectives_of
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
 from busfare.trace.omissions import Omission, Omissions
-from busfare.trace.words import Names, calls_named
+from busfare.trace.words import GRAPH_LAUNCH, Names, calls_named
 
 __all__ = ["Trace", "name_process", "number_graph_nodes"]
 
@@ -30,9 +29,7 @@ class Trace:
     """
 
     path: Path
-    format: (
-        str  # nsys-sqlite, kineto, xla, nvprof, rocpd, rocprofv3-json, rocprof-csv, rocprof, rpd, recorded, …
-    )
+    format: str  # nsys-sqlite, kineto, xla, nvprof, rocpd, rocprofv3-json, rocprof-csv, rocprof, rpd, …
     producer: str  # the program and version that wrote the file, as far as the file says
     operations: pl.DataFrame
     calls: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.CALLS))
@@ -44,9 +41,7 @@ class Trace:
     counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
-    described: pl.DataFrame = field(
-        default_factory=lambda: tables.empty(tables.DESCRIBED)
-    )  # of communication
+    described: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DESCRIBED))  # communication
     origin_ns: int = 0  # time 0 by the clock of the file
 
     @cached_property

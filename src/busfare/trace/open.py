@@ -15,7 +15,7 @@ from busfare.trace.launches import number_launches
 from busfare.trace.model import Trace
 from busfare.trace.readers import Format, Source, formats
 from busfare.trace.readers.compressed import COMPRESSIONS, SUFFIXES, head_of
-from busfare.trace.readers.sqlite_tables import SqliteTables, at_rest
+from busfare.trace.readers.tables import SqliteTables, at_rest
 from busfare.trace.sound import make_sound
 
 __all__ = ["is_trace_directory", "may_be_trace", "read"]

@@ -24,8 +24,8 @@ from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
 from busfare.cost.ranges import UNCHANGED, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
-from busfare.trace.api_calls import COMMUNICATION
 from busfare.trace.tables import REACH, SHAPE
+from busfare.trace.words import COMMUNICATION
 
 __all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
 

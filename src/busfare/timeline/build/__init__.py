@@ -27,9 +27,8 @@ from busfare.timeline.build.work import (
 )
 from busfare.timeline.model import LONGEST_NS, NO_LINKS, Columns, Timeline, typed
 from busfare.trace import Omission, Trace
-from busfare.trace.api_calls import HOST_FUNCTION
 from busfare.trace.omissions import INCOMPLETE
-from busfare.trace.words import Names, calls_named
+from busfare.trace.words import HOST_FUNCTION, Names, calls_named
 
 __all__ = ["timeline"]
 

@@ -18,9 +18,8 @@ from busfare.timeline import _core
 from busfare.timeline.build.work import DeviceWork, HostCalls, Rows, alike
 from busfare.timeline.model import ACT, WAIT, Columns, pageable
 from busfare.trace import Trace
-from busfare.trace.api_calls import EVENT_RECORD, STREAM_WAIT_EVENT
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import NONE, Names, Words
+from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Words
 
 __all__ = ["Acts", "Waits", "acts", "waits"]
 

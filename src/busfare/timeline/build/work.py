@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from busfare.timeline.model import STREAM_KINDS, Mask, Times
 from busfare.trace import Trace
-from busfare.trace.api_calls import PREFETCH, QUERY
 from busfare.trace.columns import first_pairs, numbered, plain
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import Names, Words
+from busfare.trace.words import PREFETCH, QUERY, Names, Words
 
 __all__ = [
     "ENGINE_BYTES", "FAULT_NS", "DeviceWork", "HostCalls", "Rows", "alike", "before_in", "between_calls", "class_of",

@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 
 from busfare.trace.model import Trace
 from busfare.trace.readers.compressed import whole
-from busfare.trace.readers.sqlite_tables import SqliteTables
+from busfare.trace.readers.tables import SqliteTables
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,24 @@
-"""Tables of profilers, of which any table and column may be missing, and those in directories of Parquet or Arrow files."""
+"""Tables of profilers, of which any table and column may be missing, in directories of Parquet or Arrow files, and
+in SQLite files that nobody vouches for, which are read from their pages where that can be done, else by SQLite.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
+from busfare.trace.readers.compressed import copied
 from busfare.trace.tables import Schema, conform
 
 INT, TEXT = pl.Int64(), pl.String()
@@ -136,3 +144,227 @@ def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
         return column.reinterpret(signed=True)
     alike = found.is_integer() if wanted.is_integer() else found in (pl.String, pl.Categorical, pl.Enum)
     return column.cast(wanted, strict=False) if alike else pl.lit(None, dtype=wanted).alias(name)
+
+
+#: What reading a damaged file raises. The module fails on a message of SQLite that quotes bytes that are no
+#: text, and SQLite calls a value of impossible size a lack of memory.
+DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
+#: Write-ahead mode, in the bytes 18 and 19 of the file.
+WRITE_AHEAD = 2
+ROWS_A_FETCH = 1 << 10
+ROWS_A_PIECE = 1 << 16
+#: A row takes two bytes of its page's index, and at least four of its own.
+LEAST_ROW = 6
+KIND_OF: dict[pl.DataType, Kind] = {
+    pl.Int64(): Kind.INTEGER,
+    pl.Int32(): Kind.SMALL,
+    pl.Float64(): Kind.REAL,
+    pl.String(): Kind.TEXT,
+}
+
+
+class SqliteTables(TableSource):
+    """The ordinary tables of a file, open read-only, and locked against writers until it is closed.
+
+    Views, virtual tables and triggers are never run: a trace cannot execute anything. Columns come straight from the file's
+    pages where that can be done; whatever it cannot, damage included, is left to SQLite's own judgement.
+    """
+
+    def __init__(self, path: Path, place: Path | None = None) -> None:
+        """Of the file at `place`, by default `path`, which names it. Raises InputError if SQLite cannot read it."""
+        self.path = path
+        self.place = place or path
+        self.left_to_sqlite = ""  # why, for the message if SQLite cannot read it either
+        try:
+            with self.place.open("rb") as file:
+                modes = file.read(20)[18:20]
+            # SQLite leaves files beside one in write-ahead mode, if that is not immutable.
+            immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(self.place) else ""
+            address = f"file:{quote(str(self.place))}?mode=ro{immutable}"
+            self.database = sqlite3.connect(address, uri=True, isolation_level=None)
+            self.database.text_factory = lambda text: text.decode("utf-8", "replace")
+            self.database.execute("PRAGMA trusted_schema=OFF")
+            self.database.execute("PRAGMA cell_size_check=ON")
+            # Until the end, so that no writer changes the file while it is read past SQLite.
+            self.database.execute("BEGIN")
+            rows = self.database.execute(
+                "SELECT name, sql, type FROM sqlite_schema WHERE type IN ('table', 'view')"
+            ).fetchall()
+        except DAMAGE as error:
+            raise self.unusable(error) from None
+        named = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str)]
+        self._made_up = {
+            name
+            for name, sql, kind in named
+            if kind == "view" or sql.lstrip().upper().startswith("CREATE VIRTUAL")
+        }
+        self.names = {name for name, _, _ in named} - self._made_up
+        self._columns: dict[str, list[str]] = {}
+        self.pages: Pages | None = None  # to be read past SQLite, where that can be done
+        try:
+            self.pages = Pages(self.place, self.database)
+        except (*DAMAGE, UnreadableError) as error:
+            self.left_to_sqlite = str(error)
+
+    def close(self) -> None:
+        self.database.close()
+        self.pages = None
+
+    def columns(self, table: str) -> list[str]:
+        """Names of the columns of `table`, none if it is not there. Raises InputError if it is no table but a view."""
+        if table in self._made_up:
+            raise InputError(
+                f"{self.path}: {table} is a view or virtual table, which is not run; give the file as the profiler wrote it"
+            )
+        if table not in self.names:
+            return []
+        if table not in self._columns:
+            try:
+                rows = self.database.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
+            except DAMAGE as error:
+                raise self.unusable(error) from None
+            self._columns[table] = [row[1] for row in rows]
+        return self._columns[table]
+
+    def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        if self.pages is not None:
+            try:
+                return self.pages.read(table, present)
+            except (*DAMAGE, UnreadableError) as error:
+                self.left_to_sqlite = str(error)
+        return self._stepped(table, present)
+
+    def _stepped(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        """The columns from SQLite, row by row."""
+        sql = f"SELECT {', '.join(quoted(name) for name in present)} FROM {quoted(table)}"
+        # What a table gives cannot be more than the file holds; more is a loop in a damaged one.
+        size = self.place.stat().st_size
+        most_rows, most_text = size // LEAST_ROW, 2 * size
+        texts = [i for i, kind in enumerate(present.values()) if kind == pl.String]
+        pieces = [pl.DataFrame(schema=present)]
+        rows: list[tuple[object, ...]] = []
+        count = text = 0
+        try:
+            cursor = self.database.execute(sql)
+            while fetched := cursor.fetchmany(ROWS_A_FETCH):
+                count += len(fetched)
+                text += sum(len(v) for row in fetched for i in texts if isinstance(v := row[i], str))
+                if count > most_rows or text > most_text:
+                    raise self.unusable(f"table {table} never ends")
+                rows += fetched
+                if len(rows) >= ROWS_A_PIECE:
+                    pieces.append(typed(rows, present))
+                    rows = []
+        except DAMAGE as error:
+            raise self.unusable(error) from None
+        return pl.concat([*pieces, typed(rows, present)])
+
+    def unusable(self, reason: object) -> InputError:
+        """The error to raise, whatever `reason` it is damaged for."""
+        why = f"{reason}; {self.left_to_sqlite}" if self.left_to_sqlite else str(reason)
+        return InputError(
+            f"{self.path}: damaged or unreadable SQLite file ({why}); export the trace again, "
+            "or check that the copy is complete"
+        )
+
+
+#: `PRAGMA table_xinfo`: computed when read, and so in no record.
+VIRTUAL = 2
+
+
+class Pages:
+    """Those of the file that `database` has open; that connection says what columns there are, and where.
+
+    The file stays open until the object goes: closing it would give up SQLite's lock on it, too.
+    """
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        """Raises UnreadableError if the file is not one that can be read so."""
+        if beside(path):
+            raise UnreadableError("a journal stands beside the file")
+        self._database = database
+        self.file = Database(str(path))
+        self._roots: dict[str, object] = dict(
+            database.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'")
+        )
+
+    def read(self, table: str, columns: dict[str, pl.DataType]) -> pl.DataFrame:
+        """Those of the columns of `table`, which it has, that hold anything: in order of rowid.
+
+        A value of another type than its column's is null. Raises UnreadableError if SQLite had better answer: the
+        table is damaged, WITHOUT ROWID, or has columns of types or defaults that are not read here.
+        """
+        root = self._roots[table]
+        if not isinstance(root, int) or not 0 < root < 1 << 32:
+            raise UnreadableError("no page of the table is named")
+        wanted = self._wanted(table, columns)
+        read = self.file.read(root, [wanted[name] for name in columns], pl.thread_pool_size())
+        # A column of nothing but nulls takes no memory as a constant.
+        kept = [
+            # A name given to the series beside the column would not be heeded.
+            pl.Series(column).alias(name)
+            for number, (name, column) in enumerate(zip(columns, read, strict=True))
+            if number == 0 or column.null_count < len(column)
+        ]
+        return conform(pl.DataFrame(kept), columns)
+
+    def _wanted(self, table: str, columns: dict[str, pl.DataType]) -> dict[str, Wanted]:
+        """The columns, each with its place in the table's records."""
+        rows = self._database.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
+        keys = [row for row in rows if row[5]]
+        indexed = any(row[3] == "pk" for row in self._database.execute(f"PRAGMA index_list({quoted(table)})"))
+        wanted = {}
+        stored = 0
+        for _number, name, declared, _not_null, default, key, hidden in rows:
+            if kind := columns.get(name):
+                # Such a column is the rowid itself, if it is the whole key and the key has no index of its own.
+                is_rowid = bool(key) and len(keys) == 1 and declared.upper() == "INTEGER" and not indexed
+                if is_rowid and kind != INT:
+                    raise UnreadableError("a rowid that is not to be a whole number")
+                wanted[name] = Wanted(
+                    stored,
+                    KIND_OF[kind],
+                    is_rowid=is_rowid,
+                    # [SQLite: determination of column affinity]
+                    real_affinity=bool(
+                        re.match("(?s)(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB)", declared.upper())
+                    ),
+                    has_default=default is not None and default.upper() != "NULL",
+                )
+            stored += hidden != VIRTUAL
+        return wanted
+
+
+def beside(path: Path) -> list[tuple[Path, str]]:
+    """The files, with their suffix, in which a transaction of someone's on the SQLite file at `path` may be."""
+    real = Path(os.path.realpath(path))  # SQLite looks there, too
+    files = [(real.with_name(real.name + suffix), suffix) for suffix in ("-journal", "-wal")]
+    return [(file, suffix) for file, suffix in files if file.is_file() and file.stat().st_size]
+
+
+def quoted(name: str) -> str:
+    """`name` as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def at_rest(path: Path) -> Iterator[Path]:
+    """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards.
+
+    SQLite would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
+    """
+    waiting = beside(path)
+    if not waiting:
+        yield path
+        return
+
+    def copy(place: Path) -> None:
+        shutil.copyfile(path, place)
+        for file, suffix in waiting:
+            shutil.copyfile(file, f"{place}{suffix}")
+
+    with copied(path, copy) as place:
+        # Whoever reads a damaged one is told.
+        with suppress(sqlite3.Error), closing(sqlite3.connect(place)) as database:
+            database.execute("PRAGMA journal_mode=DELETE").fetchall()
+        yield place

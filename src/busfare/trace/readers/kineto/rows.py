@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from busfare.trace import api_calls, sites
+from busfare.trace import sites, words
 from busfare.trace import tables as schema
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
@@ -17,17 +17,6 @@ from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
 from busfare.trace.readers.tables import INT, meant
 from busfare.trace.tables import conform, empty
-
-__all__ = [
-    "SET",
-    "calls_of",
-    "dependencies",
-    "events_of",
-    "names_of",
-    "operations_of",
-    "ranges_of",
-    "with_collectives",
-]
 
 #: hipMemcpyKind, of the kinds that have an end on the host and one on the GPU.
 DIRECTION_OF_KIND = {1: "h2d", 2: "d2h"}
@@ -58,7 +47,7 @@ def names_of(scanner: EventScanner) -> pl.DataFrame:
     names = pl.DataFrame({"name": pl.Series([*texts, None], dtype=pl.String).fill_null("(unnamed)")})
     way = name.str.extract(ROCTRACER_COPY)
     names = names.with_columns(
-        name.str.extract_groups(COPY_NAME).struct.unnest(), plain=api_calls.plain_name(name)
+        name.str.extract_groups(COPY_NAME).struct.unnest(), plain=words.plain_name(name)
     ).with_columns(
         direction=pl.coalesce("direction", way.replace_strict(WAYS, default=None)),
         source=pl.coalesce("source", way.str.extract("^(.*)To")),
@@ -70,7 +59,7 @@ def names_of(scanner: EventScanner) -> pl.DataFrame:
         meant("direction", DIRECTION_OF, schema.DIRECTIONS),
         meant("source", MEMORY_OF, schema.MEMORY_KINDS).alias("source_memory"),
         meant("destination", MEMORY_OF, schema.MEMORY_KINDS).alias("destination_memory"),
-        waits_for=api_calls.waits_for(plain),
+        waits_for=words.waits_for(plain),
         of_host=pl.col("source").is_in(OF_HOST) | pl.col("destination").is_in(OF_HOST),
         no_kernel=pl.when(way.is_not_null()).then(COPY).when(name == ROCTRACER_FILL).then(SET),
     )
@@ -140,7 +129,7 @@ def operations_of(
     if "grid_x" not in frame.columns:
         return frame
     # Where a launch takes work-items the trace tells these.
-    in_items = calls["name"].cast(pl.String).str.contains(api_calls.GRID_IN_ITEMS).fill_null(False)
+    in_items = calls["name"].cast(pl.String).str.contains(words.GRID_IN_ITEMS).fill_null(False)
     of_items = pl.col("correlation").is_in(calls["correlation"].filter(in_items).drop_nulls().implode())
     sides = [(f"grid_{side}", f"block_{side}") for side in "xyz"]
     return frame.with_columns(

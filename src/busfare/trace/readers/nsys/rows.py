@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace import api_calls, sites
+from busfare.trace import sites, words
 from busfare.trace import tables as schema
 from busfare.trace.columns import first_pairs, occurs, places
 from busfare.trace.launches import ALLOCATIONS
@@ -32,10 +32,7 @@ ENOUGH = 10_000
 #: Where process and thread stand in a serialised global id: the first bit, and how many.
 PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
 SMALL_INT = pl.Int32()
-PLACE: dict[str, pl.DataType] = {
-    "deviceId": SMALL_INT,
-    **ints("contextId streamId correlationId globalPid"),
-}
+PLACE: dict[str, pl.DataType] = {"deviceId": SMALL_INT, **ints("contextId streamId correlationId globalPid")}
 #: What kernels, copies and sets have in common.
 OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
 COPY_COLUMNS = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind copyCount") | {"dstDeviceId": SMALL_INT}
@@ -176,11 +173,11 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
     if frame.is_empty():
         return empty(schema.CALLS)
     named = Texts.of(frame["nameId"], strings, UNNAMED)
-    plain = api_calls.plain_name(pl.col("plain"))
+    plain = words.plain_name(pl.col("plain"))
     names = (
         named.texts.alias("plain")
         .to_frame()
-        .select(plain.cast(pl.Categorical), waits_for=api_calls.waits_for(plain))
+        .select(plain.cast(pl.Categorical), waits_for=words.waits_for(plain))
     )
     omissions.count("unnamed-calls", named.unknown)
     frame = frame.select(
@@ -252,7 +249,7 @@ def events_of(
     call = pl.col("call")
     unclear = call.is_null() & pl.all_horizontal(pl.col("event", "stream").is_not_null())
     omissions.count("unknown-wait", waits.filter(unclear).height)
-    of_streams = call.str.contains(api_calls.STREAM_WAIT_EVENT).fill_null(False)
+    of_streams = call.str.contains(words.STREAM_WAIT_EVENT).fill_null(False)
     of_records = records.join(known.drop("call"), on=IDS, how="left", maintain_order="left")
     events = [
         conform(frame.with_columns(kind=pl.lit(kind)), schema.EVENTS)

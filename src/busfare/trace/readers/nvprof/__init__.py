@@ -7,7 +7,7 @@ from importlib import resources
 
 import polars as pl
 
-from busfare.trace import api_calls
+from busfare.trace import words
 from busfare.trace.model import Trace, name_process
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, RecordAgain, cupti
@@ -39,6 +39,7 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         cupti.sets(_records(tables, "MEMSET", OF_OPERATIONS | ints("bytes memoryKind"))),
         _migrations(tables),
     ]
+    marked = _named(_records(tables, "MARKER", ints("flags timestamp id name domain")), strings)
     trace = Trace(
         path=tables.path,
         format="nvprof",
@@ -46,7 +47,7 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         operations=pl.concat([conform(one, OPERATIONS, LAUNCH_SHAPE) for one in operations], how="diagonal"),
         calls=calls,
         events=_events(tables, calls, waits),
-        markers=_markers(tables, strings, omissions),
+        markers=cupti.markers(marked.rename({"timestamp": "start_ns", "id": "marker"}), omissions),
         devices=_devices(tables, strings, omissions),
         streams=cupti.streams(_records(tables, "STREAM", ints("contextId streamId priority flag"))),
     )
@@ -73,8 +74,8 @@ def _call_names() -> pl.DataFrame:
     file = resources.files(__package__).joinpath("calls.tsv").read_bytes()
     columns = ["interface", "cbid", "name"]
     names = pl.read_csv(file, separator="\t", comment_prefix="#", has_header=False, new_columns=columns)
-    names = names.with_columns(api_calls.plain_name(pl.col("name")))
-    return names.with_columns(waits_for=api_calls.waits_for(pl.col("name")))
+    names = names.with_columns(words.plain_name(pl.col("name")))
+    return names.with_columns(waits_for=words.waits_for(pl.col("name")))
 
 
 def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
@@ -119,11 +120,6 @@ def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl
         conform(frame.with_columns(kind=pl.lit(kind)), EVENTS)
         for frame, kind in ((records, "record"), (waits, "wait"))
     )
-
-
-def _markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
-    frame = _named(_records(tables, "MARKER", ints("flags timestamp id name domain")), strings)
-    return cupti.markers(frame.rename({"timestamp": "start_ns", "id": "marker"}), omissions)
 
 
 def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:

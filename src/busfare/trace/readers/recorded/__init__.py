@@ -24,14 +24,8 @@ __all__ = ["FORMATS", "holds_recording", "is_recording", "read"]
 SAME_PROCESS_SHIFT = 24
 #: What was lost, by the number that the file gives it.
 LOSSES = (
-    "unknown-loss",
-    "dropped",
-    "no-buffer",
-    "calls-lost",
-    "unknown-records",
-    "stacks-lost",
-    "retired-losses",
-)
+    "unknown-loss", "dropped", "no-buffer", "calls-lost", "unknown-records", "stacks-lost", "retired-losses",
+)  # fmt: skip
 
 
 def read(path: Path, launches: bool = False) -> Trace:
@@ -50,9 +44,13 @@ def read(path: Path, launches: bool = False) -> Trace:
         )
     omissions = Omissions()
     recordings = [read_recording(file) for file in files]
+    # The process id, with a count above it where several files share that.
+    ids = [recording.process for recording in recordings]
     parts = [
-        RecordedProcess(recording, process)
-        for recording, process in zip(recordings, _processes(recordings), strict=True)
+        RecordedProcess(
+            recording, recording.process + (ids[:at].count(recording.process) << SAME_PROCESS_SHIFT)
+        )
+        for at, recording in enumerate(recordings)
     ]
     firsts = [part.first_ns() for part in parts]
     first = min((time for time in firsts if time is not None), default=0)
@@ -97,12 +95,6 @@ def _rank(parts: list[RecordedProcess]) -> dict[str, str]:
     if len(ranks) == 1:
         return {"rank": ranks.pop()} if "" not in ranks else {}
     return {"ranks": " ".join(f"{process}={rank}" for process, rank in said.items() if rank.isdecimal())}
-
-
-def _processes(recordings: list[Recording]) -> list[int]:
-    """A number for each file: its process id, with a count above it where several files share that."""
-    ids = [recording.process for recording in recordings]
-    return [process + (ids[:at].count(process) << SAME_PROCESS_SHIFT) for at, process in enumerate(ids)]
 
 
 def _note(recording: Recording, omissions: Omissions) -> None:

@@ -27,83 +27,42 @@ BLOB_WIDTH = 255
 
 #: Name and columns of each table, by the number that the file gives it; columns are numbered from 0.
 TABLES: dict[int, tuple[str, tuple[str, ...]]] = {
-    1: ("strings", ("string", "length")),
-    2: ("facts", ("key", "value")),
-    3: (
-        "kernels",
-        (
-            "start", "duration", "correlation", "device", "context", "stream", "name", "graph_node", "graph",
-            "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
-            "registers", "static_shared_bytes", "dynamic_shared_bytes", "local_bytes",
-        ),
-    ),
-    4: (
-        "copies",
-        (
-            "start", "duration", "bytes", "copy_kind", "source_kind", "destination_kind", "flags", "device",
-            "context", "stream", "correlation", "graph_node", "graph", "copy_count", "source_device",
-            "source_context", "destination_device", "destination_context", "peer",
-        ),
-    ),
-    5: (
-        "sets",
-        (
-            "start", "duration", "bytes", "value", "memory_kind", "device", "context", "stream", "correlation",
-            "graph_node",
-        ),
-    ),
-    6: ("calls", ("start", "duration", "domain", "name", "thread", "correlation", "result")),
-    7: ("waits", ("start", "duration", "type", "correlation", "context", "stream", "event", "event_sync")),
-    8: ("events", ("correlation", "device", "context", "stream", "event", "event_sync")),
-    9: ("streams", ("context", "stream", "priority", "flag")),
-    10: ("contexts", ("context", "device", "null_stream", "api")),
-    11: (
-        "devices",
-        (
-            "device", "name", "uuid_high", "uuid_low", "memory_bytes", "memory_bandwidth_bytes_per_s", "clock_hz",
-            "multiprocessors", "capability_major", "capability_minor", "copy_engines", "l2_bytes",
-        ),
-    ),
-    12: ("pcie_links", ("type", "device", "domain", "generation", "transfers_giga_per_s", "lanes", "upstream_bus")),
-    13: (
-        "nvlinks",
-        (
-            "version", "type_0", "type_1", "uuid_0_high", "uuid_0_low", "uuid_1_high", "uuid_1_low", "links",
-            "bandwidth_bytes_per_s",
-        ),
-    ),
-    14: ("managed", ("start", "duration", "counter", "value", "address", "source", "destination", "flags")),
-    15: ("markers", ("time", "flags", "marker", "thread", "name", "domain", "object")),
-    16: ("overheads", ("start", "duration", "kind", "correlation", "thread")),
-    17: (
-        "allocations",
-        (
-            "time", "operation", "memory_kind", "address", "bytes", "correlation", "device", "context", "stream",
-            "asynchronous",
-        ),
-    ),
-    18: ("graph_launches", ("start", "duration", "correlation", "device", "context", "stream", "graph")),
-    19: (
-        "copy_addresses",
-        (
-            "correlation", "source", "destination", "bytes", "fingerprint", "fingerprint_start",
-            "fingerprint_duration",
-        ),
-    ),
-    20: ("demangled", ("mangled", "readable")),
-    21: ("losses", ("loss", "time", "count")),
-    22: ("end", ("reason", "time", "rows", "chunks")),
-    23: ("windows", ("time", "on")),
-    26: (
-        "messages",
-        (
-            "start", "duration", "thread", "name", "communicator", "bytes", "peer", "tag", "request", "result",
-        ),
-    ),
-    27: ("communicators", ("number", "name", "members", "place", "size")),
-    28: ("stacks", ("stack", "depth", "module", "address", "symbol")),
-    29: ("call_stacks", ("correlation", "stack")),
-    30: ("lines", ("module", "address", "depth", "function", "file", "line")),
+    number: (name, tuple(columns.split()))
+    for number, name, columns in (
+        (1, "strings", "string length"),
+        (2, "facts", "key value"),
+        (3, "kernels", "start duration correlation device context stream name graph_node graph grid_x grid_y grid_z "
+         "block_x block_y block_z registers static_shared_bytes dynamic_shared_bytes local_bytes"),
+        (4, "copies", "start duration bytes copy_kind source_kind destination_kind flags device context stream "
+         "correlation graph_node graph copy_count source_device source_context destination_device "
+         "destination_context peer"),
+        (5, "sets", "start duration bytes value memory_kind device context stream correlation graph_node"),
+        (6, "calls", "start duration domain name thread correlation result"),
+        (7, "waits", "start duration type correlation context stream event event_sync"),
+        (8, "events", "correlation device context stream event event_sync"),
+        (9, "streams", "context stream priority flag"),
+        (10, "contexts", "context device null_stream api"),
+        (11, "devices", "device name uuid_high uuid_low memory_bytes memory_bandwidth_bytes_per_s clock_hz "
+         "multiprocessors capability_major capability_minor copy_engines l2_bytes"),
+        (12, "pcie_links", "type device domain generation transfers_giga_per_s lanes upstream_bus"),
+        (13, "nvlinks", "version type_0 type_1 uuid_0_high uuid_0_low uuid_1_high uuid_1_low links "
+         "bandwidth_bytes_per_s"),
+        (14, "managed", "start duration counter value address source destination flags"),
+        (15, "markers", "time flags marker thread name domain object"),
+        (16, "overheads", "start duration kind correlation thread"),
+        (17, "allocations", "time operation memory_kind address bytes correlation device context stream asynchronous"),
+        (18, "graph_launches", "start duration correlation device context stream graph"),
+        (19, "copy_addresses", "correlation source destination bytes fingerprint fingerprint_start fingerprint_duration"),
+        (20, "demangled", "mangled readable"),
+        (21, "losses", "loss time count"),
+        (22, "end", "reason time rows chunks"),
+        (23, "windows", "time on"),
+        (26, "messages", "start duration thread name communicator bytes peer tag request result"),
+        (27, "communicators", "number name members place size"),
+        (28, "stacks", "stack depth module address symbol"),
+        (29, "call_stacks", "correlation stack"),
+        (30, "lines", "module address depth function file line"),
+    )
 }  # fmt: skip
 
 #: Tables of earlier versions, by number: nothing is read of them. Their numbers are never used again.

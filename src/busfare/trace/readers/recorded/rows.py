@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace import api_calls
 from busfare.trace import tables as schema
+from busfare.trace import words
 from busfare.trace.columns import first_rows
 from busfare.trace.launches import ALLOCATIONS, with_allocated
 from busfare.trace.omissions import Omissions
@@ -146,8 +146,8 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
     table = process.recording.table("calls")
     # Each name is looked at once, however often it is called.
     texts, places = process.texts(table["name"])
-    plain = texts.to_frame().select(api_calls.plain_name(pl.col("name")))
-    by_name = plain.select(api_calls.waits_for(pl.col("name"))).to_series().gather(places)
+    plain = texts.to_frame().select(words.plain_name(pl.col("name")))
+    by_name = plain.select(words.waits_for(pl.col("name"))).to_series().gather(places)
     waits = process.recording.table("waits")
     on_host = waits["type"] != cupti.STREAM_WAIT_EVENT
     rows = first_rows(waits["correlation"][on_host], table["correlation"])

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from busfare.trace.api_calls import GRID_IN_ITEMS
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
@@ -26,6 +25,7 @@ from busfare.trace.readers.rocprof.records import (
 )
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
+from busfare.trace.words import GRID_IN_ITEMS
 
 #: What rocprofv3 puts behind the names of its tables, one set of them a process.
 SUFFIX = r"(_[0-9a-fA-F_-]+)?"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from busfare.trace import api_calls
 from busfare.trace import tables as schema
+from busfare.trace import words
 from busfare.trace.columns import first_pairs
 from busfare.trace.launches import grid_side
 from busfare.trace.model import Trace, number_graph_nodes
@@ -176,8 +176,8 @@ def direction_named(name: pl.Expr) -> pl.Expr:
 
 def calls(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of `calls`."""
-    plain = api_calls.plain_name(pl.col("name").fill_null("(unnamed call)"))
-    return conform(frame.with_columns(name=plain, waits_for=api_calls.waits_for(plain)), schema.CALLS)
+    plain = words.plain_name(pl.col("name").fill_null("(unnamed call)"))
+    return conform(frame.with_columns(name=plain, waits_for=words.waits_for(plain)), schema.CALLS)
 
 
 def marked(category: pl.Expr) -> pl.Expr:

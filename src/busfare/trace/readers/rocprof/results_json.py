@@ -18,14 +18,7 @@ from busfare.errors import InputError
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import pieces
-from busfare.trace.readers.rocprof.records import (
-    ALLOCATIONS,
-    COPIES,
-    KERNELS,
-    REGIONS,
-    Records,
-    of_agents,
-)
+from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records, of_agents
 from busfare.trace.readers.tables import texts
 from busfare.trace.tables import DEVICES, Schema, conform
 

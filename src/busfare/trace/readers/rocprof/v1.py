@@ -19,8 +19,7 @@ from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.compressed import pieces
 from busfare.trace.readers.rocprof.records import ALLOCATIONS, COPIES, KERNELS, REGIONS, Records
-from busfare.trace.readers.sqlite_tables import SqliteTables
-from busfare.trace.readers.tables import INT, TableSource, ints, texts, typed
+from busfare.trace.readers.tables import INT, SqliteTables, TableSource, ints, texts, typed
 from busfare.trace.tables import conform
 
 #: rocprof's tables of calls and operations, and what they hold.
@@ -28,12 +27,7 @@ TABLES = {"HIP": "HIP", "HSA": "HSA", "rocTX": "MARKER", "COPY": "COPY", "OPS": 
 #: Kernels that rocprof measured, as newer versions name their table and as older ones do; OPS has the same where it has any.
 MEASURED = ("KERN", "A")
 #: What rocprof records, as the JSON names it and as the database does; GPU0 and on are kernels.
-SECTIONS = {
-    "Markers and Ranges": "MARKER",
-    "COPY": "COPY",
-    "CPU HIP API": "HIP",
-    "CPU HSA API": "HSA",
-}
+SECTIONS = {"Markers and Ranges": "MARKER", "COPY": "COPY", "CPU HIP API": "HIP", "CPU HSA API": "HSA"}
 APIS = ("HIP", "HSA", "MARKER")
 ROWS = ints("start_ns end_ns process thread device queue stream correlation items_x group_x") | texts(
     "section name args"

@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 
 from busfare.errors import InputError
-from busfare.trace import api_calls
 from busfare.trace import tables as schema
+from busfare.trace import words
 from busfare.trace.launches import MOST_REGISTERS
 from busfare.trace.model import Trace, name_process, number_graph_nodes
 from busfare.trace.omissions import Omissions
@@ -237,7 +237,7 @@ def _calls(rows: pl.DataFrame, kernels: pl.Series, amd: bool, omissions: Omissio
 
     Older tracers name a call as the work that it launches: it is then called as the driver's function for that.
     """
-    plain = api_calls.plain_name(pl.col("name").str.replace(OF_GRAPH, ""))
+    plain = words.plain_name(pl.col("name").str.replace(OF_GRAPH, ""))
     ends = pl.concat_str(
         pl.col("name").str.extract(ENDS, 1), pl.lit("to"), pl.col("name").str.extract(ENDS, 2)
     )
@@ -251,7 +251,7 @@ def _calls(rows: pl.DataFrame, kernels: pl.Series, amd: bool, omissions: Omissio
     omissions.count("calls-named-by-work", frame.filter(~pl.col("is_call")).height)
     frame = frame.with_columns(name=pl.when("is_call").then("plain").otherwise(pl.coalesce(called, "plain")))
     frame = frame.with_columns(
-        waits_for=api_calls.waits_for(pl.col("name")),
+        waits_for=words.waits_for(pl.col("name")),
         correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
     )
     return conform(frame, schema.CALLS)
