@@ -144,7 +144,11 @@ def _gpus(result: Report) -> list[Table]:
             result.engines,
             "Engines",
             {"engine": lambda engine: f"GPU {engine.device}, {engine.work}"},
-            {"busy": "busy_seconds", "of the run": "share_of_run", "rate while busy": "bytes_per_second"},
+            {
+                "busy": "busy_seconds",
+                "of the run": lambda engine: f"{engine.busy_seconds / (result.makespan_seconds or 1):.1%}",
+                "rate while busy": "bytes_per_second",
+            },
             face="page",
         ),
         table(
