@@ -42,7 +42,6 @@ from busfare.nodes import Node, load_node
 from busfare.questions import Where
 from busfare.show import plans as planned
 from busfare.show import predictions
-from busfare.show.diff import diff_document
 from busfare.show.document import Document
 from busfare.show.job import job_document
 from busfare.show.notebook import (
@@ -58,7 +57,7 @@ from busfare.show.notebook import (
     answer,
 )
 from busfare.show.progress import job_progress, reading
-from busfare.show.report import report_document
+from busfare.show.report import diff_document, report_document
 from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
