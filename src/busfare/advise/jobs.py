@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from busfare.advise.amounts import Ranged
 from busfare.advise.by_replay import CANDIDATES
-from busfare.advise.finding import Advised, RangedFinding, ranged
+from busfare.advise.finding import Advised, ranged
 from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
@@ -71,12 +71,10 @@ def advised(trace: Trace, node: Node | None, replay: bool) -> tuple[Node | None,
     """The node that `trace` was recorded on, guessed where none is named, and its findings, priced by replay or bounded."""
     node = node or guess_node(trace)
     found = findings(trace, node, partial(rebuilt, trace, node) if replay else None)
-    return node, [_advice(ranged(finding, trace.makespan_seconds, node)) for finding in found]
-
-
-def _advice(finding: RangedFinding) -> Advice:
-    encoded = msgspec.json.encode(finding)
-    return Advice(finding.id, finding.predicted_gain_seconds, finding.by_replay, encoded)
+    rows = [ranged(finding, trace.makespan_seconds, node) for finding in found]
+    return node, [
+        Advice(row.id, row.predicted_gain_seconds, row.by_replay, msgspec.json.encode(row)) for row in rows
+    ]
 
 
 def listed(findings: Iterable[Best]) -> list[JobFinding]:

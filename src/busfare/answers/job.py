@@ -128,6 +128,7 @@ def job_report(job: Job) -> JobReport:
         for at, (name, unit) in enumerate(FIGURES.values())
     ]
     together = job.communication()
+    by_time = sorted(job.by_path.values(), key=lambda moved: (-moved.ns, *(name or "" for name in moved.of)))
     return JobReport(
         traces=Read(job.traces, len(job.failures), job.others, dict(sorted(job.formats.items()))),
         ranks=together.ranks,
@@ -145,7 +146,7 @@ def job_report(job: Job) -> JobReport:
         **{name: Counted(sums[f"{name}_count"], sums[f"{name}_ns"] * NS) for name in COUNTED},
         makespan_seconds=Makespans(sums["makespan_ns"] * NS, spreads[0].most),
         spread=spreads,
-        by_path=rows_of(MovedPath, map(_moved, sorted(job.by_path.values(), key=_by_time))),
+        by_path=rows_of(MovedPath, map(_moved, by_time)),
         size_histogram=rows_of(Sized, map(_moved, sorted(job.sizes.values(), key=lambda one: one.of))),
         link_health=job.link_health(),
         links=[_traffic(link) for link in sorted(job.traffic.values(), key=lambda link: link.link)],
@@ -206,10 +207,6 @@ def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
 
 def _most_first(counts: Counter[str]) -> list[Named]:
     return [Named(*item) for item in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-
-
-def _by_time(moved: Moved) -> tuple[Any, ...]:
-    return -moved.ns, *(memory or "" for memory in moved.of)
 
 
 def _moved(moved: Moved) -> dict[str, Any]:

@@ -105,7 +105,10 @@ def job_document(
     if result.by_path:
         blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
         blocks.append(sizes(result.size_histogram))
-    blocks += [replace(findings, face="terminal"), *_failures(result)]
+    blocks += [replace(findings, face="terminal")]
+    if result.failures:
+        failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
+        blocks.append(Items(failures, "Files that could not be read", most=MOST))
     blocks += omitted(result.omissions, "What this report does not tell")
     read = several(traces.read, "trace")
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
@@ -320,11 +323,6 @@ def _gain(finding: JobFinding, result: JobReport) -> str:
     gain = finding.shown(seconds) if replayed else f"at most {time(seconds)}"
     run, by = time(result.makespan_seconds.most), ", by replay" if replayed else ""
     return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
-
-
-def _failures(result: JobReport) -> list[Items]:
-    failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
-    return [Items(failures, "Files that could not be read", most=MOST)] if failures else []
 
 
 @dataclass(frozen=True)
