@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.expressions import found_in
+from busfare.trace.columns import found_in
 
 
 def test_what_is_found() -> None:

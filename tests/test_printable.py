@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from busfare.nodes.gpus import catalogue_text
-from busfare.output import print_json
-from busfare.printable import printable
+from busfare.printable import print_json, printable
 from busfare.trace import read
 from tests.conftest import Run
 from tests.trace.build_kineto import call, kernel, small_events, write_kineto

@@ -21,9 +21,10 @@ import polars as pl
 
 from busfare import questions
 from busfare.advise import guess_node, where_recorded
+from busfare.advise.jobs import advised
 from busfare.answers.compare import compared
 from busfare.answers.diff import diff_traces
-from busfare.answers.job import of_whole_job, read_job
+from busfare.answers.job import job_report, of_whole_job
 from busfare.answers.kv import answer_kv
 from busfare.answers.offload import answer_offload
 from busfare.answers.plan import answer_plan
@@ -41,7 +42,6 @@ from busfare.nodes import Node, load_node
 from busfare.questions import Where
 from busfare.show import plans as planned
 from busfare.show import predictions
-from busfare.show.diff import diff_document
 from busfare.show.document import Document
 from busfare.show.job import job_document
 from busfare.show.notebook import (
@@ -57,7 +57,7 @@ from busfare.show.notebook import (
     answer,
 )
 from busfare.show.progress import job_progress, reading
-from busfare.show.report import report_document
+from busfare.show.report import diff_document, report_document
 from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
@@ -177,10 +177,13 @@ def report(
 def report_job(paths: list[Path], recorded_on: Node | None, how: How) -> JobReport:
     """Of all traces in `paths`, read as `how` says."""
     with job_progress() as shown:
-        whole = read_job(paths, recorded_on, how, shown)
-    result, together = of_whole_job(whole, recorded_on)
+        job = run_job(paths, recorded_on, how, shown, advised)
+    result, together = of_whole_job(job_report(job), recorded_on)
+    figures = job.figures
     return answer(
-        JobReport, result, lambda page: job_document(result, recorded_on, together if page else None)
+        JobReport,
+        result,
+        lambda page: job_document(result, recorded_on, together if page else None, figures),
     )
 
 

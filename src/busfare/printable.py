@@ -1,13 +1,18 @@
-"""Text of unknown origin, fit for a terminal and a page: nothing in it is obeyed or turns the text around."""
+"""What is written: text of unknown origin made fit for a terminal and a page, where nothing in it is obeyed or turns the
+text around; the JSON of a command, and its notes.
+"""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 #: Control and format characters (of bidirectional text among them), halves of pairs, and ends of lines [Unicode 15.1, 4.5],
 #: as a class of characters of Rust's `regex`, and as categories.
 HARMFUL = r"[\p{C}\p{Zl}\p{Zp}]"
 _HARMFUL = ("C", "Zl", "Zp")
+#: Where a command's context keeps that --wide was given.
+WIDE = "busfare.wide"
 
 
 def printable(text: str, but: str = "") -> str:
@@ -19,3 +24,21 @@ def printable(text: str, but: str = "") -> str:
 
 def _spelt(c: str) -> str:
     return c.encode("unicode_escape").decode() if unicodedata.category(c).startswith(_HARMFUL) else c
+
+
+def print_json(result: object) -> None:
+    """One line on standard output."""
+    import json
+
+    import msgspec
+
+    text = msgspec.json.encode(result).decode()
+    if not text.isprintable():  # the same to whoever decodes it, and nothing that a terminal would obey
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """What is done, on standard error where that is a terminal: a script hears of what is wrong alone."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)

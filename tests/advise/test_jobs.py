@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from busfare.advise.jobs import job_findings
-from busfare.answers.job import of_whole_job, read_job
+from busfare.advise.jobs import advised, job_findings
+from busfare.answers.job import job_report, of_whole_job
 from busfare.cli import app
 from busfare.jobs import How
 from busfare.jobs.matching import MEMBERS
@@ -100,7 +100,7 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
 
 def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 12] * 2, copy_us=800.0)
-    result, job = of_whole_job(read_job([tmp_path], None, How(), Noted()), None)
+    result, job = of_whole_job(job_report(run_job([tmp_path], None, How(), Noted(), advised)), None)
     assert job is not None
     found = {finding.id: finding for finding in result.findings}
     waits = replace(found["pageable-copies"], id="synchronisations", traces=2)

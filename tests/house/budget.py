@@ -54,7 +54,7 @@ def json_keys() -> int:
             known.add(struct)
             if issubclass(struct, msgspec.Struct):
                 waiting += [inner for field in fields(struct) for inner in _structs(field.type)]
-    return sum(len(get_annotations(struct)) for struct in known)
+    return sum(len(get_annotations(struct)) for struct in known if issubclass(struct, msgspec.Struct))
 
 
 def _subclasses(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

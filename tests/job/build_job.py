@@ -67,7 +67,6 @@ def random_partial(chance: random.Random) -> Partial:
             evidence=f"seen {chance.randrange(99)}",
             change="change",
             predicted_gain_seconds=pick([0, chance.randrange(1000)]) * 1e-9,
-            gain_is="replay" if by_replay else "upper bound",
             by_replay=by_replay,
             bound_seconds=None,
             rests_on=[],

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from busfare.answers.job import job_report
 from busfare.jobs.partial import LinkRate, Partial
-from busfare.jobs.reduce import MOST_CELLS, WORK, Job, Ranked, spread, strip
+from busfare.jobs.reduce import WORK, Job, Ranked, spread
+from busfare.show.job import MOST_BINS, MOST_CELLS, bins_of, strip_cells
 from tests.job.build_job import GPU, encoded, random_partial
 from tests.traces import as_json
 
@@ -70,7 +71,9 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     def least(*more: Named) -> tuple[float, dict[str, int]]:
         result = as_json(job_report(whole([*parts, *more])))
         omissions = {omission["id"]: omission["count"] for omission in result["omissions"]}
-        return next(r for r in result["spread"] if r["figure"] == "makespan_seconds")["least"], omissions
+        return next(r for r in result["spread"] if r["figure"] == "makespan_seconds")["smallest"][0][
+            "value"
+        ], omissions
 
     seconds, omissions = least(("launcher", launcher))
     assert (seconds, omissions["idle-processes"]) == (pytest.approx(500e-9), 1)
@@ -78,37 +81,39 @@ def test_launchers_that_gave_the_gpu_no_work_are_not_in_the_spread() -> None:
     seconds, omissions = least(("rank", msgspec.structs.replace(launcher, rank=9)))
     assert seconds == 0 and "idle-processes" not in omissions
     alone = as_json(job_report(whole([("launcher", launcher)])))
-    assert alone["traces"]["read"] == 1 and alone["spread"][0]["most"] == 0
+    assert alone["traces"]["read"] == 1 and alone["spread"][0]["largest"][0]["value"] == 0
 
 
 def test_the_slowest_of_equals_is_the_first_by_path() -> None:
     part = random_partial(random.Random(3))
     for order in (["b", "a", "c"], ["c", "b", "a"]):
-        assert as_json(job_report(whole([(path, part) for path in order])))["slowest"]["path"] == "a"
+        assert (
+            as_json(job_report(whole([(path, part) for path in order])))["spread"][0]["largest"][0]["path"]
+            == "a"
+        )
 
 
-@given(st.lists(st.integers(0, 1 << 60), min_size=1), st.integers(1, 40))
-def test_a_spread_is_what_sorting_gives(values: list[int], most: int) -> None:
+@given(st.lists(st.integers(0, 1 << 60), min_size=1))
+def test_a_spread_is_what_sorting_gives(values: list[int]) -> None:
     ranks = [Ranked(path=f"{number:05}", rank=None, host=None) for number in range(len(values))]
-    seen, ordered = spread("bytes", [*zip(values, ranks, strict=True)], 1, most), sorted(values)
+    seen, ordered = spread("bytes", [*zip(values, ranks, strict=True)], 1), sorted(values)
     assert (seen.sum, seen.least, seen.most) == (sum(values), ordered[0], ordered[-1])
     assert [one.value for one in seen.largest] == ordered[::-1][:16]
     assert [one.value for one in seen.smallest] == ordered[:16]
     shares = {0.25: seen.quartile, 0.5: seen.median, 0.75: seen.upper_quartile, 0.95: seen.p95}
     assert {share: ordered[int(share * (len(values) - 1))] for share in shares} == shares
-    bars, drawn = seen.bars, [value for value in values if value]
-    assert len(bars) <= most and sum(bar.count for bar in bars) == len(drawn)
-    assert not drawn or (bars[0].lower <= min(drawn) * 1.0001 and bars[-1].upper >= max(drawn) * 0.9999)
+    (ends, counts), drawn = bins_of(values), [value for value in values if value]
+    assert len(counts) <= MOST_BINS and sum(counts) == len(drawn)
+    assert not drawn or (ends[0] <= min(drawn) * 1.0001 and ends[-1] >= max(drawn) * 0.9999)
 
 
 @given(st.lists(st.integers(0, 100_000), min_size=1))
 def test_the_strip_holds_every_rank_once_in_at_most_256_cells(ranks: list[int]) -> None:
-    made = strip({"bytes": 1}, [(rank, [7]) for rank in ranks])
-    assert len(made.cells) <= MOST_CELLS and sum(cell.traces for cell in made.cells) == len(ranks)
-    assert made.ranks_per_cell == 1 << max(0, math.ceil(math.log2((max(ranks) + 1) / MOST_CELLS)))
-    for cell in made.cells:
-        held = sum(cell.first_rank <= rank <= cell.last_rank for rank in ranks)
-        assert (cell.traces, cell.mean, cell.most) == (held, [7], [7])
+    width, cells = strip_cells([(Ranked(path="", rank=rank, host=None), [rank]) for rank in ranks])
+    assert len(cells) <= MOST_CELLS
+    assert width == 1 << max(0, math.ceil(math.log2((max(ranks) + 1) / MOST_CELLS)))
+    assert sorted(rank for held in cells.values() for (rank,) in held) == sorted(ranks)
+    assert all(rank // width == cell for cell, held in cells.items() for (rank,) in held)
 
 
 def links(*seen: tuple[float, int | None, dict[str, object]]) -> Job:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from busfare.answers.job import read_job
+from busfare.advise.jobs import advised
+from busfare.answers.job import job_report
 from busfare.answers.measure import read_result
 from busfare.answers.plan import answer_plan
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
 from busfare.jobs import How
+from busfare.jobs.run import run_job
 from busfare.measure.cases import read_record
 from busfare.measure.probe import evaluated
 from busfare.nodes import load_node
@@ -58,7 +60,8 @@ def job(folder: Path) -> Document:
     write_job(folder / "job", 12)
     write_rank(folder / "job" / f"{names}.json", 13, HOSTILE)
     (folder / "job" / f"bad{names}.json").write_text("{")
-    return job_document(read_job([folder / "job"], None, How(), Noted()))
+    read = run_job([folder / "job"], None, How(), Noted(), advised)
+    return job_document(job_report(read), figures=read.figures)
 
 
 def planned(_: Path) -> Document:

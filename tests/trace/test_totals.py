@@ -109,7 +109,6 @@ def test_an_engine_is_busy_once_however_many_streams_share_it() -> None:
     rows = {row["work"]: row for row in account.engines(recorded).to_dicts()}
     assert rows["h2d"]["busy_seconds"] == pytest.approx(20e-6)
     assert rows["h2d"]["bytes_per_second"] == pytest.approx(4000 / 20e-6)
-    assert rows["h2d"]["share_of_run"] == pytest.approx(0.5)
     assert rows["d2h"]["busy_seconds"] == pytest.approx(10e-6)
     assert rows["kernels"]["bytes_per_second"] is None
     assert "d2d" not in rows

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from busfare.cost.ranges import is_wide
 
-__all__ = ["Predicted", "Ranged", "between", "count", "flops", "rate", "several", "size", "time"]
+__all__ = ["Predicted", "Ranged", "Timed", "between", "count", "flops", "rate", "several", "size", "time"]
 
 
 def size(bytes_: float) -> str:
@@ -86,3 +86,12 @@ class Predicted(Ranged, kw_only=True):
 
     def __str__(self) -> str:
         return self.shown(self.predicted_seconds)
+
+
+class Timed(Ranged, kw_only=True):
+    """A time that may be predicted, with its range."""
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return self.shown(self.seconds)

@@ -27,6 +27,7 @@ from busfare.trace.tables import CALLS_LOCATED
 from busfare.trace.totals import top_kernels
 
 __all__ = [
+    "Advised",
     "CallSite",
     "Chosen",
     "Finding",
@@ -57,11 +58,6 @@ MOST_SITES = 5
 #: Numbers that count steps, batches or layers, and what PyTorch's `emit_nvtx` says of each call: ranges that differ in
 #: nothing else are one.
 COUNTED, OF_CALL = r"(\b|_)\d+\b", r", (seq|op_id|sizes) = .*$"
-
-GAIN_IS = {
-    True: "replay: what the run, replayed with the change and all else as it was, saves",
-    False: "upper bound: what the change could save at most, if it cost nothing and nothing else stood in its way",
-}
 
 
 @dataclass(frozen=True)
@@ -344,21 +340,25 @@ def _names(ranges: pl.DataFrame) -> tuple[list[str], Rows]:
     return texts.to_list(), names.cast(pl.Enum(texts)).to_physical().cast(pl.Int64).to_numpy()
 
 
-class RangedFinding(Ranged, kw_only=True):
+class Advised(Ranged, kw_only=True):
+    """What one run shows, what to change and what that gains."""
+
+    evidence: Words
+    change: Words
+    predicted_gain_seconds: float
+    by_replay: bool
+    rests_on: list[Words]
+    what_if: list[str]
+    call_sites: list[CallSite] = msgspec.field(default_factory=list)
+
+
+class RangedFinding(Advised, kw_only=True):
     """A finding, with the range of its gain."""
 
     id: str
     title: Words
-    evidence: Words
-    change: Words
-    predicted_gain_seconds: float
-    gain_is: str
-    by_replay: bool
     bound_seconds: float | None
-    rests_on: list[Words]
-    what_if: list[str]
     overlaps_with: list[str]
-    call_sites: list[CallSite]
 
 
 def ranged(
@@ -370,8 +370,6 @@ def ranged(
     low, high = between or (None, None)
     keys = msgspec.structs.asdict(finding)
     keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
-    keys |= {
-        "gain_is": GAIN_IS[by_replay],
-        "what_if": replace(finding.what_if, unrecorded=unrecorded).option_words() if finding.what_if else [],
-    }
+    asked = finding.what_if and replace(finding.what_if, unrecorded=unrecorded)
+    keys["what_if"] = asked.option_words() if asked else []
     return msgspec.convert(keys, RangedFinding)

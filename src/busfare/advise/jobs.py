@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
-from msgspec import UNSET, UnsetType, field
 from msgspec.structs import asdict, replace
 
 from busfare.advise.amounts import Ranged
 from busfare.advise.by_replay import CANDIDATES
-from busfare.advise.finding import CallSite, RangedFinding, ranged
+from busfare.advise.finding import Advised, ranged
 from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
@@ -24,7 +23,7 @@ from busfare.jobs.changes import bucket, on_ranks, overlap
 from busfare.jobs.communication import Collective, RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import Advice
-from busfare.jobs.reduce import Best, Ranked, join
+from busfare.jobs.reduce import Best, Called, Ranked, join
 from busfare.jobs.state import JobChange, JobState, no_stragglers
 from busfare.nodes import Node
 from busfare.questions import WhatIf
@@ -46,20 +45,12 @@ ASKED = {asked.option_words(): asked for candidates in CANDIDATES.values() for a
 TOGETHER = ("straggling-rank", "exposed-collectives", "small-all-reduces")
 
 
-class LargestFinding(Ranked, kw_only=True):
+class LargestFinding(Advised, Called, kw_only=True):
     """The trace that gains most, and what it gains."""
 
-    evidence: Words
-    change: Words
-    predicted_gain_seconds: float
-    low_seconds: float | None
-    high_seconds: float | None
-    rung: str | None
-    reason: str | UnsetType = UNSET
-    by_replay: bool
-    rests_on: list[Words]
-    what_if: list[str]
-    call_sites: list[CallSite] = field(default_factory=list)
+    path: str
+    rank: int | None
+    host: str | None
 
 
 class JobFinding(Ranged, kw_only=True):
@@ -71,7 +62,6 @@ class JobFinding(Ranged, kw_only=True):
     title: Words
     traces: int
     predicted_gain_seconds: float
-    traces_without_gain: int  # 0: every gain has a bound
     traces_by_replay: int
     overlaps_with: list[str]
     largest: LargestFinding
@@ -81,12 +71,10 @@ def advised(trace: Trace, node: Node | None, replay: bool) -> tuple[Node | None,
     """The node that `trace` was recorded on, guessed where none is named, and its findings, priced by replay or bounded."""
     node = node or guess_node(trace)
     found = findings(trace, node, partial(rebuilt, trace, node) if replay else None)
-    return node, [_advice(ranged(finding, trace.makespan_seconds, node)) for finding in found]
-
-
-def _advice(finding: RangedFinding) -> Advice:
-    encoded = msgspec.json.encode(finding)
-    return Advice(finding.id, finding.predicted_gain_seconds, finding.by_replay, encoded)
+    rows = [ranged(finding, trace.makespan_seconds, node) for finding in found]
+    return node, [
+        Advice(row.id, row.predicted_gain_seconds, row.by_replay, msgspec.json.encode(row)) for row in rows
+    ]
 
 
 def listed(findings: Iterable[Best]) -> list[JobFinding]:
@@ -97,7 +85,7 @@ def listed(findings: Iterable[Best]) -> list[JobFinding]:
 
 def _over_traces(best: Best) -> JobFinding:
     keys = msgspec.json.decode(best.value.finding)
-    more = {"traces": best.traces, "traces_without_gain": 0, "traces_by_replay": best.replayed}
+    more = {"traces": best.traces, "traces_by_replay": best.replayed}
     return msgspec.convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding)
 
 
@@ -201,7 +189,6 @@ def _together(
                 traces=len({one.path for one in of_all}),
                 predicted_gain_seconds=gain,
                 **keys,
-                traces_without_gain=0,
                 traces_by_replay=len({one.path for one in ranks}),
                 overlaps_with=[],
                 largest=LargestFinding(

@@ -36,13 +36,12 @@ def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> 
     """What changed from one run to the other, whose `reports` these are."""
     made = diff(*reports)
     made.by_kernel = _beside(lambda one: _named(account.top_kernels(one, MOST_NAMES)), before, after)
-    made.by_call = _beside(_calls, before, after)
-    return made
-
-
-def _calls(trace: Trace) -> ByName:
     took = (pl.col("end_ns") - pl.col("start_ns")).sum() * NS
-    return _named(trace.calls.group_by(pl.col("name").cast(pl.String)).agg(count=pl.len(), seconds=took))
+    called = pl.col("name").cast(pl.String)
+    made.by_call = _beside(
+        lambda one: _named(one.calls.group_by(called).agg(count=pl.len(), seconds=took)), before, after
+    )
+    return made
 
 
 def read_report(path: Path) -> Report:
@@ -65,7 +64,7 @@ def diff(before: Report, after: Report) -> Diff:
     parts = _beside(
         lambda one: {part.part: {"seconds": part.seconds} for part in one.critical_path or ()}, before, after
     )
-    paths = _beside(_paths, before, after)
+    paths = _beside(lambda one: {path_name(row): asdict(row) for row in one.by_path}, before, after)
     both = [{finding.id: finding for finding in one.findings} for one in (before, after)]
     findings = [
         FindingChanged(id, (both[1].get(id) or both[0][id]).title, *(_gain(one.get(id)) for one in both))
@@ -109,10 +108,6 @@ def _work(report: Report) -> ByName:
     work = {name: one for name, own in rows.items() if (one := asdict(own))["count"]}
     exposed = {"seconds": moved.exposed_seconds}
     return {"transfers": work.pop("transfers", {"seconds": 0.0}), "of them exposed": exposed, **work}
-
-
-def _paths(report: Report) -> ByName:
-    return {path_name(path): asdict(path) for path in report.by_path}
 
 
 def _beside(of: Callable[[Run], ByName], before: Run, after: Run) -> list[Changed]:

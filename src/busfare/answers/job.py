@@ -11,23 +11,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from busfare.advise import guess_node
-from busfare.advise.jobs import JobFinding, advised, job_findings, listed, replayed_alone
+from busfare.advise.jobs import JobFinding, job_findings, listed, replayed_alone
 from busfare.answers.report import Path as MovedPath
 from busfare.answers.report import Sized, rows_of
 from busfare.errors import InputError
-from busfare.jobs import How
 from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
-from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Ranked, RankStrip, Spreading, spread, strip
-from busfare.jobs.run import Progress, run_job
+from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Spreading, Valued, spread
 from busfare.jobs.timeline import deciding, job_timeline
 from busfare.nodes import Node
 from busfare.trace import read
-from busfare.trace.totals import Counted, MovedInAll
+from busfare.trace.totals import Counted, MovedInAll, Work
 
-__all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job", "read_job"]
+__all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job"]
 
 FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
@@ -46,24 +44,12 @@ LEFT_OUT = {
 
 
 class Read(Struct):
-    """Files: traces, those that could not be read, those that are none, and second paths to one."""
+    """Files: traces, those that could not be read, and those that are none."""
 
     read: int
     failed: int
     others: int
-    duplicates: int
     formats: dict[str, int]
-
-
-class Different(Struct):
-    """How many different ones; estimated where not `exact`."""
-
-    count: int
-    exact: bool
-
-
-class Ranks(Different):
-    unknown: int
 
 
 class Named(Struct):
@@ -74,10 +60,6 @@ class Named(Struct):
 class Makespans(Struct):
     sum: float
     most: float
-
-
-class Slowest(Ranked, kw_only=True):
-    makespan_seconds: float
 
 
 class Carried(Struct):
@@ -106,29 +88,19 @@ class Failure(Struct):
     why: str
 
 
-class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=True):
+class JobReport(Work, tag_field="schema", tag="busfare.report-job/1", kw_only=True):
     traces: Read
     ranks: list[RankTimes]
-    ranks_seen: Ranks
-    hosts: Different
+    ranks_seen: int
+    hosts: int
     gpus: list[Named]
     nodes: list[Named]
-    nodes_guessed_from_gpu_name: int
-    transfers: MovedInAll
-    kernels: Counted
-    communication: Counted
-    graph_work: Counted
-    sets: Counted
     makespan_seconds: Makespans
-    slowest: Slowest
-    quantiles_within: float
     spread: list[Spreading]
-    strip: RankStrip
     by_path: list[MovedPath]
     size_histogram: list[Sized]
     link_health: LinkHealth
     links: list[Traffic]
-    unrouted_bytes: int
     collectives: list[Collective]
     clocks: list[Clock]
     findings: list[JobFinding]
@@ -136,10 +108,10 @@ class JobReport(Struct, tag_field="schema", tag="busfare.report-job/1", kw_only=
     omissions: list[Left]
     failures: list[Failure]
 
-
-def read_job(paths: list[Path], recorded_on: Node | None, how: How, progress: Progress) -> JobReport:
-    """Of all traces that `paths` name, each with its findings. Raises InputError and StoppedError as `run_job`."""
-    return job_report(run_job(paths, recorded_on, how, progress, advised))
+    @property
+    def slowest(self) -> Valued:
+        """The trace of the longest run, s; of equal ones the first by path."""
+        return self.spread[0].largest[0]
 
 
 def job_report(job: Job) -> JobReport:
@@ -149,29 +121,21 @@ def job_report(job: Job) -> JobReport:
     """
     sums, every = job.sums, job.working + job.idle
     gpu_time = sum(sums[f"{name}_ns"] for name in ("transfers", "kernels", "communication", "graph_work"))
-    ranked = [(rank.rank, figures) for rank, figures in job.working if rank.rank is not None]
-    ranks = {rank for rank, _ in ranked}
-    # Over the traces in which a GPU worked or that are of a rank; over all where there is no such trace.
+    ranked = [rank.rank for rank, _ in job.working if rank.rank is not None]
+    ranks = set(ranked)
     spreads = [
-        spread(name, [(figures[at], rank) for rank, figures in job.working or job.idle], unit)
+        spread(name, [(figures[at], rank) for rank, figures in job.figures], unit)
         for at, (name, unit) in enumerate(FIGURES.values())
     ]
-    slowest = spreads[0].largest[0]
     together = job.communication()
+    by_time = sorted(job.by_path.values(), key=lambda moved: (-moved.ns, *(name or "" for name in moved.of)))
     return JobReport(
-        traces=Read(
-            job.traces,
-            len(job.failures),
-            job.others,
-            job.duplicates,
-            dict(sorted(job.formats.items())),
-        ),
+        traces=Read(job.traces, len(job.failures), job.others, dict(sorted(job.formats.items()))),
         ranks=together.ranks,
-        ranks_seen=Ranks(len(ranks), True, job.traces - len(ranked)),
-        hosts=Different(len({rank.host for rank, _ in every} - {None}), True),
+        ranks_seen=len(ranks),
+        hosts=len({rank.host for rank, _ in every} - {None}),
         gpus=_most_first(job.gpus),
         nodes=_most_first(job.nodes),
-        nodes_guessed_from_gpu_name=job.guessed,
         transfers=MovedInAll(
             count=sums["transfers_count"],
             bytes=sums["transfers_bytes"],
@@ -180,18 +144,12 @@ def job_report(job: Job) -> JobReport:
             share_of_gpu_time=sums["transfers_ns"] / gpu_time if gpu_time else 0.0,
         ),
         **{name: Counted(sums[f"{name}_count"], sums[f"{name}_ns"] * NS) for name in COUNTED},
-        makespan_seconds=Makespans(sums["makespan_ns"] * NS, slowest.value),
-        slowest=Slowest(
-            path=slowest.path, rank=slowest.rank, host=slowest.host, makespan_seconds=slowest.value
-        ),
-        quantiles_within=0.0,
+        makespan_seconds=Makespans(sums["makespan_ns"] * NS, spreads[0].most),
         spread=spreads,
-        strip=strip(dict(FIGURES.values()), ranked),
-        by_path=rows_of(MovedPath, map(_moved, sorted(job.by_path.values(), key=_by_time))),
+        by_path=rows_of(MovedPath, map(_moved, by_time)),
         size_histogram=rows_of(Sized, map(_moved, sorted(job.sizes.values(), key=lambda one: one.of))),
         link_health=job.link_health(),
         links=[_traffic(link) for link in sorted(job.traffic.values(), key=lambda link: link.link)],
-        unrouted_bytes=sums["unrouted_bytes"],
         collectives=together.collectives,
         clocks=together.clocks,
         findings=listed(job.findings.values()),
@@ -249,10 +207,6 @@ def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
 
 def _most_first(counts: Counter[str]) -> list[Named]:
     return [Named(*item) for item in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-
-
-def _by_time(moved: Moved) -> tuple[Any, ...]:
-    return -moved.ns, *(memory or "" for memory in moved.of)
 
 
 def _moved(moved: Moved) -> dict[str, Any]:

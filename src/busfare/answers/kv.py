@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare import questions
-from busfare.advise.amounts import Predicted, Ranged
+from busfare.advise.amounts import Predicted, Timed
 from busfare.answers.plan import machine_named
 from busfare.cost.ranges import range_beside, seconds_between
 from busfare.errors import InputError
@@ -45,7 +45,6 @@ class KvLayout(Predicted, kw_only=True):
     layout: Layout
     calls: int
     limited_by: str
-    bytes_per_second: float
 
 
 class KvBlock(Struct):
@@ -54,23 +53,17 @@ class KvBlock(Struct):
     tokens: int
     bytes: float
     pieces: int
-    piece_bytes: float
     count: int
 
 
-class Recompute(Ranged, kw_only=True):
+class Recompute(Timed, kw_only=True):
     """What computing the cache again takes: `given`, or predicted of the layers of a `model`."""
 
     by: Literal["given", "model"]
-    seconds: float
-
-    def __str__(self) -> str:
-        return self.shown(self.seconds)
 
 
 class KvByBlock(Struct):
     block_tokens: int
-    piece_bytes: float
     predicted_seconds: dict[Layout, float]
 
 
@@ -166,14 +159,12 @@ class _Cache:
         best = next(
             one for one in found if one.layout == layout or (layout is None and one.layout != "contiguous")
         )
-        moved = blocks.bytes * (blocks.count + blocks.evicted)
         ranking = [
             KvLayout(
                 layout=one.layout,
                 predicted_seconds=one.seconds,
                 calls=one.calls,
                 limited_by=one.limited_by,
-                bytes_per_second=moved / one.seconds,
                 **range_beside(one.layout, one.seconds, self.machine.node, what="kv"),
             )
             for one in found
@@ -184,7 +175,7 @@ class _Cache:
             model=None,
             tokens=self.tokens,
             bytes_per_token=blocks.bytes / self.block_tokens,
-            block=KvBlock(self.block_tokens, blocks.bytes, blocks.pieces, blocks.piece_bytes, blocks.count),
+            block=KvBlock(self.block_tokens, blocks.bytes, blocks.pieces, blocks.count),
             fetched_bytes=blocks.moved("h2d")[0],
             evicted_bytes=blocks.moved("d2h")[0],
             ranking=ranking,
@@ -222,7 +213,7 @@ class _Cache:
             if size >= blocks.pieces:
                 cut = Blocks(size, math.ceil(self.tokens / many), blocks.pieces, evicted)
                 seconds = {one: fetch(one, cut, self.machine, self.host).seconds for one in LAYOUTS}
-                rows.append(KvByBlock(many, cut.piece_bytes, seconds))
+                rows.append(KvByBlock(many, seconds))
         return rows
 
     def by_tokens(self, layout: Layout) -> list[KvByTokens]:

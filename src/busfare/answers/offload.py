@@ -51,15 +51,6 @@ class OffloadRow(Predicted, kw_only=True):
     share_hidden: float | None
 
 
-class ByResident(Struct):
-    """The best depth for so many resident layers, of the memory kind that is planned."""
-
-    resident: int
-    depth: int
-    predicted_seconds: float
-    share_hidden: float | None
-
-
 class ByTokens(Struct):
     tokens: float
     streamed_seconds: float
@@ -72,9 +63,6 @@ class Pass(Struct):
 
     copies_seconds: float
     kernels_seconds: float
-    full_overlap_seconds: float
-    no_overlap_seconds: float
-    all_resident_seconds: float
 
 
 class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
@@ -96,7 +84,7 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     break_even_reason: str | UnsetType = UNSET
     hidden_from_tokens: float | None
     hidden_reason: str | UnsetType = UNSET
-    by_resident: list[ByResident]
+    by_resident: list[OffloadRow]
     by_tokens: list[ByTokens]
     basis: Sequence[Basis]
     words: list[str] = field(default_factory=list)  # which `show` adds
@@ -173,7 +161,7 @@ class _Planned:
             gpus=question.asked.gpus,
             link_share=self.share,
             limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
-            parts=Pass(copies, kernels, max(copies, kernels), copies + kernels, kernels),
+            parts=Pass(copies, kernels),
             ranking=[*map(self._row, ranking)],
             break_even_tokens=even,
             break_even_reason=why or UNSET,
@@ -259,7 +247,8 @@ class _Planned:
         first = self.schedule.resident
         return break_even(self.copies, lambda tokens: sum(self.question.seconds(tokens)[first:]))
 
-    def _by_resident(self) -> list[ByResident]:
+    def _by_resident(self) -> list[OffloadRow]:
+        """The best depth for each number of resident layers, of the memory kind that is planned."""
         layers, asked = self.layers, self.schedule
         if layers.back_bytes or asked.memory == "managed":
             return []
@@ -267,7 +256,7 @@ class _Planned:
         for resident in sorted({*residents_of(layers, None, 0, asked.memory), asked.resident}):
             depths = sorted({0, 1, asked.depth})
             best = self.best(Schedule(resident, depth, asked.memory) for depth in depths)[0]
-            points.append(ByResident(resident, best.schedule.depth, best.seconds, self.hidden(best)))
+            points.append(self._row(best))
         return points
 
     def _by_tokens(self) -> list[ByTokens]:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from busfare import cost, questions
-from busfare.advise.amounts import Ranged
+from busfare.advise.amounts import Ranged, Timed
 from busfare.answers.report import rows_of
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.price import price_kernel
@@ -22,9 +22,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Price(Ranged, kw_only=True):
+class Priced(Timed, kw_only=True):
     model: str
-    seconds: float
+
+
+class Price(Priced, kw_only=True):
     bytes_per_second: float | None
 
 
@@ -33,30 +35,29 @@ class Trusted(Struct):
     why: str
 
 
-class Prices(Struct, tag_field="schema", tag="busfare.price/1"):
+class OfBytes(Struct, kw_only=True):
     node: str
+    bytes: int
+
+
+class Prices(OfBytes, tag_field="schema", tag="busfare.price/1", kw_only=True):
     direction: str
     memory: str
-    bytes: int
     prices: list[Price]
     trust: Trusted | None
 
 
-class CopyAtOnce(Ranged, kw_only=True):
+class CopyAtOnce(Timed, kw_only=True):
     """One of several copies that begin together; alone it takes `alone_seconds`."""
 
     gpu: int
     direction: str
-    seconds: float
     alone_seconds: float
-    bytes_per_second: float
 
 
-class CopiesAtOnce(Struct, tag_field="schema", tag="busfare.price/1"):
+class CopiesAtOnce(OfBytes, tag_field="schema", tag="busfare.price/1", kw_only=True):
     """Pinned copies of several GPUs."""
 
-    node: str
-    bytes: int
     at_once: list[CopyAtOnce]
 
 
@@ -76,24 +77,20 @@ class KernelPrices(Struct, tag_field="schema", tag="busfare.price/1"):
     prices: list[KernelPrice]
 
 
-class CollectivePrice(Ranged, kw_only=True):
+class CollectivePrice(Priced, kw_only=True):
     """One collective by what the node's file measured (`measured`) or by NCCL's model of its links (`nccl`)."""
 
-    model: str
-    seconds: float
     bus_bytes_per_second: float
     algorithm: str | None
     protocol: str | None
 
 
-class CollectivePrices(Struct, tag_field="schema", tag="busfare.price/1"):
+class CollectivePrices(OfBytes, tag_field="schema", tag="busfare.price/1", kw_only=True):
     """The best rung first. `links`: what lies between the GPUs of a node."""
 
-    node: str
     collective: str
     ranks: int
     hosts: int
-    bytes: int
     links: str
     prices: list[CollectivePrice]
 
@@ -117,7 +114,14 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
     rows = cost.price(node, asked.direction, memory, asked.bytes, latency_from)
     trust = cost.trusted(node, asked.direction, memory, rows)
     trusted = Trusted(**trust) if trust else None
-    return Prices(node.name, asked.direction, memory, asked.bytes, rows_of(Price, rows), trusted)
+    return Prices(
+        node=node.name,
+        bytes=asked.bytes,
+        direction=asked.direction,
+        memory=memory,
+        prices=rows_of(Price, rows),
+        trust=trusted,
+    )
 
 
 def _at_once(node: Node, gpus: int, asked: questions.Price) -> CopiesAtOnce:
@@ -132,12 +136,11 @@ def _at_once(node: Node, gpus: int, asked: questions.Price) -> CopiesAtOnce:
             direction=direction,
             seconds=float(seconds),
             alone_seconds=float(copy_seconds_at_once(node, [(direction, gpu)], asked.bytes)[0]),
-            bytes_per_second=asked.bytes / max(float(seconds), 1e-12),
             **seconds_between(None, None, None),
         )
         for (direction, gpu), seconds in zip(flows, together, strict=True)
     ]
-    return CopiesAtOnce(node.name, asked.bytes, rows)
+    return CopiesAtOnce(node=node.name, bytes=asked.bytes, at_once=rows)
 
 
 def _kernel(node: Node, kernel: str, asked: questions.Price) -> KernelPrices:
@@ -181,4 +184,12 @@ def _collective(node: Node, kind: str, asked: questions.Price) -> CollectivePric
         for name, priced in by.items()
         if name == "nccl" or priced.rung == "probed"
     ]
-    return CollectivePrices(node.name, kind, asked.ranks, asked.hosts, asked.bytes, fabric.through, rows)
+    return CollectivePrices(
+        node=node.name,
+        bytes=asked.bytes,
+        collective=kind,
+        ranks=asked.ranks,
+        hosts=asked.hosts,
+        links=fabric.through,
+        prices=rows,
+    )

@@ -74,9 +74,8 @@ class KernelsPredicted(There, kw_only=True):
 
 
 class KernelClassThere(KernelsPredicted, kw_only=True):
-    """All of a class that went by the same bound; `factor`: predicted over recorded."""
+    """All of a class that went by the same bound."""
 
-    factor: float | None
     why: Words
 
 
@@ -342,14 +341,13 @@ def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThe
     sums = frame.group_by("kind", "place").agg(pl.len().alias("count"), pl.exclude("kind", "place").sum())
     found = []
     for row in sums.sort("recorded_seconds", descending=True).to_dicts():
-        bound, recorded = BOUNDS[row["place"]], row["recorded_seconds"]
+        bound = BOUNDS[row["place"]]
         row |= {
             "class": CLASSES[row["kind"]],
             "bound": bound,
             "why": between if bound == "between" else statement(f"project.why-{bound}"),
             "rung": prices.rung_of(row["place"]),
         }
-        row["factor"] = row["predicted_seconds"] / recorded if recorded else None
         if bound == "none":
             row |= {"low_seconds": None, "high_seconds": None}
         found.append(convert(row, KernelClassThere))

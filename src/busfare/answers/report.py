@@ -28,7 +28,7 @@ from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import beside
 from busfare.trace.omissions import INCOMPLETE
-from busfare.trace.totals import Gap, Totals
+from busfare.trace.totals import Counted, Gap, Totals
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "clocks")
@@ -36,25 +36,26 @@ NS = 1e-9
 Row = TypeVar("Row")
 
 
-class Path(Struct, kw_only=True):
-    """What was moved between two kinds of memory."""
-
+class BetweenMemories(Struct, kw_only=True):
     direction: str | None
     source_memory: str | None
     destination_memory: str | None
+
+
+class Path(BetweenMemories, kw_only=True):
+    """What was moved between two kinds of memory."""
+
     count: int
     bytes: int
     seconds: float
     bytes_per_second: float | None
 
 
-class Sized(Struct):
+class Sized(Counted, kw_only=True):
     """A decade of sizes; the upper is exclusive."""
 
     lower_bytes: int
     upper_bytes: int
-    count: int
-    seconds: float
 
 
 class RecordedPath(Path, kw_only=True):
@@ -89,7 +90,6 @@ class Engine(Struct):
     device: int | None
     work: str
     busy_seconds: float
-    share_of_run: float
     bytes_per_second: float | None
 
 
@@ -103,18 +103,13 @@ class Stream(Struct):
     busy_seconds: float
 
 
-class TopKernel(Struct):
+class TopKernel(Counted, kw_only=True):
     name: str | None
-    count: int
-    seconds: float
     kind: str = field(name="class")
 
 
-class TopCopy(Struct):
+class TopCopy(BetweenMemories, kw_only=True):
     start_seconds: float
-    direction: str | None
-    source_memory: str | None
-    destination_memory: str | None
     bytes: int | None
     seconds: float
     device: int | None
@@ -183,7 +178,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     omissions: list[Omission]
 
 
-def path_name(row: Path | TopCopy | PathThere | PathCompared) -> str:
+def path_name(row: BetweenMemories | PathThere | PathCompared) -> str:
     """'h2d  pageable → device'."""
     return f"{row.direction or '?'}  {row.source_memory or 'unknown'} → {row.destination_memory or 'unknown'}"
 

@@ -51,7 +51,6 @@ class Outcome(Predicted, kw_only=True):
     touched: int
     bytes: int
     gain_seconds: float
-    gain_percent: float
     speedup: float | None
     rests_on: list[Words]
 
@@ -70,7 +69,6 @@ class Baseline(Struct):
     recorded_seconds: float
     recording_cost: RecordingCost | None
     replayed_seconds: float
-    range_seconds: list[float]
     critical_path: list[PathPart]
 
 
@@ -195,7 +193,6 @@ def _answered(
             recorded_seconds=recorded_ns * NS,
             recording_cost=cost,
             replayed_seconds=baseline.makespan_seconds,
-            range_seconds=range_of(baseline),
             critical_path=critical_path_shares(baseline),
         ),
         changes=[of_one for of_one, _ in alone],
@@ -278,7 +275,6 @@ def _ranged(
         bytes=changed.bytes,
         predicted_seconds=after,
         gain_seconds=run - after,
-        gain_percent=100 * (run - after) / run if run else 0.0,
         speedup=run / after if after else None,
         rests_on=changed.rests_on,
         **seconds_between(least, most, "calibrated", reason),

@@ -67,10 +67,6 @@ def app() -> None:
     """What your data pays to ride the bus between CPU and GPU, what it would pay elsewhere, and what to change."""
 
 
-def _one_line(message: str) -> str:
-    return printable(" ".join(message.split()))
-
-
 def _with_empty_values(arguments: list[str]) -> list[str]:
     """`--pin` without a value as `--pin=`; the trace itself is no value, so it may stand behind it."""
     if arguments[:1] != ["what-if"]:
@@ -131,7 +127,7 @@ def _status() -> int:
 
 def _failed(message: str, status: int) -> int:
     with suppress(OSError):  # then nobody is to know
-        print(f"busfare: {_one_line(message)}", file=sys.stderr)
+        print(f"busfare: {printable(' '.join(message.split()))}", file=sys.stderr)
     return status
 
 

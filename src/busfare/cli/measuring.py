@@ -17,7 +17,7 @@ import busfare
 from busfare.cli.options import OUTPUT, PATH, answer, as_html, as_json, option
 from busfare.errors import InputError
 from busfare.files import write_file
-from busfare.output import note
+from busfare.printable import note
 
 if TYPE_CHECKING:
     from busfare.nodes import Node

@@ -14,7 +14,7 @@ import click
 
 from busfare.errors import InputError
 from busfare.files import check_place, write_file
-from busfare.output import WIDE, note, print_json
+from busfare.printable import WIDE, note, print_json
 
 if TYPE_CHECKING:
     from busfare.show.document import Document

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from busfare import questions
 from busfare.cli.options import PATH, answer, as_html, as_json, option
 from busfare.errors import InputError
-from busfare.output import print_json
+from busfare.printable import print_json
 
 __all__ = ["nodes_app", "plan_app", "price"]
 

@@ -17,7 +17,7 @@ from busfare import questions
 from busfare.cli.options import FOLDER, OUTPUT, PATH, answer, as_html, as_json, option, read_trace
 from busfare.errors import InputError
 from busfare.files import write_file
-from busfare.output import note
+from busfare.printable import note
 
 if TYPE_CHECKING:
     from busfare.answers.job import JobReport

@@ -10,7 +10,6 @@ from operator import itemgetter
 from statistics import median
 from typing import Any, TypeVar
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
@@ -36,17 +35,18 @@ TUKEY = 1.5
 #: … and this far above the median: quartiles that all but touch make no outliers.
 ABOVE_MEDIAN = 1.1
 FEWEST_FOR_OUTLIERS = 8
-QUANTILES = {"least": 0.0, "quartile": 0.25, "median": 0.5, "upper_quartile": 0.75, "p95": 0.95, "most": 1.0}
-BARS, OUTERMOST, MOST_CELLS = 40, 16, 256
+QUANTILES = {"quartile": 0.25, "median": 0.5, "upper_quartile": 0.75, "p95": 0.95}
+OUTERMOST = 16
 #: Below this part of the peers' median, or of the data sheet, a link is named: the bound of the finding `slow-link`.
 SOUND = 0.7
 FEWEST_PEERS = 3
 LINKS_LISTED = 100
 
 
-class Ranked(Struct, kw_only=True):
-    """One trace; rank and host are None where no trace says them."""
+class Called:
+    """What a trace is called, by its path, rank and host."""
 
+    __slots__ = ()
     path: str
     rank: int | None
     host: str | None
@@ -62,6 +62,14 @@ class Ranked(Struct, kw_only=True):
         if self.rank is None:
             return end + (f" on {self.host}" if self.host else "")
         return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank} ({end})"
+
+
+class Ranked(Struct, Called, kw_only=True):
+    """One trace; rank and host are None where no trace says them."""
+
+    path: str
+    rank: int | None
+    host: str | None
 
 
 class Valued(Ranked, kw_only=True):
@@ -80,42 +88,27 @@ class Outliers(Struct):
     listed: list[Outlier]
 
 
-class Bin(Struct):
-    lower: float
-    upper: float
-    count: int
-
-
 class Spreading(Struct, kw_only=True):
     """A figure over all traces."""
 
     figure: str
     sum: float
     mean: float
-    least: float
     quartile: float
     median: float
     upper_quartile: float
     p95: float
-    most: float
     outliers: Outliers
     largest: list[Valued]
     smallest: list[Valued]
-    bars: list[Bin]
 
+    @property
+    def least(self) -> float:
+        return self.smallest[0].value
 
-class StripCell(Struct):
-    first_rank: int
-    last_rank: int
-    traces: int
-    mean: list[float]
-    most: list[float]
-
-
-class RankStrip(Struct):
-    ranks_per_cell: int
-    figures: list[str]
-    cells: list[StripCell]
+    @property
+    def most(self) -> float:
+        return self.largest[0].value
 
 
 class Group(Struct):
@@ -144,9 +137,8 @@ class Slow(Ranked, kw_only=True):
 
 
 class LinkHealth(Struct):
-    links: int
-    exact: bool
-    slow_below: float
+    """Best rates of links; those that are `slow` are below SOUND of their peers' median or of the data sheet."""
+
     groups: list[Group]
     slow: list[Slow]
 
@@ -249,6 +241,11 @@ class Job:
     def traces(self) -> int:
         return len(self.working) + len(self.idle)
 
+    @property
+    def figures(self) -> list[tuple[Ranked, list[int]]]:
+        """Of the traces in which a GPU worked or that are of a rank; of all where there is no such trace."""
+        return self.working or self.idle
+
     def communication(self) -> Communication:
         """What the ranks do together; each file has a clock."""
         files = sorted(self._communicating, key=lambda file: file[0])
@@ -285,12 +282,10 @@ class Job:
                     slow.append((share, place, Slow(**asdict(rank), **figures, peers=len(links) - 1)))
         slow.sort(key=itemgetter(0, 1))
         listed = [link for *_, link in slow[:LINKS_LISTED]]
-        return LinkHealth(sum(group.links for group in groups), True, SOUND, groups, listed)
+        return LinkHealth(groups, listed)
 
 
-def spread(
-    figure: str, values: Sequence[tuple[int, Ranked]], unit: float, most_bars: int = BARS
-) -> Spreading:
+def spread(figure: str, values: Sequence[tuple[int, Ranked]], unit: float) -> Spreading:
     """Of `values`, at least one, each with the trace that it is of; `unit` brings them to the result's unit."""
     ordered = sorted(values, key=lambda held: (held[0], held[1].path))
     largest = sorted(values, key=lambda held: (-held[0], held[1].path))[:OUTERMOST]
@@ -315,36 +310,4 @@ def spread(
         ),
         largest=[Valued(**asdict(rank), value=value * unit) for value, rank in largest],
         smallest=[Valued(**asdict(rank), value=value * unit) for value, rank in ordered[:OUTERMOST]],
-        bars=_bars([value for value in numbers if value], unit, most_bars),
     )
-
-
-def _bars(values: Sequence[int], unit: float, most: int) -> list[Bin]:
-    """At most `most` bars, alike by their logarithm, those within a hundredth as one; of values above 0, least first."""
-    if not values:
-        return []
-    logs = np.log(values)
-    width = max((logs[-1] - logs[0]) / most, 0.01)
-    counts = np.bincount(np.minimum(most - 1, ((logs - logs[0]) / width).astype(int)))
-    ends = np.exp(logs[0] + np.arange(len(counts) + 1) * width) * unit
-    return [Bin(*bin_) for bin_ in zip(ends.tolist(), ends[1:].tolist(), counts.tolist(), strict=False)]
-
-
-def strip(figures: dict[str, float], values: Sequence[tuple[int, Sequence[int]]]) -> RankStrip:
-    """`figures`, names and units, along the ranks: each of `values` is a rank and its figures.
-
-    At most MOST_CELLS cells, each of one rank or of a power of two of neighbouring ones.
-    """
-    width = 1 << (max((rank for rank, _ in values), default=0) // MOST_CELLS).bit_length()
-    cells: dict[int, list[Sequence[int]]] = {}
-    for rank, own in values:
-        cells.setdefault(rank // width, []).append(own)
-    units = list(figures.values())
-
-    def cell(number: int, held: list[Sequence[int]]) -> StripCell:
-        columns = [*zip(zip(*held, strict=True), units, strict=True)]
-        mean = [sum(column) * unit / len(held) for column, unit in columns]
-        most = [max(column) * unit for column, unit in columns]
-        return StripCell(number * width, (number + 1) * width - 1, len(held), mean, most)
-
-    return RankStrip(width if cells else 1, list(figures), [cell(*item) for item in sorted(cells.items())])

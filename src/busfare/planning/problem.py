@@ -13,13 +13,13 @@ import polars as pl
 from msgspec import Struct
 
 from busfare.errors import InputError
-from busfare.expressions import found_in
 from busfare.nodes import Curve
 from busfare.planning.machine import Basis, Machine
 from busfare.planning.offload.schedule import Layers
 from busfare.timeline import timeline
 from busfare.timeline.layers import StreamedLayers, streamed_layers
 from busfare.trace import Trace
+from busfare.trace.columns import found_in
 
 __all__ = [
     "ACCESSES", "MOST_STREAMS", "Accesses", "FromTrace", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged",

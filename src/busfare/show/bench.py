@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from busfare.advise.amounts import several, size, time
 from busfare.answers.measure import (
@@ -127,23 +127,12 @@ def _against_streams(cell: StrategyCell, seen: str) -> list[Line]:
     lines: list[Line] = []
     for strategy, colour in (("streams", RUN), ("hybrid", COLOURS[5])):
         own = [v for v in cell.versions if v.strategy == strategy]
-        names = f"{strategy}, {seen}", f"{strategy}, predicted"
-        lines += _measured_and_predicted(names, colour, [v.streams for v in own], own)
+        x, predicted = [v.streams for v in own], [v.predicted_seconds for v in own]
+        lines += [
+            Line(f"{strategy}, {seen}", colour, x, [v.measured_seconds for v in own]),
+            Line(f"{strategy}, predicted", colour, x, predicted, predicted=True),
+        ]
     return [line for line in lines if line.x]
-
-
-def _measured_and_predicted(
-    names: tuple[str, str],
-    colour: str,
-    x: Sequence[float],
-    rows: Sequence[Version],
-) -> list[Line]:
-    """What was measured at each `x`, and what was predicted of it, by their names in the legend."""
-    measured, predicted = names
-    return [
-        Line(measured, colour, x, [row.measured_seconds for row in rows]),
-        Line(predicted, colour, x, [row.predicted_seconds for row in rows], predicted=True),
-    ]
 
 
 def methods_document(result: MethodsResult) -> Document:

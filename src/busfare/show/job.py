@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from pathlib import PurePath
+
+import numpy as np
 
 from busfare.advise.amounts import count, rate, several, size, time
 from busfare.advise.jobs import TOGETHER, JobFinding
 from busfare.answers.job import Carried, JobReport, Traffic
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.reduce import Ranked, Slow, Spreading
+from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Ranked, Slow, Spreading
 from busfare.nodes import Cpu, Gpu, Memory, Nic, Node, load_node
 from busfare.show.blocks import communication_blocks, omitted, paths, sizes, what_to_do
 from busfare.show.document import (
@@ -32,11 +34,13 @@ from busfare.show.document import (
     table,
     words,
 )
-from busfare.show.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, drawn, escaped, text
+from busfare.show.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, Strip, drawn, escaped, text
 from busfare.show.time_line_rows import job_time_line
 from busfare.show.words import worded
 
-Name = Callable[[Ranked], str]
+Name = Callable[[Called], str]
+#: A trace and its FIGURES.
+RankFigures = tuple[Ranked, list[int]]
 #: What the figures are called.
 WORDS = {
     "makespan_seconds": "whole run",
@@ -48,7 +52,7 @@ WORDS = {
 }
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
-MOST, MOST_BINS = 10, 12
+MOST, MOST_BINS, MOST_CELLS = 10, 12, 256
 #: Of a node's graph: the widest link, and how far its rows are apart.
 WIDEST, ROW = 14.0, 90
 EXPLAINED = (
@@ -58,16 +62,20 @@ EXPLAINED = (
 
 
 def job_document(
-    result: JobReport, node: Node | None = None, together: JobTimeline | None = None
+    result: JobReport,
+    node: Node | None = None,
+    together: JobTimeline | None = None,
+    figures: Sequence[RankFigures] = (),
 ) -> Document:
-    """The report; `node` is where the traces were recorded, if the user named it, `together` the job to draw."""
+    """The report; `node` is where the traces were recorded, if the user named it, `together` the job to draw, `figures`
+    those of each trace (`Job.figures`).
+    """
     result = worded(result)
     traces, moved, slowest = result.traces, result.transfers, result.slowest
-    hosts = several(result.hosts.count, "host") if result.hosts.count else "hosts not named"
     facts = [
         ", ".join(f"{number:,} {name}" for name, number in traces.formats.items()),
-        ("" if result.hosts.exact else "about ") + hosts,
-        several(result.ranks_seen.count, "rank") if result.ranks_seen.count else "ranks not named",
+        several(result.hosts, "host") if result.hosts else "hosts not named",
+        several(result.ranks_seen, "rank") if result.ranks_seen else "ranks not named",
         ", ".join(gpu.name for gpu in result.gpus[:3]) or "GPU not named",
     ]
     blocks: list[Block] = []
@@ -76,7 +84,7 @@ def job_document(
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     blocks += [
-        Text(f"Slowest: {name(slowest)}, {time(slowest.makespan_seconds)} ({slowest.path})", title=""),
+        Text(f"Slowest: {name(slowest)}, {time(slowest.value)} ({slowest.path})", title=""),
         Text(
             f"{several(moved.count, 'transfer')} of {size(moved.bytes)} in {time(moved.seconds)}, "
             f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
@@ -89,15 +97,18 @@ def job_document(
         ),
         replace(findings, face="page"),
         *communication_blocks(result.collectives, result.ranks, result.clocks),
-        *_strip(result),
-        *_spreads(result.spread, name),
+        *_strip(result, figures),
+        *_spreads(result.spread, name, figures),
         *_health(result, name),
         *_links(result, node),
     ]
     if result.by_path:
         blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
         blocks.append(sizes(result.size_histogram))
-    blocks += [replace(findings, face="terminal"), *_failures(result)]
+    blocks += [replace(findings, face="terminal")]
+    if result.failures:
+        failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
+        blocks.append(Items(failures, "Files that could not be read", most=MOST))
     blocks += omitted(result.omissions, "What this report does not tell")
     read = several(traces.read, "trace")
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
@@ -105,7 +116,7 @@ def job_document(
 
 def _names(result: JobReport) -> Name:
     """What each trace that is shown is called: with the part of its path that tells it from the others."""
-    some: list[Ranked] = [result.slowest, *(finding.largest for finding in result.findings)]
+    some: list[Called] = [result.slowest, *(finding.largest for finding in result.findings)]
     some += [r for row in result.spread for r in (*row.largest, *row.smallest, *row.outliers.listed)]
     parts = {one.path: PurePath(one.path).parts for one in (*some, *result.link_health.slow)}
     spare = min(map(len, parts.values())) - 1
@@ -124,25 +135,39 @@ def _alike(paths: Iterable[Sequence[str]], most: int) -> int:
 
 def _tiles(result: JobReport, name: Name) -> Tiles:
     moved, health = result.transfers, result.link_health
+    links = sum(group.links for group in health.groups)
     return Tiles(
         [
-            (time(result.slowest.makespan_seconds), f"slowest: {name(result.slowest)}"),
+            (time(result.slowest.value), f"slowest: {name(result.slowest)}"),
             (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
             (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
             (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
-            *([(f"{len(health.slow):,}", f"slow links of {health.links:,}")] if health.links else []),
+            *([(f"{len(health.slow):,}", f"slow links of {links:,}")] if links else []),
         ]
     )
 
 
-def _strip(result: JobReport) -> list[Figure]:
+def strip_cells(figures: Sequence[RankFigures]) -> tuple[int, dict[int, list[list[int]]]]:
+    """Figures by cell, and how many neighbouring ranks a cell stands for: a power of two, at most MOST_CELLS cells."""
+    ranked = sorted((rank.rank, own) for rank, own in figures if rank.rank is not None)
+    width = 1 << (ranked[-1][0] // MOST_CELLS).bit_length() if ranked else 1
+    cells: dict[int, list[list[int]]] = {}
+    for rank, own in ranked:
+        cells.setdefault(rank // width, []).append(own)
+    return width, cells
+
+
+def _strip(result: JobReport, figures: Sequence[RankFigures]) -> list[Figure]:
     """A row a figure, a column a rank (or neighbouring ranks): how far each is from the median."""
-    cells, width = result.strip.cells, result.strip.ranks_per_cell
+    width, cells = strip_cells(figures)
     medians = {row.figure: row.median for row in result.spread if row.median > 0}
     if len(cells) < 2 or not medians:
         return []
-    ranks = [str(c.first_rank) + (f"–{c.last_rank}" if c.last_rank > c.first_rank else "") for c in cells]
-    most = dict(zip(result.strip.figures, zip(*(cell.most for cell in cells), strict=True), strict=True))
+    ranks = [f"{n * width}" + (f"–{(n + 1) * width - 1}" if width > 1 else "") for n in cells]
+    most = {
+        name: [max(own[at] for own in held) * unit for held in cells.values()]
+        for at, (name, unit) in enumerate(FIGURES.values())
+    }
     hovers = [
         [f"rank {rank}: {amount(value, name)}" for rank, value in zip(ranks, most[name], strict=True)]
         for name in medians
@@ -155,7 +180,8 @@ def _strip(result: JobReport) -> list[Figure]:
     return [Figure("strip", strip, "Along the ranks", note)]
 
 
-def _spreads(spreads: Sequence[Spreading], name: Name) -> list[Block]:
+def _spreads(spreads: Sequence[Spreading], name: Name, of_traces: Sequence[RankFigures]) -> list[Block]:
+    held = dict(zip(WORDS, zip(*(own for _, own in of_traces), strict=True), strict=False))
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
     figures: Cells[Spreading] = {
         key: lambda row, key=key: amount(getattr(row, key), row.figure)
@@ -173,20 +199,29 @@ def _spreads(spreads: Sequence[Spreading], name: Name) -> list[Block]:
             title = f"Outliers by {what} (above {amount(row.outliers.above, row.figure)})"
             blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
         if row.figure in DRAWN and row.most:
-            blocks += _drawn(row, what, name)
+            blocks += _drawn(row, what, name, held.get(row.figure, ()))
     return blocks
 
 
-def _drawn(row: Spreading, what: str, name: Name) -> list[Figure]:
+def bins_of(values: Sequence[int]) -> tuple[list[float], list[int]]:
+    """The ends of at most MOST_BINS bins, alike by their logarithm, at least a hundredth wide; and how many of the values
+    above 0 are in each.
+    """
+    logs = np.log([value for value in values if value])
+    if not len(logs):
+        return [], []
+    count = min(MOST_BINS, int(np.ptp(logs) / 0.01) + 1)
+    counts, ends = np.histogram(logs, count)
+    return np.exp(ends).tolist(), counts.tolist()
+
+
+def _drawn(row: Spreading, what: str, name: Name, values: Sequence[int]) -> list[Figure]:
     """How many traces have how much of a figure, and those with most of it."""
     figures = []
-    if len(row.bars) > 1:
-        together = -(-len(row.bars) // MOST_BINS)
-        bars = [row.bars[at : at + together] for at in range(0, len(row.bars), together)]
-        labels = [
-            f"{amount(some[0].lower, row.figure)} – {amount(some[-1].upper, row.figure)}" for some in bars
-        ]
-        counts = [sum(b.count for b in some) for some in bars]
+    ends, counts = bins_of(values)
+    if len(counts) > 1:
+        shown = [amount(end * NS, row.figure) for end in ends]
+        labels = [f"{lower} – {upper}" for lower, upper in pairwise(shown)]
         bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
         spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "", whole=True)
         figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
@@ -205,7 +240,7 @@ def _health(result: JobReport, name: Name) -> list[Block]:
     health = result.link_health
     if not health.groups:
         return [Text("Link health: no large pinned copy (16 MiB or more) to judge a link by.", "dim")]
-    sound = f"Every link reaches {health.slow_below:.0%} of its peers' median and of the data sheet."
+    sound = f"Every link reaches {SOUND:.0%} of its peers' median and of the data sheet."
     groups = table(
         health.groups,
         "Link health: best rate of large pinned copies on each link",
@@ -288,59 +323,6 @@ def _gain(finding: JobFinding, result: JobReport) -> str:
     gain = finding.shown(seconds) if replayed else f"at most {time(seconds)}"
     run, by = time(result.makespan_seconds.most), ", by replay" if replayed else ""
     return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
-
-
-def _failures(result: JobReport) -> list[Items]:
-    failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
-    return [Items(failures, "Files that could not be read", most=MOST)] if failures else []
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A row a label, a column a cell: how many times the median each value is; `hovers` has their words."""
-
-    rows: Sequence[str]
-    columns: Sequence[str]
-    times: Sequence[Sequence[float]]
-    hovers: Sequence[Sequence[str]]
-    axis: str
-
-    def markup(self) -> str:
-        left, top, high = 150, 40, 30
-        wide = (WIDTH - left - 10) / max(len(self.columns), 1)
-        parts = [
-            text(left, 18, "0", "end"),
-            *_key(left + 6),
-            text(left + 212, 18, "2 × the median, and more"),
-        ]
-        for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
-            y = top + r * (high + 4)
-            parts.append(text(left - 8, y + 20, label, "end"))
-            parts += [
-                f'<rect x="{left + c * wide:.2f}" y="{y}" width="{max(wide - 1, wide * 0.9):.2f}" height="{high}" '
-                f'fill="{_shade(value)}"><title>{escaped(self.hovers[r][c])}</title></rect>'
-                for c, value in enumerate(times)
-            ]
-        end = top + len(self.rows) * (high + 4)
-        every = max(1, len(self.columns) // 12)
-        for c in range(0, len(self.columns), every):
-            parts.append(text(left + (c + 0.5) * wide, end + 14, self.columns[c], "middle"))
-        return drawn(end + 44, [*parts, text(WIDTH / 2, end + 34, self.axis, "middle dim")])
-
-
-def _shade(times: float) -> str:
-    """Dark blue at 0 over grey at 1 to yellow at 2: as light as it is large."""
-    part = min(max(times, 0.0), 2.0) / 2
-    ends = ((0, 34, 78), (124, 123, 120), (254, 232, 56))
-    low, high, t = (ends[0], ends[1], 2 * part) if part < 0.5 else (ends[1], ends[2], 2 * part - 1)
-    return "#" + "".join(f"{round(a + (b - a) * t):02x}" for a, b in zip(low, high, strict=True))
-
-
-def _key(left: float) -> list[str]:
-    return [
-        f'<rect x="{left + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
-        for n in range(10)
-    ]
 
 
 @dataclass(frozen=True)

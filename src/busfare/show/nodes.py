@@ -113,7 +113,11 @@ def price_document(result: Prices | CopiesAtOnce | KernelPrices | CollectivePric
             shown = table(result.prices, what, {"model": "model"}, figures, {"rung": rung}, notes=trust)
         case CopiesAtOnce():
             what = f"copies of {size(result.bytes)} at once, pinned, on {result.node} (predicted)"
-            each = {"time": "seconds", "alone": "alone_seconds", "rate": "bytes_per_second"}
+            each: Cells[CopyAtOnce] = {
+                "time": "seconds",
+                "alone": "alone_seconds",
+                "rate": lambda row: rate(result.bytes / max(row.seconds, 1e-12)),
+            }
             names: Cells[CopyAtOnce] = {"GPU": lambda row: str(row.gpu), "direction": "direction"}
             shown = table(result.at_once, what, names, each, notes=[AT_ONCE])
         case KernelPrices():

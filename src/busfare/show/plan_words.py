@@ -129,7 +129,7 @@ def kv_words(result: PlanKvResult) -> list[str]:
     ]
     if best.layout != "per-block" and single.limited_by != "link":
         sentences.append(
-            f"A copy a piece of {size(block.piece_bytes)} takes {single.predicted_seconds / fastest:.1f} times as "
+            f"A copy a piece of {size(block.bytes / block.pieces)} takes {single.predicted_seconds / fastest:.1f} times as "
             f"long: {several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
         )
     if (computing := result.recompute) is not None:

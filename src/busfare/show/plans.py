@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from busfare.advise.amounts import Predicted, flops, rate, several, size, time
-from busfare.answers.kv import PlanKvResult
+from busfare.answers.kv import KvByBlock, PlanKvResult
 from busfare.answers.offload import PlanOffloadResult
 from busfare.answers.plan import Answer, PlanResult
 from busfare.planning.machine import Basis
@@ -197,15 +197,25 @@ def kv_document(result: PlanKvResult) -> Document:
     """Every time in it is predicted, but that of computing where it is given."""
     result = worded(result)
     layouts: dict[str, Predicted] = {r.layout: r for r in result.ranking}
-    by_block = {"tokens": "block_tokens", "piece": "piece_bytes"}
-    by_block |= {r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking}
+    piece = result.bytes_per_token / result.block.pieces
+    by_block: Cells[KvByBlock] = {
+        "tokens": "block_tokens",
+        "piece": lambda row: size(row.block_tokens * piece),
+    }
+    by_block = {**by_block, **{r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking}}
     blocks: list[Block] = [
         *map(Text, result.words),
         table(
             result.ranking,
             "",
             {"layout": "layout"},
-            {"predicted": str, "rate": "bytes_per_second", "calls": "calls"},
+            {
+                "predicted": str,
+                "rate": lambda row: rate(
+                    (result.fetched_bytes + result.evicted_bytes) / row.predicted_seconds
+                ),
+                "calls": "calls",
+            },
             {"limited by": "limited_by"},
             notes=[ranges(result.ranking[0])],
         ),
@@ -224,9 +234,12 @@ def _by_piece(result: PlanKvResult) -> Lines:
     named: dict[str, list[float]] = {}
     for r in result.ranking:
         named[r.layout] = [p.predicted_seconds[r.layout] for p in result.by_block]
-    lines = predicted_lines([p.piece_bytes for p in result.by_block], named)
+    block = result.block
+    lines = predicted_lines(
+        [p.block_tokens * result.bytes_per_token / block.pieces for p in result.by_block], named
+    )
     axis = "bytes of one piece; dotted: as asked"
-    return Lines(lines, axis, "predicted", "B", marks=[result.block.piece_bytes])
+    return Lines(lines, axis, "predicted", "B", marks=[block.bytes / block.pieces])
 
 
 def _by_length(result: PlanKvResult) -> list[Block]:

@@ -14,8 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text as Styled
 
-from busfare.output import WIDE
-from busfare.printable import printable
+from busfare.printable import WIDE, printable
 from busfare.show.document import Block, Column, Document, Entries, Items, Table, Text
 
 #: Sentences are no wider, for longer lines are hard to read.

@@ -14,9 +14,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.expressions import found_in
 from busfare.nodes import FloatArray, Node
 from busfare.trace import Omission, Trace
+from busfare.trace.columns import found_in
 from busfare.trace.lanes import Union
 from busfare.trace.words import HOST_FUNCTION, Words
 

@@ -1,7 +1,10 @@
-"""Columns of whole numbers: rows numbered, chosen, sorted and looked up in another table; work on many rows in threads."""
+"""Columns of whole numbers: rows numbered, chosen, sorted and looked up in another table; texts that a regular
+expression is found in; work on many rows in threads.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -10,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.errors import InputError
 from busfare.trace._columns import first_rows as find_pairs
 
 Rows = NDArray[np.uint32]
@@ -191,3 +195,20 @@ def several(rows: int, works: Sequence[Callable[[], T]]) -> list[T]:
         return [work() for work in works]
     with ThreadPoolExecutor(2) as threads:
         return [done.result() for done in [threads.submit(work) for work in works]]
+
+
+def found_in(pattern: str, texts: pl.Series, option: str = "") -> pl.Series:
+    """Whether `pattern` is found in each text; a null has none. Shape (len(texts),).
+
+    It takes time linear in the texts, with any expression.
+
+    The syntax is that of Rust's `regex`, without look-around and references back. Raises InputError for another, naming
+    `option`.
+    """
+    try:
+        return texts.cast(pl.String).str.contains(pattern).fill_null(False)
+    except pl.exceptions.ComputeError as error:
+        match = re.search(r"(?m)^(?:regex )?error: (?!regex parse)(.*)", str(error))
+        why = match[1] if match else "it cannot be compiled"
+        refused = f"{option} {pattern[:80]!r} is not a regular expression ({why}); correct it"
+        raise InputError(refused.lstrip()) from None

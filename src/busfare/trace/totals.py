@@ -36,12 +36,10 @@ class Counted(Struct):
     seconds: float
 
 
-class Moved(Struct, kw_only=True):
+class Moved(Counted, kw_only=True):
     """Copies and migrations; exposed: no kernel computes meanwhile."""
 
-    count: int
     bytes: int
-    seconds: float
     exposed_seconds: float
 
 
@@ -52,28 +50,29 @@ class MovedInAll(Moved, kw_only=True):
 
 
 class Gpu(Struct, kw_only=True):
-    """One GPU: sums of durations, and what its time went to: something runs, a kernel that computes runs, nothing runs."""
+    """One GPU: sums of durations, and what its time went to: something runs, or nothing."""
 
     device: int | None
     kernels: Counted
     communication: Counted
     transfers: Moved
     busy_seconds: float
-    kernel_busy_seconds: float
     idle_seconds: float
 
 
-class Totals(Struct, kw_only=True):
-    """The whole run: transfers are exposed where no kernel computes on any GPU.
-
-    `kernels` compute; those that carry data between GPUs are `communication`.
-    """
+class Work(Struct, kw_only=True):
+    """What GPUs did. `kernels` compute; those that carry data between GPUs are `communication`."""
 
     transfers: MovedInAll
     kernels: Counted
     communication: Counted
     graph_work: Counted
     sets: Counted
+
+
+class Totals(Work, kw_only=True):
+    """The whole run: transfers are exposed where no kernel computes on any GPU."""
+
     makespan_seconds: float
     gpus: list[Gpu]
 
@@ -136,15 +135,14 @@ def _moved(lanes: Lanes, of: pl.Expr) -> dict[str, Any]:
 
 def _gpu(device: int | None, lanes: Lanes, makespan_seconds: float) -> Gpu:
     its = _of_gpu(device)
-    busy, kernels_busy = lanes.lengths(its, its & is_work())
+    busy = lanes.lengths(its)[0] * NS
     return Gpu(
         device=device,
         kernels=_counted(lanes, its & (pl.col("kind") == "kernel")),
         communication=_counted(lanes, its & is_communication()),
         transfers=Moved(**_moved(lanes, its)),
-        busy_seconds=busy * NS,
-        kernel_busy_seconds=kernels_busy * NS,
-        idle_seconds=max(0.0, makespan_seconds - busy * NS),
+        busy_seconds=busy,
+        idle_seconds=max(0.0, makespan_seconds - busy),
     )
 
 
@@ -242,11 +240,11 @@ def streams(trace: Trace, most: int) -> pl.DataFrame:
 def engines(trace: Trace) -> pl.DataFrame:
     """What keeps each GPU's engines busy: kernels, communication, and transfers of each direction, as unions of time.
 
-    Columns: device, work (`kernels`, `communication` or a direction), busy_seconds, share_of_run, bytes_per_second (bytes
-    over busy time, all streams together; null for kernels of either class). Which engine a copy took is not in any trace: a
-    direction stands for it.
+    Columns: device, work (`kernels`, `communication` or a direction), busy_seconds, bytes_per_second (bytes over busy time,
+    all streams together; null for kernels of either class). Which engine a copy took is not in any trace: a direction
+    stands for it.
     """
-    lanes, makespan = trace.lanes, trace.makespan_seconds
+    lanes = trace.lanes
     asked = [(device, work) for device in _ordinals(lanes) for work in ENGINE_WORKS]
     masks = lanes.masks([_of_gpu(device) & ENGINE_WORKS[work] for device, work in asked])
     sizes = lanes.groups["bytes"].to_numpy()
@@ -256,9 +254,13 @@ def engines(trace: Trace) -> pl.DataFrame:
         is_kernel = work in ("kernels", "communication")
         rate = None if is_kernel or busy == 0 else float(sizes[mask].sum()) / busy
         if mask.any():
-            rows.append((device, work, busy, busy / makespan if makespan else 0.0, rate))
-    kinds = {"device": pl.Int32, "work": pl.String, "busy_seconds": pl.Float64}
-    kinds |= {"share_of_run": pl.Float64, "bytes_per_second": pl.Float64}
+            rows.append((device, work, busy, rate))
+    kinds = {
+        "device": pl.Int32,
+        "work": pl.String,
+        "busy_seconds": pl.Float64,
+        "bytes_per_second": pl.Float64,
+    }
     return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
