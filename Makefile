@@ -44,6 +44,7 @@ check: $(VENV)/installed-test docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
 
 # What a contributor needs: no CUDA compiler, no MPI, no browser.
