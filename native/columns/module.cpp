@@ -1,6 +1,6 @@
-// The Python module busfare.trace._columns: what numpy and Polars take more than 1.5 times as long for. Their processor time
-// over this one's, on 3 million rows: a union 2.9, lengths of 20 unions 12.8, what two unions share 7.4 (numpy); pairs
-// looked up in order 25, in no order 12, of sparse numbers 3.8 (a join of Polars).
+// The Python module busfare.trace._columns: what numpy and Polars take more than 1.5 times as long for. Their
+// processor time over this one's, on 3 million rows: a union 2.9, lengths of 20 unions 12.8, what two unions
+// share 7.4 (numpy); pairs looked up in order 25, in no order 12, of sparse numbers 3.8 (a join of Polars).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 

@@ -109,7 +109,8 @@ std::uint64_t most_rows(const Pager& pager, const std::vector<std::uint32_t>& le
     std::int64_t least = 0, greatest = 0;
     cell_of(head, 0, pager, least);
     cell_of(tail, tail.count - 1, pager, greatest);
-    const auto by_rowids = static_cast<std::uint64_t>(greatest) - static_cast<std::uint64_t>(least) + 1;  // 0 where every 64-bit number may occur
+    const auto by_rowids = static_cast<std::uint64_t>(greatest) - static_cast<std::uint64_t>(least) +
+                           1;  // 0 where every 64-bit number may occur
     return by_rowids == 0 ? by_pages : std::min(by_pages, by_rowids);
 }
 

@@ -1,5 +1,6 @@
-// Unions of random intervals and pairs looked up in random tables, against counting one by one; ends with status 1 if a
-// result differs. Arguments: the first seed and how many. Built with the address and undefined-behaviour sanitizers.
+// Unions of random intervals and pairs looked up in random tables, against counting one by one; ends with
+// status 1 if a result differs. Arguments: the first seed and how many. Built with the address and
+// undefined-behaviour sanitizers.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -40,10 +41,12 @@ bool unions_agree(std::mt19937_64& dice) {
         if (!unite(intervals, chosen.data(), united[set])) return false;
         for (std::size_t i = 0; i < count; ++i) {
             if (!chosen[lane_of[i]]) continue;
-            for (std::int64_t at = starts[i]; at < ends[i]; ++at) covered[set][static_cast<std::size_t>(at)] = true;
+            for (std::int64_t at = starts[i]; at < ends[i]; ++at)
+                covered[set][static_cast<std::size_t>(at)] = true;
         }
         std::int64_t length = 0;
-        for (std::size_t i = 0; i < united[set].starts.size(); ++i) length += united[set].ends[i] - united[set].starts[i];
+        for (std::size_t i = 0; i < united[set].starts.size(); ++i)
+            length += united[set].ends[i] - united[set].starts[i];
         if (length != summed[set] || length != std::ranges::count(covered[set], true)) return false;
     }
     for (std::size_t at = 0; at < 100; ++at) twice += covered[0][at] && covered[1][at];
@@ -56,13 +59,16 @@ bool pairs_agree(std::mt19937_64& dice) {
     const std::int64_t spread = dice() % 2 == 0 ? 1 : (std::int64_t{1} << 40) + 7;
     const auto drawn = [&](std::size_t count, std::int64_t most) {
         Numbers numbers(count);
-        for (std::int64_t& number : numbers) number = (static_cast<std::int64_t>(dice() % (2 * most)) - most) * spread;
+        for (std::int64_t& number : numbers)
+            number = (static_cast<std::int64_t>(dice() % (2 * most)) - most) * spread;
         return numbers;
     };
     const std::size_t have = dice() % 200, wanted = dice() % 200;
-    const Numbers first = drawn(have, 40), second = drawn(have, 30), a = drawn(wanted, 40), b = drawn(wanted, 30);
+    const Numbers first = drawn(have, 40), second = drawn(have, 30), a = drawn(wanted, 40),
+                  b = drawn(wanted, 30);
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> row_of;
-    for (std::size_t i = 0; i < have; ++i) row_of.emplace(std::pair(first[i], second[i]), static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < have; ++i)
+        row_of.emplace(std::pair(first[i], second[i]), static_cast<std::int64_t>(i));
     Numbers rows(wanted);
     first_rows({first.data(), second.data(), have}, {a.data(), b.data(), wanted}, rows.data());
     for (std::size_t i = 0; i < wanted; ++i) {
