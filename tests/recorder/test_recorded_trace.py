@@ -15,7 +15,7 @@ from busfare.errors import InputError
 from busfare.trace import read
 from busfare.trace.model import Trace
 from busfare.trace.readers import recorded as reader
-from busfare.trace.readers.recorded import holds_recording
+from busfare.trace.readers.recorded import is_recording, recordings_in
 from busfare.trace.readers.recorded.file import Part, Recording, Table
 from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
 
@@ -43,15 +43,11 @@ def test_migrations_outside_of_the_window_are_left_out(recorded: Recorded) -> No
 
 
 def test_a_recording_is_told_by_its_content(everything: Path, tmp_path: Path) -> None:
-    assert holds_recording(everything)
-    assert holds_recording(everything.parent)
     renamed = tmp_path / "trace.json"
     shutil.copy(everything, renamed)
-    assert holds_recording(renamed)
-    empty = tmp_path / "empty.bf"
-    empty.write_bytes(b"")
-    assert not holds_recording(empty)
-    assert not holds_recording(tmp_path / "nothing")
+    Path(tmp_path, "empty.bf").touch()
+    assert recordings_in(tmp_path) == [renamed]
+    assert not is_recording(tmp_path / "nothing")
 
 
 def test_operations(everything: Path) -> None:
@@ -171,9 +167,8 @@ def table_of(rows: list[tuple[int, int, int, int]]) -> Table:
     """Allocations: (time, operation, address, bytes)."""
     table = Table(("time", "operation", "memory_kind", "address", "bytes"))
     columns = np.array(rows, np.uint64).reshape(-1, 4).T
-    table.add(
-        len(rows), {number: Part(0, column) for number, column in zip((0, 1, 3, 4), columns, strict=True)}
-    )
+    parts = {number: Part(0, column) for number, column in zip((0, 1, 3, 4), columns, strict=True)}
+    table.chunks.append((len(rows), parts))
     return table
 
 

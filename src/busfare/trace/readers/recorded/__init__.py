@@ -18,7 +18,7 @@ from busfare.trace.readers.recorded.process import RecordedProcess, located, mes
 from busfare.trace.readers.recorded.rows import calls, devices, events, markers, operations, streams
 from busfare.trace.tables import DESCRIBED, empty
 
-__all__ = ["FORMATS", "holds_recording", "is_recording", "read"]
+__all__ = ["FORMATS", "is_recording", "read", "recordings_in"]
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
 SAME_PROCESS_SHIFT = 24
@@ -33,11 +33,7 @@ def read(path: Path, launches: bool = False) -> Trace:
 
     Raises InputError when there is none, or none that can be read.
     """
-    files = (
-        sorted(file for file in path.iterdir() if file.is_file() and is_recording(file))
-        if path.is_dir()
-        else [path]
-    )
+    files = recordings_in(path) if path.is_dir() else [path]
     if not files:
         raise InputError(
             f"{path}: the directory holds no recording; give the one that `busfare record -o` named"
@@ -127,11 +123,9 @@ def _note(recording: Recording, omissions: Omissions) -> None:
             omissions.add("pauses", len(on), file=name, paused=paused, whole=whole)
 
 
-def holds_recording(path: Path) -> bool:
-    """Whether `path` is a recording, or a directory that holds some."""
-    if path.is_dir():
-        return any(is_recording(file) for file in path.iterdir() if file.is_file())
-    return is_recording(path)
+def recordings_in(folder: Path) -> list[Path]:
+    """The recordings that a folder holds itself, by name."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and is_recording(file))
 
 
 def _read(source: Source) -> Trace:
@@ -147,7 +141,7 @@ FORMATS = (
         title="busfare's own recordings",
         read=_read,
         begins=re.compile(re.escape(MAGIC)),
-        directory=holds_recording,
+        directory=lambda path: bool(recordings_in(path)),
         suffixes=(".bf",),
     ),
 )
