@@ -34,9 +34,12 @@ def texts(names: str) -> dict[str, pl.DataType]:
     return dict.fromkeys(names.split(), TEXT)
 
 
-def meant(column: str, words: Mapping[int, str] | Mapping[str, str], kinds: Sequence[str]) -> pl.Expr:
+def meant(
+    column: str | pl.Expr, words: Mapping[int, str] | Mapping[str, str], kinds: Sequence[str]
+) -> pl.Expr:
     """What the values of a column mean, as an Enum of `kinds`; null for those that are not listed."""
-    return pl.col(column).replace_strict(words, default=None, return_dtype=pl.Enum(kinds))
+    values = pl.col(column) if isinstance(column, str) else column
+    return values.replace_strict(words, default=None, return_dtype=pl.Enum(kinds))
 
 
 class TableSource:

@@ -15,7 +15,6 @@ from busfare.trace.launches import grid_side
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.rocprof.records import (
-    DIRECTION_OF_NAME,
     Records,
     calls,
     copies,
@@ -254,7 +253,9 @@ class _Rpd(_File):
         alone = pl.len().over("part", "api_id", called.contains(COPY_TYPES)) == 1
         frame = frame.with_columns(
             size=pl.when(alone).then("size"),
-            named=direction_named(pl.col("type")),
+            direction=pl.coalesce(
+                direction_named(pl.col("type")), meant("copy_kind", DIRECTION_OF, DIRECTIONS)
+            ),
             kind=pl.when(pl.col("call") == GRAPH_LAUNCH)
             .then(pl.lit("graph"))
             .when(called.contains(COPY_TYPES))
@@ -262,11 +263,6 @@ class _Rpd(_File):
             .when(called.contains("^(Fill|Memset)"))
             .then(pl.lit("set"))
             .otherwise(pl.lit("kernel")),
-        )
-        frame = frame.with_columns(
-            direction=pl.coalesce(
-                meant("named", DIRECTION_OF_NAME, DIRECTIONS), meant("copy_kind", DIRECTION_OF, DIRECTIONS)
-            )
         )
         self._note_unknown(frame)
         frame = self._placed(frame.rename({"srcDevice": "source", "dstDevice": "destination"}))

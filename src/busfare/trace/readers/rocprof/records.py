@@ -123,12 +123,10 @@ class Records:
         """The copies, with directions and the GPU whose they are."""
         frame = conform(self.copies, COPIES)
         types = pl.concat_str("source_type", pl.lit(">"), "destination_type").str.to_uppercase()
-        frame = frame.with_columns(named=direction_named(pl.col("name")), agents=types).with_columns(
+        by_agents = meant(types, DIRECTION_OF_AGENTS, schema.DIRECTIONS)
+        frame = frame.with_columns(
             kind=pl.lit("copy"),
-            direction=pl.coalesce(
-                meant("named", DIRECTION_OF_NAME, schema.DIRECTIONS),
-                meant("agents", DIRECTION_OF_AGENTS, schema.DIRECTIONS),
-            ),
+            direction=pl.coalesce(direction_named(pl.col("name")), by_agents),
             name=pl.lit(None),
         )
         to_gpu = pl.col("direction") == "h2d"
@@ -169,9 +167,10 @@ def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataF
 
 
 def direction_named(name: pl.Expr) -> pl.Expr:
-    """Which of `DIRECTION_OF_NAME` the name of a copy says."""
+    """The direction that the name of a copy says."""
     plain = name.str.to_uppercase().str.replace_all("_", "", literal=True)
-    return plain.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
+    said = plain.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
+    return meant(said, DIRECTION_OF_NAME, schema.DIRECTIONS)
 
 
 def calls(frame: pl.DataFrame) -> pl.DataFrame:

@@ -140,7 +140,13 @@ def _number(column: str, key: str) -> pl.Expr:
 
 def _memory(key: str) -> pl.Expr:
     found = pl.col("memcpy_details").str.extract(rf"\b{key}:(\w+)").str.to_lowercase()
-    return found.replace_strict(MEMORY_OF, default=None, return_dtype=pl.Enum(schema.MEMORY_KINDS))
+    return meant(found, MEMORY_OF, schema.MEMORY_KINDS)
+
+
+def _end(column: str) -> pl.Expr:
+    """The letter of an end of a copy, as in `DIRECTION_OF`, by the kind of its memory."""
+    on_gpu = pl.when(pl.col(column).is_in(OF_DEVICE)).then(pl.lit("d"))
+    return on_gpu.when(pl.col(column).is_in(OF_HOST)).then(pl.lit("h"))
 
 
 def _side(one: str, both: str, host: str, device: str) -> pl.Expr:
@@ -185,18 +191,12 @@ def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
         destination=_memory("kind_dst"),
         only=_memory("kind"),
     )
-    from_host, to_host = (pl.col(end).is_in(OF_HOST) for end in ("source", "destination"))
-    from_gpu, to_gpu = (pl.col(end).is_in(OF_DEVICE) for end in ("source", "destination"))
-    by_kinds = pl.when(from_host & to_gpu).then(pl.lit("h2d")).when(from_gpu & to_host).then(pl.lit("d2h"))
-    by_kinds = (
-        by_kinds.when(from_gpu & to_gpu).then(pl.lit("d2d")).when(from_host & to_host).then(pl.lit("h2h"))
+    directions = (
+        meant(said, DIRECTION_OF, schema.DIRECTIONS)
+        for said in ("said", pl.concat_str(_end("source"), _end("destination")))
     )
     frame = frame.with_columns(
-        direction=pl.when(copy).then(
-            pl.coalesce(
-                meant("said", DIRECTION_OF, schema.DIRECTIONS), by_kinds.cast(pl.Enum(schema.DIRECTIONS))
-            )
-        ),
+        direction=pl.when(copy).then(pl.coalesce(*directions)),
         bytes=pl.coalesce(_number("memcpy_details", "size"), _number("memset_details", "num_bytes")),
     ).with_columns(
         source_memory=_side("only", "source", "h2d", "d2h"),
