@@ -14,7 +14,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.model import Trace
-from busfare.trace.tables import COUNTERS, OPERATIONS_RECORDED, SHAPE, conform
+from busfare.trace.tables import COUNTERS, OPERATIONS_RECORDED, SHAPE, conform, empty
 
 __all__ = ["COUNT", "counted_kernels", "printed_counters", "with_fingerprints_of"]
 
@@ -49,23 +49,27 @@ def with_fingerprints_of(trace: Trace, other: Trace) -> Trace:
         )
     told = known.select(*SAME, "number", told="fingerprint")
     found = own.join(told, on=[*SAME, "number"], how="left", nulls_equal=True).select("at", "told")
-    operations = trace.operations.with_columns(
-        pl.lit(None, dtype=OPERATIONS_RECORDED[name]).alias(name)
-        for name in ADDED
-        if name not in trace.operations.columns
-    ).with_row_index("at")
-    operations = operations.join(found, on="at", how="left", maintain_order="left")
+    operations = _rows(trace).join(found, on="at", how="left", maintain_order="left")
     return replace(trace, operations=operations.with_columns(fingerprint="told").drop("at", "told"))
+
+
+def _rows(trace: Trace) -> pl.DataFrame:
+    """The operations, all with the columns ADDED, and `at`, their row."""
+    added = empty({name: OPERATIONS_RECORDED[name] for name in ADDED})
+    return pl.concat([trace.operations, added], how="diagonal").with_row_index("at")
 
 
 def _numbered(trace: Trace) -> pl.DataFrame:
     """The copies between host and GPU: `at` (row), `number` of those that are SAME, `fingerprint`."""
-    rows = trace.operations.with_row_index("at")
-    if "fingerprint" not in rows.columns:
-        rows = rows.with_columns(fingerprint=pl.lit(None, dtype=pl.UInt64))
-    copies = rows.filter(
-        (pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]) & pl.col("bytes").is_not_null()
-    ).sort("start_ns", maintain_order=True)
+    copies = (
+        _rows(trace)
+        .filter(
+            (pl.col("kind") == "copy")
+            & pl.col("direction").is_in(["h2d", "d2h"])
+            & pl.col("bytes").is_not_null()
+        )
+        .sort("start_ns", maintain_order=True)
+    )
     copies = copies.with_columns(process_number=pl.col("process").rank("dense"))
     return copies.select("at", *SAME, "fingerprint", number=pl.int_range(pl.len()).over(SAME))
 
@@ -132,15 +136,16 @@ def printed_counters(path: Path) -> pl.DataFrame:
     columns = _cells(lines[first])
     if missing := [column for column in (*SIDES, *METRICS) if column not in columns]:
         raise InputError(f"{path}: its table lacks {', '.join(missing)}; make it with: {COUNT}")
-    rows = list(_rows(path, columns, lines[first + 1 :]))
+    rows = list(_printed(path, columns, lines[first + 1 :]))
     if not rows:
         raise InputError(f"{path}: its table holds no kernel; make it with: {COUNT}")
-    schema = {name: COUNTERS[name] if name in METRICS.values() else pl.String() for name in COUNTERS}
-    printed = pl.DataFrame(rows, schema, orient="row")
-    return printed.with_columns(pl.col(*SHAPE).cast(pl.Int32, strict=False))
+    printed = pl.DataFrame(rows, dict.fromkeys(COUNTERS, pl.String), orient="row")
+    # Thousands have separators.
+    numbers = pl.col(*METRICS.values()).str.replace_all(",", "").str.extract(r"^(\d+(?:\.\d*)?)$")
+    return conform(printed.with_columns(numbers), COUNTERS)
 
 
-def _rows(path: Path, columns: list[str], lines: list[str]) -> Iterator[list[str | float | None]]:
+def _printed(path: Path, columns: list[str], lines: list[str]) -> Iterator[list[str | None]]:
     """Name, sides and numbers of each kernel."""
     for cells in map(_cells, lines):
         if len(cells) != len(columns) or cells == columns:  # the program's output; the table of another run
@@ -157,7 +162,7 @@ def _rows(path: Path, columns: list[str], lines: list[str]) -> Iterator[list[str
         yield [
             row[NAME],
             *(side for each in sides for side in (each if len(each) == 3 else [None] * 3)),
-            *(_number(row[metric]) for metric in METRICS),
+            *(row[metric] for metric in METRICS),
         ]
 
 
@@ -167,12 +172,6 @@ def _cells(line: str) -> list[str]:
         return next(csv.reader([line]), [])
     except csv.Error:
         return []
-
-
-def _number(cell: str) -> float | None:
-    """A number with separators of thousands; None for `n/a`."""
-    plain = cell.replace(",", "")
-    return float(plain) if re.fullmatch(r"\d+(\.\d*)?", plain) else None
 
 
 def _with_keys(rows: pl.DataFrame) -> pl.DataFrame:
@@ -205,10 +204,7 @@ def _plain(name: str) -> str:
 
 def _bare(plain: str) -> str:
     """The same without template arguments and namespaces."""
-    kept, depth = [], 0
-    for letter in plain:
-        depth += letter == "<"
-        if depth == 0:
-            kept.append(letter)
-        depth -= letter == ">" and depth > 0
-    return "".join(kept).rpartition("::")[2]
+    nested = 1
+    while nested:
+        plain, nested = re.subn("<[^<>]*>", "", plain)
+    return plain.partition("<")[0].rpartition("::")[2]
