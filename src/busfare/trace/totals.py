@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from busfare.trace.columns import longest, numbers_of
+from busfare.trace.columns import longest
 from busfare.trace.lanes import Lanes, Union, is_communication, is_transfer, is_work
 from busfare.trace.model import Trace
-from busfare.trace.words import Names
 from busfare.trace.words import is_communication as named_so
 
 NS = 1e-9
@@ -181,35 +180,30 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
     counts = np.bincount(decade)
     sums = np.bincount(decade, (lanes.ends[rows] - lanes.starts[rows]) * NS)
     present = np.flatnonzero(counts)
-    shown = range(present[0], present[-1] + 1) if len(present) else range(0)
-    kinds = {"lower_bytes": pl.Int64, "upper_bytes": pl.Int64, "count": pl.Int64, "seconds": pl.Float64}
-    of_decades = [
-        (0 if d == 0 else 10**d, 10 ** (d + 1), int(counts[d]), float(sums[d])) for d in map(int, shown)
-    ]
-    return pl.DataFrame(of_decades, schema=kinds, orient="row")
+    shown = np.arange(present[0], present[-1] + 1) if len(present) else present
+    return pl.DataFrame(
+        {
+            "lower_bytes": np.where(shown, 10**shown, 0),
+            "upper_bytes": 10 ** (shown + 1),
+            "count": counts[shown],
+            "seconds": sums[shown],
+        }
+    )
 
 
 def top_kernels(trace: Trace, most: int) -> pl.DataFrame:
     """The kernels that take longest together: name, count, seconds, class (`compute` or `communication`)."""
-    lanes, names = trace.lanes, trace.operations["name"]
+    lanes = trace.lanes
     rows = lanes.rows(is_work() | is_communication())
-    numbers = names.to_physical()
-    number = numbers_of(numbers, int(numbers.max() or 0) + 1)[rows]  # type: ignore[arg-type]
-    count = np.bincount(number)
-    ns = np.bincount(number, lanes.ends[rows] - lanes.starts[rows])
-    row_of = np.zeros(len(count), np.uint32)
-    row_of[number] = rows
-    present = np.flatnonzero(count)
-    tallied = pl.DataFrame({"name": names[row_of[present]], "count": count[present], "ns": ns[present]})
-    is_carrier = named_so(pl.col("name"))
+    kernels = trace.operations.select("name")[rows].with_columns(ns=lanes.ends[rows] - lanes.starts[rows])
+    carries = pl.when(named_so(pl.col("name"))).then(pl.lit("communication"))
     return (
-        tallied.group_by(pl.col("name").cast(pl.String))
-        .agg(pl.col("count").sum(), seconds=pl.col("ns").sum() * NS)
+        kernels.group_by("name")
+        .agg(count=pl.len().cast(pl.Int64), seconds=pl.col("ns").sum() * NS)
+        .with_columns(pl.col("name").cast(pl.String))
         .sort("seconds", "count", "name", descending=[True, True, False])
         .head(most)
-        .with_columns(
-            pl.when(is_carrier).then(pl.lit("communication")).otherwise(pl.lit("compute")).alias("class")
-        )
+        .with_columns(carries.otherwise(pl.lit("compute")).alias("class"))
     )
 
 
@@ -292,9 +286,8 @@ def _explained(trace: Trace, device: int | None, start: int, length: int) -> Gap
     calls = trace.calls.select("start_ns", "end_ns", "name")[:begun].filter(pl.col("end_ns") > start)
     if calls.is_empty():
         return Gap(device, start * NS, length * NS, None, 0.0)
-    inside = np.minimum(calls["end_ns"].to_numpy(), end) - np.maximum(calls["start_ns"].to_numpy(), start)
-    names = Names.of_calls(calls)
-    spent = {text: int(inside[names.of == number].sum()) for number, text in enumerate(names.texts)}
+    inside = pl.min_horizontal("end_ns", pl.lit(end)) - pl.max_horizontal("start_ns", pl.lit(start))
+    spent = calls.group_by("name").agg(ns=inside.sum()).with_columns(pl.col("name").cast(pl.String))
     # Of those as long the first by name, and no name before any.
-    name = min(spent, key=lambda text: (-spent[text], text is not None, text or ""))
-    return Gap(device, start * NS, length * NS, name, spent[name] * NS)
+    name, ns = spent.sort("ns", "name", descending=[True, False]).row(0)
+    return Gap(device, start * NS, length * NS, name, ns * NS)
