@@ -21,8 +21,8 @@ T = TypeVar("T")
 MOST_NEGATIVE = -(1 << 63)
 #: Numbers whose runs in order are this long in the mean are merged rather than sorted.
 LONG_RUN = 64
-#: A direct table may be this many times longer than what is looked up in it, and so much longer.
-SPARSE, SMALL = 8, 1 << 20
+#: Numbers need not be numbered anew while they lie no further apart than there are rows, and this.
+SMALL = 1 << 20
 #: From here on another thread is worth its start.
 MANY_ROWS = 1 << 18
 
@@ -106,31 +106,12 @@ def first_rows(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[
     return rows
 
 
-def distinct(numbers: NDArray[np.uint64], most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The numbers that occur, in order, and each one's place among them; what is over `most` counts as 0."""
-    small = np.where(numbers <= most, numbers, 0).astype(np.int64)
-    used = np.flatnonzero(np.bincount(small, minlength=1))
-    if not len(used):
-        used = np.zeros(1, np.int64)
-    places = np.zeros(int(used[-1]) + 1, np.int64)
-    places[used] = np.arange(len(used))
-    return used.astype(np.uint64), places[small]
-
-
 def places(ids: pl.Series, wanted: pl.Series) -> Rows:
     """Where each of `wanted` stands in `ids`, whole numbers that are all unlike; len(ids) where it does not."""
-    none = len(ids)
-    if not none:
-        return np.zeros(len(wanted), np.uint32)
-    least, most = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
-    if least > MOST_NEGATIVE and most - least < SPARSE * (none + len(wanted)) + SMALL:
-        table = np.full(most - least + 3, none, np.uint32)  # the first and last place answer for all outside
-        table[ids.to_numpy() - (least - 1)] = np.arange(none, dtype=np.uint32)
-        numbers = numbers_of(wanted, least - 1)
-        return table[np.clip(numbers, least - 1, most + 1) - (least - 1)]
-    table_of = pl.DataFrame({"id": ids, "place": np.arange(none, dtype=np.uint32)})
-    joined = wanted.alias("id").to_frame().join(table_of, on="id", how="left", maintain_order="left")
-    return joined["place"].fill_null(none).to_numpy(writable=True)
+    rows = np.empty(len(wanted), np.int64)
+    nobody = wanted.is_null().cast(pl.Int64).to_numpy()
+    find_pairs(np.zeros(len(ids), np.int64), numbers_of(ids, 0), nobody, numbers_of(wanted, 0), rows)
+    return np.where(rows < 0, len(ids), rows).astype(np.uint32)
 
 
 def order_of(numbers: pl.Series) -> Rows:
@@ -189,11 +170,11 @@ def beside(rows: int, work: Callable[[], T]) -> Callable[[], T]:
     return done.result
 
 
-def several(rows: int, works: Sequence[Callable[[], T]]) -> list[T]:
-    """What each of `works` gives; of many rows, two of them at a time."""
+def several(rows: int, works: Sequence[Callable[[], T]], at_once: int = 2) -> list[T]:
+    """What each of `works` gives; of many rows, so many of them at once."""
     if rows < MANY_ROWS:
         return [work() for work in works]
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(at_once) as threads:
         return [done.result() for done in [threads.submit(work) for work in works]]
 
 

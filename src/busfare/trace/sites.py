@@ -157,11 +157,13 @@ def stacks(
     swept = _swept(spans, points.select(*PLACE, "start_ns"))
     inner = swept.filter(pl.col("order") == 2).sort("point").select(_open_span()).to_series()
     row = inner.cast(pl.Int64).fill_null(-1).to_numpy()
-    outer = _outer(swept, spans.height)
-    levels = [np.where(row >= 0, name[row], -1)] if spans.height else [np.full(len(row), -1, np.int64)]
+    name, outer = (
+        np.append(of_spans, -1) for of_spans in (name, _outer(swept, spans.height))
+    )  # the last: of row -1
+    levels = [name[row]]
     while len(levels) < MOST_NAMED and (row >= 0).any():
-        row = np.where(row >= 0, outer[row], -1)
-        levels.append(np.where(row >= 0, name[row], -1))
+        row = outer[row]
+        levels.append(name[row])
     number, first = numbered(levels)
     return [tuple(int(level[at]) for level in reversed(levels) if level[at] >= 0) for at in first], number
 

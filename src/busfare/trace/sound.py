@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import printable
-from busfare.trace.columns import MANY_ROWS, occurs, order_of
+from busfare.trace.columns import occurs, order_of, several
 from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
 from busfare.trace.readers import record_again
@@ -91,14 +91,6 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     _join_clocks(trace, omissions)
 
 
-def _in_range(times: pl.Series) -> bool:
-    """Whether every one is usable, as in most traces: sooner known than which."""
-    least, most = times.min(), times.max()
-    if not (isinstance(least, int) and isinstance(most, int)):
-        return times.is_empty()
-    return not times.null_count() and least >= EARLIEST and most <= LATEST
-
-
 def _usable(time: str) -> pl.Expr:
     return pl.col(time).is_between(EARLIEST, LATEST).fill_null(False)
 
@@ -115,9 +107,7 @@ def _kept(
 
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
-    if not all(_in_range(frame[name]) for name in TIMES):
-        usable = _usable("start_ns") & _usable("end_ns")
-        frame = _kept(frame, usable, omissions, "untimed", what=what)
+    frame = _kept(frame, _usable("start_ns") & _usable("end_ns"), omissions, "untimed", what=what)
     backwards = int((frame["end_ns"] < frame["start_ns"]).sum())
     if backwards:
         omissions.add("clock-backwards", backwards, what=what)
@@ -271,12 +261,7 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
         column = frame[frame.columns[number]].rechunk().gather(order)
         frame.replace_column(number, column - first if column.name in TIMES and first else column)
 
-    if frame.height < MANY_ROWS:
-        for number in filled:
-            put(number)
-        return
-    with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
-        list(threads.map(put, filled))
+    several(frame.height, [partial(put, number) for number in filled], pl.thread_pool_size())
 
 
 def _without_call(trace: Trace) -> int:

@@ -170,9 +170,13 @@ def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:
     numbers = operations["name"].to_physical()
     if numbers.null_count() == len(numbers):
         return codes
-    every = np.arange(int(numbers.max()) + 1)  # type: ignore[arg-type]
-    known = pl.Series(every, dtype=numbers.dtype).cat.to(operations.schema["name"])
-    flags = known.to_frame("name").select(is_communication(pl.col("name"))).to_series().to_numpy()
+    flags = (
+        texts_of(operations["name"])
+        .to_frame("name")
+        .select(is_communication(pl.col("name")))
+        .to_series()
+        .to_numpy()
+    )
     if not flags.any():
         return codes
     flags = np.append(flags, False)

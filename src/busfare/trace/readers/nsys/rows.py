@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from busfare.trace import sites, words
 from busfare.trace import tables as schema
-from busfare.trace.columns import first_pairs, occurs, places
+from busfare.trace.columns import Rows, first_pairs, numbered, occurs, places
 from busfare.trace.launches import ALLOCATIONS
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
@@ -81,26 +80,20 @@ def _placed(frame: pl.DataFrame) -> pl.DataFrame:
 class Texts:
     """Texts that a column of ids means: each once, and which one each row has."""
 
-    texts: pl.Series  # the last one stands for whatever is not in the trace
-    rows: NDArray[np.uint32]  # where the row's text stands in the table of strings
-    number: NDArray[np.uint32]  # of each of those, its place in `texts`
+    texts: pl.Series
+    number: Rows  # of each row, the place of its text
     unknown: int  # rows without a text
 
     @staticmethod
     def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> Texts:
         rows = places(strings["id"], ids)
-        used = np.zeros(strings.height + 1, np.bool_)
-        used[rows] = True
-        unknown, used[-1] = int(np.count_nonzero(rows == strings.height)) if used[-1] else 0, False
-        number = np.cumsum(used, dtype=np.uint32) - used
-        texts = strings["value"].filter(used[:-1])
-        number[-1] = len(texts)
-        return Texts(texts.extend_constant(otherwise, 1), rows, number, unknown)
+        number, first = numbered([rows])
+        texts = strings["value"].extend_constant(otherwise, 1).gather(rows[first])
+        return Texts(texts, number, int(np.count_nonzero(rows == strings.height)))
 
     def of_rows(self, values: pl.Series) -> pl.Series:
         """For each row, what `values` (words, none of them null) has for its text."""
-        codes = values.to_physical().to_numpy()[self.number]
-        return of_codes(codes[self.rows], values)
+        return of_codes(values.to_physical().to_numpy()[self.number], values)
 
 
 #: ENUM_CUDA_MEMCPY_OPER, beyond CUPTI's own; the table that explains it is missing from exports before 2022.4.

@@ -22,7 +22,7 @@ from busfare.trace.collectives import (
     kinds_of,
     of_mpi,
 )
-from busfare.trace.columns import distinct, first_rows
+from busfare.trace.columns import Rows, first_rows, numbered
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.tables import DESCRIBED, MARKERS, empty
 
@@ -81,11 +81,12 @@ class RecordedProcess:
                 made[name] = pl.select(pl.when(timed).then(pl.Series(times + shift))).to_series()
         return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int64))
 
-    def texts(self, numbers: NDArray[np.uint64]) -> tuple[pl.Series, NDArray[np.int64]]:
+    def texts(self, numbers: NDArray[np.uint64]) -> tuple[pl.Series, Rows]:
         """The strings that occur, and the place of each number's string among them; null for 0."""
         strings = self.recording.strings
-        used, places = distinct(numbers, max(strings, default=0))
-        return pl.Series("name", [strings.get(number) for number in used.tolist()], dtype=pl.String), places
+        places, firsts = numbered([numbers])
+        texts = [strings.get(number) for number in numbers[firsts].tolist()]
+        return pl.Series("name", texts, dtype=pl.String), places
 
     def names(self, numbers: NDArray[np.uint64]) -> pl.Series:
         """The strings of these numbers, as categories."""
@@ -103,16 +104,14 @@ def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.
     """The names of kernels, demangled where they can be."""
     demangled = process.recording.table("demangled")
     readable = dict(zip(demangled["mangled"].tolist(), demangled["readable"].tolist(), strict=True))
-    used, places = distinct(numbers, max(process.recording.strings, default=0))
-    shown = np.array([readable.get(number, number) for number in used.tolist()], np.uint64)
+    places, firsts = numbered([numbers])
+    shown = np.array([readable.get(number, number) for number in numbers[firsts].tolist()], np.uint64)
     return process.names(shown[places])
 
 
 def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
     """The values of these rows; 0 for row -1."""
-    if not len(values):
-        return np.zeros(len(rows), np.uint64)
-    return np.where(rows >= 0, values[rows], np.uint64(0))
+    return np.append(values, np.uint64(0))[rows]
 
 
 def located(calls: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
