@@ -71,9 +71,13 @@ def _sound() -> list[pl.Expr]:
     ]  # fmt: skip
 
 
-def grid_side(items: str, group: str) -> pl.Expr:
-    """How many work-groups there are along a side of so many work-items, as HSA counts it; null for groups of none."""
-    return (pl.col(items) + pl.col(group) - 1) // pl.when(pl.col(group) > 0).then(pl.col(group))
+def grids_in_blocks(frame: pl.DataFrame, in_items: pl.Expr) -> pl.DataFrame:
+    """`frame` with grids counted in blocks, also where they are `in_items`, as HSA counts them; null for blocks of none."""
+    sides = [(pl.col(f"grid_{side}"), pl.col(f"block_{side}")) for side in "xyz"]
+    return frame.with_columns(
+        pl.when(in_items).then((grid + block - 1) // pl.when(block > 0).then(block)).otherwise(grid)
+        for grid, block in sides
+    )
 
 
 def _launched_in_ranges(trace: Trace) -> pl.Series:

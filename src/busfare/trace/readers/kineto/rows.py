@@ -12,7 +12,7 @@ from busfare.trace import sites, words
 from busfare.trace import tables as schema
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
-from busfare.trace.launches import grid_side
+from busfare.trace.launches import grids_in_blocks
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
 from busfare.trace.readers.tables import INT, meant
@@ -131,10 +131,7 @@ def operations_of(
     # Where a launch takes work-items the trace tells these.
     in_items = calls["name"].cast(pl.String).str.contains(words.GRID_IN_ITEMS).fill_null(False)
     of_items = pl.col("correlation").is_in(calls["correlation"].filter(in_items).drop_nulls().implode())
-    sides = [(f"grid_{side}", f"block_{side}") for side in "xyz"]
-    return frame.with_columns(
-        pl.when(of_items).then(grid_side(*both)).otherwise(both[0]).alias(both[0]) for both in sides
-    )
+    return grids_in_blocks(frame, of_items)
 
 
 def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.DataFrame:

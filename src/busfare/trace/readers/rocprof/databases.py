@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from busfare.trace.launches import grid_side
+from busfare.trace.launches import grids_in_blocks
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.rocprof.records import (
@@ -32,7 +32,7 @@ ROCPD_KERNELS = "rocpd_kernel_dispatch"
 #: Of a dispatch and of its kernel.
 SIDES = {
     f"{theirs}_size_{side}": f"{ours}_{side}"
-    for theirs, ours in (("grid", "items"), ("workgroup", "group"))
+    for theirs, ours in (("grid", "grid"), ("workgroup", "block"))
     for side in "xyz"
 }
 REGISTERS = {"arch_vgpr_count": "vgprs", "accum_vgpr_count": "accumulating"}
@@ -337,19 +337,13 @@ class _Rpd(_File):
         memory alone; what it took from dispatches counts work-items, of whole groups, and names all. The file does not
         say which: it is of dispatches if no grid has a part of a group.
         """
-        sides = [(f"grid{side}", f"workgroup{side}", side.lower()) for side in "XYZ"]
-        wanted = ints(" ".join(name for grid, group, _ in sides for name in (grid, group)))
+        sides = {f"grid{side}": f"grid_{side.lower()}" for side in "XYZ"}
+        sides |= {f"workgroup{side}": f"block_{side.lower()}" for side in "XYZ"}
+        wanted = ints(" ".join(sides))
         kernels = self.lookup("rocpd_kernelapi", ints("api_ptr_id groupSegmentSize") | wanted, "api_ptr_id")
-        frame = self.joined(frame, "api_id", kernels, "api_ptr_id")
+        frame = self.joined(frame, "api_id", kernels.rename(sides), "api_ptr_id")
         in_items = pl.col("call").str.contains(GRID_IN_ITEMS).fill_null(False)
-        whole = pl.all_horizontal(pl.col(grid) % pl.col(group) == 0 for grid, group, _ in sides)
+        whole = pl.all_horizontal(pl.col(f"grid_{side}") % pl.col(f"block_{side}") == 0 for side in "xyz")
         dispatched = bool(frame.select((whole | in_items).all()).item())
-        in_items |= pl.lit(dispatched)
-        return frame.with_columns(
-            *(
-                pl.when(in_items).then(grid_side(grid, group)).otherwise(pl.col(grid)).alias(f"grid_{side}")
-                for grid, group, side in sides
-            ),
-            *(pl.col(group).alias(f"block_{side}") for _, group, side in sides),
-            shared_bytes=pl.when(pl.lit(dispatched)).then("groupSegmentSize"),
-        )
+        frame = grids_in_blocks(frame, in_items | pl.lit(dispatched))
+        return frame.with_columns(shared_bytes=pl.when(pl.lit(dispatched)).then("groupSegmentSize"))

@@ -12,7 +12,7 @@ import polars as pl
 from busfare.trace import tables as schema
 from busfare.trace import words
 from busfare.trace.columns import first_pairs
-from busfare.trace.launches import grid_side
+from busfare.trace.launches import grids_in_blocks
 from busfare.trace.model import Trace, number_graph_nodes
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.tables import ints, meant, texts
@@ -43,7 +43,7 @@ TIMED = ints("start_ns end_ns process correlation")
 KERNELS: Schema = (
     TIMED
     | ints("device stream vgprs accumulating shared_bytes")
-    | ints(" ".join(f"{what}_{side}" for what in ("items", "group") for side in "xyz"))
+    | ints(" ".join(f"{what}_{side}" for what in ("grid", "block") for side in "xyz"))
     | texts("name kind")
 )
 #: A copy between two agents, `source` and `destination`: the GPU's number, null of a CPU; its type, CPU or GPU.
@@ -185,10 +185,7 @@ def marked(category: pl.Expr) -> pl.Expr:
 
 
 def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
-    sides = {side: (f"items_{side}", f"group_{side}") for side in "xyz"}
-    return frame.with_columns(
-        *(grid_side(*both).alias(f"grid_{side}") for side, both in sides.items()),
-        *(pl.col(group).alias(f"block_{side}") for side, (_, group) in sides.items()),
+    return grids_in_blocks(frame, pl.lit(True)).with_columns(
         kind=pl.col("kind").fill_null("kernel"),
         name=pl.col("name").str.replace(DESCRIPTOR, "").fill_null(UNNAMED_KERNEL),
         registers=pl.col("vgprs") + pl.col("accumulating").fill_null(0),

@@ -234,8 +234,8 @@ def _kernels(dispatches: list[_Dispatch], symbols: list[_Symbol]) -> pl.DataFram
         "kernel": f"{launch}kernel_id",
         "shared_bytes": f"{launch}group_segment_size",
     }
-    columns |= {f"items_{side}": f"{launch}grid_size.{side}" for side in "xyz"}
-    columns |= {f"group_{side}": f"{launch}workgroup_size.{side}" for side in "xyz"}
+    columns |= {f"grid_{side}": f"{launch}grid_size.{side}" for side in "xyz"}
+    columns |= {f"block_{side}": f"{launch}workgroup_size.{side}" for side in "xyz"}
     of_symbols: dict[str, Column] = {
         "kernel": "kernel_id",
         "name": lambda symbol: symbol.formatted_kernel_name or symbol.kernel_name or None,

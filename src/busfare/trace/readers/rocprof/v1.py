@@ -29,7 +29,7 @@ MEASURED = ("KERN", "A")
 #: What rocprof records, as the JSON names it and as the database does; GPU0 and on are kernels.
 SECTIONS = {"Markers and Ranges": "MARKER", "COPY": "COPY", "CPU HIP API": "HIP", "CPU HSA API": "HSA"}
 APIS = ("HIP", "HSA", "MARKER")
-ROWS = ints("start_ns end_ns process thread device queue stream correlation items_x group_x") | texts(
+ROWS = ints("start_ns end_ns process thread device queue stream correlation grid_x block_x") | texts(
     "section name args"
 )
 #: Packets that wait in a queue, among the kernels: by their name, or where a kernel's stands there, by where they are drawn:
@@ -60,8 +60,8 @@ class _Arguments(msgspec.Struct):
     pid: int | None = None
     tid: int | None = None
     args: str | None = None
-    items_x: int | None = msgspec.field(default=None, name="grd")
-    group_x: int | None = msgspec.field(default=None, name="wgr")
+    grid_x: int | None = msgspec.field(default=None, name="grd")
+    block_x: int | None = msgspec.field(default=None, name="wgr")
 
 
 class _Event(msgspec.Struct):
@@ -116,7 +116,7 @@ def _of_tables(tables: TableSource) -> pl.DataFrame:
 def _measured(tables: TableSource, name: str) -> pl.DataFrame:
     """Kernels that rocprof measured; their names stand in quotes."""
     columns = {"BeginNs": "start_ns", "EndNs": "end_ns", "gpu-id": "device", "queue-id": "queue", "pid": "process",
-               "tid": "thread", "grd": "items_x", "wgr": "group_x", "KernelName": "name"}  # fmt: skip
+               "tid": "thread", "grd": "grid_x", "wgr": "block_x", "KernelName": "name"}  # fmt: skip
     frame = tables.read(name, ints(" ".join(columns)) | texts("KernelName")).rename(columns)
     return conform(frame.with_columns(pl.col("name").str.strip_chars('"'), section=pl.lit("GPU")), ROWS)
 
@@ -156,7 +156,7 @@ def _row(event: _Event, number: int, old: bool, drawn: str | None) -> tuple[obje
     section = SECTIONS.get(drawn or "")
     if gpu := re.fullmatch(r"GPU( Barriers)?\d+", drawn or ""):
         section = "BARRIER" if gpu[1] or BARRIER in event.name else "GPU"
-    called = (a.start_ns, a.end_ns, process, a.tid, device, a.queue, a.stream, number, a.items_x, a.group_x)
+    called = (a.start_ns, a.end_ns, process, a.tid, device, a.queue, a.stream, number, a.grid_x, a.block_x)
     return *called, section, event.name, a.args, event.pid, event.tid, event.ts
 
 
@@ -212,7 +212,7 @@ def _trace(path: Path, rows: pl.DataFrame, omissions: Omissions, launches: bool)
     omissions.count("barriers", barriers)
     omissions.count("unknown-events", others)
     said = _arguments(worked, called)
-    for what in ("items", "group"):  # of all sides together, as rocprof itself measured them
+    for what in ("grid", "block"):  # of all sides together, as rocprof itself measured them
         whole = worked[f"{what}_x"]
         said[f"{what}_x"] = said[f"{what}_x"].fill_null(whole)
         said |= {side: said[side].fill_null(whole.clip(1, 1)) for side in (f"{what}_y", f"{what}_z")}
@@ -243,7 +243,7 @@ def _arguments(worked: pl.DataFrame, called: pl.DataFrame) -> dict[str, pl.Serie
             text.str.extract(rf"\b{word}Blocks\(\{{[^}}]*\b{side}\((\d+)").cast(INT, strict=False)
             for word in ("num", "dim")
         )
-        found |= {f"items_{side}": blocks * threads, f"group_{side}": threads}
+        found |= {f"grid_{side}": blocks * threads, f"block_{side}": threads}
     for name, word in (("source_address", "src"), ("destination_address", "dst")):
         found[name] = text.str.extract(rf"\b{word}{ADDRESS}").str.to_integer(base=16, strict=False)
     return found
