@@ -187,7 +187,8 @@ def size_histogram(trace: Trace) -> pl.DataFrame:
             "upper_bytes": 10 ** (shown + 1),
             "count": counts[shown],
             "seconds": sums[shown],
-        }
+        },
+        schema_overrides={"seconds": pl.Float64},  # of no sizes numpy gives whole numbers
     )
 
 
