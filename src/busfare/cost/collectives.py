@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from busfare.cost.fabric import Fabric, nccl
 from busfare.cost.ranges import LONG_COPY_BYTES, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray
-from busfare.nodes.transfers import NEAR, Pieces, fit
+from busfare.nodes.transfers import NEAR, Collective, Pieces, fit
 
 __all__ = [
     "KINDS", "CollectivePrices", "Fabric", "bus_factor", "fit_collectives", "held_with", "price_collectives",
@@ -28,16 +28,7 @@ __all__ = [
 
 #: Seconds over bytes.
 SecondsOf = Callable[[FloatArray], FloatArray]
-#: Collectives, and the share of their bytes that the slowest link carries, by ranks: the bus bandwidth of nccl-tests.
-KINDS: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "broadcast": lambda n: 1.0,
-    "reduce": lambda n: 1.0,
-    "all_to_all": lambda n: (n - 1) / n,
-    "send_receive": lambda n: 1.0,
-}
+KINDS: tuple[str, ...] = get_args(Collective)
 PROTOCOLS = ("LL", "LL128", "Simple")
 #: What LL128, Simple and NVLS take beyond NCCL's latencies, which only rank them; and what a ring's all-reduce takes beyond
 #: its steps, in steps, by generation: one of them reduces, stores and sends at once. Chosen by the published all-reduces of
@@ -82,7 +73,9 @@ class Option:
 
 def bus_factor(kind: str, ranks: int) -> float:
     """Bytes on the slowest link over the bytes of the collective [nccl-tests, PERFORMANCE.md]."""
-    return KINDS[kind](ranks)
+    if kind in ("broadcast", "reduce", "send_receive"):
+        return 1.0
+    return (2 if kind == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 def options(fabric: Fabric, kind: str) -> list[Option]:
