@@ -230,7 +230,7 @@ def _sends(fabric: Fabric, kind: str) -> list[Option]:
 @dataclass(frozen=True)
 class CollectivePrices:
     """Of collectives, shape (collectives,): seconds with their 80 % range (NaN where none is known), bytes a second on the
-    bus as nccl-tests has it, and what NCCL runs (None where the times were measured). `rung`: the weakest; `rungs`: by kind.
+    bus as nccl-tests has it, and what NCCL runs (None where the times were measured). `rung`: the weakest.
     """
 
     seconds: FloatArray
@@ -240,7 +240,6 @@ class CollectivePrices:
     algorithm: list[str | None]
     protocol: list[str | None]
     rung: str
-    rungs: dict[str, str]
 
 
 def price_collectives(
@@ -262,12 +261,12 @@ def price_collectives(
     of = np.array(kinds, object)
     seconds, bus, low, high = np.full((4, len(sizes)), np.nan)
     algorithm, protocol = np.full((2, len(sizes)), None, object)
-    rungs: dict[str, str] = {}
+    rungs: list[str] = []
     for kind in named:
         rows = np.flatnonzero(of == kind)
         own = sizes[rows]
         curve = next((c for c in fabric.curves if c.kind == kind), None) if measured else None
-        rungs[kind] = "probed" if curve else fabric.rung
+        rungs.append("probed" if curve else fabric.rung)
         if curve is not None:
             seconds[rows] = curve.seconds(own)
         else:
@@ -277,8 +276,8 @@ def price_collectives(
             protocol[rows] = np.array([o.protocol for o in listed], object)[which]
         low[rows], high[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own)
         bus[rows] = bus_factor(kind, fabric.ranks) * own / seconds[rows]
-    rung = max(rungs.values(), key=("probed", "datasheet", "typical").index, default=fabric.rung)
-    return CollectivePrices(seconds, low, high, bus, algorithm.tolist(), protocol.tolist(), rung, rungs)
+    rung = max(rungs, key=("probed", "datasheet", "typical").index, default=fabric.rung)
+    return CollectivePrices(seconds, low, high, bus, algorithm.tolist(), protocol.tolist(), rung)
 
 
 def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
