@@ -25,7 +25,7 @@ from busfare.nodes import Node
 from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
-from busfare.timeline.recording_cost import Unrecorded, unrecorded
+from busfare.timeline.play import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
 __all__ = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log2
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from busfare.cost.fabric import Fabric, nccl
 from busfare.cost.ranges import LONG_COPY_BYTES, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray
-from busfare.nodes.transfers import NEAR, Pieces, fit
+from busfare.nodes.transfers import NEAR, Collective, Pieces, fit
 
 __all__ = [
     "KINDS", "CollectivePrices", "Fabric", "bus_factor", "fit_collectives", "held_with", "price_collectives",
@@ -28,16 +28,7 @@ __all__ = [
 
 #: Seconds over bytes.
 SecondsOf = Callable[[FloatArray], FloatArray]
-#: Collectives, and the share of their bytes that the slowest link carries, by ranks: the bus bandwidth of nccl-tests.
-KINDS: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "broadcast": lambda n: 1.0,
-    "reduce": lambda n: 1.0,
-    "all_to_all": lambda n: (n - 1) / n,
-    "send_receive": lambda n: 1.0,
-}
+KINDS: tuple[str, ...] = get_args(Collective)
 PROTOCOLS = ("LL", "LL128", "Simple")
 #: What LL128, Simple and NVLS take beyond NCCL's latencies, which only rank them; and what a ring's all-reduce takes beyond
 #: its steps, in steps, by generation: one of them reduces, stores and sends at once. Chosen by the published all-reduces of
@@ -82,7 +73,9 @@ class Option:
 
 def bus_factor(kind: str, ranks: int) -> float:
     """Bytes on the slowest link over the bytes of the collective [nccl-tests, PERFORMANCE.md]."""
-    return KINDS[kind](ranks)
+    if kind in ("broadcast", "reduce", "send_receive"):
+        return 1.0
+    return (2 if kind == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 def options(fabric: Fabric, kind: str) -> list[Option]:
@@ -237,7 +230,7 @@ def _sends(fabric: Fabric, kind: str) -> list[Option]:
 @dataclass(frozen=True)
 class CollectivePrices:
     """Of collectives, shape (collectives,): seconds with their 80 % range (NaN where none is known), bytes a second on the
-    bus as nccl-tests has it, and what NCCL runs (None where the times were measured). `rung`: the weakest; `rungs`: by kind.
+    bus as nccl-tests has it, and what NCCL runs (None where the times were measured). `rung`: the weakest.
     """
 
     seconds: FloatArray
@@ -247,7 +240,6 @@ class CollectivePrices:
     algorithm: list[str | None]
     protocol: list[str | None]
     rung: str
-    rungs: dict[str, str]
 
 
 def price_collectives(
@@ -269,12 +261,12 @@ def price_collectives(
     of = np.array(kinds, object)
     seconds, bus, low, high = np.full((4, len(sizes)), np.nan)
     algorithm, protocol = np.full((2, len(sizes)), None, object)
-    rungs: dict[str, str] = {}
+    rungs: list[str] = []
     for kind in named:
         rows = np.flatnonzero(of == kind)
         own = sizes[rows]
         curve = next((c for c in fabric.curves if c.kind == kind), None) if measured else None
-        rungs[kind] = "probed" if curve else fabric.rung
+        rungs.append("probed" if curve else fabric.rung)
         if curve is not None:
             seconds[rows] = curve.seconds(own)
         else:
@@ -284,8 +276,8 @@ def price_collectives(
             protocol[rows] = np.array([o.protocol for o in listed], object)[which]
         low[rows], high[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own)
         bus[rows] = bus_factor(kind, fabric.ranks) * own / seconds[rows]
-    rung = max(rungs.values(), key=("probed", "datasheet", "typical").index, default=fabric.rung)
-    return CollectivePrices(seconds, low, high, bus, algorithm.tolist(), protocol.tolist(), rung, rungs)
+    rung = max(rungs, key=("probed", "datasheet", "typical").index, default=fabric.rung)
+    return CollectivePrices(seconds, low, high, bus, algorithm.tolist(), protocol.tolist(), rung)
 
 
 def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:

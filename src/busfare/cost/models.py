@@ -9,35 +9,34 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import polars as pl
 
-from busfare.cost.batch import (
-    Batch,
-    Seconds,
-    batches,
-    moving_seconds,
-    priced,
-    recorded_seconds,
-    stays_on_device,
-)
 from busfare.cost.copies import (
     FORMULAS,
+    Batch,
     ByFormula,
+    Seconds,
+    batches,
     copy_ratio,
     copying_seconds_per_byte,
     measured_copy,
+    moving_seconds,
     of_node,
     of_trace,
+    priced,
+    recorded_seconds,
     staged_seconds,
-)  # fmt: skip
+    stays_on_device,
+)
 from busfare.cost.ranges import ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
 from busfare.nodes.transfers import Direction, MemoryKind
 from busfare.statements import Words, statement
+from busfare.trace.tables import OPERATIONS
 
 __all__ = [
     "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "as_copies_of", "how_staged", "model", "model_names",
@@ -111,7 +110,7 @@ class Calibrated:
             own = recorded[batch.rows]
             overhead = np.minimum(own, batch.copies * before.of(batch))
             if self._latency_from is None and node != self._old:
-                carried = _carried(batch, own, overhead, _Nodes(self._old, node))
+                carried = _carried(batch, own, overhead, self._old, node)
                 if carried is not None:
                     return carried
             moved = _by_shares(batch, own - overhead, self._old, node)
@@ -143,21 +142,17 @@ def _memory_ratio(old: Node, new: Node) -> float:
     return rates[0] / rates[1] if rates[0] is not None and rates[1] is not None else 1.0
 
 
-class _Nodes(NamedTuple):
-    """Where a trace was recorded, and where it is to run."""
-
-    old: Node
-    new: Node
-
-    def curves(
-        self, direction: str, memory: str, device: int = 0, peer: int | None = None
-    ) -> tuple[Curve, Curve] | None:
-        """The curves of one path on both; None where either was not measured."""
-        here, there = (node.curve(direction, memory, device, peer) for node in self)
-        return None if here is None or there is None else (here, there)
+def _curves(
+    old: Node, new: Node, direction: str, memory: str, device: int = 0, peer: int | None = None
+) -> tuple[Curve, Curve] | None:
+    """The curves of one path on both nodes; None where either was not measured."""
+    here, there = (node.curve(direction, memory, device, peer) for node in (old, new))
+    return None if here is None or there is None else (here, there)
 
 
-def _carried(batch: Batch, recorded: FloatArray, overhead: FloatArray, nodes: _Nodes) -> FloatArray | None:
+def _carried(
+    batch: Batch, recorded: FloatArray, overhead: FloatArray, old: Node, new: Node
+) -> FloatArray | None:
     """Seconds on the new node of recorded copies, shape (rows,); None where the path was not measured on both.
 
     What happened to one copy among its like (of the same path and size) does not happen to the same one elsewhere: each
@@ -168,7 +163,7 @@ def _carried(batch: Batch, recorded: FloatArray, overhead: FloatArray, nodes: _N
     by_host, path = batch.direction in ("h2d", "d2h"), (batch.device, batch.to_peer)
     mapped = batch.kind == "copy" and batch.memory == "mapped"
     memory = "device" if not by_host else "mapped" if mapped else "pinned"
-    engines = nodes.curves(batch.direction, memory, *path)
+    engines = _curves(old, new, batch.direction, memory, *path)
     if engines is None:
         return None
     recorded, overhead = (_mean_of_their_size(batch, seconds) for seconds in (recorded, overhead))
@@ -176,7 +171,7 @@ def _carried(batch: Batch, recorded: FloatArray, overhead: FloatArray, nodes: _N
     by_engine = np.maximum(overhead + bytes_taken, LEAST_SHARE * recorded)
     if batch.kind == "migration" or batch.memory != "pageable" or not by_host:
         return by_engine
-    hosts = nodes.curves(batch.direction, "pageable", *path)
+    hosts = _curves(old, new, batch.direction, "pageable", *path)
     if hosts is None:
         return None
     staged = recorded > STAGED_OUTSIDE * engines[0].seconds(np.maximum(batch.sizes, 1.0))
@@ -220,7 +215,7 @@ def how_staged(direction: str, old: Node, new: Node) -> Words:
     """By what pageable copies of one direction, recorded on `old`, change on `new`."""
     if old == new:
         return statement("project.staged-as-recorded")
-    if all(_Nodes(old, new).curves(direction, memory) for memory in ("pinned", "pageable")):
+    if all(_curves(old, new, direction, memory) for memory in ("pinned", "pageable")):
         return statement("project.staged-measured")
     rates = [(node.name, measured_copy(node)) for node in (old, new)]
     if missing := [name for name, rate in rates if rate is None]:
@@ -300,15 +295,16 @@ def one_copy(direction: str, memory: str, bytes_: Sequence[int]) -> pl.DataFrame
         {
             "kind": "copy",
             "direction": direction,
-            "bytes": pl.Series(bytes_, dtype=pl.Int64),
+            "bytes": bytes_,
             "source_memory": memory if direction == "h2d" or not host else "device",
             "destination_memory": memory if direction == "d2h" or not host else "device",
             "device": 0,
             "peer_device": 1 if direction == "p2p" else None,
             "copy_count": 1,
-            "start_ns": pl.Series([None] * len(bytes_), dtype=pl.Int64),
-            "end_ns": pl.Series([None] * len(bytes_), dtype=pl.Int64),
-        }
+            "start_ns": None,
+            "end_ns": None,
+        },
+        schema_overrides=OPERATIONS,
     )
 
 

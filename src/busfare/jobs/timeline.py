@@ -18,7 +18,7 @@ from busfare.jobs.ranks import Rank, ranks_of_all, rows_of
 from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
 from busfare.timeline import play, timeline
-from busfare.timeline.recording_cost import Unrecorded, all_unrecorded
+from busfare.timeline.play import Unrecorded, all_unrecorded
 from busfare.trace import Omission, Trace
 from busfare.trace.tables import CALLS, conform
 

@@ -50,10 +50,6 @@ class Sourced(Struct, frozen=True, kw_only=True):
     source: Tag | None = None
     source_of: dict[str, Tag] = field(default_factory=dict)
 
-    def tag_of(self, key: str) -> str | None:
-        """The tag of the source of the figure under `key`; None where the file names none."""
-        return self.source_of.get(key, self.source)
-
 
 class _Part(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """What all components share."""

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, pairwise, product
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -58,22 +58,30 @@ ALIASES = {
     "frontier": "mi250x",
 }
 _AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
-#: The tables of a node file.
-_TABLES = ("component", "link", "curve", "contention", "cost", "kernels", "collectives")
+#: The tables of a node file, by the fields of a node.
+_TABLES = {
+    "components": "component",
+    "links": "link",
+    "curves": "curve",
+    "contentions": "contention",
+    "costs": "cost",
+    "kernels": "kernels",
+    "collectives": "collectives",
+}
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _File(msgspec.Struct, forbid_unknown_fields=True, rename=_TABLES):
     """The top of a node file. `source` is the tag of every table that names none."""
 
     name: Name
-    component: tuple[Component, ...]
-    link: tuple[Link, ...] = ()
+    components: tuple[Component, ...]
+    links: tuple[Link, ...] = ()
     title: Text = ""
     description: Text = ""
     source: Tag | None = None
-    curve: tuple[Curve, ...] = ()
-    contention: tuple[Contention, ...] = ()
-    cost: tuple[Cost, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    contentions: tuple[Contention, ...] = ()
+    costs: tuple[Cost, ...] = ()
     kernels: tuple[Kernels, ...] = ()
     collectives: tuple[CollectiveCurve, ...] = ()
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
@@ -144,22 +152,13 @@ def _build(file: _File) -> Node:
     links = _expanded_links(file, {one.name for one in components})
     if file.source is not None and file.source not in file.sources:
         raise WrongError("$.source", f"no [sources.{file.source}]; add it, or correct the tag")
-    for group in _TABLES:
-        for n, table in enumerate(getattr(file, group)):
-            _check(table, f"$.{group}[{n}]", file.sources, gpus)
-    node = Node(
-        name=file.name,
-        components=_sourced(components, file.source),
-        links=_sourced(links, file.source),
-        title=file.title,
-        description=file.description,
-        curves=_sourced(file.curve, file.source),
-        contentions=_sourced(file.contention, file.source),
-        costs=_sourced(file.cost, file.source),
-        kernels=_sourced(file.kernels, file.source),
-        collectives=_sourced(file.collectives, file.source),
-        sources={str(tag): source for tag, source in file.sources.items()},
-    )
+    tables: dict[str, Any] = {name: getattr(file, name) for name in _TABLES}
+    for name, key in _TABLES.items():
+        for n, table in enumerate(tables[name]):
+            _check(table, f"$.{key}[{n}]", file.sources, gpus)
+    tables |= {"components": components, "links": links}
+    tables = {name: _sourced(some, file.source) for name, some in tables.items()}
+    node = Node(file.name, title=file.title, description=file.description, sources=file.sources, **tables)
     node.host_path(0)
     return node
 
@@ -177,7 +176,7 @@ def _sourced(tables: Iterable[_Table], source: str | None) -> tuple[_Table, ...]
 
 def _expanded_components(file: _File) -> Iterator[Component]:
     seen: set[str] = set()
-    for n, component in enumerate(file.component):
+    for n, component in enumerate(file.components):
         for name in _names(component.name, f"$.component[{n}].name"):
             if name in seen:
                 raise WrongError(
@@ -191,7 +190,7 @@ def _expanded_components(file: _File) -> Iterator[Component]:
 
 def _expanded_links(file: _File, known: set[str]) -> list[Link]:
     links: list[Link] = []
-    for n, link in enumerate(file.link):
+    for n, link in enumerate(file.links):
         path = f"$.link[{n}].between"
         for a, b in _pairs(link.between, path):
             for end in (a, b):

@@ -8,7 +8,7 @@ import re
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -187,23 +187,15 @@ def _named() -> dict[str, list[Gpu]]:
     return found
 
 
-class Measured(NamedTuple):
-    """Of a GPU's data sheet rate what streams reach of its memory; bytes a second from L2 and seconds of an empty kernel, as
-    measured on others of its kind, None where nobody has.
+def measured_rates(name: str, compute_capability: str) -> tuple[float, float | None, float | None]:
+    """Of its data sheet's rate what streams reach of the memory of the GPU called `name` in the table, else of GPUs of its
+    capability; bytes a second from its L2 and seconds of an empty kernel, None where nobody measured them.
     """
-
-    memory_share: float
-    l2_bytes_per_s: float | None
-    launch_s: float | None
-
-
-def measured_rates(name: str, compute_capability: str) -> Measured:
-    """Of the GPU called `name` in the table; of its memory else as on GPUs of its capability."""
     file = _file()
     alike = next((key for key in file.reached if name.startswith(key)), compute_capability)
     l2, launch = file.l2.get(name), file.launch.get(name)
     share = file.reached.get(alike, file.reached["other"]).share
-    return Measured(share, l2.gb_per_s * 1e9 if l2 else None, launch.us * 1e-6 if launch else None)
+    return share, l2.gb_per_s * 1e9 if l2 else None, launch.us * 1e-6 if launch else None
 
 
 def typical_launch_seconds() -> float:

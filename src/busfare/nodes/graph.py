@@ -255,8 +255,10 @@ class Node:
         return any(source is not None and source.kind == "estimated" for source in found)
 
     def provenance(self, table: Sourced, key: str) -> Source | None:
-        """The source of the figure under `key` of one of the node's components, links or measurements."""
-        tag = table.tag_of(key)
+        """The source of the figure under `key` of one of the node's components, links or measurements; None where the file
+        names none.
+        """
+        tag = table.source_of.get(key, table.source)
         return None if tag is None else self.sources.get(tag)
 
 

@@ -9,7 +9,7 @@ the AHEAD paper; [pcie-model] the byte counts of pcie-bench/pcie-model; [nccl#13
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -190,9 +190,7 @@ class C2cLink(_Rated, frozen=True, kw_only=True, tag="c2c"):
     payload_bytes: Payload = 256
     overhead_flits: Flits = 2.0
 
-    @property
-    def label(self) -> str:
-        return "NVLink-C2C"
+    label: ClassVar[str] = "NVLink-C2C"
 
     def wire_bytes(self, sizes: FloatArray, flow: Flow) -> FloatArray:
         return _packed(sizes, self.payload_bytes, self.overhead_flits * NVLINK_FLIT_BYTES)
@@ -205,9 +203,7 @@ class FabricLink(_Rated, frozen=True, kw_only=True, tag="infinity-fabric"):
     read_overhead_bytes: Overhead = 16
     write_overhead_bytes: Overhead = 24
 
-    @property
-    def label(self) -> str:
-        return "Infinity Fabric"
+    label: ClassVar[str] = "Infinity Fabric"
 
     def wire_bytes(self, sizes: FloatArray, flow: Flow) -> FloatArray:
         overhead = self.read_overhead_bytes if flow == "read" else self.write_overhead_bytes
@@ -231,13 +227,8 @@ class SocketLink(_Rated, frozen=True, kw_only=True, tag="socket"):
 class MemoryLink(_Wire, frozen=True, kw_only=True, tag="memory"):
     """A processor's own bus to its memory. It is as fast as the memory, which holds the rate."""
 
-    @property
-    def line_rate(self) -> float:
-        return float("inf")
-
-    @property
-    def label(self) -> str:
-        return "memory"
+    label: ClassVar[str] = "memory"
+    line_rate: ClassVar[float] = float("inf")
 
     def bandwidth(self, flow: Flow) -> float:
         return float("inf")

@@ -76,11 +76,7 @@ class Pieces(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def lines(self) -> dict[str, Any]:
         """The figures alone, as the arguments of any kind of curve."""
-        return {
-            key: getattr(self, key)
-            for key in Pieces.__struct_fields__
-            if key not in Sourced.__struct_fields__
-        }
+        return {key: getattr(self, key) for key in Pieces.__annotations__}
 
     @property
     def long_gap_per_byte_s(self) -> float:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import polars as pl
@@ -24,6 +25,7 @@ from busfare.timeline.build.work import before_in, unit_of
 from busfare.timeline.model import WAIT, Mask, Timeline, Times, pageable, staged, under_way
 from busfare.trace.lanes import Union
 
+Options = ParamSpec("Options")
 ASYNC_COPY = r"Memcpy.*Async"
 #: What a call that launches a kernel, and one that submits a copy of pinned memory, takes the host where nobody recorded or
 #: probed it, in nanoseconds: medians of 62 probes of H100s and H200s (results/probe).
@@ -91,7 +93,26 @@ class Change:
     node: Node | None = None
 
 
-def titled(change: str, pattern: str, **figures: Figure) -> Words:
+def change(
+    kind: ChangeName, title: Callable[..., Words]
+) -> Callable[[Callable[Concatenate[Timeline, Setting, Options], Applied]], Callable[Options, Change]]:
+    """Makes of a function that changes a run, in a setting and by options, one that gives the `Change` of those options,
+    which `title` takes as well.
+    """
+
+    def of(apply: Callable[Concatenate[Timeline, Setting, Options], Applied]) -> Callable[Options, Change]:
+        @wraps(apply)
+        def made(*args: Options.args, **kwargs: Options.kwargs) -> Change:
+            return Change(
+                kind, title(*args, **kwargs), lambda run, setting: apply(run, setting, *args, **kwargs)
+            )
+
+        return made
+
+    return of
+
+
+def titled(change: str, pattern: str = "", **figures: Figure) -> Words:
     """What `change` is called: with a pattern, of what matches it."""
     title = statement(f"change.{change}", **figures)
     return statement("change.matching", change=title, pattern=pattern) if pattern else title

@@ -129,7 +129,12 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     unit = np.full(len(into), -1, np.int64)
     unit[compute] = unit_of
     unit[known] = unit[user[known]]
-    _what_comes_back(timeline, unit, compute)
+    # A copy to the host is of the unit of the last kernel that ended before it.
+    starts, ends = timeline.recorded_spans
+    back = np.flatnonzero(timeline.copies("d2h"))
+    order = compute[np.argsort(ends[compute], kind="stable")]
+    before = np.searchsorted(ends[order], starts[back], side="right")
+    unit[back] = np.append(-1, unit[order])[before]
     taken, whole = (int(timeline.sizes[some].sum()) for some in (into & (unit >= 0), into))
     if taken < COVERED * whole:
         raise InputError(
@@ -300,15 +305,6 @@ def _repeating(token: Rows, period: int, least: int = LEAST_REPEATS - 1) -> tupl
     starts, ends = edges[::2], edges[1::2]
     long = ends - starts >= least * period
     return starts[long], ends[long] + period
-
-
-def _what_comes_back(timeline: Timeline, unit: Rows, compute: Rows) -> None:
-    """Gives each copy to the host the unit of the last kernel that ended before it; in place."""
-    starts, ends = timeline.recorded_spans
-    back = np.flatnonzero(timeline.copies("d2h"))
-    order = compute[np.argsort(ends[compute], kind="stable")]
-    before = np.searchsorted(ends[order], starts[back], side="right") - 1
-    unit[back] = np.where(before >= 0, unit[order[np.maximum(before, 0)]], -1)
 
 
 def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:

@@ -21,9 +21,9 @@ from busfare.trace.lanes import Union
 from busfare.trace.words import HOST_FUNCTION, Words
 
 __all__ = [
-    "ACT", "COLUMN_TYPES", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns", "Mask",
-    "NoMatchError", "Route", "SharedLinks", "Taken", "Timeline", "Times", "chosen_by", "either", "matching", "pageable",
-    "staged", "typed", "under_way",
+    "ACT", "COLUMN_TYPES", "LINK_COLUMNS", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns",
+    "Mask", "NoMatchError", "Route", "SharedLinks", "Taken", "Timeline", "Times", "chosen_by", "either", "matching",
+    "pageable", "staged", "typed", "under_way",
 ]  # fmt: skip
 
 Columns = dict[str, NDArray[Any]]
@@ -54,6 +54,8 @@ NO_LINKS: Columns = {
     "link_both": np.zeros(0),
     "link_opposite": np.zeros(0, np.int32),
 }
+#: All that say which links operations take.
+LINK_COLUMNS = frozenset([*NO_LINKS, "operation_bytes_per_s", "operation_weight"])
 #: Smaller copies cost their latency, whatever the memory: pageable ones to the GPU are handed over with their call.
 STAGED_ABOVE_BYTES = 64 * 1024
 #: What touches nothing.

@@ -139,14 +139,9 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     units = gpu.multiprocessors or (sheet and sheet.multiprocessors)
     clock = gpu.clock_hz or (sheet and (sheet.clock_hz or clock_by_peak(sheet)))
     capability = gpu.compute_capability or (sheet.compute_capability if sheet else "")
-    missing = [
-        name
-        for name, value in (
-            ("memory_bandwidth_bytes_per_s", memory), ("multiprocessors", units), ("clock_hz", clock),
-        )
-        if not value
-    ]  # fmt: skip
+    needed = {"memory_bandwidth_bytes_per_s": memory, "multiprocessors": units, "clock_hz": clock}
     if not memory or not units or not clock:
+        missing = [name for name, value in needed.items() if not value]
         raise InputError(
             f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not known, "
             "which prices of kernels need; give a node file that says so"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,7 +24,7 @@ from busfare.timeline.build.work import (
     unit_of,
     without_pollers,
 )
-from busfare.timeline.model import LONGEST_NS, NO_LINKS, Columns, Timeline, typed
+from busfare.timeline.model import LINK_COLUMNS, LONGEST_NS, Columns, Timeline, at_rest
 from busfare.trace import Omission, Trace
 from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.words import HOST_FUNCTION, Names, calls_named
@@ -61,44 +60,39 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         for table, frame in (("call", calls), ("operation", operations))
         for name in TIMES
     }
-    call_none, none = np.zeros(calls.height, np.int64), np.zeros(operations.height, np.int64)
-    values: dict[str, Any] = {
-        "call_thread": calls["thread_number"],
-        "call_gap": between_calls(calls, call_after, origin),
-        "call_own": recorded["call_end"] - recorded["call_start"],
-        "call_after": call_after,
-        "call_wait": waiting_for.kind,
-        "call_wait_key": waiting_for.key,
-        "call_wait_lag": call_none,
-        "call_act": done.kind,
-        "call_act_stream": done.stream,
-        "call_act_event": done.event,
-        "operation_call": operations["call"],
-        "operation_launched": operations["launched"],
-        "operation_stream": operations["stream_number"],
-        "operation_engine": engine,
-        "operation_takes": none + 1,
-        "operation_duration": recorded["operation_end"] - recorded["operation_start"],
-        **{f"operation_{name}": none for name in ("launch_lag", "order_lag", "extra", "unordered")},
-        "operation_turn": recorded["operation_start"],
-        "operation_after": after,
-        "operation_released": released,
-        "stream_device": work.streams["device_number"],
-        "stream_context": work.streams["context_number"],
-        "stream_kind": work.streams["kind_number"],
-        "engine_slots": slots,
-    }
-    columns = typed(values)
+    at_start = at_rest(
+        calls.height,
+        operations.height,
+        work.streams.height,
+        call_thread=calls["thread_number"],
+        call_gap=between_calls(calls, call_after, origin),
+        call_own=recorded["call_end"] - recorded["call_start"],
+        call_after=call_after,
+        call_wait=waiting_for.kind,
+        call_wait_key=waiting_for.key,
+        call_act=done.kind,
+        call_act_stream=done.stream,
+        call_act_event=done.event,
+        operation_call=operations["call"],
+        operation_launched=operations["launched"],
+        operation_stream=operations["stream_number"],
+        operation_engine=engine,
+        operation_duration=recorded["operation_end"] - recorded["operation_start"],
+        operation_turn=recorded["operation_start"],
+        operation_after=after,
+        operation_released=released,
+        stream_device=work.streams["device_number"],
+        stream_context=work.streams["context_number"],
+        stream_kind=work.streams["kind_number"],
+        engine_slots=slots,
+    )
+    columns = {name: values for name, values in at_start.items() if name not in LINK_COLUMNS}
     recorded |= {
         "call_class": np.minimum(names.of, 255).astype(np.uint8),
         "operation_class": operation_class,
         "operation_unit": unit_of(operations, operation_class),
     }
-    without_links = NO_LINKS | {
-        "operation_bytes_per_s": np.zeros(operations.height),
-        "operation_weight": np.ones(operations.height),
-    }
-    explained = _core.explain(columns | without_links, recorded)
+    explained = _core.explain(at_start, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
     links = shared_links(operations, node) if node is not None and alone_there else None
     if links is not None:

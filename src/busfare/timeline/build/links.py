@@ -18,7 +18,6 @@ from busfare.nodes.component import AtOnce, Memory
 from busfare.timeline import _core
 from busfare.timeline.build.work import alike
 from busfare.timeline.model import Columns, Route, SharedLinks, Taken, Times, at_rest
-from busfare.trace.tables import OPERATIONS
 from busfare.trace.words import Words
 
 __all__ = ["alone", "copy_seconds_at_once", "link_columns", "shared_links"]
@@ -189,11 +188,10 @@ def copy_seconds_at_once(
     """
     sizes = [bytes_] * len(copies) if isinstance(bytes_, int) else bytes_
     rows = [
-        one_copy(direction, "pinned", [size]).with_columns(device=pl.lit(gpu))
+        one_copy(direction, "pinned", [size]).with_columns(device=pl.lit(gpu, pl.Int32))
         for (direction, gpu), size in zip(copies, sizes, strict=True)
     ]
-    operations = pl.concat(rows, how="vertical_relaxed")
-    operations = operations.cast({name: OPERATIONS[name] for name in operations.columns})
+    operations = pl.concat(rows)
     measured, from_sheet = (model(name).seconds(operations, node) for name in ("loggp", "datasheet"))
     alone = np.rint(np.where(np.isfinite(measured), measured, from_sheet) * 1e9).astype(np.int64)
     operations = operations.with_columns(start_ns=pl.lit(0, pl.Int64), end_ns=pl.Series(alone))

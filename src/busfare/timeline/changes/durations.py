@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
-from busfare.nodes import FloatArray, Gpu, Node
+from busfare.nodes import FloatArray, Node
 from busfare.questions import HostRule, KernelRule, Scaled
-from busfare.statements import statement
+from busfare.statements import Words, statement
 from busfare.timeline.build.links import shared_links
 from busfare.timeline.build.work import FAULT_NS
 from busfare.timeline.edit import (
@@ -24,6 +25,7 @@ from busfare.timeline.edit import (
     Change,
     Setting,
     applied,
+    change,
     host_paced,
     nanoseconds_from,
     nanoseconds_of_kernels,
@@ -65,27 +67,27 @@ def on_node(node: Node) -> Change:
     return Change("node", statement("change.on-node", node=node.name), apply, node)
 
 
-def copy_speed(factor: float) -> Change:
+@change("copy_speed", lambda factor: statement("change.copy-speed", factor=factor))
+def copy_speed(timeline: Timeline, setting: Setting, factor: float) -> Applied:
     """Every copy and migration takes `factor` times less."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        moved = timeline.among("kind", "copy", "migration")
-        duration = timeline.columns["operation_duration"] / np.where(moved, factor, 1.0)
-        return applied(timeline, with_durations(timeline, kernels_held(timeline, duration)), moved)
-
-    return Change("copy_speed", statement("change.copy-speed", factor=factor), apply)
+    moved = timeline.among("kind", "copy", "migration")
+    duration = timeline.columns["operation_duration"] / np.where(moved, factor, 1.0)
+    return applied(timeline, with_durations(timeline, kernels_held(timeline, duration)), moved)
 
 
-def kernel_times(factor: float, pattern: str = "", ratio: str = "") -> Change:
-    """Every kernel whose name matches takes `factor` times its time; `ratio`: the rule of RATIOS that says so."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "`kernels`")
-        duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
-        return Applied(with_durations(timeline, duration), int(chosen.sum()))
-
+def _scaled(factor: float, pattern: str = "", ratio: str = "") -> Words:
     scaled = titled("kernels", pattern, factor=factor)
-    return Change("kernels", statement("change.by", change=scaled, rate=ratio) if ratio else scaled, apply)
+    return statement("change.by", change=scaled, rate=ratio) if ratio else scaled
+
+
+@change("kernels", _scaled)
+def kernel_times(
+    timeline: Timeline, setting: Setting, factor: float, pattern: str = "", ratio: str = ""
+) -> Applied:
+    """Every kernel whose name matches takes `factor` times its time; `ratio`: the rule of RATIOS that says so."""
+    chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "`kernels`")
+    duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
+    return Applied(with_durations(timeline, duration), int(chosen.sum()))
 
 
 def _predicted_kernels(to: Node) -> Change:
@@ -107,16 +109,15 @@ def _predicted_kernels(to: Node) -> Change:
     return Change("kernels", statement("change.kernels-predicted", node=to.name), apply, to)
 
 
-def host_times(factor: float, measured: bool = False) -> Change:
+@change(
+    "host",
+    lambda factor, measured=False: statement(f"change.host{'-measured' * measured}", factor=factor),
+)
+def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bool = False) -> Applied:
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
     `measured`: by what was measured on both nodes.
     """
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        rests_on = [statement("assumes.host-alike")]
-        return Applied(host_paced(timeline, factor), timeline.calls.height, 0, rests_on)
-
-    return Change("host", statement(f"change.host{'-measured' * measured}", factor=factor), apply)
+    return Applied(host_paced(timeline, factor), timeline.calls.height, 0, [statement("assumes.host-alike")])
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
@@ -163,8 +164,7 @@ def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Change:
     fact = RATIOS[rule]
     rates = []
     for node in (recorded_on, to):
-        gpu = next((component for component in node.components if isinstance(component, Gpu)), None)
-        rates.append(float(getattr(gpu, fact, None) or math.nan))
+        rates.append(float(getattr(node.gpu(0), fact) or math.nan))
         if math.isnan(rates[-1]):
             raise InputError(
                 f"`kernels` {rule}: {node.name} does not say {fact} of its GPU; give a factor instead"
@@ -172,29 +172,26 @@ def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Change:
     return kernel_times(rates[0] / rates[1], ratio=rule)
 
 
-def prefetch() -> Change:
+@change("prefetch", partial(statement, "change.prefetch"))
+def prefetch(timeline: Timeline, setting: Setting) -> Applied:
     """Migrations become one a kernel, before it, as fast as a prefetch; kernels no longer fault."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        faults = _faults(timeline)
-        if not faults.moved.any():
-            return Applied(timeline, 0)
-        faulting = faults.standing > 0
-        kernels = faults.kernels[faulting]
-        duration = timeline.columns["operation_duration"].astype(np.float64)
-        h2d = pl.lit("h2d", timeline.operations["direction"].dtype)
-        like = timeline.operations[kernels].with_columns(direction=h2d)
-        begins, ends = like["start_ns"].to_numpy(), like["end_ns"].to_numpy()
-        sending = _sent(timeline, faults.moved, like, begins, ends, setting)
-        resident = _resident(timeline, faults, duration)[faulting]
-        duration[kernels] = np.minimum(duration[kernels], resident + sending)
-        # What the host touches comes back in one piece, too, before it is touched.
-        changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
-        return applied(
-            timeline, without_operations(changed, faults.moved), faults.moved, statement("assumes.pages-used")
-        )
-
-    return Change("prefetch", statement("change.prefetch"), apply)
+    faults = _faults(timeline)
+    if not faults.moved.any():
+        return Applied(timeline, 0)
+    faulting = faults.standing > 0
+    kernels = faults.kernels[faulting]
+    duration = timeline.columns["operation_duration"].astype(np.float64)
+    h2d = pl.lit("h2d", timeline.operations["direction"].dtype)
+    like = timeline.operations[kernels].with_columns(direction=h2d)
+    begins, ends = like["start_ns"].to_numpy(), like["end_ns"].to_numpy()
+    sending = _sent(timeline, faults.moved, like, begins, ends, setting)
+    resident = _resident(timeline, faults, duration)[faulting]
+    duration[kernels] = np.minimum(duration[kernels], resident + sending)
+    # What the host touches comes back in one piece, too, before it is touched.
+    changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
+    return applied(
+        timeline, without_operations(changed, faults.moved), faults.moved, statement("assumes.pages-used")
+    )
 
 
 class Faults(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,9 @@ from busfare.timeline.build.work import before_in
 from busfare.timeline.changes.durations import kernels_held
 from busfare.timeline.edit import (
     Applied,
-    Change,
     Setting,
     applied,
+    change,
     last_of_each,
     nanoseconds_packed,
     numbered_in,
@@ -43,50 +44,41 @@ SMALLEST_BYTES = 64 * 1024
 KNOWN_BY = {"fingerprint": "fingerprint", "address": "source_address", "bytes": "bytes"}
 
 
-def remove(what: Removable) -> Change:
+@change("remove", lambda what: statement("change.remove", what=what))
+def remove(timeline: Timeline, setting: Setting, what: Removable) -> Applied:
     """Operations of one direction or kind are gone, with their calls."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        removed = timeline.among("direction", what) | timeline.among("kind", what)
-        duration = np.where(removed, 0, timeline.columns["operation_duration"])
-        return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
-
-    return Change("remove", statement("change.remove", what=what), apply)
+    removed = timeline.among("direction", what) | timeline.among("kind", what)
+    duration = np.where(removed, 0, timeline.columns["operation_duration"])
+    return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
 
-def dedupe() -> Change:
+@change("dedupe", partial(statement, "change.dedupe"))
+def dedupe(timeline: Timeline, setting: Setting) -> Applied:
     """Buffers that are sent again unchanged are sent once, and stay on the GPU."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        repeated = repeated_copies(timeline.operations)
-        if repeated is None:
-            raise InputError(
-                f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
-                "record it with `busfare record --fingerprint`"
-            )
-        rests_on = [statement("assumes.unwritten")]
-        if repeated.elsewhere.any():
-            kept = timeline.operations.filter(pl.Series(repeated.elsewhere)).unique(["bytes", "fingerprint"])
-            rests_on.append(statement("assumes.room", megabytes=int(kept["bytes"].sum()) / 1e6))
-        return taken_out(timeline, repeated.again, *rests_on)
-
-    return Change("dedupe", statement("change.dedupe"), apply)
+    repeated = repeated_copies(timeline.operations)
+    if repeated is None:
+        raise InputError(
+            f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
+            "record it with `busfare record --fingerprint`"
+        )
+    rests_on = [statement("assumes.unwritten")]
+    if repeated.elsewhere.any():
+        kept = timeline.operations.filter(pl.Series(repeated.elsewhere)).unique(["bytes", "fingerprint"])
+        rests_on.append(statement("assumes.room", megabytes=int(kept["bytes"].sum()) / 1e6))
+    return taken_out(timeline, repeated.again, *rests_on)
 
 
-def keep_on_gpu() -> Change:
+@change("keep_on_gpu", partial(statement, "change.keep-on-gpu"))
+def keep_on_gpu(timeline: Timeline, setting: Setting) -> Applied:
     """Copies back whose bytes go in again, and those that bring them in, are gone: the last state comes back once."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        returned, known_by = returned_copies(timeline.operations, setting.recorded_on)
-        if not returned.any() and known_by != "fingerprint":
-            nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{known_by}"))
-            return Applied(timeline, 0, 0, [nothing])
-        rests_on = [statement("assumes.unread")]
-        if known_by != "fingerprint":
-            rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{known_by}")))
-        return taken_out(timeline, returned, *rests_on)
-
-    return Change("keep_on_gpu", statement("change.keep-on-gpu"), apply)
+    returned, known_by = returned_copies(timeline.operations, setting.recorded_on)
+    if not returned.any() and known_by != "fingerprint":
+        nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{known_by}"))
+        return Applied(timeline, 0, 0, [nothing])
+    rests_on = [statement("assumes.unread")]
+    if known_by != "fingerprint":
+        rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{known_by}")))
+    return taken_out(timeline, returned, *rests_on)
 
 
 class Repeated(NamedTuple):
@@ -160,41 +152,13 @@ def _mask(operations: pl.DataFrame, rows: pl.DataFrame) -> Mask:
     return mask
 
 
-def batch(below_bytes: int) -> Change:
+@change("batch_below", lambda below_bytes: statement("change.batch-below", bytes=below_bytes))
+def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them,
     become one copy where the last of them is.
 
     The host packs them, and what it does between their calls stays.
     """
-
-    title = statement("change.batch-below", bytes=below_bytes)
-    return Change("batch_below", title, lambda timeline, setting: _packed(timeline, below_bytes, setting))
-
-
-def collect(below_bytes: int) -> Change:
-    """Small results stay on the GPU and come back in one copy, where the last of them does.
-
-    As `batch`, for copies back with kernels between them.
-    """
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        small = _small(timeline, below_bytes, "d2h")
-        removed = small & ~last_of_each(timeline.columns["operation_stream"], small)
-        if not removed.any():
-            return Applied(timeline, 0)
-        changed = without_operations(without_waits_behind(timeline, removed), removed)
-        return applied(timeline, changed, small, statement("assumes.decides-nothing"))
-
-    return Change("collect_below", statement("change.collect-below", bytes=below_bytes), apply)
-
-
-def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
-    """The host's time between the calls of small copies that `batch` packs, and outside of any call."""
-    gap = np.maximum(timeline.columns["call_gap"], 0)
-    return int(gap[_in_loops(timeline, _groups(timeline, below_bytes))].sum())
-
-
-def _packed(timeline: Timeline, below_bytes: int, setting: Setting) -> Applied:
     group = _groups(timeline, below_bytes)
     packed = group >= 0
     if not packed.any():
@@ -235,6 +199,26 @@ def _packed(timeline: Timeline, below_bytes: int, setting: Setting) -> Applied:
     touched = under_way(timeline, packed, after_gaps=_in_loops(timeline, group))
     after = changed.with_columns(call_gap=gap)
     return Applied(after, int(packed.sum()), int(size.sum()), [rests_on], touched=touched)
+
+
+@change("collect_below", lambda below_bytes: statement("change.collect-below", bytes=below_bytes))
+def collect(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
+    """Small results stay on the GPU and come back in one copy, where the last of them does.
+
+    As `batch`, for copies back with kernels between them.
+    """
+    small = _small(timeline, below_bytes, "d2h")
+    removed = small & ~last_of_each(timeline.columns["operation_stream"], small)
+    if not removed.any():
+        return Applied(timeline, 0)
+    changed = without_operations(without_waits_behind(timeline, removed), removed)
+    return applied(timeline, changed, small, statement("assumes.decides-nothing"))
+
+
+def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
+    """The host's time between the calls of small copies that `batch` packs, and outside of any call."""
+    gap = np.maximum(timeline.columns["call_gap"], 0)
+    return int(gap[_in_loops(timeline, _groups(timeline, below_bytes))].sum())
 
 
 def _small(timeline: Timeline, below: int, *directions: str) -> Mask:

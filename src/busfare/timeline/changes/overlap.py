@@ -5,6 +5,7 @@ program ask for no waits, and one stream's chunks of work are spread over severa
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from busfare.timeline.edit import (
     COPY_CALL_NS,
     LAUNCH_CALL_NS,
     Applied,
-    Change,
     Setting,
     applied,
+    change,
     gaps_without,
     last_of_each,
     nanoseconds_from,
@@ -57,19 +58,16 @@ MOST_KERNELS_A_CHUNK = 64
 MUCH_BYTES = 1 << 20
 
 
-def pin(pattern: str = "") -> Change:
+@change("pin", partial(titled, "pin"))
+def pin(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     """Pageable host buffers become pinned ones; all, or those of copies that match."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations)
-        chosen = matching(timeline, pattern, chosen, "`pin`")
-        if not chosen.any():
-            return Applied(timeline, 0)
-        return applied(
-            timeline, _with_pinned(timeline, chosen, setting), chosen, statement("assumes.pinned-once")
-        )
-
-    return Change("pin", titled("pin", pattern), apply)
+    chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations)
+    chosen = matching(timeline, pattern, chosen, "`pin`")
+    if not chosen.any():
+        return Applied(timeline, 0)
+    return applied(
+        timeline, _with_pinned(timeline, chosen, setting), chosen, statement("assumes.pinned-once")
+    )
 
 
 def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
@@ -131,77 +129,66 @@ def _pinned_call_ns(timeline: Timeline) -> int:
     return min(usual_call_ns(timeline, ASYNC_COPY), int(of_launch * usual_call_ns(timeline, "Launch")))
 
 
-def without_waiting(pattern: str = "") -> Change:
+@change("async_", partial(titled, "async"))
+def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     """Copies no longer hold the host up: those to the GPU or, with a pattern, whichever match in either direction."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
-        chosen = matching(timeline, pattern, chosen, "`async_`")
-        calls = timeline.calls_of(chosen)
-        # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
-        synchronising = waiting_behind(timeline, calls)
-        blocking = calls & timeline.waiting()
-        freed = blocking | synchronising
-        own = np.minimum(timeline.columns["call_own"], usual_call_ns(timeline, ASYNC_COPY))
-        changed = without_waits(timeline, freed, np.where(synchronising, 0, own))
-        # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
-        unheld = chosen & timeline.of_calls(blocking & timeline.waiting("operation"))
-        extra = np.where(unheld, 0, timeline.columns["operation_extra"])
-        changed = changed.with_columns(operation_extra=extra)
-        rests_on = [statement("assumes.not-overwritten")]
-        if (chosen & timeline.among("direction", "d2h")).any():
-            rests_on.append(statement("assumes.read-behind-waits"))
-        if not freed.any():
-            return Applied(changed, 0, 0, rests_on)
-        sizes, held = timeline.sizes[chosen], chosen & timeline.of_calls(freed)
-        touched = under_way(timeline, held, freed)
-        return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
-
-    return Change("async_", titled("async", pattern), apply)
+    chosen = timeline.copies("h2d", *["d2h"] * bool(pattern)) & ~pageable(timeline.operations)
+    chosen = matching(timeline, pattern, chosen, "`async_`")
+    calls = timeline.calls_of(chosen)
+    # PyTorch's blocking copy is an asynchronous one with a wait for its stream behind it.
+    synchronising = waiting_behind(timeline, calls)
+    blocking = calls & timeline.waiting()
+    freed = blocking | synchronising
+    own = np.minimum(timeline.columns["call_own"], usual_call_ns(timeline, ASYNC_COPY))
+    changed = without_waits(timeline, freed, np.where(synchronising, 0, own))
+    # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
+    unheld = chosen & timeline.of_calls(blocking & timeline.waiting("operation"))
+    extra = np.where(unheld, 0, timeline.columns["operation_extra"])
+    changed = changed.with_columns(operation_extra=extra)
+    rests_on = [statement("assumes.not-overwritten")]
+    if (chosen & timeline.among("direction", "d2h")).any():
+        rests_on.append(statement("assumes.read-behind-waits"))
+    if not freed.any():
+        return Applied(changed, 0, 0, rests_on)
+    sizes, held = timeline.sizes[chosen], chosen & timeline.of_calls(freed)
+    touched = under_way(timeline, held, freed)
+    return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
 
 
-def without_synchronisations(pattern: str = "") -> Change:
+@change("drop_synchronisations", partial(titled, "drop-synchronisations"))
+def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     """Explicit waits go, but for those behind a copy to the host and the last of each thread."""
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        waiting = timeline.calls_named("Synchronize$") & timeline.waiting()
-        if pattern:
-            names = timeline.calls["name"].cast(pl.String).fill_null("")
-            waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
-        needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
-        dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
-        after, touched = without_waits(timeline, dropped, 0), under_way(timeline, calls=dropped)
-        return Applied(
-            after, int(dropped.sum()), 0, [statement("assumes.unread-between-waits")], touched=touched
-        )
-
-    return Change("drop_synchronisations", titled("drop-synchronisations", pattern), apply)
+    waiting = timeline.calls_named("Synchronize$") & timeline.waiting()
+    if pattern:
+        names = timeline.calls["name"].cast(pl.String).fill_null("")
+        waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
+    needed = right_behind(timeline, timeline.calls_of(timeline.among("direction", "d2h")))
+    dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
+    after, touched = without_waits(timeline, dropped, 0), under_way(timeline, calls=dropped)
+    return Applied(after, int(dropped.sum()), 0, [statement("assumes.unread-between-waits")], touched=touched)
 
 
-def streams(count: int, kernel: str = "") -> Change:
+@change("streams", lambda count, kernel="": titled("streams", kernel, count=count))
+def streams(timeline: Timeline, setting: Setting, count: int, kernel: str = "") -> Applied:
     """Chunk i runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for chunk i.
 
     `kernel`: only chunks with a kernel that matches.
     """
-
-    def apply(timeline: Timeline, setting: Setting) -> Applied:
-        if timeline.calls.height == 0 or count == 1:  # without calls the observed order stays
-            return Applied(timeline, 0)
-        chunk = chunks(timeline, kernel)
-        stream_of = timeline.columns["operation_stream"]
-        spread = np.zeros(len(chunk), bool)
-        changed = timeline
-        for stream in np.unique(stream_of[chunk >= 0]):
-            mine = np.where(stream_of == stream, chunk, -1)
-            if len(np.unique(mine[mine >= 0])) > 1:
-                changed = _spread(changed, mine, int(stream), count)
-                spread |= mine >= 0
-        if not spread.any():
-            return Applied(timeline, 0)
-        rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
-        return applied(timeline, _kernels_in_turn(changed), spread, *rests_on)
-
-    return Change("streams", titled("streams", kernel, count=count), apply)
+    if timeline.calls.height == 0 or count == 1:  # without calls the observed order stays
+        return Applied(timeline, 0)
+    chunk = chunks(timeline, kernel)
+    stream_of = timeline.columns["operation_stream"]
+    spread = np.zeros(len(chunk), bool)
+    changed = timeline
+    for stream in np.unique(stream_of[chunk >= 0]):
+        mine = np.where(stream_of == stream, chunk, -1)
+        if len(np.unique(mine[mine >= 0])) > 1:
+            changed = _spread(changed, mine, int(stream), count)
+            spread |= mine >= 0
+    if not spread.any():
+        return Applied(timeline, 0)
+    rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
+    return applied(timeline, _kernels_in_turn(changed), spread, *rests_on)
 
 
 def _kernels_in_turn(timeline: Timeline) -> Timeline:
