@@ -67,9 +67,9 @@ class Benched(Struct, kw_only=True):
 class Beside(Ranged, kw_only=True):
     """A prediction beside what was measured, where there is one."""
 
-    predicted_seconds: float | None
-    predicted_by: str | None
-    error_percent: float | None
+    predicted_seconds: float | None = None
+    predicted_by: str | None = None
+    error_percent: float | None = None
     checked: bool
 
 
