@@ -93,14 +93,13 @@ def _gpu_count(command: str) -> int:
     instead = f"try `busfare {command} --virtual h100-sxm`"
     try:
         cuda = import_module("busfare.measure.cuda.driver")
+        cuda.checked(cuda.driver.cuInit(0), "cuInit")
+        count = int(cuda.checked(cuda.driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except ImportError as error:
         raise NoGpuError(
             f"no way to a GPU: looked for the package {error.name or 'cuda.bindings'}, which is not installed; "
             f"pip install 'busfare[gpu]', or {instead}"
         ) from None
-    try:
-        cuda.checked(cuda.driver.cuInit(0), "cuInit")
-        count = int(cuda.checked(cuda.driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except (cuda.CudaError, RuntimeError) as error:
         raise NoGpuError(
             f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {str(error).rstrip('.')}; {instead}"
