@@ -11,9 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from busfare.errors import InputError, NoGpuError
+from busfare.errors import NoGpuError
+from busfare.measure import cases
 from busfare.measure.bench import methods, strategies
 from busfare.measure.bench import run as results
 from busfare.measure.bench.run import Benched, MethodsResult, Run, Say, StrategiesResult
@@ -67,14 +66,9 @@ def bench(
 
 def read_result(path: Path, benchmark: str) -> Benched:
     """What an earlier `--json` of a benchmark wrote. Raises InputError where the file holds nothing of that kind."""
-    try:
-        result: Benched = msgspec.json.decode(path.read_bytes(), type=_BENCHMARKS[benchmark][1])
-        return result
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = f"no result of this benchmark ({error})"
-    except OSError as error:
-        why = str(error.strerror)
-    raise InputError(f"{path}: {why}; give a file that `bench {benchmark} --json` wrote")
+    _, kind = _BENCHMARKS[benchmark]
+    result: Benched = cases.read_result(path, kind, "result of this benchmark", f"bench {benchmark} --json")
+    return result
 
 
 def opened(command: str, virtual: str | None) -> Any:
