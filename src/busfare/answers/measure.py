@@ -5,52 +5,39 @@ The results, in seconds, bytes and bytes per second, are declared where they are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from busfare.errors import InputError, NoGpuError
+from busfare.errors import NoGpuError
+from busfare.measure import cases
 from busfare.measure.bench import methods, strategies
-from busfare.measure.bench.run import (
-    Benched,
-    Beside,
-    Crossover,
-    Fastest,
-    MethodMeasured,
-    MethodsCell,
-    MethodsResult,
-    Run,
-    Say,
-    StrategiesResult,
-    StrategyCell,
-    Version,
-)
+from busfare.measure.bench import run as results
+from busfare.measure.bench.run import Benched, MethodsResult, Run, Say, StrategiesResult
 from busfare.measure.probe import ProbedCase, ProbeResult, ResidualCase, evaluated, measured
 from busfare.measure.record import recording
 from busfare.measure.run import Progress
 from busfare.measure.virtual import VirtualDevice, VirtualMethods, VirtualStrategies
-from busfare.nodes import load_node
+from busfare.nodes import Node, load_node
 from busfare.planning import machine_of
 
 __all__ = [
-    "Benched", "Beside", "Crossover", "Fastest", "MethodMeasured", "MethodsCell", "MethodsResult",
-    "ProbeResult", "ProbedCase", "ResidualCase", "StrategiesResult", "StrategyCell", "Version", "bench", "opened",
-    "read_result", "recording",
+    "ProbeResult", "ProbedCase", "ResidualCase", "bench", "opened", "read_result", "recording", "results",
 ]  # fmt: skip
 
-#: What plays a node for a command.
-_VIRTUAL = {"probe": VirtualDevice, "bench methods": VirtualMethods, "bench strategies": VirtualStrategies}
-#: What drives GPUs for a command: imported where there are some, for it needs the extra 'gpu'.
-_REAL = {
-    "probe": ("device", "CudaDevice"),
-    "bench methods": ("methods", "CudaMethods"),
-    "bench strategies": ("strategies", "CudaStrategies"),
+#: By command: what plays a node, and what drives GPUs, imported where there are some, for it needs the extra 'gpu'.
+_DEVICES: dict[str, tuple[Callable[[Node], Any], str, str]] = {
+    "probe": (VirtualDevice, "device", "CudaDevice"),
+    "bench methods": (VirtualMethods, "methods", "CudaMethods"),
+    "bench strategies": (VirtualStrategies, "strategies", "CudaStrategies"),
 }
-_RESULTS: dict[str, Any] = {"methods": MethodsResult, "strategies": StrategiesResult}
-_BENCHMARKS: dict[str, Any] = {"methods": methods.asked, "strategies": strategies.asked}
+#: By benchmark: what takes its options, and its result.
+_BENCHMARKS: dict[str, Any] = {
+    "methods": (methods.asked, MethodsResult),
+    "strategies": (strategies.asked, StrategiesResult),
+}
 
 
 def bench(
@@ -61,7 +48,8 @@ def bench(
     for what a quick probe of this machine finds. Raises InputError, and NoGpuError where there is no GPU.
     """
     # Options are refused before a GPU is looked for.
-    run = _BENCHMARKS[benchmark](quick, virtual, **options)
+    prepare, _ = _BENCHMARKS[benchmark]
+    run = prepare(quick, virtual, **options)
     with closing(opened(f"bench {benchmark}", virtual)) as device:
         if node is not None:
             predicted_for, source = load_node(node), "given with --node"
@@ -78,22 +66,17 @@ def bench(
 
 def read_result(path: Path, benchmark: str) -> Benched:
     """What an earlier `--json` of a benchmark wrote. Raises InputError where the file holds nothing of that kind."""
-    try:
-        result: Benched = msgspec.json.decode(path.read_bytes(), type=_RESULTS[benchmark])
-        return result
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = f"no result of this benchmark ({error})"
-    except OSError as error:
-        why = str(error.strerror)
-    raise InputError(f"{path}: {why}; give a file that `bench {benchmark} --json` wrote")
+    _, kind = _BENCHMARKS[benchmark]
+    result: Benched = cases.read_result(path, kind, "result of this benchmark", f"bench {benchmark} --json")
+    return result
 
 
 def opened(command: str, virtual: str | None) -> Any:
     """This machine's GPUs as `command` drives them, or a virtual node. Raises NoGpuError where there is none."""
+    play, module, name = _DEVICES[command]
     if virtual is not None:
-        return _VIRTUAL[command](load_node(virtual))
+        return play(load_node(virtual))
     count = _gpu_count(command)
-    module, name = _REAL[command]
     return getattr(import_module(f"busfare.measure.cuda.{module}"), name)(count)
 
 
@@ -104,14 +87,13 @@ def _gpu_count(command: str) -> int:
     instead = f"try `busfare {command} --virtual h100-sxm`"
     try:
         cuda = import_module("busfare.measure.cuda.driver")
+        cuda.checked(cuda.driver.cuInit(0), "cuInit")
+        count = int(cuda.checked(cuda.driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except ImportError as error:
         raise NoGpuError(
             f"no way to a GPU: looked for the package {error.name or 'cuda.bindings'}, which is not installed; "
             f"pip install 'busfare[gpu]', or {instead}"
         ) from None
-    try:
-        cuda.checked(cuda.driver.cuInit(0), "cuInit")
-        count = int(cuda.checked(cuda.driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except (cuda.CudaError, RuntimeError) as error:
         raise NoGpuError(
             f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {str(error).rstrip('.')}; {instead}"

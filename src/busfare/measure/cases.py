@@ -358,11 +358,17 @@ def write_record(record: Record, path: Path) -> None:
 
 def read_record(path: Path) -> Record:
     """The record at `path`. Raises InputError where it is none."""
+    record: Record = read_result(path, Record, "raw samples of a probe", "probe --raw")
+    return record
+
+
+def read_result(path: Path, kind: Any, what: str, command: str) -> Any:
+    """The Struct `kind` that `command` wrote at `path`, packed where the name ends in `.gz`. Raises InputError."""
     try:
         content = path.read_bytes()
-        return msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=Record)
+        return msgspec.json.decode(gzip.decompress(content) if path.suffix == ".gz" else content, type=kind)
     except (msgspec.DecodeError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        why = f"no raw samples of a probe ({error})"
+        why = f"no {what} ({error})"
     except OSError as error:
         why = str(error.strerror)
-    raise InputError(f"{path}: {why}; give a file that `probe --raw` wrote")
+    raise InputError(f"{path}: {why}; give a file that `{command}` wrote")

@@ -20,11 +20,11 @@ from busfare.errors import InputError
 from busfare.measure import cases
 from busfare.measure.bench.kernel import ELEMENT_BYTES, Work
 from busfare.measure.bench.methods import GPU_RANGES, METHODS, MethodRun
-from busfare.measure.bench.program import Compared, Operation, Program, Timing
+from busfare.measure.bench.program import Operation, Program, StrategyDevice, Timing
 from busfare.measure.cases import Case, Samples
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.measure.run import UnavailableError
-from busfare.nodes import Curve, FloatArray, Node, PcieLink
+from busfare.nodes import Curve, Node, PcieLink
 from busfare.timeline import program as timeline
 from busfare.timeline.build.links import copy_seconds_at_once
 
@@ -242,28 +242,13 @@ class _Played(VirtualHost):
         return timeline.Mapped(bytes_, self._curves[direction, "mapped"]) if bytes_ else None
 
 
-class VirtualStrategies(_Played):
+class VirtualStrategies(_Played, StrategyDevice):
     """Plays programs on a node."""
 
     def load(self, work: Work) -> None:
         self._work = work
         #: Each program is played once.
         self._seconds = cache(self._play)
-
-    def inputs(self) -> list[FloatArray]:
-        return []
-
-    def outputs(self) -> list[FloatArray]:
-        return []
-
-    def clear(self) -> None:
-        """Nothing is held."""
-
-    def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
-        """Nothing is computed."""
-
-    def compare(self) -> Compared:
-        return Compared(0, 0.0)
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         held = max(self._seconds(program) for program in programs)

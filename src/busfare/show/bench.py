@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from busfare.advise.amounts import several, size, time
-from busfare.answers.measure import (
-    Benched,
-    Crossover,
-    Fastest,
-    MethodMeasured,
-    MethodsCell,
-    MethodsResult,
-    StrategiesResult,
-    StrategyCell,
-    Version,
-)
+from busfare.answers.measure import results
 from busfare.show.blocks import bar, machine
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
@@ -40,7 +30,7 @@ RANGES = {
 }
 
 
-def strategies_document(result: StrategiesResult) -> Document:
+def strategies_document(result: results.StrategiesResult) -> Document:
     """A line a strategy of each cell, at its fastest number of streams; what was picked; against the number of streams."""
     blocks: list[Block] = [_picked(result)]
     for number, cell in enumerate(result.cells):
@@ -48,7 +38,7 @@ def strategies_document(result: StrategiesResult) -> Document:
     return _benched("Overlap strategies", result, blocks)
 
 
-def _benched(what: str, result: Benched, blocks: list[Block]) -> Document:
+def _benched(what: str, result: results.Benched, blocks: list[Block]) -> Document:
     node, played = result.node, VIRTUAL if result.virtual else ""
     facts = f"predicted by the parameters of {node.name} ({node.source}) · {result.date} · {result.command}"
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
@@ -57,7 +47,7 @@ def _benched(what: str, result: Benched, blocks: list[Block]) -> Document:
     return Document(f"busfare bench: {heading}", heading, facts, [*blocks, machine(result.facts)], BENCHED)
 
 
-def _picked(result: StrategiesResult) -> Table:
+def _picked(result: results.StrategiesResult) -> Table:
     seen = result.seen
     note = (
         "costs: what the predicted best takes more than the fastest, of the limit: what the streams version reaches of "
@@ -83,7 +73,7 @@ def _picked(result: StrategiesResult) -> Table:
     )
 
 
-def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
+def _cell(cell: results.StrategyCell, seen: str, number: int) -> list[Block]:
     fastest, best = cell.fastest(), cell.best
     title = (
         f"{cell.name}: {cell.title}; {size(cell.h2d_bytes)} in, {size(cell.d2h_bytes)} out, "
@@ -100,9 +90,11 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
         + (f"checked against {cell.checked_against}" if cell.checked_against else "not checked")
     )
     strategy, measured = {"strategy": "strategy"}, {"streams": "streams", seen: "measured_seconds"}
-    interval: Cells[Version] = {"interval": lambda v: " – ".join(map(time, v.measured_interval_seconds))}
+    interval: Cells[results.Version] = {
+        "interval": lambda v: " – ".join(map(time, v.measured_interval_seconds))
+    }
     predicted = {**DUE, "host's clock": "measured_host_seconds"}
-    checked: Cells[Version] = {"checked": lambda v: "yes" if v.checked else "no"}
+    checked: Cells[results.Version] = {"checked": lambda v: "yes" if v.checked else "no"}
     every = {**measured, **interval, **predicted}
     series = [
         BarSeries(seen, RUN, [bar(v.measured_seconds) for v in fastest]),
@@ -119,11 +111,11 @@ def _cell(cell: StrategyCell, seen: str, number: int) -> list[Block]:
     ]
 
 
-def _name(one: Fastest | Version) -> str:
+def _name(one: results.Fastest | results.Version) -> str:
     return f"{one.strategy} ({one.streams})" if one.streams > 1 else one.strategy
 
 
-def _against_streams(cell: StrategyCell, seen: str) -> list[Line]:
+def _against_streams(cell: results.StrategyCell, seen: str) -> list[Line]:
     lines: list[Line] = []
     for strategy, colour in (("streams", RUN), ("hybrid", COLOURS[5])):
         own = [v for v in cell.versions if v.strategy == strategy]
@@ -135,7 +127,7 @@ def _against_streams(cell: StrategyCell, seen: str) -> list[Line]:
     return [line for line in lines if line.x]
 
 
-def methods_document(result: MethodsResult) -> Document:
+def methods_document(result: results.MethodsResult) -> Document:
     """A line a method of each case; then S16's own figures beside ours, and the crossover."""
     blocks: list[Block] = []
     for number, accesses in ((1, 1), (2, 50)):
@@ -150,11 +142,11 @@ def methods_document(result: MethodsResult) -> Document:
     return _benched("Migration methods", result, blocks)
 
 
-def _case(cell: MethodsCell) -> Table:
+def _case(cell: results.MethodsCell) -> Table:
     title = (
         f"{several(cell.elements, 'int')} ({size(cell.bytes)}), {several(cell.accesses, 'access')} an element"
     )
-    figures: Cells[MethodMeasured] = {
+    figures: Cells[results.MethodMeasured] = {
         "whole": "measured_seconds",
         "±": lambda m: f"{50 * m.spread:.1f}%",
         **{name: _of_range(name) for name in RANGES},
@@ -165,12 +157,12 @@ def _case(cell: MethodsCell) -> Table:
     return table(cell.methods, title, {"method": "method"}, figures, notes=notes)
 
 
-def _of_range(name: str) -> Callable[[MethodMeasured], str]:
+def _of_range(name: str) -> Callable[[results.MethodMeasured], str]:
     """What a part of the program took, where there was something of it."""
     return lambda m: time(m.measured_ranges_seconds[name]) if m.measured_ranges_seconds.get(name) else "–"
 
 
-def _ranges(cells: list[MethodsCell], seen: str) -> Bars:
+def _ranges(cells: list[results.MethodsCell], seen: str) -> Bars:
     """Stacked parts of each method at each size, over the slowest method of that size [S16 figures 3 and 6]."""
     labels, shares = [], {name: list[Bar]() for name in RANGES}
     for cell in cells:
@@ -184,7 +176,7 @@ def _ranges(cells: list[MethodsCell], seen: str) -> Bars:
     return Bars(labels, series, "time over the slowest method's", "", stacked=True)
 
 
-def _beside_published(result: MethodsResult) -> list[Block]:
+def _beside_published(result: results.MethodsResult) -> list[Block]:
     one, many = result.normalised.situation_1, result.normalised.situation_2
     published = result.published.situation_1
 
@@ -205,7 +197,7 @@ def _beside_published(result: MethodsResult) -> list[Block]:
     return [Table(columns, rows, "Mean of S16's five sizes"), Figure("published", chart)]
 
 
-def _crossing(crossing: Crossover, seen: str) -> list[Block]:
+def _crossing(crossing: results.Crossover, seen: str) -> list[Block]:
     here, due = (
         "no number of" if number is None else f"{number:.2f}"
         for number in (crossing.measured_accesses, crossing.predicted_accesses)

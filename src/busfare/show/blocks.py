@@ -31,7 +31,7 @@ from busfare.timeline import PathPart
 from busfare.trace import Omission
 
 if TYPE_CHECKING:
-    from busfare.answers.measure import Beside
+    from busfare.answers.measure import results
 
 RUNGS = {
     "datasheet": "data sheets",
@@ -141,7 +141,7 @@ def change(old: float, new: float | None) -> str:
     return f"{round(new / old - 1, 3) + 0.0:+.1%}" if old and new is not None else "–"
 
 
-def bar(of: float | Predicted | Beside) -> Bar:
+def bar(of: float | Predicted | results.Beside) -> Bar:
     """Seconds that were recorded or measured; or a predicted time with its whisker."""
     if isinstance(of, (int, float)):
         return Bar(of, time(of))

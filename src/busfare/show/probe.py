@@ -9,7 +9,7 @@ from busfare.advise.amounts import rate, several, size, time
 from busfare.answers.measure import ProbedCase, ProbeResult, ResidualCase
 from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.show.blocks import machine
-from busfare.show.document import Block, Document, Figure, Table, Text, numbers, words
+from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Line, Lines
 
 __all__ = ["probe_document"]
@@ -91,17 +91,12 @@ def _shares(contention: Sequence[Contention]) -> Table:
 
 
 def _costs(costs: Sequence[Cost]) -> Table:
-    rows = [
-        (
-            "–" if cost.gpu is None else str(cost.gpu),
-            cost.call,
-            time(cost.call_s),
-            "–" if cost.call_per_byte_s is None else time(cost.call_per_byte_s * 2**20),
-            "–" if cost.device_s is None else time(cost.device_s),
-        )
-        for cost in costs
-    ]
-    return Table(words("GPU", "call") + numbers("on the host", "a MiB", "on the GPU"), rows)
+    figures: Cells[Cost] = {
+        "on the host": lambda c: time(c.call_s),
+        "a MiB": lambda c: "–" if c.call_per_byte_s is None else time(c.call_per_byte_s * 2**20),
+        "on the GPU": lambda c: "–" if c.device_s is None else time(c.device_s),
+    }
+    return table(costs, "", {"GPU": "gpu", "call": "call"}, figures)
 
 
 def _collectives(curves: Sequence[CollectiveCurve]) -> Table:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from busfare.cost.ranges import range_beside, seconds_between
+from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.measure.bench import run as results
 from busfare.measure.bench.run import Run, best, off_percent, ranked
@@ -307,8 +307,7 @@ def _method(
 ) -> results.MethodMeasured:
     ranges, totals, gpu_s = m.ranges, m.totals_s, median(gpu_samples)
     devices = [one.device for one in m.runs if one.device]
-    due: dict[str, Any] = {"predicted_seconds": None, "predicted_by": None, "error_percent": None}
-    due |= seconds_between(None, None, None, "not predicted")
+    due: dict[str, Any] = {"reason": "not predicted"}
     if planned is not None:
         # The GPU's part and the calls are predicted, the processor's part is measured.
         calls_s = _calls_s(run.machine.node, m.method)
@@ -326,7 +325,7 @@ def _method(
     return results.MethodMeasured(
         method=m.method,
         measured_seconds=sum(ranges.values()),
-        measured_mean_seconds=sum(totals) / len(totals),
+        measured_mean_seconds=m.mean_s,
         measured_ranges_seconds=ranges,
         measured_device_seconds={
             name: sum(d[name] for d in devices) / len(devices) for name in (devices[0] if devices else ())

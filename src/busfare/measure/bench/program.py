@@ -68,8 +68,7 @@ def _copies(
 
 def explicit(work: Work) -> Program:
     """All in, the kernel, all out: one copy an array."""
-    kernel = Operation("kernel", 0, work.whole)
-    return Program("explicit", 1, (*_copies(work, "h2d"), kernel, *_copies(work, "d2h")))
+    return streams(work, 1, "explicit")
 
 
 def batched(work: Work) -> Program:
@@ -77,11 +76,6 @@ def batched(work: Work) -> Program:
     into = Operation("h2d", 0, work.whole, tuple(range(work.kernel.inputs)))
     out = Operation("d2h", 0, work.whole, tuple(range(work.kernel.outputs)))
     return Program("batched", 1, (into, Operation("kernel", 0, work.whole), out))
-
-
-def mapped(work: Work) -> Program:
-    """The kernel alone, on the host's memory."""
-    return Program("mapped", 1, (Operation("kernel", 0, work.whole),))
 
 
 def streams(work: Work, count: int, strategy: str = "streams", own: Sequence[int] | None = None) -> Program:
@@ -129,6 +123,11 @@ def three_streams(work: Work, count: int) -> Program:
     return Program("three-streams", 3, tuple(operations))
 
 
+def mapped(work: Work) -> Program:
+    """The kernel alone, on the host's memory."""
+    return Program("mapped", 1, (Operation("kernel", 0, work.whole),))
+
+
 def kernels_alone(work: Work, count: int) -> Program:
     """The kernels of `count` chunks one after the other, their data in device memory: t_E."""
     return Program("kernel", 1, tuple(Operation("kernel", 0, part) for part in work.cut(count)))
@@ -136,9 +135,8 @@ def kernels_alone(work: Work, count: int) -> Program:
 
 def link_alone(work: Work, kind: Literal["h2d", "d2h"] | None = None) -> Program:
     """All copies in and all copies out at once, in two streams, or those of one direction: what the link takes."""
-    if kind is not None:
-        return Program("link", 1, tuple(_copies(work, kind)))
-    return Program("link", 2, (*_copies(work, "h2d"), *_copies(work, "d2h", 1)))
+    copies = _copies(work, kind) if kind else [*_copies(work, "h2d"), *_copies(work, "d2h", 1)]
+    return Program("link", 1 if kind else 2, tuple(copies))
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ class Compared:
 
 
 class StrategyDevice(GpuHost, Protocol):
-    """Runs programs on one kernel's arrays at a time."""
+    """Runs programs on one kernel's arrays at a time; what has a body here is that of a device that computes nothing."""
 
     def load(self, work: Work) -> None:
         """Makes the arrays and the kernel of `work` in place of the former ones.
@@ -180,9 +178,11 @@ class StrategyDevice(GpuHost, Protocol):
 
     def inputs(self) -> list[FloatArray]:
         """The host's input arrays, to be filled; none where nothing is computed (a virtual node)."""
+        return []
 
     def outputs(self) -> list[FloatArray]:
         """The host's output arrays; none where nothing is computed."""
+        return []
 
     def clear(self) -> None:
         """Overwrites all device arrays and the host's outputs with NaN: what no version could have left."""
@@ -194,6 +194,7 @@ class StrategyDevice(GpuHost, Protocol):
 
     def compare(self) -> Compared:
         """The host's outputs beside what was expected."""
+        return Compared(0, 0.0)
 
     def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
         """Runs a program a GPU, all at once, so many times; then `by_host` times without holding it, for the host's clock.

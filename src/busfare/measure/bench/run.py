@@ -31,6 +31,7 @@ from busfare.measure.run import (
 from busfare.planning import Machine
 
 Host = TypeVar("Host", bound=GpuHost)
+Of = TypeVar("Of")
 Say = Callable[[str], None]
 
 
@@ -67,9 +68,9 @@ class Benched(Struct, kw_only=True):
 class Beside(Ranged, kw_only=True):
     """A prediction beside what was measured, where there is one."""
 
-    predicted_seconds: float | None
-    predicted_by: str | None
-    error_percent: float | None
+    predicted_seconds: float | None = None
+    predicted_by: str | None = None
+    error_percent: float | None = None
     checked: bool
 
 
@@ -104,11 +105,11 @@ class Fastest(Struct):
     seconds: float
 
 
-class BestStrategy(Struct):
-    """`cost_percent`: what following the prediction costs against the fastest, measured."""
+class Best(Struct, Generic[Of]):
+    """`predicted`: None where nothing is. `cost_percent`: what following it costs against the fastest, measured."""
 
-    measured: Fastest
-    predicted: Fastest
+    measured: Of
+    predicted: Of
     picked: bool
     cost_percent: float | None
 
@@ -147,7 +148,7 @@ class StrategyCell(Struct, kw_only=True):
     measured_one_way_seconds: tuple[float, ...] = ()
     checked_against: str | None
     versions: list[Version]
-    best: BestStrategy
+    best: Best[Fastest]
     streams: BestStreams
     limit: LinkOrKernel
 
@@ -190,13 +191,6 @@ class Ranking(Struct):
     wrong: list[list[str]]
 
 
-class BestMethod(Struct):
-    measured: str
-    predicted: str | None
-    picked: bool
-    cost_percent: float | None
-
-
 class MethodsCell(Struct, kw_only=True):
     """A vector of `elements` ints, each of which the kernel accesses so often."""
 
@@ -207,8 +201,8 @@ class MethodsCell(Struct, kw_only=True):
     measured_host_seconds: float
     methods: list[MethodMeasured]
     ranking: Ranking
-    best: BestMethod
-    best_whole: BestMethod | None = None
+    best: Best[str | None]
+    best_whole: Best[str | None] | None = None
 
 
 class Crossover(Struct):
@@ -331,13 +325,13 @@ def ranked(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float])
     return Ranking(list(samples), sorted(planned, key=planned.__getitem__), wrong)
 
 
-def best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> BestMethod:
+def best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> Best[str | None]:
     """The fastest method, measured and predicted; picked where the two measured alike, or are predicted alike."""
     seconds = {method: median(taken) for method, taken in samples.items()}
     fastest = min(seconds, key=seconds.__getitem__)
     if not planned:
-        return BestMethod(fastest, None, False, None)
+        return Best(fastest, None, False, None)
     # Of those that are predicted alike, the one that is the fastest stands for all.
     taken = min(planned, key=lambda method: (planned[method], seconds[method]))
     picked = taken == fastest or overlapping(samples[taken], samples[fastest])
-    return BestMethod(fastest, taken, picked, 100 * (seconds[taken] / seconds[fastest] - 1))
+    return Best(fastest, taken, picked, 100 * (seconds[taken] / seconds[fastest] - 1))

@@ -280,7 +280,7 @@ class Measuring:
             measured_one_way_seconds=tuple(min(seen) for seen in self._one_way.values()),
             checked_against=self._against or None,
             versions=versions,
-            best=results.BestStrategy(
+            best=results.Best(
                 results.Fastest(best.strategy, best.streams, best.measured_seconds),
                 results.Fastest(planned.strategy, planned.streams, planned.seconds),
                 picked,

@@ -5,7 +5,6 @@ which the host holds and releases its streams.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -123,16 +122,13 @@ class Board:
             self._streams.append(checked(driver.cuStreamCreate(_NON_BLOCKING), "cuStreamCreate"))
         return self._streams[:count]
 
-    def events(self, count: int, kind: int = _TIMED) -> list[Any]:
-        """`count` events that hold a time."""
+    def events(self, count: int, timed: bool = True) -> list[Any]:
+        """`count` events that hold a time, or none: what only orders work costs less so."""
+        kind = _TIMED if timed else _UNTIMED
         made = self._events[kind]
         while len(made) < count:
             made.append(checked(driver.cuEventCreate(kind), "cuEventCreate"))
         return made[:count]
-
-    def marks(self, count: int) -> list[Any]:
-        """`count` events that hold none: what only orders work costs less so."""
-        return self.events(count, _UNTIMED)
 
     def launch_wide(self, name: str, stream: Any, *values: Any) -> None:
         """Launches a kernel of ours on the whole GPU."""
@@ -182,17 +178,14 @@ class Board:
         if kind == "pageable":
             wrong = _differences(at, self._pattern(), size)
         else:
-            wrong = self.counted(lambda found: self.to_its_end("check", at, size, row, pitch, found))
+            # Kernels add up the number.
+            checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
+            self.to_its_end("check", at, size, row, pitch, self._wrong.address)
+            wrong = int.from_bytes(cuda.download(self._wrong.address, 8), "little")
         if wrong:
             raise WrongDataError(
                 f"data arrived changed in {kind} memory ({wrong} places of {size} bytes); the link is not sound"
             )
-
-    def counted(self, count: Callable[[int], None]) -> int:
-        """The number that kernels add up, once they are done, at the address that `count` is given."""
-        checked(driver.cuMemsetD8(self._wrong.address, 0, 8), "cuMemsetD8")
-        count(self._wrong.address)
-        return int.from_bytes(cuda.download(self._wrong.address, 8), "little")
 
     def _pattern(self) -> int:
         """A host copy of the pattern that a processor reads fast."""

@@ -90,7 +90,7 @@ class CudaMethods(CudaHost):
 
     def _run(self, elements: int, accesses: int) -> MethodRun:
         """One run, its ranges by the host's clock, and those of the GPU by events too."""
-        vector, steps = self._vector(elements), self._steps(elements, accesses)
+        vector, steps = cuda.view(self._at("host"), elements, INT), self._steps(elements, accesses)
         taken, device, total = dict.fromkeys(RANGES, 0.0), dict[str, float](), 0
         for name in RANGES:
             with nullcontext() if nvtx is None else nvtx.annotate(name, domain="busfare"):
@@ -110,7 +110,7 @@ class CudaMethods(CudaHost):
     def held(self, elements: int, accesses: int, runs: int) -> list[Mapping[str, float]]:
         if not METHODS[self._method].held:
             return []
-        vector, steps = self._vector(elements), self._steps(elements, accesses)
+        vector, steps = cuda.view(self._at("host"), elements, INT), self._steps(elements, accesses)
         taken: list[Mapping[str, float]] = []
         try:
             for _ in range(runs):
@@ -183,9 +183,6 @@ class CudaMethods(CudaHost):
 
     def _at(self, name: str) -> int:
         return self._buffers[name].address
-
-    def _vector(self, elements: int) -> Ints:
-        return cuda.view(self._at("host"), elements, INT)
 
     def _check(self, vector: Ints, total: int | None, accesses: int) -> None:
         """Every element, on all processors, and the sum where it was taken. Raises WrongDataError."""

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -147,8 +146,8 @@ def _library(name: str) -> Any:
         ) from None
 
 
-def _called(function: str, status: int) -> None:
-    if status:
+def _call(library: Any, function: str, *values: Any) -> None:
+    if status := getattr(library, function)(*values):
         raise UnavailableError(f"{function} answered {status}: this GPU or version has no such product")
 
 
@@ -156,11 +155,9 @@ def _called(function: str, status: int) -> None:
 def _handle(board: Board, name: str) -> ctypes.c_void_p:
     """cuBLAS's state for a GPU, whose work goes to the first stream; freed with the process."""
     handle, library = ctypes.c_void_p(), _library(name)
-    create = "cublasLtCreate" if name == "cublasLt" else "cublasCreate_v2"
-    _called(create, getattr(library, create)(ctypes.byref(handle)))
+    _call(library, "cublasLtCreate" if name == "cublasLt" else "cublasCreate_v2", ctypes.byref(handle))
     if name == "cublas":
-        stream = ctypes.c_void_p(int(board.streams(1)[0]))
-        _called("cublasSetStream", library.cublasSetStream_v2(handle, stream))
+        _call(library, "cublasSetStream_v2", handle, ctypes.c_void_p(int(board.streams(1)[0])))
     return handle
 
 
@@ -203,19 +200,18 @@ def _of_others(board: Board, sides: Sides, operand: int, result: int, computatio
     alpha, beta, pointer = ctypes.byref(scalar(1)), ctypes.byref(scalar(0)), ctypes.c_void_p
 
     def product(weights: int, tokens: int, to: int) -> None:
-        status = library.cublasGemmEx(
-            handle, _TRANSPOSED, _AS_IT_IS, n, m, k, alpha, pointer(weights), operand, k, pointer(tokens), operand, k, beta,
-            pointer(to), result, n, computation, _ANY,
+        _call(
+            library, "cublasGemmEx", handle, _TRANSPOSED, _AS_IT_IS, n, m, k, alpha, pointer(weights), operand, k,
+            pointer(tokens), operand, k, beta, pointer(to), result, n, computation, _ANY,
         )  # fmt: skip
-        _called("cublasGemmEx", status)
 
     def products(weights: int, tokens: int, to: int) -> None:
         apart = [ctypes.c_int64(each) for each in (n * k, m * k, m * n)]
-        status = library.cublasGemmStridedBatchedEx(
-            handle, _AS_IT_IS, _AS_IT_IS, n, m, k, alpha, pointer(weights), operand, n, apart[0],
-            pointer(tokens), operand, k, apart[1], beta, pointer(to), result, n, apart[2], batch, computation, _ANY,
+        _call(
+            library, "cublasGemmStridedBatchedEx", handle, _AS_IT_IS, _AS_IT_IS, n, m, k, alpha, pointer(weights),
+            operand, n, apart[0], pointer(tokens), operand, k, apart[1], beta, pointer(to), result,
+            n, apart[2], batch, computation, _ANY,
         )  # fmt: skip
-        _called("cublasGemmStridedBatchedEx", status)
 
     return products if batch > 1 else product
 
@@ -224,18 +220,14 @@ def _of_fp8(board: Board, sides: Sides, operand: int, result: int, computation: 
     """The same of cublasLtMatmul, which alone takes fp8. Its descriptions are freed with the process."""
     (_, m, n, k), handle, library = sides, _handle(board, "cublasLt"), _library("cublasLt")
     what = ctypes.c_void_p()
-    _called("cublasLtMatmulDescCreate", library.cublasLtMatmulDescCreate(ctypes.byref(what), computation, 0))
+    _call(library, "cublasLtMatmulDescCreate", ctypes.byref(what), computation, 0)
     for key, value in ((3, ctypes.c_int32(_TRANSPOSED)), (_FAST_ACCUMULATION, ctypes.c_int8(1))):
         size = ctypes.c_size_t(ctypes.sizeof(value))
-        status = library.cublasLtMatmulDescSetAttribute(what, key, ctypes.byref(value), size)
-        _called("cublasLtMatmulDescSetAttribute", status)
+        _call(library, "cublasLtMatmulDescSetAttribute", what, key, ctypes.byref(value), size)
 
     def layout(kind: int, rows: int, columns: int) -> ctypes.c_void_p:
-        made, long = ctypes.c_void_p(), ctypes.c_uint64
-        status = library.cublasLtMatrixLayoutCreate(
-            ctypes.byref(made), kind, long(rows), long(columns), ctypes.c_int64(rows)
-        )
-        _called("cublasLtMatrixLayoutCreate", status)
+        made, sides = ctypes.c_void_p(), (ctypes.c_uint64(rows), ctypes.c_uint64(columns))
+        _call(library, "cublasLtMatrixLayoutCreate", ctypes.byref(made), kind, *sides, ctypes.c_int64(rows))
         return made
 
     a, b, c = layout(operand, k, n), layout(operand, k, m), layout(result, n, m)
@@ -243,11 +235,10 @@ def _of_fp8(board: Board, sides: Sides, operand: int, result: int, computation: 
     stream = pointer(int(board.streams(1)[0]))
 
     def product(weights: int, tokens: int, to: int) -> None:
-        status = library.cublasLtMatmul(
-            handle, what, alpha, pointer(weights), a, pointer(tokens), b, beta, pointer(to), c, pointer(to), c, None, None,
-            ctypes.c_size_t(0), stream,
+        _call(
+            library, "cublasLtMatmul", handle, what, alpha, pointer(weights), a, pointer(tokens), b, beta, pointer(to), c,
+            pointer(to), c, None, None, ctypes.c_size_t(0), stream,
         )  # fmt: skip
-        _called("cublasLtMatmul", status)
 
     return product
 
@@ -296,20 +287,15 @@ class Communicators:
             why = self._nccl.ncclGetErrorString(code).decode(errors="replace")
             raise UnavailableError(f"NCCL call {name} failed: {why}; NCCL_DEBUG=WARN says more")
 
-    @contextmanager
-    def _group(self) -> Iterator[None]:
-        self._call("ncclGroupStart")
-        try:
-            yield
-        finally:
-            self._call("ncclGroupEnd")
-
     def issue(self, kind: str, bytes_: int) -> None:
         """One operation of `bytes_` bytes, as nccl-tests counts them, into the first stream of every GPU."""
-        with self._group():
+        self._call("ncclGroupStart")
+        try:
             for rank, board in enumerate(self.boards):
                 board.enter()
                 self._issue_rank(kind, bytes_, rank, board)
+        finally:
+            self._call("ncclGroupEnd")
 
     def _issue_rank(self, kind: str, bytes_: int, rank: int, board: Board) -> None:
         ranks = len(self.boards)

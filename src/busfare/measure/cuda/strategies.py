@@ -248,7 +248,7 @@ def _called(timed: list[Timed]) -> float:
     began = time.perf_counter()
     for one in timed:
         one.board.enter()
-        one.call()
+        one.issue(one.streams)
     for one in timed:
         one.synchronise()
     return time.perf_counter() - began

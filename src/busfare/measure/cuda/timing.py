@@ -42,7 +42,7 @@ class Step(NamedTuple):
 def in_order(board: Board, steps: Sequence[Step]) -> Issue:
     """Steps in their order, with events between them where others wait."""
     awaited = sorted({other for step in steps for other in step.after})
-    marks = dict(zip(awaited, board.marks(len(awaited)), strict=True))
+    marks = dict(zip(awaited, board.events(len(awaited), timed=False), strict=True))
     calls: list[tuple[int, Callable[[Any], object]]] = []
     for n, step in enumerate(steps):
         calls += [(step.stream, partial(cuda.wait, event=marks[other])) for other in step.after]
@@ -70,7 +70,7 @@ class Timed:
         self, board: Board, issue: Issue, streams: int = 1, *, led: bool = False,
         lead_in: Callable[[Any], None] | None = None, beside: Callable[[Any], None] | None = None,
     ) -> None:  # fmt: skip
-        self.board, self._issue, self._lead_in, self._beside = board, issue, lead_in, beside
+        self.board, self.issue, self._lead_in, self._beside = board, issue, lead_in, beside
         self._led = led or (streams == 1 and beside is None)
         board.enter()
         self._first, *others = board.streams(streams + (0 if self._led else 2))
@@ -92,7 +92,7 @@ class Timed:
             self._beside(self._aside)
             cuda.record(self._last, self._aside)
         before = time.perf_counter()
-        self._issue(self.streams)
+        self.issue(self.streams)
         taken = time.perf_counter() - before
         for end, stream in zip(self._ends, self.streams, strict=True):
             cuda.record(end, stream)
@@ -110,10 +110,6 @@ class Timed:
         if self._beside and cuda.seconds(self._start, self._last) < max(found):
             raise UnavailableError("what ran the other way ended first: one direction is far faster")
         return found
-
-    def call(self) -> None:
-        """The measured work alone, as a program itself would call it."""
-        self._issue(self.streams)
 
 
 def once(timed: Sequence[Timed], held: bool = True) -> tuple[tuple[float, ...], list[float]]:
