@@ -14,18 +14,7 @@ from busfare.answers.job import JobReport
 from busfare.answers.report import Path, Report, Sized, path_name
 from busfare.answers.what_if import RecordingCost
 from busfare.jobs.communication import Clock, Collective, Left, RankTimes
-from busfare.show.document import (
-    Block,
-    Entries,
-    Entry,
-    Figure,
-    Items,
-    Table,
-    Text,
-    cell,
-    table,
-    words,
-)
+from busfare.show.document import Block, Entries, Entry, Figure, Items, Table, Text, cell, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
 from busfare.timeline import PathPart
 from busfare.trace import Omission

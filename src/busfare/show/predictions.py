@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -38,14 +39,6 @@ from busfare.show.time_line import TimeLine
 from busfare.show.words import worded
 from busfare.timeline import PathPart
 
-__all__ = [
-    "comparison_document",
-    "projection_blocks",
-    "projection_document",
-    "runs_figure",
-    "what_if_document",
-]
-
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
 GUESS = " (a guess from what is told of the GPU; set --from)"
 
@@ -62,8 +55,8 @@ def projection_document(result: Projected, trace: str) -> Document:
             copies = several(p.transfers.unpriced, "copy")
             notes.append(f"Without a price by this model: {copies}; the recorded time is kept.")
         if p.by_path:
-            title, figures = f"{p.to}, by path", {"count": "count", **THERE}
-            blocks.append(table(p.by_path, title, {"path": path_name}, figures, notes=notes))
+            figures = {"count": "count", **THERE}
+            blocks.append(table(p.by_path, f"{p.to}, by path", {"path": path_name}, figures, notes=notes))
         blocks.append(_kernels(p))
     return Document(f"busfare: {trace}", trace, facts, blocks)
 
@@ -72,7 +65,7 @@ def _changed(row: PathThere | KernelClassThere | TransfersThere | RunThere) -> s
     return change(row.recorded_seconds, row.predicted_seconds)
 
 
-THERE: Cells[PathThere] = {"recorded": "recorded_seconds", "predicted": str, "change": _changed}
+THERE: Cells[Any] = {"recorded": "recorded_seconds", "predicted": str, "change": _changed}
 
 
 def _methods(projections: Sequence[Projection]) -> list[str]:
@@ -95,12 +88,7 @@ def _kernels(projection: Projection) -> Block:
     def predicted(row: KernelClassThere) -> str:
         return f"{time(row.predicted_seconds)} (kept)" if row.bound == "none" else str(row)
 
-    figures: Cells[KernelClassThere] = {
-        "count": "count",
-        "recorded": "recorded_seconds",
-        "predicted": predicted,
-        "change": _changed,
-    }
+    figures = {"count": "count", **THERE, "predicted": predicted}
     title, behind = f"{projection.to}, kernels by class", {"rung": "rung", "why": "why"}
     notes = _counted(kernels.counted)
     return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind, notes=notes)

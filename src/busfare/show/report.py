@@ -8,7 +8,7 @@ from functools import partial
 
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, several, size, time
-from busfare.answers.report import Changed, Diff, FindingChanged, Report, path_name
+from busfare.answers.report import Changed, Diff, Report, path_name
 from busfare.show.blocks import (
     LEAST_DRAWN,
     PATH_NOTE,
@@ -253,7 +253,10 @@ def diff_blocks(result: Diff) -> list[Block]:
         kept = [row for row in rows if abs(row.change_seconds) >= LEAST_CHANGE * run or title == "work"]
         if kept:
             blocks.append(_changes(title, kept))
-    return [*blocks, *_findings_changed(result.findings)]
+    if result.findings:
+        gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
+        blocks.append(table(result.findings, "What there was to do, and is", {"finding": "title"}, gains))
+    return blocks
 
 
 def _both_paths(result: Diff) -> Shares:
@@ -290,9 +293,3 @@ def _longer(row: Changed) -> str:
 def _pair(row: Changed, key: str) -> str:
     """'6 → 3', or one of them where both are the same."""
     return " → ".join(dict.fromkeys(cell(row, f"{when}_{key}") for when in ("before", "after")))
-
-
-def _findings_changed(findings: Sequence[FindingChanged]) -> list[Table]:
-    gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
-    shown = table(findings, "What there was to do, and is", {"finding": "title"}, gains)
-    return [shown] if findings else []
