@@ -246,12 +246,8 @@ def _cut(
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     """The rows of a file by block, each with what ends its sends."""
     of = rows["group"].to_numpy()
-    least, span = (
-        np.array(values)[of]
-        for values in (
-            [group.least for group in groups], [group.highest - group.least + 1 for group in groups]
-        )
-    )  # fmt: skip
+    least = np.array([group.least for group in groups])[of]
+    span = np.array([group.highest for group in groups])[of] - least + 1
     number = rows["number"].to_numpy()
     block = np.where(number < 0, -number % count, (number - least) * count // span)
     rows = rows.with_columns(block=pl.Series(np.clip(block, 0, count - 1)))

@@ -89,10 +89,8 @@ class Problem:
     @property
     def has_closed_form(self) -> bool:
         """Whether the equations leave nothing of this problem out."""
-        played = (
-            self.chunks or self.steps or self.queues or self.concurrent_kernels > 1 or self.launch_seconds
-        )
-        return not played
+        few = self.concurrent_kernels <= 1 and not self.launch_seconds
+        return few and not (self.chunks or self.steps or self.queues)
 
 
 @dataclass(frozen=True, slots=True)

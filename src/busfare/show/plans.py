@@ -231,8 +231,10 @@ def kv_document(result: PlanKvResult) -> Document:
 
 
 def _by_piece(result: PlanKvResult) -> Lines:
-    names, block = [str(row.layout) for row in result.ranking], result.block
-    named = {name: [p.predicted_seconds[name] for p in result.by_block] for name in names}
+    block, points = result.block, result.by_block
+    named: dict[str, list[float]] = {
+        row.layout: [point.predicted_seconds[row.layout] for point in points] for row in result.ranking
+    }
     lines = predicted_lines(
         [p.block_tokens * result.bytes_per_token / block.pieces for p in result.by_block], named
     )

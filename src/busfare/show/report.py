@@ -21,20 +21,7 @@ from busfare.show.blocks import (
     sizes,
     what_to_do,
 )
-from busfare.show.document import (
-    Block,
-    Cells,
-    Document,
-    Entries,
-    Figure,
-    Table,
-    Text,
-    Tiles,
-    cell,
-    numbers,
-    table,
-    words,
-)
+from busfare.show.document import Block, Document, Figure, Table, Text, Tiles, cell, numbers, table, words
 from busfare.show.time_line import TimeLine
 from busfare.show.words import worded
 from busfare.timeline import PathPart
@@ -54,7 +41,8 @@ def report_document(
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [trace.host[key] for key in ("cpu",) if key in trace.host]
-    findings = _findings(result)
+    cost = [recorder(result.recording_cost)] if result.recording_cost else []
+    findings = what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
     blocks: list[Block] = []
     if trace.incomplete:
         blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
@@ -183,14 +171,14 @@ def _gaps(result: Report, run: float) -> list[Table]:
         return f"{gap.longest_call} ({time(gap.longest_call_seconds or 0.0)})"
 
     gaps = [gap for gap in result.idle_gaps if gap.seconds > LONG_GAP * run > 0]
-    figures: Cells[Gap] = {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"}
-    behind: Cells[Gap] = {"longest API call meanwhile": called}
-    return [table(gaps, "Longest gaps on a GPU", {}, figures, behind)] if gaps else []
-
-
-def _findings(result: Report) -> Entries | Text:
-    cost = [recorder(result.recording_cost)] if result.recording_cost else []
-    return what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
+    shown = table(
+        gaps,
+        "Longest gaps on a GPU",
+        {},
+        {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"},
+        {"longest API call meanwhile": called},
+    )
+    return [shown] if gaps else []
 
 
 def _basis(result: Report) -> str:
