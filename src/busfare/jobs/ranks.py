@@ -183,12 +183,8 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
 
 def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
     """The ranks of a job, by what its traces and their paths say."""
-    return numbered(
-        [
-            (str(path), *place_of(trace, path), ranks_of(trace))
-            for trace, path in zip(traces, paths, strict=True)
-        ]
-    )
+    both = zip(traces, paths, strict=True)
+    return numbered([(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in both])
 
 
 def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> Frames:

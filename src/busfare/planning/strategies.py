@@ -127,13 +127,8 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     share = 1 / problem.concurrent_kernels if layout.over == "chunk" else 1.0
     steps = problem.steps or (Step(total, problem.h2d_bytes, problem.d2h_bytes),)
     more_in, more_out = carried(problem, machine, layout)
-    curves = {
-        direction: _curve(machine, direction, memory, size)
-        for direction, memory, size in (
-            ("h2d", layout.into, problem.h2d_bytes),
-            ("d2h", layout.out, problem.d2h_bytes),
-        )
-    }
+    sides = ("h2d", layout.into, problem.h2d_bytes), ("d2h", layout.out, problem.d2h_bytes)
+    curves = {side[0]: _curve(machine, *side) for side in sides}
     arrays = (1, 1) if strategy in AT_ONCE else (problem.copies_in, problem.copies_out)
     blocks = layout.into == "pageable"
     rules = machine.rules(problem.queues, 0.0 if strategy == "graph" else problem.launch_seconds)
