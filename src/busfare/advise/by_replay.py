@@ -74,13 +74,11 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
                 continue
             rests_on = (statement("exposed-copies.pinned"), *finding.rests_on)
             # What is left of the run after both is all that may take longer, or go, too.
-            left = run_seconds - finding.predicted_gain_seconds
+            left, touched = run_seconds - finding.predicted_gain_seconds, finding.touched_seconds
             finding = replace(
                 finding,
                 predicted_gain_seconds=more,
-                touched_seconds=min(
-                    left, left if finding.touched_seconds is None else finding.touched_seconds
-                ),
+                touched_seconds=left if touched is None else min(left, touched),
                 rests_on=rests_on,
                 on_top_of="pageable-copies",
             )

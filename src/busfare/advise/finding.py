@@ -27,18 +27,9 @@ from busfare.trace.tables import CALLS_LOCATED
 from busfare.trace.totals import top_kernels
 
 __all__ = [
-    "Advised",
-    "CallSite",
-    "Chosen",
-    "Finding",
-    "RangedFinding",
-    "call_sites",
-    "finding",
-    "language_of",
-    "ranged",
-    "rows_of",
+    "Advised", "CallSite", "Chosen", "Finding", "RangedFinding", "call_sites", "finding", "language_of", "ranged", "rows_of",
     "rows_of_calls",
-]
+]  # fmt: skip
 
 NS = 1e-9
 #: What a price needs, and no more.
@@ -266,14 +257,8 @@ def finding(
 def language_of(trace: Trace) -> str | None:
     """The language of directives (OpenMP, OpenACC) that one of the ten longest kernels is from; None for other programs."""
     names = top_kernels(trace, 10)["name"]
-    return next(
-        (
-            language
-            for language, pattern in LANGUAGES.items()
-            if names.str.contains(pattern).fill_null(False).any()
-        ),
-        None,
-    )
+    told = (name for name, pattern in LANGUAGES.items() if names.str.contains(pattern).fill_null(False).any())
+    return next(told, None)
 
 
 def call_sites(trace: Trace, found: Sequence[Finding]) -> list[tuple[CallSite, ...]]:

@@ -109,11 +109,8 @@ def unions() -> list[pl.Expr]:
 
 def rebuilt(trace: Trace, node: Node | None) -> Timeline | None:
     """The run as it replays; None without calls, or with too many rows."""
-    if trace.calls.is_empty():
-        return None
-    if trace.calls.height + trace.operations.height > REPLAYED_ROWS:
-        return None
-    return timeline(trace, node)
+    many = trace.calls.height + trace.operations.height > REPLAYED_ROWS
+    return None if trace.calls.is_empty() or many else timeline(trace, node)
 
 
 def guess_node(trace: Trace) -> Node | None:

@@ -79,14 +79,12 @@ def advised(trace: Trace, node: Node | None, replay: bool) -> tuple[Node | None,
 
 def listed(findings: Iterable[Best]) -> list[JobFinding]:
     """Findings of single traces as those of all these traces, largest gain first."""
-    most_first = sorted(findings, key=lambda best: (best.order[0], -best.traces, best.value.id))
-    return [_over_traces(best) for best in most_first]
-
-
-def _over_traces(best: Best) -> JobFinding:
-    keys = msgspec.json.decode(best.value.finding)
-    more = {"traces": best.traces, "traces_by_replay": best.replayed}
-    return msgspec.convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding)
+    found = []
+    for best in sorted(findings, key=lambda best: (best.order[0], -best.traces, best.value.id)):
+        keys = msgspec.json.decode(best.value.finding)
+        more = {"traces": best.traces, "traces_by_replay": best.replayed}
+        found.append(msgspec.convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding))
+    return found
 
 
 def replayed_alone(

@@ -26,7 +26,7 @@ SHELLS = {
 def doctor(json: bool) -> None:
     """What works on this machine, and what to do where something is missing."""
     from busfare.answers.doctor import examined
-    from busfare.show.doctor import doctor_document
+    from busfare.show.nodes import doctor_document
 
     result = examined()
     answer(result, lambda: doctor_document(result), json)

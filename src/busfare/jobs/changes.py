@@ -15,7 +15,6 @@ from busfare.cost.collectives import Fabric
 from busfare.cost.kernels.limits import limits_of
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline, places, places_of
-from busfare.jobs.ranks import Rank
 from busfare.jobs.state import JobChange, JobState, kinds_and_sizes, no_stragglers, priced_on, transfer_model
 from busfare.nodes import FloatArray, Node
 from busfare.questions import WhatIf
@@ -281,9 +280,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         members = pl.concat(frames)
         was = members["was"].to_numpy()
         members = members.with_columns(joint=pl.col("joint").rank("dense").cast(pl.Int64) - 1)
-        ranks = [
-            Rank(n, job.ranks[m].path, job.ranks[m].host, n, job.ranks[m].times) for n, m in enumerate(source)
-        ]
+        ranks = [msgspec.structs.replace(job.ranks[m], rank=n, clock=n) for n, m in enumerate(source)]
         alone = [
             (state.timelines[m], [msgspec.structs.replace(ranks[n], host=None)]) for n, m in enumerate(source)
         ]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -184,12 +183,8 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
 
 def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
     """The ranks of a job, by what its traces and their paths say."""
-    return numbered(
-        [
-            (str(path), *place_of(trace, path), ranks_of(trace))
-            for trace, path in zip(traces, paths, strict=True)
-        ]
-    )
+    both = zip(traces, paths, strict=True)
+    return numbered([(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in both])
 
 
 def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> Frames:
@@ -216,36 +211,23 @@ def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: in
     return Frames(len(rows), of)
 
 
-@dataclass
-class _Pieces:
-    """Rows of one block as they come: packed once there are many."""
-
-    done: list[bytes] = field(default_factory=list)
-    waiting: list[pl.DataFrame] = field(default_factory=list)
-
-    def add(self, rows: pl.DataFrame) -> None:
-        self.waiting.append(rows)
-        if sum(each.height for each in self.waiting) >= TOGETHER_ROWS:
-            self.pack()
-
-    def pack(self) -> None:
-        if self.waiting:
-            self.done.append(packed(pl.concat(self.waiting)))
-            self.waiting.clear()
-
-
 def in_blocks(files: Sequence[pl.DataFrame], count: int) -> list[list[bytes]]:
     """The rows of `files` (columns of MEMBERS and others, whole ranks in each file) in so many blocks, packed in pieces, as
     `matched` takes them. A file at a time is asked for, three times.
     """
-    numbering, pieces = Numbering(files), [_Pieces() for _ in range(count)]
+    numbering = Numbering(files)
+    pieces: list[list[bytes]] = [[] for _ in range(count)]
+    waiting: list[list[pl.DataFrame]] = [[] for _ in range(count)]
     for file, frame in enumerate(files):
         every, rows = numbering.of(frame, file)
         for block, some_rows in _cut(every, rows, numbering.groups, count):
-            pieces[block].add(some_rows.drop(DROPPED))
-    for each in pieces:
-        each.pack()
-    return [each.done for each in pieces]
+            waiting[block].append(some_rows.drop(DROPPED))
+            if sum(each.height for each in waiting[block]) >= TOGETHER_ROWS:
+                pieces[block].append(packed(pl.concat(waiting[block])))
+                waiting[block].clear()
+    for done, left in zip(pieces, waiting, strict=True):
+        done += [packed(pl.concat(left))] if left else []
+    return pieces
 
 
 def matched(pieces: Sequence[bytes]) -> pl.DataFrame:
@@ -260,12 +242,8 @@ def _cut(
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     """The rows of a file by block, each with what ends its sends."""
     of = rows["group"].to_numpy()
-    least, span = (
-        np.array(values)[of]
-        for values in (
-            [group.least for group in groups], [group.highest - group.least + 1 for group in groups]
-        )
-    )  # fmt: skip
+    least = np.array([group.least for group in groups])[of]
+    span = np.array([group.highest for group in groups])[of] - least + 1
     number = rows["number"].to_numpy()
     block = np.where(number < 0, -number % count, (number - least) * count // span)
     rows = rows.with_columns(block=pl.Series(np.clip(block, 0, count - 1)))

@@ -10,7 +10,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import asdict, astuple
 
 from busfare.jobs.communication import Communication, communication
@@ -272,14 +272,14 @@ class Job:
                 of_peers, of_sheet = rate / middle if comparable else None, rate / sheet if sheet else None
                 share = min((share for share in (of_peers, of_sheet) if share is not None), default=SOUND)
                 if share < SOUND:
-                    figures: dict[str, Any] = {
-                        name: getattr(link, name)
-                        for name in ("gpu", "device", "peer_device", "direction", "bytes_per_second")
+                    figures = {
+                        "share_of_peers": of_peers,
+                        "share_of_data_sheet": of_sheet,
+                        "peers": len(links) - 1,
                     }
-                    figures |= {"share_of_peers": of_peers, "share_of_data_sheet": of_sheet}
                     peer = -1 if link.peer_device is None else link.peer_device
                     place = rank.path, link.device, direction, peer
-                    slow.append((share, place, Slow(**asdict(rank), **figures, peers=len(links) - 1)))
+                    slow.append((share, place, convert(asdict(rank) | asdict(link) | figures, Slow)))
         slow.sort(key=itemgetter(0, 1))
         listed = [link for *_, link in slow[:LINKS_LISTED]]
         return LinkHealth(groups, listed)

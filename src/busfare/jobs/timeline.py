@@ -172,12 +172,11 @@ def _shared(job: JobTimeline) -> JobTimeline:
 
 
 def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) -> list[Part]:
-    """Each process of each trace, apart."""
-    return [
-        _part(trace, clock, process, tuple(one.rank for one in own), node)
-        for clock, trace in enumerate(traces)
-        for process, own in _processes([one for one in ranks if one.clock == clock])
-    ]
+    """Each process of each trace, apart: its ranks share host threads."""
+    processes: dict[tuple[int, int | None], list[int]] = {}
+    for one in ranks:
+        processes.setdefault((one.clock, one.times.process), []).append(one.rank)
+    return [_part(traces[at[0]], *at, tuple(own), node) for at, own in processes.items()]
 
 
 def _relieved(members: pl.DataFrame) -> pl.DataFrame:
@@ -207,12 +206,6 @@ def _relieved(members: pl.DataFrame) -> pl.DataFrame:
         "member", "relieved_ns", "relieved_by"
     )
     return rows.join(waited, on="member", how="left", maintain_order="left").drop("member")
-
-
-def _processes(ranks: Sequence[Rank]) -> list[tuple[int | None, list[Rank]]]:
-    """The ranks of a file by process: those of one share host threads."""
-    names = list(dict.fromkeys(one.times.process for one in ranks))
-    return [(name, [one for one in ranks if one.times.process == name]) for name in names]
 
 
 def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...], node: Node | None) -> Part:

@@ -14,6 +14,7 @@ import numpy as np
 from busfare.cost.copies import DEFAULT_LATENCY_S, SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
 from busfare.nodes.transfers import MemoryKind
+from busfare.timeline.program import GpuRules
 
 __all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]
 
@@ -72,6 +73,12 @@ class Machine:
     def curves(self, direction: str) -> HostCurves:
         """The curves into the GPU (h2d) or out of it."""
         return self.h2d if direction == "h2d" else self.d2h
+
+    def rules(self, queues: int | None = None, call_s: float = 0.0) -> GpuRules:
+        """How the GPU runs a program; arguments as of `GpuRules`."""
+        engines = 2 if self.category == "two-copy-engines" else 1
+        holds_up = self.category == "implicit-synchronization"
+        return GpuRules(self.contention, engines, holds_up, queues, call_s)
 
     @property
     def reads_in_place(self) -> bool:

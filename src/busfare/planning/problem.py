@@ -89,10 +89,8 @@ class Problem:
     @property
     def has_closed_form(self) -> bool:
         """Whether the equations leave nothing of this problem out."""
-        played = (
-            self.chunks or self.steps or self.queues or self.concurrent_kernels > 1 or self.launch_seconds
-        )
-        return not played
+        few = self.concurrent_kernels <= 1 and not self.launch_seconds
+        return few and not (self.chunks or self.steps or self.queues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +228,8 @@ def _belonging(copies: pl.DataFrame, kernels: pl.DataFrame, names: list[str], di
         beside = kernels.filter(pl.col("stream").eq_missing(stream))
         order = (beside if beside.height else kernels).sort("start_ns")
         matches = order["name"].is_in(names).fill_null(False).to_numpy()
-        if direction == "h2d":
-            place = np.searchsorted(order["start_ns"].to_numpy(), part["end_ns"].to_numpy(), side="left")
-        else:
-            place = (
-                np.searchsorted(order["start_ns"].to_numpy(), part["start_ns"].to_numpy(), side="left") - 1
-            )
+        edge = part["end_ns" if direction == "h2d" else "start_ns"].to_numpy()
+        place = np.searchsorted(order["start_ns"].to_numpy(), edge) - (direction == "d2h")
         there = (place >= 0) & (place < len(matches))
         kept.append(part.filter(pl.Series(there & matches[np.clip(place, 0, len(matches) - 1)])))
     return pl.concat(kept) if kept else own

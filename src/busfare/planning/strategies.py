@@ -8,7 +8,7 @@ numbers of streams at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from busfare.errors import InputError
 from busfare.nodes import Contention, Curve, FloatArray, Shares
 from busfare.planning.machine import Machine
 from busfare.planning.problem import Problem, Step
-from busfare.timeline.program import GpuRules, Mapped, Program, mapped_seconds
+from busfare.timeline.program import Mapped, Program, mapped_seconds
 
 __all__ = [
     "STRATEGIES", "Cut", "Layout", "Roofline", "best_streams", "carried", "eq1", "eq2", "eq3", "eq4", "eq5_shared", "eq6",
@@ -109,14 +109,10 @@ def kernel_split(problem: Problem, whole: float, streams: FloatArray, layout: La
 
 def carried(problem: Problem, machine: Machine, layout: Layout) -> tuple[float, float]:
     """How often each byte crosses the link, in and out: mapped ones once an access, in packets of its size [W14 §VI]."""
-    return (
-        problem.accesses_in * machine.access_cost("read", problem.access_bytes)
-        if layout.into == "mapped"
-        else 1.0,
-        problem.accesses_out * machine.access_cost("write", problem.access_bytes)
-        if layout.out == "mapped"
-        else 1.0,
-    )
+    size = problem.access_bytes
+    into = problem.accesses_in * machine.access_cost("read", size) if layout.into == "mapped" else 1.0
+    out = problem.accesses_out * machine.access_cost("write", size) if layout.out == "mapped" else 1.0
+    return into, out
 
 
 def program_of(problem: Problem, machine: Machine, strategy: str, streams: int = 1) -> Program:
@@ -131,24 +127,12 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     share = 1 / problem.concurrent_kernels if layout.over == "chunk" else 1.0
     steps = problem.steps or (Step(total, problem.h2d_bytes, problem.d2h_bytes),)
     more_in, more_out = carried(problem, machine, layout)
-    curves = {
-        direction: _curve(machine, direction, memory, size)
-        for direction, memory, size in (
-            ("h2d", layout.into, problem.h2d_bytes),
-            ("d2h", layout.out, problem.d2h_bytes),
-        )
-    }
+    sides = ("h2d", layout.into, problem.h2d_bytes), ("d2h", layout.out, problem.d2h_bytes)
+    curves = {side[0]: _curve(machine, *side) for side in sides}
     arrays = (1, 1) if strategy in AT_ONCE else (problem.copies_in, problem.copies_out)
     blocks = layout.into == "pageable"
-    program = Program(
-        GpuRules(
-            _contention(machine, layout),
-            copy_engines=1 if machine.category != "two-copy-engines" else 2,
-            implicit_synchronization=machine.category == "implicit-synchronization",
-            queues=problem.queues,
-            call_s=0.0 if strategy == "graph" else problem.launch_seconds,
-        )
-    )
+    rules = machine.rules(problem.queues, 0.0 if strategy == "graph" else problem.launch_seconds)
+    program = Program(replace(rules, contention=_contention(machine, layout)))
     last: list[tuple[int, ...]] = [()] * count
 
     def copies(direction: Literal["h2d", "d2h"], n: int, size: float, number: int, stream: int) -> None:

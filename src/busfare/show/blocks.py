@@ -14,18 +14,7 @@ from busfare.answers.job import JobReport
 from busfare.answers.report import Path, Report, Sized, path_name
 from busfare.answers.what_if import RecordingCost
 from busfare.jobs.communication import Clock, Collective, Left, RankTimes
-from busfare.show.document import (
-    Block,
-    Entries,
-    Entry,
-    Figure,
-    Items,
-    Table,
-    Text,
-    cell,
-    table,
-    words,
-)
+from busfare.show.document import Block, Entries, Entry, Figure, Items, Table, Text, cell, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
 from busfare.timeline import PathPart
 from busfare.trace import Omission
@@ -293,7 +282,13 @@ def communication_blocks(
         ),
     ]
     if 1 < len(ranks) <= DRAWN_RANKS:
-        blocks.append(_ranks_drawn(ranks))
+        series = []
+        for name, (field, colour) in PARTS.items():
+            own = [(one.rank, getattr(one, field)) for one in ranks]
+            bars = [Bar(seconds, hover=f"rank {rank}: {time(seconds)} {name}") for rank, seconds in own]
+            series.append(BarSeries(name, colour, bars))
+        bars_of = Bars([f"rank {one.rank}" for one in ranks], series, "of each rank's run", stacked=True)
+        blocks.append(Figure("ranks", bars_of, "Where each rank's run goes"))
     tied = [clock.uncertainty_ns for clock in clocks if clock.uncertainty_ns is not None]
     if len(tied) > 1 and max(tied):
         most, rank = max((abs(clock.offset_ns), clock.rank) for clock in clocks)
@@ -314,13 +309,3 @@ def _waited(collectives: Sequence[Collective]) -> str:
         f"{number} collectives and messages between ranks took {time(whole)} in all ranks together: "
         f"{wait / whole:.0%} of it ({time(wait)}) waiting for the last rank to come, {time(transfer)} transfers."
     )
-
-
-def _ranks_drawn(ranks: Sequence[RankTimes]) -> Figure:
-    series = []
-    for name, (field, colour) in PARTS.items():
-        own = [(one.rank, getattr(one, field)) for one in ranks]
-        bars = [Bar(seconds, hover=f"rank {rank}: {time(seconds)} {name}") for rank, seconds in own]
-        series.append(BarSeries(name, colour, bars))
-    bars_of = Bars([f"rank {one.rank}" for one in ranks], series, "of each rank's run", stacked=True)
-    return Figure("ranks", bars_of, "Where each rank's run goes")

@@ -16,24 +16,10 @@ from busfare.advise.jobs import TOGETHER, JobFinding
 from busfare.answers.job import Carried, JobReport, Traffic
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Ranked, Slow, Spreading
+from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Outlier, Ranked, Slow, Spreading
 from busfare.nodes import Cpu, Gpu, Memory, Nic, Node, load_node
 from busfare.show.blocks import communication_blocks, omitted, paths, sizes, what_to_do
-from busfare.show.document import (
-    Block,
-    Cells,
-    Document,
-    Entries,
-    Figure,
-    Items,
-    Table,
-    Text,
-    Tiles,
-    amount,
-    numbers,
-    table,
-    words,
-)
+from busfare.show.document import Block, Cells, Document, Figure, Items, Text, Tiles, amount, table
 from busfare.show.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, Strip, drawn, escaped, text
 from busfare.show.time_line_rows import job_time_line
 from busfare.show.words import worded
@@ -80,7 +66,16 @@ def job_document(
     ]
     blocks: list[Block] = []
     name = _names(result)
-    findings = _findings(result, name)
+    whose = (
+        "of the whole job, its ranks replayed together"
+        if result.gains_of_whole_job
+        else "each of the trace that it saves most in"
+    )
+
+    def where(finding: JobFinding) -> str:
+        return "" if finding.id in TOGETHER else f"Most in {name(finding.largest)}: "
+
+    findings = what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     blocks += [
@@ -193,11 +188,11 @@ def _spreads(spreads: Sequence[Spreading], name: Name, of_traces: Sequence[RankF
     for row in shown:
         what = WORDS[row.figure]
         if row.outliers.listed and row.outliers.above is not None:
-            listed = [
-                (name(o), amount(o.value, row.figure), f"{o.of_median:.2f} ×") for o in row.outliers.listed
-            ]
+            most: Cells[Outlier] = {what: lambda o, key=row.figure: amount(o.value, key)} | {
+                "of the median": lambda o: f"{o.of_median:.2f} ×"
+            }
             title = f"Outliers by {what} (above {amount(row.outliers.above, row.figure)})"
-            blocks.append(Table(words("trace") + numbers(what, "of the median"), listed, title, most=MOST))
+            blocks.append(table(row.outliers.listed, title, {"trace": name}, most, most=MOST))
         if row.figure in DRAWN and row.most:
             blocks += _drawn(row, what, name, held.get(row.figure, ()))
     return blocks
@@ -303,18 +298,6 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
 def _carried(carried: Carried) -> str:
     seconds = carried.predicted_seconds
     return size(carried.bytes) + (f" ({time(seconds)})" if seconds else "")
-
-
-def _findings(result: JobReport, name: Name) -> Entries | Text:
-    def where(finding: JobFinding) -> str:
-        return "" if finding.id in TOGETHER else f"Most in {name(finding.largest)}: "
-
-    whose = (
-        "of the whole job, its ranks replayed together"
-        if result.gains_of_whole_job
-        else "each of the trace that it saves most in"
-    )
-    return what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
 
 
 def _gain(finding: JobFinding, result: JobReport) -> str:

@@ -1,4 +1,4 @@
-"""The result of `nodes`, and the documents of `nodes` and `price`."""
+"""The result of `nodes`, and the documents of `nodes`, `price` and `doctor`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from busfare.advise.amounts import rate, size, time
-from busfare.answers.price import (
-    CollectivePrices,
-    CopiesAtOnce,
-    CopyAtOnce,
-    KernelPrice,
-    KernelPrices,
-    Prices,
-)
+from busfare.answers.doctor import Doctor
+from busfare.answers.price import CollectivePrices, CopiesAtOnce, KernelPrices, Prices
 from busfare.errors import InputError
 from busfare.nodes import Node, catalogue_names, load_node
 from busfare.nodes.gpus import Gpu as GpuSheet
 from busfare.nodes.gpus import gpu_names, gpus
 from busfare.nodes.link import Link
 from busfare.show.blocks import change
-from busfare.show.document import Block, Cells, Document, Text, table
+from busfare.show.document import Block, Document, Items, Text, table
 
 AT_ONCE = (
     "Links and memories are shared evenly, as far as the node's file names their rates. A host's memory may carry less of "
@@ -113,21 +107,31 @@ def price_document(result: Prices | CopiesAtOnce | KernelPrices | CollectivePric
             shown = table(result.prices, what, {"model": "model"}, figures, {"rung": rung}, notes=trust)
         case CopiesAtOnce():
             what = f"copies of {size(result.bytes)} at once, pinned, on {result.node} (predicted)"
-            each: Cells[CopyAtOnce] = {
-                "time": "seconds",
-                "alone": "alone_seconds",
-                "rate": lambda row: rate(result.bytes / max(row.seconds, 1e-12)),
-            }
-            names: Cells[CopyAtOnce] = {"GPU": lambda row: str(row.gpu), "direction": "direction"}
-            shown = table(result.at_once, what, names, each, notes=[AT_ONCE])
+            shown = table(
+                result.at_once,
+                what,
+                {"GPU": "gpu", "direction": "direction"},
+                {
+                    "time": "seconds",
+                    "alone": "alone_seconds",
+                    "rate": lambda row: rate(result.bytes / max(row.seconds, 1e-12)),
+                },
+                notes=[AT_ONCE],
+            )
         case KernelPrices():
             took = f"{time(result.recorded_seconds)} on {result.recorded_on}"
             what = f"{result.kind} kernel on {result.node} (predicted), {took}"
-            of_kernel: Cells[KernelPrice] = {
-                "time (80 % range)": lambda row: row.shown(row.seconds) if row.seconds else "not predicted",
-                "change": lambda row: change(result.recorded_seconds, row.seconds),
-            }
-            shown = table(result.prices, what, {"rung": "rung"}, of_kernel)
+            shown = table(
+                result.prices,
+                what,
+                {"rung": "rung"},
+                {
+                    "time (80 % range)": lambda row: (
+                        row.shown(row.seconds) if row.seconds else "not predicted"
+                    ),
+                    "change": lambda row: change(result.recorded_seconds, row.seconds),
+                },
+            )
         case CollectivePrices():
             hosts = f" on each of {result.hosts} hosts" if result.hosts > 1 else ""
             among = f"{result.ranks // result.hosts} GPUs{hosts}, {result.node}"
@@ -172,3 +176,22 @@ def nodes_document(result: Nodes) -> Document:
             )
         )
     return Document("busfare nodes", "", "", blocks)
+
+
+def doctor_document(result: Doctor) -> Document:
+    """What works here, and what to do for the rest."""
+    checks = table(
+        result.checks,
+        "",
+        {
+            "": lambda check: "works" if check.works else "missing",
+            "what": "what",
+            "needed for": "needed_for",
+            "what is there": "is_there",
+        },
+    )
+    missing = [check for check in result.checks if not check.works]
+    change = [f"{check.what} (for {check.needed_for}): {check.change}" for check in missing]
+    last: Block = Items(change, "What to do for the rest") if missing else Text("Everything works here.")
+    facts = f"Python {result.python} · {result.machine}"
+    return Document("busfare: this machine", f"busfare {result.version}", facts, [checks, last])

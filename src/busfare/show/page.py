@@ -90,11 +90,8 @@ def _block(block: Block) -> str:
         case Figure():
             note = f"<figcaption>{_words(block.note)}</figcaption>" if block.note else ""
             drawn = block.chart.markup()
-            drawn = (
-                drawn
-                if isinstance(block.chart, Shares | TimeLine)
-                else _wide(drawn, block.title or block.name)
-            )
+            if not isinstance(block.chart, Shares | TimeLine):
+                drawn = _wide(drawn, block.title or block.name)
             return f'{title}<figure id="{escaped(block.name)}">{drawn}{note}</figure>'
 
 

@@ -38,31 +38,25 @@ LIMITS = {
 
 def offload_words(result: PlanOffloadResult) -> list[str]:
     """What a pass takes and what limits it, what is as fast or faster, and from how many tokens on it pays."""
-    layers = [_layers(result.from_trace)] if result.from_trace else []
-    return [*layers, *_schedule(result)]
-
-
-def _schedule(result: PlanOffloadResult) -> list[str]:
+    words = [_layers(result.from_trace)] if result.from_trace else []
     parts, seconds, fastest = result.parts, result.predicted_seconds, result.ranking[0]
     named = f"{result.resident} of {several(result.layers, 'layer')} resident"
     if result.limited_by == "nothing is streamed":
-        return [
+        words.append(
             f"All {result.layers} layers stay in {size(result.device_bytes)} of GPU memory: nothing is streamed. "
             f"A pass takes its kernels' {time(parts.kernels_seconds)}."
-        ]
-    hidden = (
-        f"; {result.share_hidden:.0%} of the copies are hidden" if result.share_hidden is not None else ""
-    )
-    words = [
+        )
+        return words
+    share = result.share_hidden
+    hidden = "" if share is None else f"; {share:.0%} of the copies are hidden"
+    words += [
         f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
         f"{time(parts.copies_seconds)}, kernels {time(parts.kernels_seconds)}{hidden}.",
         f"GPU memory for layers: {size(result.device_bytes)}, of which buffers {size(result.buffer_bytes)}.",
-    ]
-    words.append(
         "The link limits it: more resident layers, smaller weights or more tokens a pass make it faster."
         if result.limited_by == "link"
-        else "The kernels limit it: with a depth of 1 or more the copies hide behind them."
-    )
+        else "The kernels limit it: with a depth of 1 or more the copies hide behind them.",
+    ]
     planned = (result.resident, result.depth, result.memory)
     best, soonest = (fastest.resident, fastest.depth, fastest.memory), fastest.predicted_seconds
     if best != planned and soonest < seconds * 0.99:

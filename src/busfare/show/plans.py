@@ -161,7 +161,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
         result.ranking,
         f"Schedules{budget}",
         {},
-        {"resident": lambda row: str(row.resident), "depth": lambda row: str(row.depth)},
+        {"resident": "resident", "depth": "depth"},
         {"memory": "memory"},
         {**_over(best), "copies hidden": "share_hidden", "GPU memory": "device_bytes"},
         notes=[ranges(best)],
@@ -201,8 +201,8 @@ def kv_document(result: PlanKvResult) -> Document:
     by_block: Cells[KvByBlock] = {
         "tokens": "block_tokens",
         "piece": lambda row: size(row.block_tokens * piece),
+        **{r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking},
     }
-    by_block = {**by_block, **{r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking}}
     blocks: list[Block] = [
         *map(Text, result.words),
         table(
@@ -231,10 +231,10 @@ def kv_document(result: PlanKvResult) -> Document:
 
 
 def _by_piece(result: PlanKvResult) -> Lines:
-    named: dict[str, list[float]] = {}
-    for r in result.ranking:
-        named[r.layout] = [p.predicted_seconds[r.layout] for p in result.by_block]
-    block = result.block
+    block, points = result.block, result.by_block
+    named: dict[str, list[float]] = {
+        row.layout: [point.predicted_seconds[row.layout] for point in points] for row in result.ranking
+    }
     lines = predicted_lines(
         [p.block_tokens * result.bytes_per_token / block.pieces for p in result.by_block], named
     )

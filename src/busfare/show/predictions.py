@@ -3,48 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from busfare.advise.amounts import several, time
-from busfare.answers.project import (
-    Compared,
-    KernelClassThere,
-    KernelsCompared,
-    PathThere,
-    Projected,
-    Projection,
-    RunThere,
-    TransfersThere,
-)
+from busfare.answers.project import Compared, KernelClassThere, KernelsCompared, Projected, Projection, There
 from busfare.answers.report import path_name
-from busfare.answers.what_if import Outcome, RankOutcome, WhatIf
+from busfare.answers.what_if import Outcome, WhatIf
 from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder
-from busfare.show.document import (
-    Block,
-    Cells,
-    Document,
-    Face,
-    Figure,
-    Items,
-    Table,
-    Text,
-    numbers,
-    table,
-    words,
-)
+from busfare.show.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, Bars, BarSeries
 from busfare.show.time_line import TimeLine
 from busfare.show.words import worded
-from busfare.timeline import PathPart
-
-__all__ = [
-    "comparison_document",
-    "projection_blocks",
-    "projection_document",
-    "runs_figure",
-    "what_if_document",
-]
 
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
 GUESS = " (a guess from what is told of the GPU; set --from)"
@@ -62,17 +33,17 @@ def projection_document(result: Projected, trace: str) -> Document:
             copies = several(p.transfers.unpriced, "copy")
             notes.append(f"Without a price by this model: {copies}; the recorded time is kept.")
         if p.by_path:
-            title, figures = f"{p.to}, by path", {"count": "count", **THERE}
-            blocks.append(table(p.by_path, title, {"path": path_name}, figures, notes=notes))
+            figures = {"count": "count", **THERE}
+            blocks.append(table(p.by_path, f"{p.to}, by path", {"path": path_name}, figures, notes=notes))
         blocks.append(_kernels(p))
     return Document(f"busfare: {trace}", trace, facts, blocks)
 
 
-def _changed(row: PathThere | KernelClassThere | TransfersThere | RunThere) -> str:
+def _changed(row: There) -> str:
     return change(row.recorded_seconds, row.predicted_seconds)
 
 
-THERE: Cells[PathThere] = {"recorded": "recorded_seconds", "predicted": str, "change": _changed}
+THERE: dict[str, Any] = {"recorded": "recorded_seconds", "predicted": str, "change": _changed}
 
 
 def _methods(projections: Sequence[Projection]) -> list[str]:
@@ -95,12 +66,7 @@ def _kernels(projection: Projection) -> Block:
     def predicted(row: KernelClassThere) -> str:
         return f"{time(row.predicted_seconds)} (kept)" if row.bound == "none" else str(row)
 
-    figures: Cells[KernelClassThere] = {
-        "count": "count",
-        "recorded": "recorded_seconds",
-        "predicted": predicted,
-        "change": _changed,
-    }
+    figures = {"count": "count", **THERE, "predicted": predicted}
     title, behind = f"{projection.to}, kernels by class", {"rung": "rung", "why": "why"}
     notes = _counted(kernels.counted)
     return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind, notes=notes)
@@ -221,20 +187,16 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Time line, recorded and with all changes"))
-    blocks.append(_parts(base.critical_path, result.critical_path))
+    both = [{part.part: part.seconds for part in path} for path in paths.values()]
+    parts = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
+    blocks.append(Table(words("part of the critical path") + numbers("recorded", "predicted"), parts))
     if result.ranks:
         seconds = {name: f"{name}_seconds" for name in ("replayed", "predicted")}
-        rank: Cells[RankOutcome] = {"rank": lambda row: str(row.rank)}
-        blocks.append(table(result.ranks, "Ranks", rank, seconds, most=MOST_RANKS))
+        blocks.append(
+            table(result.ranks, "Ranks", {"rank": lambda row: str(row.rank)}, seconds, most=MOST_RANKS)
+        )
     blocks += omitted(result.omissions)
     return Document(f"busfare what-if: {result.trace}", result.trace, where, blocks)
-
-
-def _parts(recorded: Sequence[PathPart], predicted: Sequence[PathPart]) -> Table:
-    """Two critical paths beside each other."""
-    both = [{part.part: part.seconds for part in path} for path in (recorded, predicted)]
-    cells = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
-    return Table(words("part of the critical path") + numbers("recorded", "predicted"), cells)
 
 
 def runs_figure(name: str, runs: Sequence[tuple[str, float | Outcome]]) -> Figure:

@@ -8,7 +8,7 @@ from functools import partial
 
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, several, size, time
-from busfare.answers.report import Changed, Diff, FindingChanged, Report, path_name
+from busfare.answers.report import Changed, Diff, Report, path_name
 from busfare.show.blocks import (
     LEAST_DRAWN,
     PATH_NOTE,
@@ -21,20 +21,7 @@ from busfare.show.blocks import (
     sizes,
     what_to_do,
 )
-from busfare.show.document import (
-    Block,
-    Cells,
-    Document,
-    Entries,
-    Figure,
-    Table,
-    Text,
-    Tiles,
-    cell,
-    numbers,
-    table,
-    words,
-)
+from busfare.show.document import Block, Document, Figure, Table, Text, Tiles, cell, numbers, table, words
 from busfare.show.time_line import TimeLine
 from busfare.show.words import worded
 from busfare.timeline import PathPart
@@ -54,7 +41,8 @@ def report_document(
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [trace.host[key] for key in ("cpu",) if key in trace.host]
-    findings = _findings(result)
+    cost = [recorder(result.recording_cost)] if result.recording_cost else []
+    findings = what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
     blocks: list[Block] = []
     if trace.incomplete:
         blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
@@ -183,14 +171,14 @@ def _gaps(result: Report, run: float) -> list[Table]:
         return f"{gap.longest_call} ({time(gap.longest_call_seconds or 0.0)})"
 
     gaps = [gap for gap in result.idle_gaps if gap.seconds > LONG_GAP * run > 0]
-    figures: Cells[Gap] = {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"}
-    behind: Cells[Gap] = {"longest API call meanwhile": called}
-    return [table(gaps, "Longest gaps on a GPU", {}, figures, behind)] if gaps else []
-
-
-def _findings(result: Report) -> Entries | Text:
-    cost = [recorder(result.recording_cost)] if result.recording_cost else []
-    return what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
+    shown = table(
+        gaps,
+        "Longest gaps on a GPU",
+        {},
+        {"GPU": lambda gap: str(gap.device), "at": "start_seconds", "idle for": "seconds"},
+        {"longest API call meanwhile": called},
+    )
+    return [shown] if gaps else []
 
 
 def _basis(result: Report) -> str:
@@ -253,7 +241,10 @@ def diff_blocks(result: Diff) -> list[Block]:
         kept = [row for row in rows if abs(row.change_seconds) >= LEAST_CHANGE * run or title == "work"]
         if kept:
             blocks.append(_changes(title, kept))
-    return [*blocks, *_findings_changed(result.findings)]
+    if result.findings:
+        gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
+        blocks.append(table(result.findings, "What there was to do, and is", {"finding": "title"}, gains))
+    return blocks
 
 
 def _both_paths(result: Diff) -> Shares:
@@ -290,9 +281,3 @@ def _longer(row: Changed) -> str:
 def _pair(row: Changed, key: str) -> str:
     """'6 → 3', or one of them where both are the same."""
     return " → ".join(dict.fromkeys(cell(row, f"{when}_{key}") for when in ("before", "after")))
-
-
-def _findings_changed(findings: Sequence[FindingChanged]) -> list[Table]:
-    gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
-    shown = table(findings, "What there was to do, and is", {"finding": "title"}, gains)
-    return [shown] if findings else []

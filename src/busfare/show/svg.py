@@ -354,7 +354,10 @@ class Strip:
         wide = (WIDTH - left - 10) / max(len(self.columns), 1)
         parts = [
             text(left, 18, "0", "end"),
-            *_key(left + 6),
+            *(
+                f'<rect x="{left + 6 + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
+                for n in range(10)
+            ),
             text(left + 212, 18, "2 × the median, and more"),
         ]
         for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
@@ -378,10 +381,3 @@ def _shade(times: float) -> str:
     ends = ((0, 34, 78), (124, 123, 120), (254, 232, 56))
     low, high, t = (ends[0], ends[1], 2 * part) if part < 0.5 else (ends[1], ends[2], 2 * part - 1)
     return "#" + "".join(f"{round(a + (b - a) * t):02x}" for a, b in zip(low, high, strict=True))
-
-
-def _key(left: float) -> list[str]:
-    return [
-        f'<rect x="{left + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
-        for n in range(10)
-    ]

@@ -56,12 +56,12 @@ def render(document: Document, width: int) -> Iterator[Line]:
 def _block(block: Block, width: int) -> Iterator[Line]:
     if block.title or isinstance(block, Table):
         yield "", ""
+    heading = f"{block.title}  ({block.note})" if isinstance(block, Entries) else block.title
+    yield from _sentences(heading, width, style="bold")
     match block:
         case Text():
-            yield from _sentences(block.title, width, style="bold")
             yield from _sentences(block.text, width, style=STYLES[block.style])
         case Table():
-            yield from _sentences(block.title, width, style="bold")
             rows = block.rows[: block.most]
             yield from _table(block, rows, width)
             if len(rows) < len(block.rows):
@@ -71,7 +71,6 @@ def _block(block: Block, width: int) -> Iterator[Line]:
             for note in block.notes:
                 yield from _sentences(note, width, style="dim")
         case Entries():
-            yield from _sentences(f"{block.title}  ({block.note})", width, style="bold")
             for remark in block.remarks:
                 yield from _sentences(remark, width, 2, "dim")
             for number, entry in enumerate(block.entries, 1):
@@ -81,7 +80,6 @@ def _block(block: Block, width: int) -> Iterator[Line]:
                 for more in entry.more:
                     yield from _sentences(more, width, 3, "dim")
         case Items():
-            yield from _sentences(block.title, width, style="bold")
             for item in block.items[: block.most]:
                 yield from _sentences(item, width, 3)
             if block.most is not None and len(block.items) > block.most:

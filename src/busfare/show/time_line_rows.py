@@ -222,18 +222,12 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
         shift = from_ns - part.timeline.origin_ns
         own = job.members.filter((pl.col("part") == number) & (pl.col("rank") == one.rank))
         # By the clock of the timeline: where each member is there.
-        tables = {False: part.timeline.operations, True: part.timeline.calls}
-        begun = pl.Series(
-            [
-                tables[is_call]["start_ns"][node]
-                for node, is_call in own.select("node", "is_call").iter_rows()
-            ],
-            dtype=pl.Int64,
-        )
+        starts = [frame["start_ns"] for frame in (part.timeline.operations, part.timeline.calls)]
+        begun = [starts[is_call][node] for node, is_call in own.select("node", "is_call").iter_rows()]
         meeting = own.select(
             "joint",
             name=kind,
-            start_ns=begun + shift,
+            start_ns=pl.Series(begun, dtype=pl.Int64) + shift,
             wait=(pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0).fill_null(0),
             whole=pl.col("end_ns") - pl.col("start_ns"),
         )

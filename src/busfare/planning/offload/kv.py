@@ -23,7 +23,7 @@ from busfare.planning.machine import Basis, Kind, Machine
 from busfare.questions import MOST_PROMPT
 from busfare.questions import KvLayout as Layout
 from busfare.timeline.edit import COPY_CALL_NS, LAUNCH_CALL_NS
-from busfare.timeline.program import GpuRules, Mapped, Program
+from busfare.timeline.program import Mapped, Program
 
 __all__ = [
     "LAYOUTS", "Blocks", "Fetch", "Host", "Layout", "Prefill", "fetch", "host_of", "ranked", "worth_fetching",
@@ -139,18 +139,16 @@ def host_of(
     copy = train if copy_s is None else given("host, each copy", copy_s)
     launch = known(_call(machine.node, "launch", "host, a launch", LAUNCH_S))
     wait = known(_call(machine.node, "synchronise", "host, a wait", WAIT_S))
-    piece = "host, a piece of a batch"
-    if batch_piece_s is None:
-        known(Basis(piece, BATCH_PIECE * train, "s", "estimated", f"{BATCH_PIECE:g} × a copy of a train"))
-    else:
-        given(piece, batch_piece_s)
+    of, why = "host, a piece of a batch", f"{BATCH_PIECE:g} × a copy of a train"
+    typical = Basis(of, BATCH_PIECE * train, "s", "estimated", why)
+    batch_piece = known(typical) if batch_piece_s is None else given(of, batch_piece_s)
     core = known(_core(machine))
     return Host(
         copy_s=copy,
         launch_s=launch,
         wait_s=wait,
         batch_s=train,
-        batch_piece_s=BATCH_PIECE * train if batch_piece_s is None else batch_piece_s,
+        batch_piece_s=batch_piece,
         pack_s_per_byte=core if pack_rate is None else given("host, packing", 1 / pack_rate, "s/B"),
         written_s=WRITTEN * train,
         written_s_per_byte=core,
@@ -182,7 +180,7 @@ def _core(machine: Machine) -> Basis:
 
 def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Program:
     """The layout's copies or kernel, in one stream each way, the host's work before each call."""
-    program = Program(GpuRules(machine.contention, 1 if machine.category != "two-copy-engines" else 2))
+    program = Program(machine.rules())
     (into, pieces), (out, left) = blocks.moved("h2d"), blocks.moved("d2h")
     if layout == "gather-kernel":
 

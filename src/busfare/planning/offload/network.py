@@ -235,7 +235,7 @@ class Network:
         def seconds_of(layer: Layer) -> float:
             touched = experts_touched(layer.experts, layer.experts_used, tokens)
             alone = self.only_experts and layer.experts > 0
-            met = 0 if alone else layer.attention_weights + layer.mlp_weights
+            met = 0 if alone else layer.always_weights
             read = (met + touched * layer.expert_weights) * kind.bytes_each
             operations = 2.0 * tokens * (met + layer.experts_used * layer.expert_weights)
             if not alone:

@@ -23,7 +23,7 @@ from busfare.nodes import Curve, Node
 from busfare.planning.machine import Machine
 from busfare.questions import MOST_LAYERS
 from busfare.questions import HostMemory as Memory
-from busfare.timeline.program import GpuRules, Mapped, Program
+from busfare.timeline.program import Mapped, Program
 
 __all__ = [
     "DEPTHS", "MEMORIES", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
@@ -131,14 +131,7 @@ def program_of(
     that each copy gets, where GPUs share a link.
     """
     into, out = (copy_curve(machine, way, schedule.memory, share) for way in ("h2d", "d2h"))
-    program = Program(
-        GpuRules(
-            machine.contention,
-            copy_engines=1 if machine.category != "two-copy-engines" else 2,
-            implicit_synchronization=machine.category == "implicit-synchronization",
-            call_s=launch_seconds,
-        )
-    )
+    program = Program(machine.rules(call_s=launch_seconds))
     first, depth, back = schedule.resident, schedule.depth, layers.back_bytes or (0.0,) * len(layers)
     blocks, pages = schedule.memory == "pageable", schedule.memory == "managed"
     copied: dict[int, int] = {}

@@ -71,14 +71,9 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 0
 
     @property
-    def attention_weights(self) -> int:
-        """Weights of the projections."""
-        return sum(one.weights for one in self.attention)
-
-    @property
-    def mlp_weights(self) -> int:
-        """Weights that every token meets after attention."""
-        return sum(one.weights for one in self.mlp)
+    def always_weights(self) -> int:
+        """Weights that every token meets."""
+        return sum(one.weights for one in (*self.attention, *self.mlp))
 
     @property
     def expert_weights(self) -> int:
@@ -88,7 +83,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def weights(self) -> int:
         """All matrices of the layer."""
-        return self.attention_weights + self.mlp_weights + self.experts * self.expert_weights
+        return self.always_weights + self.experts * self.expert_weights
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
