@@ -37,10 +37,10 @@ from benchmarks.generated_job import write_job
 from benchmarks.runs import options_of, write
 from busfare.advise.jobs import advised
 from busfare.answers.job import job_report
-from busfare.jobs import How
 from busfare.jobs.parts import find_parts, shown
 from busfare.jobs.reduce import Job
 from busfare.jobs.run import Progress, keeping, question_of, run_job
+from busfare.questions import Report
 
 GOAL = 1.8
 WARM_UP = 24
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.traces:,} traces, {size / 1e6:.0f} MB, and {len(planted.damaged)} damaged files")
 
         kept = Path(scratch) / "kept"
-        expected = _result(run_job([folder], None, How(jobs=2, resume=kept), _Quiet(), advised))
+        expected = _result(run_job([folder], None, Report(jobs=2, resume=kept), _Quiet(), advised))
         found = json.loads(expected)
         assert found["slowest"]["rank"] == planted.slow_rank, found["slowest"]
         assert {link["rank"] for link in found["link_health"]["slow"]} == {planted.half_rate_rank}
@@ -108,7 +108,7 @@ def _cluster(workers: int, folder: Path) -> Iterator[Any]:
             for core, address in enumerate(sorted(client.scheduler_info()["workers"])):
                 client.run(_hold_to, core % (os.cpu_count() or 1), workers=[address])
         first = sorted(folder.rglob("rank*.json.gz"))[:WARM_UP]
-        run_job(first, None, How(scheduler=cluster.scheduler_address), _Quiet(), advised)
+        run_job(first, None, Report(scheduler=cluster.scheduler_address), _Quiet(), advised)
         yield cluster
 
 
@@ -123,7 +123,7 @@ def _turn(folder: Path, expected: bytes) -> dict[str, Any]:
         with _cluster(workers, folder) as cluster:
             load, before = os.getloadavg()[0], _processor_seconds(cluster)
             begun = time.perf_counter()
-            job = run_job([folder], None, How(scheduler=cluster.scheduler_address), _Quiet(), advised)
+            job = run_job([folder], None, Report(scheduler=cluster.scheduler_address), _Quiet(), advised)
             seconds = time.perf_counter() - begun
             spent = [after - first for first, after in zip(before, _processor_seconds(cluster), strict=True)]
             assert _result(job) == expected
@@ -196,11 +196,11 @@ PEAK = """
 import resource, sys
 from pathlib import Path
 from busfare.advise.jobs import advised
-from busfare.jobs import How
+from busfare.questions import Report
 from busfare.jobs.run import run_job
 from benchmarks.many_traces import _Quiet
 paths = sorted(Path(sys.argv[1]).rglob("rank*.json.gz"))[: int(sys.argv[2])]
-run_job(paths, None, How(jobs=1), _Quiet(), advised)
+run_job(paths, None, Report(jobs=1), _Quiet(), advised)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
@@ -228,7 +228,7 @@ def _kills(folder: Path, expected: bytes, times: int) -> list[dict[str, Any]]:
                     os.kill(victim, signal.SIGKILL)
 
             result = _result(
-                run_job([folder], None, How(scheduler=cluster.scheduler_address), _Quiet(kill), advised)
+                run_job([folder], None, Report(scheduler=cluster.scheduler_address), _Quiet(kill), advised)
             )
         rows.append({"killed_after": at, "same": result == expected, "sha256": sha256(result).hexdigest()})
         print(

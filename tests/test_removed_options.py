@@ -5,23 +5,20 @@ from __future__ import annotations
 import click
 import pytest
 
-from busfare.cli.removed import REMOVED_COMMANDS, REMOVED_OPTIONS, replacement
+from busfare.cli import REMOVED, replacement
 from tests.conftest import run
 
+NEGATED = [
+    f"record --no-{name}" for name in ("counters", "mapped", "arguments", "first-use", "storage", "threads")
+]
 
-@pytest.mark.parametrize(("path", "option"), REMOVED_OPTIONS)
-def test_a_removed_option_names_what_to_use(path: str, option: str) -> None:
-    done = run(*path.split(), option)
+
+@pytest.mark.parametrize("words", [*REMOVED, *NEGATED])
+def test_what_was_removed_names_what_to_use(words: str) -> None:
+    done = run(*words.split())
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{path} {option} was removed; {REMOVED_OPTIONS[path, option]}" in done.stderr
+    assert f"{words} was removed; {REMOVED.get(words, 'leave it out')}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("path", REMOVED_COMMANDS)
-def test_a_removed_command_names_what_to_use(path: str) -> None:
-    done = run(*path.split())
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{path} was removed; {REMOVED_COMMANDS[path]}" in done.stderr
 
 
 def test_options_that_never_existed_are_left_to_click() -> None:

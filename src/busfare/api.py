@@ -33,7 +33,7 @@ from busfare.answers.project import projected
 from busfare.answers.report import examine, summarise
 from busfare.answers.what_if import answer_job_what_if, answer_what_if
 from busfare.errors import BusfareError, InputError
-from busfare.jobs import How, one_trace
+from busfare.jobs import one_trace
 from busfare.jobs.changes import is_job, job_changes_of
 from busfare.jobs.parts import LEAST_RANKS, size_of, trace_paths
 from busfare.jobs.run import run_job
@@ -162,7 +162,15 @@ def report(
         if path is None:
             if fingerprints is not None:
                 raise InputError(OF_ONE_RUN)
-            return report_job(paths, where, How(question.jobs, question.scheduler, question.resume))
+            with job_progress() as shown:
+                job = run_job(paths, where, question, shown, advised)
+            of_job, together = of_whole_job(job_report(job), where)
+            figures = job.figures  # the rest of the job may go
+            return answer(
+                JobReport,
+                of_job,
+                lambda page: job_document(of_job, where, together if page else None, figures),
+            )
         run = _run(path)
     if fingerprints is not None:
         run = _run(with_fingerprints_of(run, _run(fingerprints)))
@@ -171,19 +179,6 @@ def report(
         Report,
         result,
         lambda page: report_document(result, time_line(run, replayed, findings) if page else None),
-    )
-
-
-def report_job(paths: list[Path], recorded_on: Node | None, how: How) -> JobReport:
-    """Of all traces in `paths`, read as `how` says."""
-    with job_progress() as shown:
-        job = run_job(paths, recorded_on, how, shown, advised)
-    result, together = of_whole_job(job_report(job), recorded_on)
-    figures = job.figures
-    return answer(
-        JobReport,
-        result,
-        lambda page: job_document(result, recorded_on, together if page else None, figures),
     )
 
 
@@ -246,7 +241,7 @@ def _runs_that_fit(
     some = None
     if count is not None:
         with job_progress() as shown:
-            whole = run_job(paths, node, How(), shown).communication()
+            whole = run_job(paths, node, questions.Report(), shown).communication()
         some = deciding(whole.ranks, count, named)
         paths = [*some.paths]
     return [first if path == first.path else _run(path, launches) for path in paths], some

@@ -19,11 +19,10 @@ def printable(text: str, but: str = "") -> str:
     """`text` with each such character spelt as an escape, but for those of `but`."""
     if text.isprintable():
         return text
-    return "".join(_spelt(c) if c not in but and not c.isprintable() else c for c in text)
-
-
-def _spelt(c: str) -> str:
-    return c.encode("unicode_escape").decode() if unicodedata.category(c).startswith(_HARMFUL) else c
+    harmful = (c not in but and unicodedata.category(c).startswith(_HARMFUL) for c in text)
+    return "".join(
+        c.encode("unicode_escape").decode() if bad else c for c, bad in zip(text, harmful, strict=True)
+    )
 
 
 def print_json(result: object) -> None:

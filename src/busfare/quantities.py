@@ -29,7 +29,7 @@ MOST_COUNT = 1e30
 
 _NUMBER = re.compile(r"\s*(-?)(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)\s*([a-zA-Zµμ]*)\s*")
 _FACTOR = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*[xX×]?\s*")
-_COUNTS = {unit.lower(): factor for unit, factor in COUNT_UNITS.items()}
+_COUNTS = {f"{unit.lower()}{of}": n for unit, n in COUNT_UNITS.items() for of in ("", "flop", "flops")}
 
 
 def _parsed(
@@ -88,12 +88,8 @@ def parse_seconds(text: str | float, option: str = "", *, most: float = MOST_SEC
 
 def parse_count(text: str | float, option: str = "") -> float:
     """'42', '1.5e9' or '12G' as a number. Raises InputError, naming `option`, for anything else."""
-
-    def unit_of(unit: str) -> str:
-        return unit.lower().removesuffix("flops").removesuffix("flop")
-
     what = f"number; write 42, 1.5e9 or a prefix ({', '.join(filter(None, COUNT_UNITS))})"
-    return _parsed(text, _COUNTS, unit_of, what, MOST_COUNT, f"{MOST_COUNT:g}", option)
+    return _parsed(text, _COUNTS, str.lower, what, MOST_COUNT, f"{MOST_COUNT:g}", option)
 
 
 def parse_factor(text: str | float, option: str = "", words: str = "") -> float:

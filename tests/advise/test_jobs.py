@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from busfare.advise.jobs import advised, job_findings
 from busfare.answers.job import job_report, of_whole_job
 from busfare.cli import app
-from busfare.jobs import How
 from busfare.jobs.matching import MEMBERS
 from busfare.jobs.run import run_job
 from busfare.jobs.timeline import _relieved, job_timeline
 from busfare.nodes import load_node
+from busfare.questions import Report
 from busfare.show.time_line_rows import job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
@@ -89,7 +89,7 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
     write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
     paths = sorted(tmp_path.iterdir())
     job = job_timeline([read(path) for path in paths], None, paths)
-    together = run_job(paths, None, How(), Noted()).communication()
+    together = run_job(paths, None, Report(), Noted()).communication()
     findings = job_findings(job, together.ranks, together.collectives, [], load_node("h100-sxm"))
     drawn = job_time_line(job, findings)
     assert "straggling-rank" in drawn.marks
@@ -100,7 +100,7 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
 
 def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 12] * 2, copy_us=800.0)
-    result, job = of_whole_job(job_report(run_job([tmp_path], None, How(), Noted(), advised)), None)
+    result, job = of_whole_job(job_report(run_job([tmp_path], None, Report(), Noted(), advised)), None)
     assert job is not None
     found = {finding.id: finding for finding in result.findings}
     waits = replace(found["pageable-copies"], id="synchronisations", traces=2)

@@ -44,10 +44,10 @@ def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
 
 def test_a_change_gains_no_more_than_what_it_touches_and_what_runs_differ_by() -> None:
     """A change that touches 1 ms of 100, and 20 that it gains."""
-    limited = gain_beside(0.02, 0.1, "--dedupe", "probed", touched=0.001)
-    assert limited[1] < 0.025 < gain_beside(0.02, 0.1, "--dedupe", "probed")[1] < 0.1
-    of_finding = finding_between(0.02, True, ["--dedupe"], 0.1, None, 0.001)
-    assert of_finding and of_finding[1] == gain_beside(0.02, 0.1, "--dedupe", "datasheet", touched=0.001)[1]
+    limited = gain_beside(0.02, 0.1, "probed", touched=0.001)
+    assert limited[1] < 0.025 < gain_beside(0.02, 0.1, "probed")[1] < 0.1
+    of_finding = finding_between(0.02, True, 0.1, None, 0.001)
+    assert of_finding and of_finding[1] == gain_beside(0.02, 0.1, "datasheet", touched=0.001)[1]
 
 
 def test_a_rung_that_knows_more_has_a_narrower_range() -> None:
@@ -98,9 +98,9 @@ def test_models_of_others_have_no_range() -> None:
 
 
 def test_a_gain_that_is_only_bounded_may_be_nothing() -> None:
-    assert finding_between(0.2, False, (), 1.0, None) == (0.0, 0.2)
-    assert finding_between(None, False, (), 1.0, None) is None
-    low, high = finding_between(0.2, True, ("--pin",), 1.0, None) or (-1.0, -1.0)
+    assert finding_between(0.2, False, 1.0, None) == (0.0, 0.2)
+    assert finding_between(None, False, 1.0, None) is None
+    low, high = finding_between(0.2, True, 1.0, None) or (-1.0, -1.0)
     assert 0 <= low < 0.2 < high <= 1
 
 

@@ -15,7 +15,6 @@ import pytest
 from busfare.advise.jobs import advised
 from busfare.answers.job import job_report
 from busfare.errors import InputError
-from busfare.jobs import How
 from busfare.jobs import run as run_module
 from busfare.jobs.partial import Partial, partial_of
 from busfare.jobs.parts import Part
@@ -34,7 +33,7 @@ from tests.traces import as_json, copy, kernel, trace
 
 
 def run(*paths: Path, jobs: int | None = None, progress: Noted | None = None) -> Job:
-    return run_job(list(paths), None, How(jobs=jobs), progress or Noted(), advised)
+    return run_job(list(paths), None, Report(jobs=jobs), progress or Noted(), advised)
 
 
 def test_the_planted_faults_are_named(tmp_path: Path) -> None:
@@ -181,7 +180,7 @@ def read_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def resumed(folder: Path, kept: Path, node: Node | None = None) -> Job:
-    return run_job([folder], node, How(resume=kept), Noted())
+    return run_job([folder], node, Report(resume=kept), Noted())
 
 
 def test_only_what_changed_or_came_is_read(tmp_path: Path, read_paths: list[str]) -> None:
@@ -196,7 +195,7 @@ def test_only_what_changed_or_came_is_read(tmp_path: Path, read_paths: list[str]
     (folder / "trace-0.json").unlink()
     again = resumed(folder, kept)
     assert read_paths == ["trace-1.json", "trace-3.json", "trace-9.json"]
-    assert encoded(again) == encoded(run_job([folder], None, How(), Noted()))
+    assert encoded(again) == encoded(run_job([folder], None, Report(), Noted()))
 
 
 def test_another_node_or_version_is_another_question(

@@ -20,7 +20,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 from busfare.errors import InputError
-from busfare.jobs import How
 from busfare.jobs.parts import Part
 from busfare.jobs.run import do_part, run_job
 from busfare.jobs.workers import (
@@ -33,6 +32,7 @@ from busfare.jobs.workers import (
     small_ones_together,
 )
 from busfare.nodes import Node
+from busfare.questions import Report
 from tests.job.build_job import Noted, encoded, write_job, write_rank
 from tests.processes import ended, finished, wait_until
 from tests.traces import EXAMPLES
@@ -43,7 +43,7 @@ SLOW_TO_READ = "generate-text-h100.json.gz"
 class Place(NamedTuple):
     """Where parts are read: as the user asks for it, the processes that do it, and the workers themselves."""
 
-    how: How
+    how: Report
     pids: Callable[[], list[int]]
     workers: Callable[[], AbstractContextManager[Processes | DaskWorkers]]
 
@@ -76,7 +76,7 @@ def on_dask() -> Iterator[Place]:
                 client.run(sys.path.insert, 0, str(Path(__file__).parents[2]))
                 yield DaskWorkers(client, Noted().warn)
 
-        yield Place(How(scheduler=cluster.scheduler_address), pids, workers)
+        yield Place(Report(scheduler=cluster.scheduler_address), pids, workers)
 
 
 @pytest.fixture(params=["processes", "dask"])
@@ -85,7 +85,7 @@ def place(request: pytest.FixtureRequest) -> Place:
         found: Place = request.getfixturevalue("on_dask")
         return found
     return Place(
-        How(jobs=2),
+        Report(jobs=2),
         lambda: [child.pid or 0 for child in multiprocessing.active_children()],
         lambda: Processes(2),
     )
@@ -96,7 +96,7 @@ def test_workers_give_the_same_as_this_process(tmp_path: Path, place: Place) -> 
     (tmp_path / "bad.json").write_text("{")
     progress = Noted()
     job = run_job([tmp_path], None, place.how, progress)
-    assert encoded(job) == encoded(run_job([tmp_path], None, How(), Noted()))
+    assert encoded(job) == encoded(run_job([tmp_path], None, Report(), Noted()))
     assert [done for done, _, _ in progress.seen] == list(range(1, 22))
     assert progress.seen[-1] == (21, 21, 1)
 
@@ -104,7 +104,7 @@ def test_workers_give_the_same_as_this_process(tmp_path: Path, place: Place) -> 
 def test_killed_workers_change_no_result(tmp_path: Path, place: Place) -> None:
     """Three times a worker is killed in the middle of its work, and each part that it had is read again."""
     write_job(tmp_path, 60)
-    expected = encoded(run_job([tmp_path], None, How(), Noted()))
+    expected = encoded(run_job([tmp_path], None, Report(), Noted()))
     for round_ in range(3):
         known, killed = place.pids(), list[int]()  # processes of this machine start with the job
 
@@ -194,7 +194,7 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch,
     write_rank(tmp_path / "a.json")
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
         with pytest.raises(InputError, match="no Dask scheduler answers there"):
-            run_job([tmp_path], None, How(scheduler=address), Noted())
+            run_job([tmp_path], None, Report(scheduler=address), Noted())
         # Dask closes a client that is left when it is freed, which may be while it starts another and holds its lock.
         left = [one.status for one in gc.get_objects() if isinstance(one, Client)]
         assert set(left) <= {"closed"}

@@ -9,9 +9,9 @@ import pytest
 
 from busfare.advise.jobs import advised
 from busfare.answers.job import job_report
-from busfare.jobs import How
 from busfare.jobs.run import run_job
 from busfare.jobs.timeline import job_timeline
+from busfare.questions import Report
 from busfare.show.document import Document
 from busfare.show.job import job_document
 from busfare.show.page import page
@@ -38,7 +38,7 @@ def job(folder: Path) -> Document:
     write_ranks(ranks, [[1000.0] * 4, [1500.0] * 4])
     paths = sorted(ranks.iterdir())
     together = job_timeline([read(path) for path in paths], None, paths)
-    return job_document(job_report(run_job([ranks], None, How(), Noted(), advised)), None, together)
+    return job_document(job_report(run_job([ranks], None, Report(), Noted(), advised)), None, together)
 
 
 @pytest.mark.browser

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from busfare import questions
 from busfare.advise import amounts
 from busfare.advise.jobs import advised
 from busfare.answers.compare import compared
@@ -20,7 +21,6 @@ from busfare.answers.project import Compared, Projected, project, projected
 from busfare.answers.report import Diff, Report, examine, summarise
 from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError
-from busfare.jobs import How
 from busfare.jobs.run import run_job
 from busfare.measure.bench.run import MethodsResult, StrategiesResult
 from busfare.measure.probe import ProbeResult
@@ -195,7 +195,7 @@ def test_the_terminal_names_what_is_wrong_in_a_job(tmp_path: Path) -> None:
 def test_findings_of_a_job_name_lines_of_the_program(tmp_path: Path) -> None:
     for rank in range(2):
         write_kineto(tmp_path / f"{rank}.json", steps(), {"distributedInfo": {"rank": rank}})
-    text = shown(job_document(job_report(run_job([tmp_path], None, How(), Noted(), advised))))
+    text = shown(job_document(job_report(run_job([tmp_path], None, questions.Report(), Noted(), advised))))
     assert "At train.py:42 load_batch, in step *: 6 copies, 201 MB, 60 ms" in text
 
 
@@ -223,7 +223,7 @@ def test_traces_are_called_by_what_tells_their_paths_apart(tmp_path: Path) -> No
 
 
 def job_of(folder: Path) -> JobReport:
-    return job_report(run_job([folder], None, How(), Noted(), advised))
+    return job_report(run_job([folder], None, questions.Report(), Noted(), advised))
 
 
 #: Each command's result, and its section of docs/json.md.

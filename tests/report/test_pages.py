@@ -15,12 +15,11 @@ from busfare.answers.plan import answer_plan
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
-from busfare.jobs import How
 from busfare.jobs.run import run_job
 from busfare.measure.cases import read_record
 from busfare.measure.probe import evaluated
 from busfare.nodes import load_node
-from busfare.questions import Plan
+from busfare.questions import Plan, Report
 from busfare.show.bench import methods_document, strategies_document
 from busfare.show.document import Document, Table, words
 from busfare.show.job import job_document
@@ -60,7 +59,7 @@ def job(folder: Path) -> Document:
     write_job(folder / "job", 12)
     write_rank(folder / "job" / f"{names}.json", 13, HOSTILE)
     (folder / "job" / f"bad{names}.json").write_text("{")
-    read = run_job([folder / "job"], None, How(), Noted(), advised)
+    read = run_job([folder / "job"], None, Report(), Noted(), advised)
     return job_document(job_report(read), figures=read.figures)
 
 

@@ -351,7 +351,7 @@ def ranged(
 ) -> RangedFinding:
     """`finding` in a run of `run_seconds` recorded on `node`; `unrecorded` as of `questions.Report`."""
     gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
-    between = finding_between(gain, by_replay, (), run_seconds, node, finding.touched_seconds)
+    between = finding_between(gain, by_replay, run_seconds, node, finding.touched_seconds)
     low, high = between or (None, None)
     keys = msgspec.structs.asdict(finding)
     keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")

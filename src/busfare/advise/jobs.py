@@ -153,7 +153,7 @@ def _priced(
         return None
     if gain < WORTH * before:
         return None
-    low, high = gain_beside(gain, before, "", "datasheet", "job-change")
+    low, high = gain_beside(gain, before, "datasheet", "job-change")
     return gain, seconds_between(max(0.0, low), high, "calibrated"), state.rests_on
 
 

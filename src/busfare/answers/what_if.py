@@ -255,7 +255,7 @@ def _after(
     run: float, after: float, figures: str, what: str = "change", touched: float | None = None
 ) -> list[float]:
     """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
-    low, high = gain_beside(run - after, run, "", figures, what, touched)
+    low, high = gain_beside(run - after, run, figures, what, touched)
     return [run - high, run - low]
 
 

@@ -15,7 +15,6 @@ import click
 
 from busfare import __version__
 from busfare.cli.options import prepared
-from busfare.cli.removed import replacement
 from busfare.errors import BusfareError
 from busfare.printable import printable
 
@@ -41,6 +40,28 @@ COMMANDS = {
     "doctor": ("about", "doctor"),
     "completion": ("about", "completion"),
     "help": ("about", "help_"),
+}
+
+NCU = "count with ncu, and give what it prints to project --counters (docs/kernels.md)"
+#: Options, by their command, and commands of earlier versions; the text completes "… was removed; ".
+REMOVED = {
+    "probe --fault": "--virtual NODE plays a node without faults",
+    "report --slurm": "start a Dask scheduler and workers with Slurm and use --scheduler",
+    "what-if --as-arguments": "`busfare report` bounds the gain of passing small copies as kernel arguments",
+    "what-if --offload-schedule": "use plan offload --from-trace TRACE",
+    "what-if --with-loop": "use --batch-below SIZE, which keeps the loop that makes the copies",
+    "record --counters": NCU,
+    "record --counted-kernels": NCU,
+    "record --counter-passes": NCU,
+    "record --mapped": "leave it out; busfare plan says what reading host memory in place costs",
+    "record --arguments": "leave it out; --kinds memory records what is allocated",
+    "record --first-use": "`what-if --async` predicts what waiting later gains",
+    "record --storage": "`nsys profile --trace=cuda,osrt` records reads of files",
+    "what-if --read-ahead": "change the program, record it again and use busfare diff",
+    "what-if --wait-at-first-use": "use --async or --drop-synchronisations",
+    "record --threads": "give busfare report JAX's own profile (jax.profiler.trace)",
+    "bench kv": "use `plan kv`, which predicts the same layouts",
+    "bench offload": "use `plan offload`, which predicts the same schedules",
 }
 
 
@@ -123,6 +144,16 @@ def _status() -> int:
         )
     except (KeyboardInterrupt, click.Abort):
         return _failed("stopped", 130)
+
+
+def replacement(error: click.UsageError) -> str | None:
+    """What to say of an option or command of an earlier version, or None where `error` is about something else."""
+    path = error.ctx.command_path.removeprefix("busfare") if error.ctx else ""
+    name = getattr(error, "option_name", None) or getattr(error, "command_name", "")
+    named = f"{path} {name}".strip()
+    negated = "leave it out" if named.replace(" --no-", " --") in REMOVED else None
+    instead = REMOVED.get(named, negated)
+    return f"{named} was removed; {instead}" if instead else None
 
 
 def _failed(message: str, status: int) -> int:

@@ -97,13 +97,10 @@ def man_page(app: click.Group) -> str:
     return "\n".join(lines)
 
 
-def every_command(app: click.Group) -> Iterator[click.Context]:
-    """The context of each command that help shows, and behind it those of its own commands."""
+def every_command(group: click.Group, parent: click.Context | None = None) -> Iterator[click.Context]:
+    """The context of each command that help shows, and behind it those of its own commands. `parent`: of the `group`."""
     # Only this makes a context that knows how help is asked for; commands keep the first they are shown in.
-    yield from _commands(app, app.make_context("busfare", [], resilient_parsing=True))
-
-
-def _commands(group: click.Group, parent: click.Context) -> Iterator[click.Context]:
+    parent = parent or group.make_context("busfare", [], resilient_parsing=True)
     for name in group.list_commands(parent):
         command = group.get_command(parent, name)
         if command is None or command.hidden:
@@ -111,7 +108,7 @@ def _commands(group: click.Group, parent: click.Context) -> Iterator[click.Conte
         context = click.Context(command, parent=parent, info_name=name)
         yield context
         if isinstance(command, click.Group):
-            yield from _commands(command, context)
+            yield from every_command(command, context)
 
 
 def usage(context: click.Context) -> str:

@@ -224,12 +224,8 @@ _command(
     option("--levels N", "With --kernel: levels of its grid.", type=int, default=42),
     option("--level-elements level N", "With --kernel: doubles of one level.", type=int, default=1048576),
 )  # fmt: skip
-bench_app.add_command(
-    nas_command(
-        "ft",
-        "NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes.",
-    )
-)
-bench_app.add_command(
-    nas_command("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies.")
-)
+for nas_name, nas_help in (
+    ("ft", "NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes."),
+    ("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies."),
+):
+    bench_app.add_command(nas_command(nas_name, nas_help))

@@ -27,9 +27,8 @@ class Plans(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args and args[0] in self.commands:
-            return super().make_context(info_name, args, parent, **extra)
-        if extra.get("resilient_parsing") and not args:  # a shell asks how it goes on
+        completed = extra.get("resilient_parsing") and not args  # a shell asks how it goes on
+        if completed or (args and args[0] in self.commands):
             return super().make_context(info_name, args, parent, **extra)
         if args and not Path(args[0]).exists() and (near := get_close_matches(args[0], self.commands, 1)):
             raise click.UsageError(
@@ -204,10 +203,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
     of your own.
     """
     if context.invoked_subcommand is None:
-        from busfare.show.nodes import catalogue, nodes_document
-
-        result = catalogue()
-        answer(result, lambda: nodes_document(result), json)
+        context.invoke(nodes_find, words=(), json=json)
 
 
 @nodes_app.command("find", hidden=True)
@@ -216,11 +212,11 @@ def nodes_app(context: click.Context, json: bool) -> None:
 @click.pass_context
 def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
     """The nodes and GPUs that have every word in their name."""
-    from busfare.show.nodes import nodes_document, nodes_with
+    from busfare.show.nodes import catalogue, nodes_document, nodes_with
 
-    result = nodes_with(" ".join(words))
-    asked = json or (context.parent is not None and context.parent.params["json"])
-    answer(result, lambda: nodes_document(result), asked)
+    result = nodes_with(" ".join(words)) if words else catalogue()
+    shown = json or (context.parent is not None and context.parent.params["json"])
+    answer(result, lambda: nodes_document(result), shown)
 
 
 @nodes_app.command("show")

@@ -95,7 +95,7 @@ def report(
     **given: Any,
 ) -> None:
     """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
-    from busfare.jobs import How, one_trace
+    from busfare.jobs import one_trace
 
     asked, limits, before, recorded_on = questions.Report.of(**given), [], None, None
     if fail_if:
@@ -107,32 +107,27 @@ def report(
                 "`fail_if` NAME > +VALUE%: is more than a baseline; name it with `baseline` FILE"
             )
     alone = None if asked.of_job else one_trace(list(traces))
-    for name, value in (
-        ("unrecorded", asked.unrecorded),
-        ("fingerprints", fingerprints),
-        ("baseline", baseline),
-    ):
-        if alone is None and value:
-            raise InputError(f"`{name}` is of one run: give it with one trace")
+    of_one_run = {"unrecorded": asked.unrecorded, "fingerprints": fingerprints, "baseline": baseline}
+    if alone is None and (named := next((name for name, value in of_one_run.items() if value), None)):
+        raise InputError(f"`{named}` is of one run: give it with one trace")
     if baseline:
         from busfare.answers.diff import diff, read_report
 
         before = read_report(baseline)
-    if asked.recorded_on:
-        from busfare.nodes import load_node
-
-        recorded_on = load_node(asked.recorded_on)
     result: Report | JobReport
     if alone:
+        if asked.recorded_on:
+            from busfare.nodes import load_node
+
+            recorded_on = load_node(asked.recorded_on)
         result, document = _of_trace(alone, recorded_on, asked.unrecorded, fingerprints, json, bool(html))
         if before:
             result.baseline = diff(before, result)
     else:
-        from busfare.api import report_job
+        from busfare import api
 
-        how = How(asked.jobs, asked.scheduler, asked.resume)
-        result = of_job = report_job(list(traces), recorded_on, how)
-        document = partial(of_job.document, page=bool(html))
+        result = made = api.report(list(traces), **given)
+        document = partial(made.document, page=bool(html))
     try:
         answer(result, document, json, html)
     finally:  # even where nobody reads on to the end

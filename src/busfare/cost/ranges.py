@@ -7,7 +7,6 @@ truth lay inside.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -191,34 +190,26 @@ def range_beside(
 
 
 def gain_beside(
-    gain: float, run: float, change: str, figures: str, what: str = "change", touched: float | None = None
+    gain: float, run: float, figures: str, what: str = "change", touched: float | None = None
 ) -> tuple[float, float]:
     """The least and the most seconds that a change gains of a run of `run` seconds, where `gain` is predicted: by the range
-    of the run after it, as far as that is not what it was. `change`: the options of `what-if` that stand for it, without
-    their values. `what`: `job-change` of a job of several ranks. `touched`: for how many seconds of the run something
-    that it touches was under way; None: maybe all of it.
+    of the run after it, as far as that is not what it was. `what`: `job-change` of a job of several ranks. `touched`: for
+    how many seconds of the run something that it touches was under way; None: maybe all of it.
     """
-    found, after = range_of(what, change, figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
+    found, after = range_of(what, "any", figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
     moved = after if touched is None else min(after, touched + UNCHANGED * run)
     return gain - moved * (found.high - 1.0), gain + moved * (1.0 - found.low)
 
 
 def finding_between(
-    gain: float | None,
-    by_replay: bool,
-    options: Sequence[str],
-    run: float,
-    node: Node | None,
-    touched: float | None = None,
+    gain: float | None, by_replay: bool, run: float, node: Node | None, touched: float | None = None
 ) -> tuple[float, float] | None:
     """The least and the most seconds of what a finding gains of a run of `run` seconds: from nothing to its bound where it
-    is only bounded; None where it is not. `options`: those of `what-if` that show it; `node`: where it was recorded;
-    `touched`: as of `gain_beside`.
+    is only bounded; None where it is not. `node`: where it was recorded; `touched`: as of `gain_beside`.
     """
     if gain is None:
         return None
     if not by_replay:
         return 0.0, gain
-    change = " ".join(option for option in options if option.startswith("--"))
-    low, high = gain_beside(gain, run, change, figures_of(node), touched=touched)
+    low, high = gain_beside(gain, run, figures_of(node), touched=touched)
     return max(0.0, low), high

@@ -29,23 +29,6 @@ OF_AMD = {".json": [".db"], ".csv": [".db"], ".pftrace": [".db", ".json"]}
 RUN, KERNELS, FULLER = "results", "kernel_trace.csv", (".db", ".json")
 
 
-@dataclass(frozen=True)
-class How:
-    """Where parts are read: in `jobs` processes here; by the Dask `scheduler`.
-
-    What was read is kept in the folder `resume`, and what that holds is not read again.
-    """
-
-    jobs: int | None = None
-    scheduler: str | None = None
-    resume: Path | None = None
-
-    @property
-    def asked(self) -> bool:
-        """Whether the user said how: then even one trace is a job."""
-        return self != How()
-
-
 class Part(NamedTuple):
     """A file, or a directory of tables, to be read. `named`: the user gave it, so it must be a trace. `of_many`: there are
     more than are replayed one by one.

@@ -21,11 +21,12 @@ import polars as pl
 from busfare import __version__
 from busfare.errors import InputError, StoppedError
 from busfare.jobs.partial import Advise, Partial, partial_of
-from busfare.jobs.parts import MOST_TRACES, How, Part, Stamp, find_parts, shown, stamp_of
+from busfare.jobs.parts import MOST_TRACES, Part, Stamp, find_parts, shown, stamp_of
 from busfare.jobs.reduce import Job
 from busfare.jobs.workers import DaskWorkers, Processes, Work, connected, interrupts, read_by, usual_processes
 from busfare.nodes import Node
 from busfare.printable import printable
+from busfare.questions import Report
 from busfare.trace import may_be_trace, read
 
 __all__ = ["Progress", "run_job"]
@@ -45,7 +46,7 @@ class Progress:
 
 
 def run_job(
-    paths: list[Path], node: Node | None, how: How, progress: Progress, advise: Advise | None = None
+    paths: list[Path], node: Node | None, how: Report, progress: Progress, advise: Advise | None = None
 ) -> Job:
     """The whole of all traces that `paths` name, recorded on `node`. `advise`, a function that workers can import, finds
     what to do about a trace.
@@ -100,7 +101,7 @@ def run_job(
 
 
 def _read(
-    parts: Iterator[Part], node: Node | None, how: How, progress: Progress, usual: int, work: Work
+    parts: Iterator[Part], node: Node | None, how: Report, progress: Progress, usual: int, work: Work
 ) -> Generator[tuple[Part, bytes | str]]:
     """As `read_by`, by the workers that `how` names (`usual` processes where it names none), started once a part is to be
     read.
