@@ -166,7 +166,7 @@ def put_together() -> set[str]:
     values = {
         "best.strategy": STRATEGIES,
         "bound": BOUNDS,
-        "change": re.findall(r'\btitled\("([\w-]+)"', source("timeline")),
+        "change": re.findall(r'\btitled(?:\(|, )"([\w-]+)"', source("timeline")),
         "dominant": ("h2d", "d2h", "kernel"),
         "id": [rule or of_job for rule, of_job in findings],
         "known_by": KNOWN_BY,
