@@ -12,7 +12,7 @@ class BusfareError(Exception):
 
 
 class InputError(BusfareError):
-    """Input that cannot be used. The message says what, where, and how to mend it. Fields of a question stand in it in
+    """Input that cannot be used. The message says what, where, and how to fix it. Fields of a question stand in it in
     backquotes: the command line spells them as options.
     """
 
@@ -44,7 +44,7 @@ class StoppedError(BusfareError):
 
 
 def instead_of(word: str, known: Iterable[str]) -> str:
-    """The mend for a word that is none of those `known`: the nearest of them, or all."""
+    """The fix for a word that is none of those `known`: the nearest of them, or all."""
     import difflib
 
     words = list(known)

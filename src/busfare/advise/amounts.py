@@ -67,7 +67,7 @@ def several(number: int, what: str) -> str:
 
 
 class Ranged(Struct, kw_only=True):
-    """The 80 % range of the prediction that stands beside it, and the rung that it stands on."""
+    """The 80 % range of the prediction, and the rung that it is based on."""
 
     low_seconds: float | None = None
     high_seconds: float | None = None

@@ -36,7 +36,7 @@ LEFT_OUT = {
     "idle-processes": "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
     "unknown-rank": "traces do not say which rank they are of: not in the strip of ranks",
     "several-of-a-rank": "traces are of a rank that has another trace here: each stands for itself",
-    "guessed-node": "traces' nodes were guessed from what is told of the GPU: set --from for gains, data-sheet rates and "
+    "guessed-node": "traces' nodes were guessed from the GPU names: override with --from for gains, data-sheet rates and "
     "links",
     "unrouted": "bytes were copied over paths that are not known (no node, or the peer GPU is not told): in no link's "
     "traffic",

@@ -286,7 +286,7 @@ class PlanFile(Struct, frozen=True):
 
 
 def read_plan_file(path: str) -> PlanFile:
-    """The problems of the TOML file at `path`. Raises InputError with file, line, key and mend."""
+    """The problems of the TOML file at `path`. Raises InputError with file, line, key and fix."""
     return decoded(read_text(path, "plan file", MOST_BYTES), path, _File, _build, MOST_BYTES, "plan file")
 
 

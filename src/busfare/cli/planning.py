@@ -240,7 +240,7 @@ def nodes_show(node: str, json: bool) -> None:
 @nodes_app.command("check")
 @click.argument("file", metavar="FILE", type=PATH, help="A node file (TOML).")
 def nodes_check(file: Path) -> None:
-    """Whether a node file is right; if not, the key, the line and how to mend it."""
+    """Whether a node file is right; if not, the key, the line and how to fix it."""
     from busfare.nodes import load_node
 
     if not file.is_file():

@@ -257,20 +257,20 @@ def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | No
     try:
         return factory(latency_from=latency_from, recorded_on=recorded_on)
     except Exception as error:
-        raise InputError(f"model {name!r}: its plug-in cannot be made ({error}); mend or remove it") from None
+        raise InputError(f"model {name!r}: its plug-in cannot be made ({error}); fix or remove it") from None
 
 
 def _loaded(name: str) -> Factory:
     point = _plugins().get(name)
     if point is None:
         near = difflib.get_close_matches(name, model_names(), 1)
-        mend = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(model_names())}"
-        raise InputError(f"model {name!r}: not known; {mend}")
+        fix = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(model_names())}"
+        raise InputError(f"model {name!r}: not known; {fix}")
     try:
         factory = point.load()
     except Exception as error:
         raise InputError(
-            f"model {name!r}: its plug-in {point.value} fails to load ({error}); mend or remove it"
+            f"model {name!r}: its plug-in {point.value} fails to load ({error}); fix or remove it"
         ) from None
     if not callable(factory):
         raise InputError(f"model {name!r}: its plug-in {point.value} is no factory; see docs/models.md")

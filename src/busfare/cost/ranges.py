@@ -1,4 +1,4 @@
-"""The 80 % range beside a prediction, and the rung that it stands on: how far off that rung was on held-out data.
+"""The 80 % range of a prediction, and the rung that it is based on: how far off that rung was on held-out data.
 
 The table `ranges.toml` is derived from measurements by `validation/ranges.py`, which says how and prints how often the
 truth lay inside.

@@ -230,7 +230,7 @@ class LeftOut(Struct):
 
 
 class Ranged(Struct, kw_only=True):
-    """The 80 % range of the prediction beside it, and the rung that it stands on."""
+    """The 80 % range of the prediction, and the rung that it is based on."""
 
     low_seconds: float | None = None
     high_seconds: float | None = None

@@ -91,7 +91,7 @@ def load_node(text: object) -> Node:
     """The node that `text` is, or names: a name of the catalogue or alias, a link in short (`pcie:4x16`), a TOML file, or a
     GPU (`rtx-3060-laptop`).
 
-    Raises InputError with the nearest names, or with the file, line, key and mend.
+    Raises InputError with the nearest names, or with the file, line, key and fix.
     """
     if isinstance(text, Node):  # as Python may give it where the command line gives words
         return text
@@ -113,9 +113,9 @@ def load_node(text: object) -> Node:
             f"node {text[:80]!r}: {found}; give a node file (.toml), or a name that `busfare nodes` lists"
         )
     near = _suggestions(name)
-    mend = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue_names())}"
+    fix = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue_names())}"
     raise InputError(
-        f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {mend}"
+        f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {fix}"
     )
 
 
@@ -195,8 +195,8 @@ def _expanded_links(file: _File, known: set[str]) -> list[Link]:
         for a, b in _pairs(link.between, path):
             for end in (a, b):
                 if end not in known:
-                    mend = f"{instead_of(end, sorted(known))}; or add a [[component]] of that name"
-                    raise WrongError(path, f"no component {end!r}; {mend}")
+                    fix = f"{instead_of(end, sorted(known))}; or add a [[component]] of that name"
+                    raise WrongError(path, f"no component {end!r}; {fix}")
             if a == b:
                 raise WrongError(path, f"{a!r} is linked to itself; a link joins two components")
             links.append(msgspec.structs.replace(link, between=(a, b)))

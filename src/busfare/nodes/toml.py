@@ -1,4 +1,4 @@
-"""TOML text → a checked value, or one line that says what is wrong, where, and the mend. Node files and plan files."""
+"""TOML text → a checked value, or one line that says what is wrong, where, and the fix. Node files and plan files."""
 
 from __future__ import annotations
 
@@ -146,17 +146,17 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def _explained(message: str, raw: Any, file: type) -> tuple[str, str]:
-    """msgspec's message as (what and the mend, path)."""
+    """msgspec's message as (what and the fix, path)."""
     what, _, path = message.partition(" - at `")
     path = path.rstrip("`").removeprefix("key` in `") or "$"
     if missing := re.search(r"missing required field `(.*)`", what):
         return f"the key {missing[1]!r} is missing; add it", path
     if wrong := re.search(r"(unknown field|Invalid enum value|Invalid value) [`']?(.*?)[`']?$", what):
         known = _known(type_info(file), path, raw)
-        mend = instead_of(wrong[2], known)
+        fix = instead_of(wrong[2], known)
         if "field" in wrong[1]:
-            return f"unknown key; {mend}", f"{path}.{wrong[2]}"
-        return f"{wrong[2]!r} is not known; {mend}", path
+            return f"unknown key; {fix}", f"{path}.{wrong[2]}"
+        return f"{wrong[2]!r} is not known; {fix}", path
     return f"{what[:1].lower()}{what[1:]}", path
 
 

@@ -181,9 +181,7 @@ def sizes(rows: Sequence[Sized]) -> Table:
     )
 
 
-def omitted(
-    omissions: Sequence[Omission | Left], title: str = "What this trace does not tell"
-) -> list[Items]:
+def omitted(omissions: Sequence[Omission | Left], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
     sentences = [
         f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"

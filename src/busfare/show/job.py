@@ -104,7 +104,7 @@ def job_document(
     if result.failures:
         failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
         blocks.append(Items(failures, "Files that could not be read", most=MOST))
-    blocks += omitted(result.omissions, "What this report does not tell")
+    blocks += omitted(result.omissions, "Limits of this report")
     read = several(traces.read, "trace")
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
 

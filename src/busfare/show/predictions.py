@@ -18,7 +18,7 @@ from busfare.show.time_line import TimeLine
 from busfare.show.words import worded
 
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
-GUESS = " (a guess from what is told of the GPU; set --from)"
+GUESS = " (guessed from the GPU name; override with --from)"
 
 
 def projection_document(result: Projected, trace: str) -> Document:

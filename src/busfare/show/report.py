@@ -188,7 +188,7 @@ def _basis(result: Report) -> str:
         return "the machine is not known: name it with --from"
     by_replay = any(finding.by_replay for finding in result.findings)
     figures = "what was measured on" if node.measured and by_replay else "the data sheet of"
-    guess = ", a guess from what is told of the GPU; set --from" if node.guessed_from_gpu_name else ""
+    guess = ", guessed from the GPU name; override with --from" if node.guessed_from_gpu_name else ""
     return f"by {figures} {node.name}{guess}{'; in brackets, 80 % ranges' if by_replay else ''}"
 
 

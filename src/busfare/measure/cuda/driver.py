@@ -23,7 +23,7 @@ POINTER, LONG, INT, WORD = ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int, ct
 _PORTABLE = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
 _REGISTER = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
 _LOCKED = "memory could not be locked: see ulimit -l"
-_MEND = {"CUDA_ERROR_OPERATING_SYSTEM": _LOCKED, "CUDA_ERROR_NOT_PERMITTED": _LOCKED}
+_FIX = {"CUDA_ERROR_OPERATING_SYSTEM": _LOCKED, "CUDA_ERROR_NOT_PERMITTED": _LOCKED}
 #: A compiler that stumbles once tends to go on; what comes first says what is wrong.
 _MOST_LOG = 1500
 
@@ -32,8 +32,8 @@ class CudaError(UnavailableError, BusfareError):
     """A CUDA call failed, and with it the case that it was made for."""
 
     def __init__(self, code: str, call: str) -> None:
-        mend = _MEND.get(code, "see the driver's log (dmesg)")
-        super().__init__(f"CUDA call {call} failed with {code}; {mend}")
+        fix = _FIX.get(code, "see the driver's log (dmesg)")
+        super().__init__(f"CUDA call {call} failed with {code}; {fix}")
 
 
 def checked(answer: tuple[Any, ...], call: str = "") -> Any:

@@ -156,8 +156,8 @@ def read_model(text: str) -> Model:
         there = False
     if not there:
         near = difflib.get_close_matches(text.lower(), shape_names(), 1)
-        mend = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(shape_names())}"
-        raise InputError(f"`model` {printable(text[:80])!r}: no known shape, and no such file; {mend}")
+        fix = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(shape_names())}"
+        raise InputError(f"`model` {printable(text[:80])!r}: no known shape, and no such file; {fix}")
     name = printable(str(path))
     content = read_text(str(path), "model file", MOST_BYTES)
     if len(content) > MOST_BYTES:
