@@ -10,19 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busfare import cost
-from busfare.advise import amounts
+from busfare import advise, cost
+from busfare.advise import Finding, amounts
 from busfare.cost.models import one_copy
-from busfare.cost.ranges import (
-    FILE,
-    figures_of,
-    finding_between,
-    gain_beside,
-    range_of,
-    ranged,
-    rung_of,
-)
+from busfare.cost.ranges import FILE, figures_of, gain_beside, range_of, ranged, rung_of
 from busfare.nodes import catalogue_names, load_node
+from busfare.statements import Statement
 from validation.stored import probed_node
 
 ROWS = tomllib.loads(FILE.read_text("utf-8"))["range"]
@@ -42,12 +35,18 @@ def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
     assert range_of("moon", "loggp", "probed") is None
 
 
+def gaining(seconds: float, by_replay: bool, touched: float | None = None) -> Finding:
+    """A finding of such a gain."""
+    title = Statement("pageable-copies.title")
+    return Finding("pageable-copies", title, title, title, seconds, by_replay, touched_seconds=touched)
+
+
 def test_a_change_gains_no_more_than_what_it_touches_and_what_runs_differ_by() -> None:
     """A change that touches 1 ms of 100, and 20 that it gains."""
     limited = gain_beside(0.02, 0.1, "probed", touched=0.001)
     assert limited[1] < 0.025 < gain_beside(0.02, 0.1, "probed")[1] < 0.1
-    of_finding = finding_between(0.02, True, 0.1, None, 0.001)
-    assert of_finding and of_finding[1] == gain_beside(0.02, 0.1, "datasheet", touched=0.001)[1]
+    of_finding = advise.ranged(gaining(0.02, by_replay=True, touched=0.001), 0.1, None)
+    assert of_finding.high_seconds == gain_beside(0.02, 0.1, "datasheet", touched=0.001)[1]
 
 
 def test_a_rung_that_knows_more_has_a_narrower_range() -> None:
@@ -98,10 +97,11 @@ def test_models_of_others_have_no_range() -> None:
 
 
 def test_a_gain_that_is_only_bounded_may_be_nothing() -> None:
-    assert finding_between(0.2, False, 1.0, None) == (0.0, 0.2)
-    assert finding_between(None, False, 1.0, None) is None
-    low, high = finding_between(0.2, True, 1.0, None) or (-1.0, -1.0)
-    assert 0 <= low < 0.2 < high <= 1
+    bounded = advise.ranged(gaining(0.2, by_replay=False), 1.0, None)
+    assert (bounded.low_seconds, bounded.high_seconds) == (0.0, 0.2)
+    replayed = advise.ranged(gaining(0.2, by_replay=True), 1.0, None)
+    assert replayed.low_seconds is not None and replayed.high_seconds is not None
+    assert 0 <= replayed.low_seconds < 0.2 < replayed.high_seconds <= 1
 
 
 @pytest.mark.parametrize(

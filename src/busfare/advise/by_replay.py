@@ -19,7 +19,7 @@ from busfare.timeline.changes import Applied, Setting, changes_of
 from busfare.timeline.changes.fewer_copies import loop_nanoseconds
 from busfare.timeline.changes.overlap import are_pipelines
 from busfare.timeline.edit import taken_out
-from busfare.timeline.model import NOTHING, Mask, either
+from busfare.timeline.model import NOTHING, Mask
 from busfare.trace.columns import several
 from busfare.trace.words import SYMBOL_COPY
 
@@ -87,15 +87,11 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
 
 
 class Trial(NamedTuple):
-    """What was asked, what it makes of the run, on what conditions, what it gains, in seconds, and for how long of the run
-    what it touches was under way (None: maybe all of it).
-    """
+    """What was asked, what it makes of the run, and what that gains, in seconds."""
 
     asked: WhatIf | None
-    timeline: Timeline
-    rests_on: tuple[Words, ...]
+    applied: Applied
     gain: float
-    touched_seconds: float | None
 
 
 class Trials:
@@ -120,20 +116,17 @@ class Trials:
         """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
         here. Raises InputError as they do.
         """
-        done, rests_on = Applied(self.run, 0, touched=NOTHING), dict[Words, None]()
-        touched = done.touched
+        done = all_done = Applied(self.run, 0, touched=NOTHING)
         for change in changes_of(asked, None):
             done = self._pinned if change.kind == "pin" else change.apply(done.timeline, self._setting)
-            rests_on |= dict.fromkeys(done.rests_on)
-            touched = either(touched, done.touched if done.count else NOTHING)
+            all_done = all_done.then(done)
         gain = self.seconds - play(done.timeline).makespan_seconds if done.count else 0.0
-        known = None if touched is None else touched.length() * NS
-        return Trial(asked, done.timeline, tuple(rests_on), gain, known)
+        return Trial(asked, all_done, gain)
 
     def without(self, copies: Mask) -> Trial:
         """The run without `copies` and their calls: an upper bound, for nothing takes their place."""
-        done = taken_out(self.run, copies).timeline
-        return Trial(None, done, (), self.seconds - play(done).makespan_seconds, None)
+        done = Applied(taken_out(self.run, copies).timeline, 0)
+        return Trial(None, done, self.seconds - play(done.timeline).makespan_seconds)
 
     def best(self, candidates: Sequence[WhatIf]) -> Trial | None:
         """The first of those that gain most; None where each needs the node, or what the trace lacks."""
@@ -162,7 +155,7 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
     evidence = [finding.evidence]
     own = None if finding.touches is None else finding.touches.of_run
     if own is not None and best.gain > (1 + SURPLUS) * own:
-        evidence += _what_else(trials.parts, _parts(best.timeline), own)
+        evidence += _what_else(trials.parts, _parts(best.applied.timeline), own)
     if best.asked == PACKED:
         host = loop_nanoseconds(trials.run, PACKED_BELOW) * NS
         evidence.append(statement("small-copies.loop", host_seconds=host))
@@ -171,8 +164,8 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         evidence=sentences(*evidence),
         predicted_gain_seconds=max(0.0, best.gain),
         by_replay=best.asked is not None,
-        touched_seconds=best.touched_seconds,
-        rests_on=(*best.rests_on, *RESTS_ON.get(finding.id, ())),
+        touched_seconds=best.applied.touched_seconds,
+        rests_on=(*best.applied.rests_on, *RESTS_ON.get(finding.id, ())),
         what_if=best.asked,
     )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from busfare import cost
 from busfare.advise.amounts import Ranged, several, size, time
 from busfare.cost.models import Seconds, as_copies_of
-from busfare.cost.ranges import finding_between, seconds_between
+from busfare.cost.ranges import figures_of, gain_beside, seconds_between
 from busfare.nodes import Node
 from busfare.questions import WhatIf
 from busfare.statements import Statement, Words, sentences
@@ -85,27 +85,13 @@ class Chosen:
         """These, and then others of the same table."""
         return Chosen(self.trace, np.concatenate([self.rows, others.rows]))
 
-    @cached_property
-    def _sums(self) -> dict[str, NDArray[np.int64]]:
-        """By lane: count, bytes, ns, and the place of the first one among these."""
-        lanes = self.trace.lanes.groups.height
-        lane = self.trace.lanes.lane_of[self.rows]
-        first = np.full(lanes, -1, np.int64)
-        first[lane[::-1]] = np.arange(self.height - 1, -1, -1)  # what is written last stays
-        sums = {
-            "bytes": np.bincount(lane, np.maximum(self.sizes, 0), lanes),
-            "ns": np.bincount(lane, self.ends - self.starts, lanes),
-        }
-        sums = {name: values.astype(np.int64) for name, values in sums.items()}
-        return {"count": np.bincount(lane, minlength=lanes), "first": first} | sums
-
     def bytes(self) -> int:
         """All that are known."""
-        return int(self._sums["bytes"].sum())
+        return int(np.maximum(self.sizes, 0).sum())
 
     def seconds(self) -> float:
         """The sum of their durations."""
-        return int(self._sums["ns"].sum()) * NS
+        return int((self.ends - self.starts).sum()) * NS
 
     def rate(self) -> float | None:
         """Bytes per second of those durations, None where they are 0."""
@@ -149,11 +135,7 @@ class Chosen:
         """At least what the run takes for these copies when all of one direction and GPU are one: the longest of these, in
         seconds by the data sheet of `node`.
         """
-        lanes = np.flatnonzero(self._sums["count"])
-        lanes = lanes[np.argsort(self._sums["first"][lanes])]
-        firsts = self.columns(*COLUMNS, places=self._sums["first"][lanes])
-        firsts = firsts.with_columns(bytes=self._sums["bytes"][lanes])
-        alike = firsts.group_by("direction", "device", maintain_order=True)
+        alike = self.columns(*COLUMNS).group_by("direction", "device", maintain_order=True)
         whole = alike.agg(pl.exclude("bytes").first(), pl.col("bytes").sum()).select(COLUMNS)
         took = ((whole["end_ns"] - whole["start_ns"]) * NS).to_numpy()
         prices = _prices(whole, node, memory)
@@ -350,11 +332,10 @@ def ranged(
     finding: Finding, run_seconds: float, node: Node | None, unrecorded: float | None = None
 ) -> RangedFinding:
     """`finding` in a run of `run_seconds` recorded on `node`; `unrecorded` as of `questions.Report`."""
-    gain, by_replay = finding.predicted_gain_seconds, finding.by_replay
-    between = finding_between(gain, by_replay, run_seconds, node, finding.touched_seconds)
-    low, high = between or (None, None)
-    keys = msgspec.structs.asdict(finding)
-    keys |= seconds_between(low, high, "calibrated", "nothing in the trace bounds it")
+    low, high = 0.0, finding.predicted_gain_seconds
+    if finding.by_replay:
+        low, high = gain_beside(high, run_seconds, figures_of(node), touched=finding.touched_seconds)
+    keys = msgspec.structs.asdict(finding) | seconds_between(max(0.0, low), high, "calibrated")
     asked = finding.what_if and replace(finding.what_if, unrecorded=unrecorded)
     keys["what_if"] = asked.option_words() if asked else []
     return msgspec.convert(keys, RangedFinding)

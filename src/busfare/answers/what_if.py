@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -27,16 +26,6 @@ from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, p
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
 from busfare.timeline.play import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
-
-__all__ = [
-    "Outcome",
-    "RecordingCost",
-    "WhatIf",
-    "answer_job_what_if",
-    "answer_what_if",
-    "predicted_trace",
-    "without_recorder",
-]
 
 NS = 1e-9
 #: Jobs were measured on so many times as many ranks as were recorded, of one host.
@@ -123,7 +112,19 @@ def answer_what_if(
         run, cost = without_recorder(run, unrecorded_seconds)
     baseline, omissions = play(run, path=True), [*trace.omissions, *run.omissions]
     recorded = run.recorded_ns, cost, baseline
-    outcome = partial(_outcome, baseline=baseline, setting=setting, path=len(changes) == 1)
+
+    def outcome(title: Words, some: Sequence[Change]) -> tuple[Outcome, Played]:
+        applied = apply_all(run, some, setting)
+        played = play(applied.timeline, path=len(changes) == 1)
+        seconds, ends = baseline.makespan_seconds, list[float]()
+        if any(change.node is None and change.kind != "host" for change in some):
+            figures, touched = figures_of(setting.recorded_on), applied.touched_seconds
+            ends += _after(played, seconds, figures, touched=touched)
+        for change in some:
+            if change.node is not None and setting.recorded_on is not None:
+                ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
+        return _ranged(title, applied, seconds, played, ends), played
+
     return _answered(str(trace.path), changes, outcome, recorded, setting, guessed, _range, omissions)
 
 
@@ -151,7 +152,22 @@ def answer_job_what_if(
         state = unchanged
         for change in some:
             state = change.apply(state)
-        return _job_outcome(title, some, state, baseline, len(unchanged.timelines), setting.recorded_on)
+        played = state.play() if state.count else baseline
+        run, kinds = baseline.makespan_seconds, {change.kind for change in some}
+        ends, reason = list[float](), NOTHING_KNOWN
+        if kinds - {"ranks"}:
+            ends += _after(played, run, "datasheet", "job-change")
+        if "ranks" in kinds:
+            most = MEASURED_MORE * len(unchanged.timelines)
+            gpus = len(setting.recorded_on.gpus()) if setting.recorded_on else 0
+            # Gains of other changes are not known better among more ranks than these are themselves.
+            found = None
+            if len(unchanged.timelines) < len(state.timelines) <= min(most, gpus):
+                found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
+            else:
+                reason = f"jobs were measured on up to {MEASURED_MORE} times the GPUs of one host"
+            ends = [*ends, *(end * played.makespan_seconds for end in found)] if found else []
+        return _ranged(title, state, run, played, ends, reason), played
 
     omissions = [
         *left_out,
@@ -204,58 +220,11 @@ def _answered(
     return result, played
 
 
-def _outcome(
-    title: Words, changes: Sequence[Change], baseline: Played, setting: Setting, path: bool
-) -> tuple[Outcome, Played]:
-    """Of some changes; `path`: the run is played with its critical path."""
-    applied = apply_all(baseline.timeline, changes, setting)
-    played = play(applied.timeline, path)
-    run, after = baseline.makespan_seconds, played.makespan_seconds
-    ends: list[float] = []
-    if any(change.node is None and change.kind != "host" for change in changes):
-        figures, touched = figures_of(setting.recorded_on), applied.touched
-        seconds = None if touched is None else touched.length() * NS
-        ends += _after(run, after, figures, touched=seconds)
-    for change in changes:
-        if change.node is not None and setting.recorded_on is not None:
-            ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
-    if not applied.count:
-        ends = [after]  # nothing is changed, so nothing is predicted
-    return _ranged(title, applied, run, after, ends), played
-
-
-def _job_outcome(
-    title: Words,
-    changes: Sequence[JobChange],
-    state: JobState,
-    baseline: Played,
-    recorded_ranks: int,
-    recorded_on: Node | None,
-) -> tuple[Outcome, Played]:
-    played = state.play() if state.count else baseline
-    run, after = baseline.makespan_seconds, played.makespan_seconds
-    if not state.count:
-        return _ranged(title, state, run, after, [after]), played
-    kinds = {change.kind for change in changes}
-    ends, reason = _after(run, after, "datasheet", "job-change") if kinds - {"ranks"} else [], NOTHING_KNOWN
-    if "ranks" in kinds:
-        ranks, most = len(state.timelines), MEASURED_MORE * recorded_ranks
-        # Gains of other changes are not known better among more ranks than these are themselves.
-        found = None
-        gpus = len(recorded_on.gpus()) if recorded_on else 0
-        if not recorded_ranks < ranks <= min(most, gpus):
-            reason = f"jobs were measured on up to {MEASURED_MORE} times the GPUs of one host"
-        else:
-            found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
-        ends = [*ends, found.low * after, found.high * after] if found else []
-    return _ranged(title, state, run, after, ends, reason), played
-
-
 def _after(
-    run: float, after: float, figures: str, what: str = "change", touched: float | None = None
+    played: Played, run: float, figures: str, what: str = "change", touched: float | None = None
 ) -> list[float]:
     """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
-    low, high = gain_beside(run - after, run, figures, what, touched)
+    low, high = gain_beside(run - played.makespan_seconds, run, figures, what, touched)
     return [run - high, run - low]
 
 
@@ -263,11 +232,14 @@ def _ranged(
     title: Words,
     changed: Applied | JobState,
     run: float,
-    after: float,
+    played: Played,
     ends: Sequence[float],
     reason: str = NOTHING_KNOWN,
 ) -> Outcome:
-    """Of a run before and `after` (s), with what else that could be."""
+    """Of a run before (s), and as `played` after, which could also take what lies between `ends` (none: not known)."""
+    after = played.makespan_seconds
+    if not changed.count:
+        ends = [after]  # nothing is changed, so nothing is predicted
     least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
     return Outcome(
         title=title,
@@ -325,21 +297,17 @@ def _range(played: Played) -> list[float]:
 def predicted_trace(played: Played) -> Trace:
     """The run as predicted, as a trace that can be exported beside the recorded one."""
     run = played.timeline
+    number = run.columns["operation_stream"].astype(np.int64)
+    # Streams that the recording does not have are numbered above all that it has.
+    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
+    new = pl.Series(np.where(number != run.operations["stream_number"].to_numpy(), most + 1 + number, -1))
     operations = run.operations.with_columns(
         start_ns=pl.Series(played.operation_start + run.origin_ns),
         end_ns=pl.Series(played.operation_end + run.origin_ns),
-        stream=pl.coalesce(_new_streams(run), "stream"),
+        stream=pl.coalesce(new.replace(-1, None), "stream"),
     ).drop("row", "call", "launched", "stream_number", strict=False)
     calls = run.calls.with_columns(
         start_ns=pl.Series(played.call_start + run.origin_ns),
         end_ns=pl.Series(played.call_end + run.origin_ns),
     ).select(run.trace.calls.columns)
     return replace(run.trace, operations=operations, calls=calls)
-
-
-def _new_streams(run: Timeline) -> pl.Series:
-    """Numbers for streams that the recording does not have, above all that it has; null for the others."""
-    number = run.columns["operation_stream"].astype(np.int64)
-    own = run.operations["stream_number"].to_numpy()
-    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
-    return pl.Series(np.where(number != own, most + 1 + number, -1)).replace(-1, None)

@@ -18,7 +18,7 @@ from busfare.cost.copies import Batch, batches, priced
 from busfare.nodes import FloatArray, Node
 
 __all__ = [
-    "COPIES", "FILE", "LONG_COPY_BYTES", "NOTHING_KNOWN", "Ranged", "Row", "figures_of", "finding_between",
+    "COPIES", "FILE", "LONG_COPY_BYTES", "NOTHING_KNOWN", "Ranged", "Row", "figures_of",
     "gain_beside", "is_wide", "range_beside", "range_of", "ranged", "row_of", "rung_of", "seconds_between",
 ]  # fmt: skip
 
@@ -199,17 +199,3 @@ def gain_beside(
     found, after = range_of(what, "any", figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
     moved = after if touched is None else min(after, touched + UNCHANGED * run)
     return gain - moved * (found.high - 1.0), gain + moved * (1.0 - found.low)
-
-
-def finding_between(
-    gain: float | None, by_replay: bool, run: float, node: Node | None, touched: float | None = None
-) -> tuple[float, float] | None:
-    """The least and the most seconds of what a finding gains of a run of `run` seconds: from nothing to its bound where it
-    is only bounded; None where it is not. `node`: where it was recorded; `touched`: as of `gain_beside`.
-    """
-    if gain is None:
-        return None
-    if not by_replay:
-        return 0.0, gain
-    low, high = gain_beside(gain, run, figures_of(node), touched=touched)
-    return max(0.0, low), high

@@ -22,7 +22,7 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
 from busfare.timeline.build.work import before_in, unit_of
-from busfare.timeline.model import WAIT, Mask, Timeline, Times, pageable, staged, under_way
+from busfare.timeline.model import NOTHING, WAIT, Mask, Timeline, Times, either, pageable, staged, under_way
 from busfare.trace.lanes import Union
 
 Options = ParamSpec("Options")
@@ -79,6 +79,18 @@ class Applied:
     rests_on: list[Words] = field(default_factory=list)
     touched: Union | None = None
 
+    @property
+    def touched_seconds(self) -> float | None:
+        """For how long; None: maybe all the time."""
+        return None if self.touched is None else self.touched.length() * 1e-9
+
+    def then(self, later: Applied) -> Applied:
+        """A `later` change of the timeline of this one, with what both touched and rest on."""
+        rests_on = list(dict.fromkeys([*self.rests_on, *later.rests_on]))
+        sums = self.count + later.count, self.bytes + later.bytes
+        touched = either(self.touched, later.touched if later.count else NOTHING)
+        return Applied(later.timeline, *sums, rests_on, touched)
+
 
 @dataclass(frozen=True)
 class Change:
@@ -120,13 +132,8 @@ def titled(change: str, pattern: str = "", **figures: Figure) -> Words:
 
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
-    return Applied(
-        after,
-        int(touched.sum()),
-        int(before.sizes[touched].sum()),
-        list(rests_on),
-        touched=under_way(before, touched),
-    )
+    count, bytes_ = int(touched.sum()), int(before.sizes[touched].sum())
+    return Applied(after, count, bytes_, list(rests_on), under_way(before, touched))
 
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
@@ -311,9 +318,7 @@ def last_of_each(groups: NDArray[Any], among: Mask) -> Mask:
 
 
 def numbered_in(groups: NDArray[Any], begins: Mask) -> Times:
-    """A number for each row, the next one from each row on that `begins` within its group, as its first row must; shape
-    (rows,).
-    """
+    """Rows numbered anew from each that `begins` within its group, as its first one must; shape (rows,)."""
     order = np.argsort(groups, kind="stable")
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(begins[order]) - 1

@@ -13,7 +13,7 @@ from busfare.timeline.changes.durations import copy_speed, host_changes, kernel_
 from busfare.timeline.changes.fewer_copies import batch, collect, dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.overlap import pin, streams, without_synchronisations, without_waiting
 from busfare.timeline.edit import Applied, Change, Setting
-from busfare.timeline.model import NOTHING, Timeline, either
+from busfare.timeline.model import NOTHING, Timeline
 
 __all__ = ["Applied", "Change", "Setting", "apply_all", "changes_of"]
 
@@ -52,9 +52,5 @@ def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -
     """`timeline` after `changes`, in the order given; counts, bytes and conditions of all of them. Raises InputError."""
     done = Applied(timeline, 0, touched=NOTHING)
     for change in changes:
-        applied = change.apply(done.timeline, setting)
-        conditions = list(dict.fromkeys([*done.rests_on, *applied.rests_on]))
-        sums = done.count + applied.count, done.bytes + applied.bytes
-        touched = either(done.touched, applied.touched if applied.count else NOTHING)
-        done = Applied(applied.timeline, *sums, conditions, touched)
+        done = done.then(change.apply(done.timeline, setting))
     return done
