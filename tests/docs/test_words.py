@@ -137,7 +137,7 @@ def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
     assert f"*{title}.* Finding `{id}`" in page
     assert [
         part
-        for part in ("means", "happens", "mend it", "gain is computed", "does not hold")
+        for part in ("means", "happens", "fix it", "gain is computed", "does not hold")
         if f"{part}\n" not in page
     ] == []
     options = {
