@@ -86,12 +86,12 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
 
 def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
     """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it."""
-    bare = unrecorded(run, round(unrecorded_seconds / NS))
-    return bare.timeline, _cost(unrecorded_seconds, bare)
+    bare = unrecorded([run], round(unrecorded_seconds / NS))
+    return bare.timelines[0], _cost(unrecorded_seconds, bare)
 
 
 def _cost(unrecorded_seconds: float, bare: Unrecorded) -> RecordingCost:
-    taken = (bare.call_ns * NS, bare.timeline.closer_ns * NS, bare.pace, bare.makespan_ns * NS)
+    taken = (bare.call_ns * NS, bare.timelines[0].closer_ns * NS, bare.pace, bare.makespan_ns * NS)
     return RecordingCost(unrecorded_seconds, *taken)
 
 

@@ -18,7 +18,7 @@ from busfare.jobs.ranks import Rank, ranks_of_all, rows_of
 from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
 from busfare.timeline import play, timeline
-from busfare.timeline.play import Unrecorded, all_unrecorded
+from busfare.timeline.play import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 from busfare.trace.tables import CALLS, conform
 
@@ -261,6 +261,6 @@ def _markers(part: Part) -> pl.Series:
 def without_recorder(job: JobTimeline, target_ns: int) -> tuple[JobTimeline, Unrecorded]:
     """`job` as it is when it takes `target_ns`, and what recording cost its ranks, each call of all ranks the same."""
     runs = [part.timeline for part in job.parts]
-    bare = all_unrecorded(runs, target_ns, lambda own: play(together(job, own)).makespan_ns)
+    bare = unrecorded(runs, target_ns, lambda own: play(together(job, own)).makespan_ns)
     parts = [replace(part, timeline=run) for part, run in zip(job.parts, bare.timelines, strict=True)]
     return replace(job, parts=parts), bare

@@ -192,9 +192,7 @@ def _calls_for(timeline: Timeline, removed: Mask) -> Mask:
     handed = after >= 0
     if not handed.any():
         return np.zeros(len(after), bool)
-    first = np.zeros(len(after), bool)
-    first[np.unique(thread, return_index=True)[1]] = True
-    stretch = numbered_in(thread, handed | first)
+    stretch = numbered_in(thread, handed | (before_in(thread) < 0))
     begins, goes_on = np.zeros((2, int(stretch.max()) + 1), bool)
     begins[stretch[handed]] = True
     goes_on[stretch[after[handed]]] = True
@@ -253,20 +251,16 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
     large = gone & pageable(timeline.operations) & timeline.launched & (timeline.sizes >= PRIVATE_CACHE_BYTES)
     if not large.any():
         return gap
-    order = np.argsort(columns["call_thread"], kind="stable")
-    thread, behind = columns["call_thread"][order], timeline.calls_of(large)[order]
-    place = np.arange(len(order))
     copied_ns = packing_nanoseconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0]
     whole = int(SCATTERED * copied_ns)
-    half = np.where(gap[order] >= whole, 0, np.maximum(gap[order], 0) // 2)
-    passed = np.cumsum(half)
-    # The nearest such copy before each call on its thread.
-    last = np.concatenate([[-1], np.maximum.accumulate(np.where(behind, place, -1))[:-1]])
-    known = (last >= 0) & (thread[np.maximum(last, 0)] == thread)
-    since = passed - half - passed[np.maximum(last, 0)]
-    changed = gap.copy()
-    changed[order] -= np.where(known, np.clip(whole - since, 0, half), 0)
-    return changed
+    half = np.where(gap >= whole, 0, np.maximum(gap, 0) // 2)
+    calls = {"thread": columns["call_thread"], "copies": timeline.calls_of(large), "half": half}
+    # Of each thread's calls, those from behind one such copy up to the next.
+    copies = pl.col("copies").cast(pl.Int64).shift(1, fill_value=0).cum_sum().over("thread")
+    behind = pl.DataFrame(calls).with_columns(copies)
+    since = (pl.col("half").cum_sum() - pl.col("half")).over("thread", "copies")
+    spared = pl.when(pl.col("copies") > 0).then((whole - since).clip(0, pl.col("half"))).otherwise(0)
+    return np.asarray(gap - behind.select(spared).to_series().to_numpy())
 
 
 def without_waits(timeline: Timeline, calls: Mask, own_ns: Times | int) -> Timeline:

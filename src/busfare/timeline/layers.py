@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -182,8 +181,8 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
         kernels = np.append(np.flatnonzero(compute & (stream == own)), NONE)
         told = waits[act_stream[recorded_by[key[waits]]] == own]
         behind = [
-            (recorded_by[key[some]], first_from(compute & (stream == other), some))
-            for other, some in _apart(told, act_stream)
+            (recorded_by[key[some]], first_from(compute & (stream == act_stream[some[0]]), some))
+            for some in _apart(told, act_stream)
         ]
         users = np.minimum(kernels[np.searchsorted(kernels, mine)], _earliest(behind, call[mine]))
         if (users == NONE).any():
@@ -197,18 +196,17 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
             ):
                 holding |= timeline.waiting(kind) & np.isin(columns["call_wait_key"], keys)
             held = [
-                (some + 1, first_from(compute & (thread == who), some + 1))
-                for who, some in _apart(np.flatnonzero(holding), columns["call_thread"])
+                (some + 1, first_from(compute & (thread == columns["call_thread"][some[0]]), some + 1))
+                for some in _apart(np.flatnonzero(holding), columns["call_thread"])
             ]
             users = np.where(users == NONE, _earliest(held, call[mine]), users)
         found[mine] = users
     return found
 
 
-def _apart(rows: Rows, groups: NDArray[np.int32]) -> Iterator[tuple[int, Rows]]:
-    """Each group that some of `rows` are in, and those of it."""
-    for group in np.unique(groups[rows]):
-        yield int(group), rows[groups[rows] == group]
+def _apart(rows: Rows, groups: NDArray[np.int32]) -> list[Rows]:
+    """Those of `rows` in each group."""
+    return [rows[groups[rows] == group] for group in np.unique(groups[rows])]
 
 
 def _earliest(behind: list[tuple[Rows, Rows]], issued: Rows) -> Rows:

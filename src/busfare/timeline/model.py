@@ -32,12 +32,12 @@ Times = NDArray[np.int64]
 #: Types that the core takes, by the column's name behind its table; all others are int64: times in ns, and places.
 COLUMN_TYPES: dict[str, Any] = {
     **dict.fromkeys(
-        ("thread", "after", "wait_key", "act_stream", "act_event", "awaits", "members"), np.int32
+        ["thread", "after", "wait_key", "act_stream", "act_event", "awaits", "members"], np.int32
     ),
-    **dict.fromkeys(("call", "stream", "engine", "takes", "links"), np.int32),
-    **dict.fromkeys(("device", "context", "slots", "opposite"), np.int32),
-    **dict.fromkeys(("wait", "act", "launched", "unordered", "kind"), np.uint8),
-    **dict.fromkeys(("bytes_per_s", "both", "weight", "link_cost", "demand"), np.float64),
+    **dict.fromkeys(["call", "stream", "engine", "takes", "links"], np.int32),
+    **dict.fromkeys(["device", "context", "slots", "opposite"], np.int32),
+    **dict.fromkeys(["wait", "act", "launched", "unordered", "kind"], np.uint8),
+    **dict.fromkeys(["bytes_per_s", "both", "weight", "link_cost", "demand"], np.float64),
 }
 #: What a call waits for, and what it does to a stream, as the core numbers them.
 WAIT = {"none": 0, "operation": 1, "stream": 2, "device": 3, "event": 4, "given": 5}
@@ -138,7 +138,6 @@ class Timeline:
     columns: Columns
     operations: pl.DataFrame
     calls: pl.DataFrame
-    streams: pl.DataFrame
     operation_class: NDArray[np.uint8]
     call_name: NDArray[np.uint32]  # of `call_names`
     call_names: list[str]

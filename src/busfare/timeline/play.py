@@ -21,8 +21,8 @@ from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
 
 __all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "all_unrecorded", "core_columns", "critical_path_shares",
-    "decided", "play", "unexplained_seconds", "unrecorded",
+    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided", "play",
+    "set_by", "unexplained_seconds", "unrecorded",
 ]  # fmt: skip
 
 NS = 1e-9
@@ -226,12 +226,11 @@ def core_columns(timeline: Timeline) -> Columns:
             name: columns[name] - np.clip(columns[name], 0, timeline.closer_ns)
             for name in ("operation_order_lag", "operation_launch_lag", "call_wait_lag")
         }
-    if timeline.links is None and "operation_bytes_per_s" in columns:
-        return columns  # of several timelines side by side, which brought theirs
-    if timeline.links is None:
-        none = np.zeros(timeline.operations.height)
-        return columns | NO_LINKS | {"operation_bytes_per_s": none, "operation_weight": none + 1}
-    return columns | link_columns(timeline.links, timeline.operations, columns)
+    if timeline.links is not None:
+        return columns | link_columns(timeline.links, timeline.operations, columns)
+    none = np.zeros(timeline.operations.height)
+    # Several timelines side by side bring theirs.
+    return NO_LINKS | {"operation_bytes_per_s": none, "operation_weight": none + 1} | columns
 
 
 @dataclass(frozen=True)
@@ -246,22 +245,14 @@ class Unrecorded:
     makespan_ns: int
     pace: float = 1.0
 
-    @property
-    def timeline(self) -> Timeline:
-        """Of one run, or the first."""
-        return self.timelines[0]
 
-
-def unrecorded(timeline: Timeline, target_ns: int) -> Unrecorded:
-    """`timeline` as it is when it takes `target_ns`, as `all_unrecorded`."""
-    return all_unrecorded([timeline], target_ns, lambda runs: play(runs[0]).makespan_ns)
-
-
-def all_unrecorded(
-    runs: Sequence[Timeline], target_ns: int, length: Callable[[Sequence[Timeline]], int]
+def unrecorded(
+    runs: Sequence[Timeline],
+    target_ns: int,
+    length: Callable[[Sequence[Timeline]], int] = lambda runs: play(runs[0]).makespan_ns,
 ) -> Unrecorded:
     """`runs` with the same time taken out of each call and the gap before it, so much that all together, as `length` has
-    them, take `target_ns`.
+    them, take `target_ns`; without it, the first alone.
 
     A recorder does about the same for every call, before its start is noted and after, but more for graphs, by their nodes.
     Where that cannot explain the difference, calls are taken to have cost what the recorder is known to cost, and the gaps

@@ -162,10 +162,8 @@ class Program:
         links = COPY_LINKS[direction]
         for link in links:
             self._capacity[link] = max(self._capacity[link], 1.0 / max(curve.long_gap_per_byte_s, 1e-30))
-        operation = _Operation(
-            direction, stream, size * gap, tuple(after), host_s, completion=start, curve=curve
-        )
-        return self._add(operation._replace(blocks_host=blocks_host, rate=1 / gap, links=links))
+        at = (direction, stream, size * gap, tuple(after), host_s, 0.0, start)
+        return self._add(_Operation(*at, blocks_host, 1 / gap, links, curve=curve))
 
     def kernel(
         self,

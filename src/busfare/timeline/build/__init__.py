@@ -132,7 +132,6 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         columns=columns,
         operations=operations,
         calls=calls,
-        streams=work.streams,
         operation_class=operation_class,
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
@@ -149,13 +148,11 @@ def _within_a_year(trace: Trace) -> tuple[Trace, int]:
     No clock that works gives such times.
     """
     tables = {name: getattr(trace, name) for name in ("operations", "calls", "events")}
-    firsts = [frame["start_ns"].min() for frame in tables.values() if frame["start_ns"].count()]
-    lasts = [frame[name].max() for frame in tables.values() for name in TIMES if frame[name].count()]
-    end = min(firsts, default=0) + LONGEST_NS
-    if max(lasts, default=0) <= end:
+    times = pl.concat([frame.select(TIMES) for frame in tables.values()])
+    end = (times["start_ns"].min() or 0) + LONGEST_NS
+    moved = times.filter(pl.any_horizontal(pl.col(*TIMES) > end)).height
+    if not moved:
         return trace, 0
-    late = pl.any_horizontal(pl.col(*TIMES) > end)
-    moved = sum(frame.filter(late).height for frame in tables.values())
     kept = {name: frame.with_columns(pl.col(*TIMES).clip(upper_bound=end)) for name, frame in tables.items()}
     return replace(trace, **kept), moved
 

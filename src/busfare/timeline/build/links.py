@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -13,16 +14,15 @@ import polars as pl
 from busfare.cost import model
 from busfare.cost.models import one_copy
 from busfare.errors import InputError
-from busfare.nodes import FloatArray, Flow, Link, MemoryLink, Node
-from busfare.nodes.component import AtOnce, Memory
+from busfare.nodes import FloatArray, Flow, MemoryLink, Node
+from busfare.nodes.component import Memory
 from busfare.timeline import _core
-from busfare.timeline.build.work import alike
+from busfare.timeline.build.work import DIRECTIONS, alike, most_load
 from busfare.timeline.model import Columns, Route, SharedLinks, Taken, Times, at_rest
 from busfare.trace.words import Words
 
 __all__ = ["alone", "copy_seconds_at_once", "link_columns", "shared_links"]
 
-DIRECTIONS = ("h2d", "d2h", "p2p")
 #: From this part of its rate on, a lane that several copies use is full: small gaps between copies are averaged in.
 FULL = 0.9
 
@@ -42,6 +42,17 @@ class Lane(NamedTuple):
     def opposite(self) -> Lane:
         """The other direction of a wire. Those of a memory meet on its bus."""
         return self._replace(forward=not self.forward)
+
+
+class Carries(NamedTuple):
+    """What a lane carries: bytes per second, the share of it that is left beside copies the other way, how many bytes that
+    are read a written byte takes the place of, and the weight of writes where the lane is full.
+    """
+
+    bytes_per_s: float
+    both: float = 1.0
+    write_cost: float = 1.0
+    write_weight: float = 1.0
 
 
 def link_columns(links: SharedLinks, operations: pl.DataFrame, columns: Columns) -> Columns:
@@ -83,53 +94,31 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
     keys = _rates(operations, (operations["end_ns"] - operations["start_ns"]).to_numpy())[2]
     walked = [_walk(node, *key) for key in keys]
     takers = Counter(lane for lanes in walked for lane in lanes)
-    memories = _memories(node, keys, walked)
-    own = {lane: found for lane in takers if lane.opposite in takers and (found := _own_link(node, lane))}
-    carries: dict[Lane, float] = {
-        lane: node.links[lane.link].bandwidth("read")
+    carries = {
+        lane: Carries(node.links[lane.link].bandwidth("read"))
         for lane, count in takers.items()
         if count > 1 and not isinstance(node.links[lane.link], MemoryLink)
     }
-    carries |= {lane: rate for lane, (rate, _) in own.items()}
-    for lane, at_once in memories.items():
-        carries[lane] = _of_bus(at_once) if lane.bus else _way(at_once, lane.forward)
+    carries |= {
+        lane: found for lane in takers if lane.opposite in takers and (found := _gpu_link(node, lane))
+    }
+    carries |= _memories(node, keys, walked)
     kept = sorted(carries)
     if not kept:
         return None
     number = {lane: at for at, lane in enumerate(kept)}
+    paths = {}
+    for key, lanes in zip(keys, walked, strict=True):
+        used, writes = [lane for lane in lanes if lane in number], key[0] != "h2d"
+        cost = [carries[lane].write_cost if writes else 1.0 for lane in used]
+        weight = prod(carries[lane].write_weight for lane in used if writes)
+        paths[key] = Taken([number[lane] for lane in used], cost, weight)
     return SharedLinks(
-        np.array([carries[lane] for lane in kept]),
-        np.array([own[lane][1] if lane in own else 1.0 for lane in kept]),
+        np.array([carries[lane].bytes_per_s for lane in kept]),
+        np.array([carries[lane].both for lane in kept]),
         np.array([number.get(lane.opposite, -1) for lane in kept], np.int32),
-        {
-            key: _taken(key[0] == "h2d", [lane for lane in lanes if lane in number], number, memories)
-            for key, lanes in zip(keys, walked, strict=True)
-        },
+        paths,
     )
-
-
-def _way(at_once: AtOnce, reads: bool) -> float:
-    return at_once.read_bytes_per_s if reads else at_once.write_bytes_per_s
-
-
-def _of_bus(at_once: AtOnce) -> float:
-    """What a memory's bus carries both ways, in bytes that are read: what is read then, and what is written at its cost."""
-    return at_once.both_read_bytes_per_s + at_once.both_write_bytes_per_s * _cost(at_once, reads=False)
-
-
-def _cost(at_once: AtOnce, reads: bool) -> float:
-    """How many bytes that are read a byte takes the bus of: as long as it takes alone."""
-    return 1.0 if reads else at_once.read_bytes_per_s / at_once.write_bytes_per_s
-
-
-def _taken(reads: bool, lanes: list[Lane], number: dict[Lane, int], memories: dict[Lane, AtOnce]) -> Taken:
-    cost, weight = [1.0] * len(lanes), 1.0
-    for place, lane in enumerate(lanes):
-        if lane in memories and lane.bus:
-            at_once = memories[lane]
-            cost[place] = _cost(at_once, reads)
-            weight = 1.0 if reads else at_once.both_write_bytes_per_s / at_once.both_read_bytes_per_s
-    return Taken([number[lane] for lane in lanes], cost, weight)
 
 
 def alone(
@@ -154,7 +143,7 @@ def alone(
         rows = of_lane[there]
         against = of_lane[lane_of == opposite]
         own = rate[rows] * cost[there]
-        load = _most_load(starts[rows], ends[rows], own)
+        load = most_load(starts[rows], ends[rows], own)
         # Whether each ran at the same time as any that goes the other way.
         began = np.searchsorted(np.sort(starts[against]), ends[rows], side="left")
         beside = began > np.searchsorted(np.sort(ends[against]), starts[rows], side="right")
@@ -222,36 +211,34 @@ def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, Ti
 def _walk(node: Node, direction: str, device: int, peer: int, host: int) -> list[Lane]:
     """The lanes that a copy takes on its host; none where the node has no path."""
     try:
+        here = node.gpu(device).name
         if direction == "p2p":
             links = node.peer_path(device, peer).links if peer >= 0 else ()
-            return _lanes(node, links, node.gpu(device).name, host)
-        path = node.host_path(device)
-        if direction == "h2d":
-            start = path.memory.name if path.memory else path.links[0].between[0]
-            return _lanes(node, path.links, start, host)
-        return _lanes(node, path.links[::-1], node.gpu(device).name, host)
+        else:
+            path = node.host_path(device)
+            links = path.links[::-1]
+            if direction == "h2d":
+                links, here = path.links, path.memory.name if path.memory else path.links[0].between[0]
     except InputError:
         return []
-
-
-def _lanes(node: Node, links: tuple[Link, ...], start: str, host: int) -> list[Lane]:
-    here, found, places = start, [], {id(link): at for at, link in enumerate(node.links)}
+    lanes: list[Lane] = []
+    places = {id(link): at for at, link in enumerate(node.links)}
     for link in links:
         forward = link.between[0] == here
         here = link.between[1] if forward else link.between[0]
         if isinstance(link, MemoryLink):
             reads = isinstance(node.component(link.between[0 if forward else 1]), Memory)
-            found += [Lane(places[id(link)], way, bus, host) for way, bus in ((reads, False), (True, True))]
+            lanes += [Lane(places[id(link)], way, bus, host) for way, bus in ((reads, False), (True, True))]
         else:
-            found.append(Lane(places[id(link)], forward, host=host))
-    return found
+            lanes.append(Lane(places[id(link)], forward, host=host))
+    return lanes
 
 
-def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[Lane, AtOnce]:
+def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[Lane, Carries]:
     """The lanes of memories that copies of several GPUs can fill, with what those carry; of one GPU alone, what its copies
-    reach is that of its link.
+    reach is that of its link. A written byte takes the bus as long as it takes alone.
     """
-    found: dict[Lane, AtOnce] = {}
+    filled: dict[Lane, Carries] = {}
     paths = list(zip(keys, walked, strict=True))
     for bus in {lane for lanes in walked for lane in lanes if lane.bus}:
         through = [(direction, device) for (direction, device, _, _), lanes in paths if bus in lanes]
@@ -261,17 +248,20 @@ def _memories(node: Node, keys: list[Route], walked: list[list[Lane]]) -> dict[L
         memory = next(part.name for part in ends if isinstance(part, Memory))
         if (at_once := node.at_once(memory)) is None:
             continue
-        brought = dict.fromkeys((True, False), 0.0)
+        brought: dict[Flow, float] = {"read": 0.0, "write": 0.0}
         for direction, device in through:
             flow: Flow = "read" if direction == "h2d" else "write"
             rate = _measured_rate(node, direction, device) or node.host_path(device).bandwidth(flow)
-            brought[direction == "h2d"] += rate
-        for reads, rate in brought.items():
-            if rate > _way(at_once, reads):
-                found[bus._replace(forward=reads, bus=False)] = at_once
-        if sum(rate * _cost(at_once, reads) for reads, rate in brought.items()) > _of_bus(at_once):
-            found[bus] = at_once
-    return found
+            brought[flow] += rate
+        for flow, most in (("read", at_once.read_bytes_per_s), ("write", at_once.write_bytes_per_s)):
+            if brought[flow] > most:
+                filled[bus._replace(forward=flow == "read", bus=False)] = Carries(most)
+        cost = at_once.read_bytes_per_s / at_once.write_bytes_per_s
+        most = at_once.both_read_bytes_per_s + at_once.both_write_bytes_per_s * cost
+        if brought["read"] + brought["write"] * cost > most:
+            weight = at_once.both_write_bytes_per_s / at_once.both_read_bytes_per_s
+            filled[bus] = Carries(most, write_cost=cost, write_weight=weight)
+    return filled
 
 
 def _measured_rate(node: Node, direction: str, device: int) -> float | None:
@@ -280,29 +270,12 @@ def _measured_rate(node: Node, direction: str, device: int) -> float | None:
     return None if curve is None else 1 / curve.long_gap_per_byte_s
 
 
-def _own_link(node: Node, lane: Lane) -> tuple[float, float] | None:
-    """What a GPU's copies carry over its own link one way (bytes per second), and the share of it that is left while
-    copies go the other way; None for a link that ends at no GPU.
-    """
+def _gpu_link(node: Node, lane: Lane) -> Carries | None:
+    """What a GPU's copies carry over its own link one way; None for a link that ends at no GPU."""
     link = node.links[lane.link]
     for at, gpu in enumerate(node.gpus()):
         if gpu.name in link.between:
             direction = "h2d" if link.between[1 if lane.forward else 0] == gpu.name else "d2h"
             rate = _measured_rate(node, direction, at) or float(link.bandwidth("read"))
-            return rate, node.contention(at).both.of(direction)
+            return Carries(rate, node.contention(at).both.of(direction))
     return None
-
-
-def _most_load(starts: Times, ends: Times, rate: FloatArray) -> FloatArray:
-    """The highest sum of rates on one lane while each copy runs, bytes per second; shape (copies,)."""
-    count = len(starts)
-    if count == 0:
-        return np.zeros(0)
-    # At the same time ends come first.
-    order = np.lexsort((np.repeat([1, 0], count), np.concatenate([starts, ends])))
-    load = np.cumsum(np.concatenate([rate, -rate])[order])
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    # From its own start to just before its own end.
-    spans = np.column_stack([place[:count], np.maximum(place[count:], place[:count] + 1)])
-    return np.asarray(np.maximum.reduceat(np.append(load, 0.0), spans.ravel())[::2])

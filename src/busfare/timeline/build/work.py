@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.nodes import FloatArray
 from busfare.timeline.model import STREAM_KINDS, Mask, Times
 from busfare.trace import Trace
 from busfare.trace.columns import first_pairs, numbered, plain
@@ -16,8 +17,9 @@ from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import PREFETCH, QUERY, Names, Words
 
 __all__ = [
-    "ENGINE_BYTES", "FAULT_NS", "DeviceWork", "HostCalls", "Rows", "alike", "before_in", "between_calls", "class_of",
-    "engines", "handed_over", "issued", "observed_before", "outermost", "timed", "unit_of", "without_pollers",
+    "DIRECTIONS", "ENGINE_BYTES", "FAULT_NS", "DeviceWork", "HostCalls", "Rows", "alike", "before_in", "between_calls",
+    "class_of", "engines", "handed_over", "issued", "most_load", "observed_before", "outermost", "timed", "unit_of",
+    "without_pollers",
 ]  # fmt: skip
 
 Rows = NDArray[np.int32]
@@ -27,7 +29,7 @@ HANDS_OVER_AFTER_NS = 100_000
 LOWEST_STREAM = -1
 #: Operations whose lags are alike.
 CLASSES = ("kernel", "set", "migration", "graph", "pinned copy", "pageable copy", "other copy")
-COPY_ENGINES = ("h2d", "d2h", "p2p")
+DIRECTIONS = ("h2d", "d2h", "p2p")
 #: Shorter copies to the GPU travel with the commands: probes of H100s and H200s find no turn between a kernel and them,
 #: and 3 to 5 µs for longer ones and for all copies back (results/probe, after-kernel).
 ENGINE_BYTES = 4096
@@ -136,7 +138,8 @@ def handed_over(calls: pl.DataFrame) -> Rows:
     if calls.is_empty() or calls["process"].n_unique() > calls["thread_number"].max():  # type: ignore[operator]
         return after  # each process has one thread
     since = pl.col("start_ns") - pl.col("end_ns").shift(1)
-    rows = calls.with_columns(row=pl.int_range(pl.len(), dtype=pl.UInt32)).with_columns(
+    rows = calls.with_columns(pl.col("process").fill_null(-1), row=pl.int_range(pl.len(), dtype=pl.UInt32))
+    rows = rows.with_columns(
         first=(since >= HANDS_OVER_AFTER_NS).fill_null(True).over("thread_number"),
         next_start=pl.col("start_ns").shift(-1).over("thread_number"),
     )
@@ -145,17 +148,18 @@ def handed_over(calls: pl.DataFrame) -> Rows:
         burst_end=pl.col("end_ns").max().over("thread_number", burst),
         next_burst=pl.when("first").then("start_ns").shift(-1).backward_fill().over("thread_number"),
     )
-    for part in rows.partition_by("process", maintain_order=True):
-        by_end = part.sort("end_ns", "row")
-        firsts = part.filter("first")
-        at = np.searchsorted(by_end["end_ns"].to_numpy(), firsts["start_ns"].to_numpy(), side="right") - 1
-        firsts, other = firsts.filter(pl.Series(at >= 0)), by_end[at[at >= 0]]
-        silent = other["next_start"].is_null() | (other["next_start"] >= firsts["burst_end"])
-        waits = other["next_burst"].is_null() | (other["next_burst"] >= firsts["burst_end"])
-        waits &= other["burst_end"] < firsts["start_ns"] + HANDS_OVER_AFTER_NS
-        own = other["thread_number"] == firsts["thread_number"]
-        hands = (own | silent | waits) & (other["row"] < firsts["row"])
-        after[firsts.filter(hands)["row"].to_numpy()] = other.filter(hands)["row"].to_numpy()
+    ended = rows.sort("end_ns", "row").select("process", pl.exclude("process").name.suffix("_other"))
+    firsts = (
+        rows.filter("first")
+        .sort("start_ns")
+        .join_asof(ended, left_on="start_ns", right_on="end_ns_other", by="process", check_sortedness=False)
+    )
+    silent, waits = (pl.col(f"{name}_other") for name in ("next_start", "next_burst"))
+    silent, waits = (since.is_null() | (since >= pl.col("burst_end")) for since in (silent, waits))
+    waits &= pl.col("burst_end_other") < pl.col("start_ns") + HANDS_OVER_AFTER_NS
+    same = pl.col("thread_number_other") == pl.col("thread_number")
+    hands = firsts.filter((same | silent | waits) & (pl.col("row_other") < pl.col("row")))
+    after[hands["row"].to_numpy()] = hands["row_other"].to_numpy()
     return after
 
 
@@ -201,7 +205,6 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
 
     What moves to the GPU while no kernel runs there is no answer to a fault of one.
     """
-    found = np.full(operations.height, -1, np.int32)
     calls = host.calls.select("process", "start_ns", "name", call=pl.int_range(pl.len(), dtype=pl.Int32))
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(PREFETCH))
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
@@ -209,10 +212,10 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     kernels = words.among("kind", "kernel", "graph")
     moved = np.flatnonzero(words.among("kind", "migration") & words.among("direction", "h2d"))
     alone = Union.of(starts[kernels], ends[kernels]).covered_within(starts[moved], ends[moved]) == 0
-    moved = moved[alone][np.argsort(starts[moved[alone]], kind="stable")]
-    by = operations[moved].select("process", "start_ns")
-    by = by.join_asof(calls, on="start_ns", by="process", check_sortedness=False)
-    found[moved] = by["call"].fill_null(-1).to_numpy()
+    rows = operations.select("process", "start_ns", row=pl.int_range(pl.len()))[moved[alone]]
+    by = rows.sort("start_ns").join_asof(calls, on="start_ns", by="process", check_sortedness=False)
+    found = np.full(operations.height, -1, np.int32)
+    found[by["row"].to_numpy()] = by["call"].fill_null(-1).to_numpy()
     return found
 
 
@@ -236,10 +239,8 @@ def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:
     Faults make migrations, which no call launched: the stream that profilers name (0) is not one that anybody waits for.
     """
     faults = Words(operations).among("kind", "migration") & ~launched
-    stream = pl.col("stream").fill_null(-1)
-    if faults.any():
-        direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int64)
-        stream = pl.when(pl.Series(faults)).then(direction).otherwise(stream)
+    direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int64)
+    stream = pl.when(pl.Series(faults)).then(direction).otherwise(pl.col("stream").fill_null(-1))
     return operations.with_columns(stream.alias("stream"), pl.col("device").fill_null(0))
 
 
@@ -248,25 +249,15 @@ def _before_what_follows(operations: pl.DataFrame, call: Rows, launched: Mask) -
 
     A trace that begins while the GPU has work queued shows that work long after calls that came later.
     """
-    starts = operations["start_ns"].to_numpy()
-    stream, _ = alike(operations.select("process", "device", "context", "stream"))
-    process, _ = alike(operations.select("process"))
-    last = np.int64(call.max()) + 1
-    of_stream = _least_from(np.where(launched, call, last), starts, stream, last)
-    bounded = np.where(launched, call, np.minimum(call, of_stream))
+    place = ["process", "device", "context", "stream"]
+    rows = operations.select(*place, "start_ns", row=pl.int_range(pl.len()), call=call, launched=launched)
+    last, called = int(call.max()) + 1, pl.when("launched").then("call")
+    rows = rows.sort("start_ns", maintain_order=True).reverse()
+    rows = rows.with_columns(least=pl.min_horizontal("call", called.otherwise(last).cum_min().over(place)))
     # Among themselves they keep the order in which they began.
-    of_process = _least_from(np.where(launched, last, bounded), starts, process, last)
-    return np.where(launched, call, np.minimum(bounded, of_process)).astype(np.int32)
-
-
-def _least_from(values: Times, starts: Times, group: NDArray[np.uint32], most: np.int64) -> Times:
-    """The least of `values`, which are at most `most`, of those in each one's group that start no earlier; shape (n,)."""
-    order = np.lexsort((starts, group))[::-1]
-    # One running minimum for all groups: those of higher number, which come first, are above all others.
-    height = group[order].astype(np.int64) * (most + 2)
-    least = np.empty(len(values), np.int64)
-    least[order] = np.minimum.accumulate(values[order] + height) - height
-    return least
+    unlaunched = pl.when("launched").then(last).otherwise("least").cum_min().over("process")
+    least = called.otherwise(pl.min_horizontal("least", unlaunched)).alias("least")
+    return rows.select("row", least).sort("row")["least"].to_numpy().astype(np.int32)
 
 
 def _streams(trace: Trace, used: pl.DataFrame) -> pl.DataFrame:
@@ -326,7 +317,7 @@ def engines(work: DeviceWork, trace: Trace) -> tuple[Rows, Rows]:
     stream = operations["stream_number"].to_numpy()
     words = Words(operations)
     copies, kernels = words.among("kind", "copy", "migration"), words.among("kind", "kernel", "graph")
-    kinds = [*(copies & words.among("direction", direction) for direction in COPY_ENGINES), kernels]
+    kinds = [*(copies & words.among("direction", direction) for direction in DIRECTIONS), kernels]
     gpu = _physical_gpus(work.streams, trace)[stream]
     starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     of = np.full(operations.height, -1, np.int32)
@@ -355,13 +346,24 @@ def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> NDArray[np.int64]:
 
 def _at_once(starts: Times, ends: Times) -> int:
     """The most intervals that overlap; one where they overlap by no more than time stamps are off."""
-
-    def most(ends: Times) -> int:
-        steps = np.repeat(np.array([1, -1]), len(starts))
-        return int(np.cumsum(steps[np.lexsort((steps, np.concatenate([starts, ends])))]).max())
-
     # What takes no time is there all the same, beside what runs around it.
-    return most(np.maximum(ends, starts + 1)) if most(np.maximum(ends - OFF_NS, starts)) > 1 else 1
+    alone = most_load(starts, np.maximum(ends - OFF_NS, starts)).max() <= 1
+    return 1 if alone else int(most_load(starts, np.maximum(ends, starts + 1)).max())
+
+
+def most_load(starts: Times, ends: Times, rate: FloatArray | float = 1.0) -> FloatArray:
+    """The highest sum of rates while each of these runs; shape (rows,)."""
+    count = len(starts)
+    if count == 0:
+        return np.zeros(0)
+    # At the same time ends come first.
+    order = np.lexsort((np.repeat([1, 0], count), np.concatenate([starts, ends])))
+    load = np.cumsum(np.outer([1, -1], np.broadcast_to(rate, count)).ravel()[order])
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    # From its own start to just before its own end.
+    spans = np.column_stack([place[:count], np.maximum(place[count:], place[:count] + 1)])
+    return np.asarray(np.maximum.reduceat(np.append(load, 0.0), spans.ravel())[::2])
 
 
 def observed_before(operations: pl.DataFrame, group: NDArray[np.int64]) -> Rows:
@@ -369,14 +371,10 @@ def observed_before(operations: pl.DataFrame, group: NDArray[np.int64]) -> Rows:
 
     What stands in for a dependency that the trace does not hold.
     """
-    starts, ends = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
-    if len(starts) == 0:
-        return np.zeros(0, np.int32)
-    order = np.lexsort((ends, group))
-    # One sorted key for all groups: the group's number above the time.
-    origin, span = int(starts.min()), int(ends.max() - starts.min()) + 2
-    key = group[order] * span + (ends[order] - origin)
-    at = np.searchsorted(key, group * span + (starts - origin), side="right") - 1
-    found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
-    same = (found >= 0) & (group[np.maximum(found, 0)] == group) & (found < np.arange(len(starts)))
-    return np.where(same, found, -1).astype(np.int32)
+    rows = operations.select("start_ns", "end_ns", group=group, row=pl.int_range(pl.len(), dtype=pl.Int32))
+    ended = rows.sort("end_ns", maintain_order=True).select("group", "end_ns", before="row")
+    found = rows.sort("start_ns").join_asof(
+        ended, left_on="start_ns", right_on="end_ns", by="group", check_sortedness=False
+    )
+    before = pl.when(pl.col("before") < pl.col("row")).then("before").fill_null(-1)
+    return found.sort("row").select(before).to_series().to_numpy()

@@ -249,7 +249,7 @@ def are_pipelines(timeline: Timeline) -> bool:
 def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeline:
     """Moves the chunks of `stream` to new streams. What is in no chunk waits for them, and they for it."""
     numbers, inside = np.unique(chunk[chunk >= 0]), chunk >= 0
-    first_new = timeline.streams.height
+    first_new = len(timeline.columns["stream_kind"])
     moved = timeline.columns["operation_stream"].copy()
     moved[inside] = first_new + np.searchsorted(numbers, chunk[inside]) % count
     rows = np.append(np.arange(first_new), np.repeat(stream, count))
@@ -257,8 +257,8 @@ def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeli
     context, kind = columns["stream_context"], columns["stream_kind"]
     context[[stream, *range(first_new, len(rows))]] = context.max(initial=-1) + 1
     kind[stream], kind[first_new:] = STREAM_KINDS["null"], STREAM_KINDS["blocking"]
-    changed = replace(timeline, streams=timeline.streams[rows])
-    return _wait_later(changed.with_columns(operation_stream=moved, **columns), chunk, numbers, count, stream)
+    changed = timeline.with_columns(operation_stream=moved, **columns)
+    return _wait_later(changed, chunk, numbers, count, stream)
 
 
 def _wait_later(timeline: Timeline, chunk: Times, numbers: Times, count: int, stream: int) -> Timeline:
