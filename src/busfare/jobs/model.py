@@ -110,7 +110,6 @@ def together(
         columns=columns,
         operations=pl.concat([run.operations.select(names) for run in timelines]),
         calls=pl.concat([run.calls.select(list(CALLS)) for run in timelines]),
-        operation_class=np.concatenate([run.operation_class for run in timelines]),
         call_name=np.concatenate(
             [run.call_name + first for run, first in zip(timelines, named, strict=False)]
         ).astype(np.uint32),

@@ -21,7 +21,7 @@ from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
-from busfare.timeline.build.work import before_in, unit_of
+from busfare.timeline.build.work import before_in, class_of, unit_of
 from busfare.timeline.model import NOTHING, WAIT, Mask, Timeline, Times, either, pageable, staged, under_way
 from busfare.trace.lanes import Union
 
@@ -173,12 +173,7 @@ def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = Fal
         "call_wait": np.where(given & (key < 0) | emptied, WAIT["none"], wait).astype(np.uint8),
         "call_wait_key": key,
     }
-    return replace(
-        timeline,
-        columns=columns,
-        operations=timeline.operations[rows],
-        operation_class=timeline.operation_class[rows],
-    )
+    return replace(timeline, columns=columns, operations=timeline.operations[rows])
 
 
 def _calls_for(timeline: Timeline, removed: Mask) -> Mask:
@@ -193,7 +188,7 @@ def _calls_for(timeline: Timeline, removed: Mask) -> Mask:
     if not handed.any():
         return np.zeros(len(after), bool)
     stretch = numbered_in(thread, handed | (before_in(thread) < 0))
-    begins, goes_on = np.zeros((2, int(stretch.max()) + 1), bool)
+    begins, goes_on, does = np.zeros((3, int(stretch.max()) + 1), bool)
     begins[stretch[handed]] = True
     goes_on[stretch[after[handed]]] = True
     kept, emptied = timeline.calls_of(~removed), _emptied(timeline, removed)
@@ -203,7 +198,6 @@ def _calls_for(timeline: Timeline, removed: Mask) -> Mask:
     own = timeline.calls["thread"].eq_missing(process)
     stays |= (own | ~process.is_in(process.filter(own).unique().implode()).fill_null(False)).to_numpy()
     begins[stretch[stays]] = False
-    does = np.zeros(len(begins), bool)
     does[stretch[emptied]] = True
     return np.asarray((begins & goes_on & does)[stretch])
 
@@ -219,11 +213,11 @@ def _lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -
     What followed a copy engine's work and now follows work of its own unit no longer pays for the change of units: 2.7 to
     5.2 µs from a kernel to a copy on H100s and H200s (`busfare probe`, after a kernel).
     """
-    unit = unit_of(timeline.operations, timeline.operation_class)
+    unit = unit_of(timeline.operations)
     now = _kept_before(before, removed)
     alike = (now >= 0) & (unit[before] != unit) & (unit[now] == unit) & ~removed
     lag = timeline.columns["operation_order_lag"]
-    usual = timeline.usual_order_ns[timeline.operation_class]
+    usual = timeline.usual_order_ns[class_of(timeline.operations)]
     return np.where(alike, np.minimum(lag, usual), lag)
 
 

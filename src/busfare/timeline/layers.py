@@ -83,13 +83,12 @@ class StreamedLayers:
     def compute_ns(self) -> Rows:
         """How long at least one kernel of each unit runs; shape (units,)."""
         starts, ends = (times[self.kernels] for times in self.timeline.recorded_spans)
-        spans = pl.DataFrame({"unit": self.unit[self.kernels], "start": starts, "end": ends}).sort(
-            "unit", "start"
-        )
+        spans = pl.DataFrame({"unit": self.unit[self.kernels], "start": starts, "end": ends})
+        spans = spans.sort("unit", "start")
         # Within a unit a kernel counts from where the ones before it have ended.
-        reached = pl.max_horizontal("start", pl.col("end").cum_max().shift().over("unit"))
-        own = spans.select((pl.col("end") - reached).clip(lower_bound=0)).to_series()
-        return np.bincount(spans["unit"], weights=own, minlength=len(self.number)).astype(np.int64)
+        since = pl.max_horizontal("start", pl.col("end").cum_max().shift().over("unit"))
+        alone = spans.select((pl.col("end") - since).clip(lower_bound=0)).to_series()
+        return np.bincount(spans["unit"], weights=alone, minlength=len(self.number)).astype(np.int64)
 
     def left_out(self) -> tuple[float, int]:
         """Seconds in which kernels of no unit run, and bytes copied to the GPU for none."""

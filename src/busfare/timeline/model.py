@@ -138,7 +138,6 @@ class Timeline:
     columns: Columns
     operations: pl.DataFrame
     calls: pl.DataFrame
-    operation_class: NDArray[np.uint8]
     call_name: NDArray[np.uint32]  # of `call_names`
     call_names: list[str]
     usual_order_ns: NDArray[np.int64]  # by class: how soon work starts behind other work of its unit
@@ -256,23 +255,22 @@ def chosen_by(pattern: str, of: Mask, texts: pl.Series, option: str) -> Mask:
 def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
     """Names of the ranges that were open when each operation was called: the innermost few."""
     ranges = timeline.trace.markers.filter(pl.col("end_ns").is_not_null())
-    none = pl.repeat("", called.len(), eager=True)
+    texts = [""] * called.len()
     if ranges.height == 0 or ranges.height > 100_000:
-        return none
+        return pl.Series(texts)
     times = timeline.calls["start_ns"].gather(called).to_numpy()
     starts, ends = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
     names = ranges["name"].cast(pl.String).fill_null("").to_list()
     order = np.argsort(starts, kind="stable")
     open_now: list[int] = []
-    found: list[str] = [""] * called.len()
     at = 0
     for row in np.argsort(times, kind="stable"):
         while at < len(order) and starts[order[at]] <= times[row]:
             open_now.append(int(order[at]))
             at += 1
         open_now = [r for r in open_now if ends[r] >= times[row]]
-        found[row] = "".join(f" {names[r]}" for r in open_now[-8:])
-    return pl.Series(found)
+        texts[row] = "".join(f" {names[r]}" for r in open_now[-8:])
+    return pl.Series(texts)
 
 
 def under_way(
@@ -289,23 +287,20 @@ def under_way(
     if timeline.calls_named(HOST_FUNCTION).any():
         return None
     chosen = np.zeros(timeline.calls.height, bool) if calls is None else calls
-    frames = []
+    spans = []
     if operations is not None:
         chosen = chosen | timeline.calls_of(operations)
-        frames.append(timeline.operations.filter(pl.Series(operations)))
-    frames.append(timeline.calls.filter(pl.Series(chosen)))
+        spans.append([times[operations] for times in timeline.recorded_spans])
+    called, returned = (timeline.calls[name].to_numpy() for name in ("start_ns", "end_ns"))
+    spans.append([called[chosen], returned[chosen]])
     if after_gaps is not None:
-        gap = pl.Series(timeline.columns["call_gap"].astype(np.int64).clip(0))
-        before = timeline.calls.with_columns(start_ns=pl.col("start_ns") - gap, end_ns="start_ns")
-        frames.append(before.filter(pl.Series(after_gaps)))
-    starts, ends = (
-        np.concatenate([frame[name].to_numpy() for frame in frames]) for name in ("start_ns", "end_ns")
-    )
-    return Union.of(starts, ends)
+        gap = np.maximum(timeline.columns["call_gap"], 0)
+        spans.append([(called - gap)[after_gaps], called[after_gaps]])
+    return Union.of(*map(np.concatenate, zip(*spans, strict=True)))
 
 
-def either(one: Union | None, other: Union | None) -> Union | None:
-    """When one of both is under way; None, maybe all the time, where one of them is that."""
-    if one is None or other is None:
+def either(first: Union | None, second: Union | None) -> Union | None:
+    """When at least one of the two is under way; None, maybe all the time, where one of them is that."""
+    if first is None or second is None:
         return None
-    return Union.of(np.append(one.starts, other.starts), np.append(one.ends, other.ends))
+    return Union.of(np.append(first.starts, second.starts), np.append(first.ends, second.ends))

@@ -276,14 +276,15 @@ def unrecorded(
     fastest = length(cheaper(most))
     if not paced and fastest > target_ns:
         known = cheaper(LEAST_KNOWN_NS)
-        gaps = range(MOST_GAP_NS)
-        closer_ns = _first(
-            gaps, lambda ns: length([replace(run, closer_ns=ns) for run in known]) <= target_ns
+        closer_ns = bisect_left(
+            range(MOST_GAP_NS),
+            True,
+            key=lambda ns: length([replace(run, closer_ns=ns) for run in known]) <= target_ns,
         )
         closer = [replace(run, closer_ns=closer_ns) for run in known]
         if (makespan := length(closer)) < fastest:
             return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
-    call_ns = max(_first(range(most), lambda ns: length(cheaper(ns)) <= target_ns), least)
+    call_ns = max(bisect_left(range(most), True, key=lambda ns: length(cheaper(ns)) <= target_ns), least)
     bare = cheaper(call_ns)
     makespan = length(bare)
     if not paced or makespan == target_ns:
@@ -298,13 +299,9 @@ def unrecorded(
         return slower
 
     paces = range(round(PACES_APART / (1 + MOST_BY_PACE)), round(PACES_APART * (1 + MOST_BY_PACE)))
-    pace = _first(paces, lambda part: length(at_pace(part / PACES_APART)) >= target_ns) / PACES_APART
+    steps = bisect_left(paces, True, key=lambda part: length(at_pace(part / PACES_APART)) >= target_ns)
+    pace = (paces.start + steps) / PACES_APART
     return Unrecorded(at_pace(pace), call_ns, length(at_pace(pace)), pace)
-
-
-def _first(numbers: range, fits: Callable[[int], bool]) -> int:
-    """The first of `numbers` from which on all fit; the one behind the last where none does."""
-    return numbers.start + bisect_left(numbers, True, key=fits)
 
 
 def _without(timeline: Timeline, call_ns: int) -> Timeline:

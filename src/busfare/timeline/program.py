@@ -163,7 +163,8 @@ class Program:
         for link in links:
             self._capacity[link] = max(self._capacity[link], 1.0 / max(curve.long_gap_per_byte_s, 1e-30))
         at = (direction, stream, size * gap, tuple(after), host_s, 0.0, start)
-        return self._add(_Operation(*at, blocks_host, 1 / gap, links, curve=curve))
+        self._operations.append(_Operation(*at, blocks_host, 1 / gap, links, curve=curve))
+        return len(self._operations) - 1
 
     def kernel(
         self,
@@ -197,7 +198,8 @@ class Program:
                 self._mapped[direction].append((mapped.seconds, whole))
                 if rate > operation.rate:
                     operation = operation._replace(rate=rate, links=(link,))
-        return self._add(operation)
+        self._operations.append(operation)
+        return len(self._operations) - 1
 
     def play(self) -> Played:
         """Runs it. Raises ValueError where it would take decades."""
@@ -207,10 +209,6 @@ class Program:
         played = _core.play(self._columns(rows))
         start, end = played["operation_start"][first] * 1e-9, played["operation_end"][last] * 1e-9
         return Played(start, end, float(end.max()))
-
-    def _add(self, operation: _Operation) -> int:
-        self._operations.append(operation)
-        return len(self._operations) - 1
 
     def _lag(self, o: _Operation, other: int) -> float:
         """Seconds from the end of an operation to the start of one that waits for it."""

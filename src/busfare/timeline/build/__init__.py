@@ -54,7 +54,6 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     engine, slots = engines(work, trace)
     call_after = handed_over(calls)
     names = Names.of_calls(calls)
-    operation_class = np.ascontiguousarray(class_of(operations), np.uint8)
     recorded: Columns = {
         f"{table}_{name.removesuffix('_ns')}": np.ascontiguousarray(frame[name] - origin, np.int64)
         for table, frame in (("call", calls), ("operation", operations))
@@ -89,8 +88,8 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     columns = {name: values for name, values in at_start.items() if name not in LINK_COLUMNS}
     recorded |= {
         "call_class": np.minimum(names.of, 255).astype(np.uint8),
-        "operation_class": operation_class,
-        "operation_unit": unit_of(operations, operation_class),
+        "operation_class": class_of(operations),
+        "operation_unit": unit_of(operations),
     }
     explained = _core.explain(at_start, recorded)
     columns.update({name: explained[name] for name in columns if name in explained})
@@ -100,30 +99,24 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     launched = operations["launched"]
     used = work.streams[operations["stream_number"].unique()]
     notes = [
-        ("replay-launches", operations.height - launched.sum(),
-         "GPU operations without a recorded call keep the order in which they were observed"),
+        ("replay-launches", operations.height - launched.sum(), "GPU operations without a call keep their recorded order"),
         ("replay-graphs", (operations["graph_node"].is_not_null() & launched).sum(),
-         "operations inside graph launches keep the order in which they were observed"),
-        ("replay-waits", waiting_for.guessed,
-         "synchronisations of no named target wait for the stream that their thread used last"),
-        ("replay-waits-unknown", waiting_for.unknown,
-         "calls that may wait, for nothing that the trace shows, keep their time"),
+         "operations inside graph launches keep their recorded order"),
+        ("replay-waits", waiting_for.guessed, "synchronisations without a target wait for their thread's latest stream"),
+        ("replay-waits-unknown", waiting_for.unknown, "waits without a recorded cause keep their time"),
         ("replay-events", done.lost, "waits of streams for events whose record the trace lacks are left out"),
-        ("replay-pollers", trace.calls.height - asked.height,
-         "calls of threads that only ask what is done are left out: nothing waits for them"),
+        ("replay-pollers", trace.calls.height - asked.height, "calls of threads that only poll are left out"),
         ("replay-inferred-events", done.inferred,
-         "waits of streams for events that the trace does not name: taken from the order of calls and the times of work"),
+         "waits of streams for events without names: inferred from the order of calls and the times of work"),
         ("replay-host-functions",
          calls_named(calls, HOST_FUNCTION, names).height,
-         "functions of the host that streams run: how long they take, and which threads wait for them, the trace does not "
-         "tell; a change to what they wait for may gain more than is said"),
+         "functions of the host that streams run: their times and who waits for them are not recorded; gains may be larger"),
         ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
         ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
          "streams of unknown kind are taken not to wait for the default stream"),
         ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
-         "waits that the recorded times contradict are left out"),
-        ("replay-narrowed", explained["waits_narrowed"],
-         "waits that return before some of what they wait for ends: taken to wait for what had ended by then"),
+         "ignored waits that are inconsistent with the timestamps"),
+        ("replay-narrowed", explained["waits_narrowed"], "waits that return early wait for what had ended by then"),
     ]  # fmt: skip
     return Timeline(
         trace=trace,
@@ -132,7 +125,6 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         columns=columns,
         operations=operations,
         calls=calls,
-        operation_class=operation_class,
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
         usual_order_ns=explained["typical_order"],

@@ -172,7 +172,10 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     staging = owner[rows[within]]
     kind[staging] = np.where(kind[staging] == WAIT["none"], WAIT["operation"], kind[staging])
     rows = np.flatnonzero(kind == WAIT["stream"])
-    key[rows] = _named_streams(calls[rows], work.streams)
+    # The only stream of that name.
+    named = work.streams.group_by("process", "stream").agg(pl.col("stream_number").first(), alike=pl.len())
+    named = calls[rows].join(named, on=["process", "stream"], how="left", maintain_order="left")
+    key[rows] = named.select(pl.when(pl.col("alike") == 1).then("stream_number").fill_null(-1)).to_series()
     rows = np.flatnonzero(kind == WAIT["device"])
     key[rows] = _devices(calls, work, rows)
     rows = np.flatnonzero(kind == WAIT["event"])
@@ -197,14 +200,6 @@ def _last_used(calls: pl.DataFrame, operations: pl.DataFrame, rows: NDArray[np.i
     asking = calls[rows].select("thread_number", call=pl.Series(rows, dtype=pl.Int32))
     found = asking.join_asof(launched, on="call", by="thread_number", check_sortedness=False)
     return found["stream_number"].fill_null(-1).to_numpy()
-
-
-def _named_streams(calls: pl.DataFrame, streams: pl.DataFrame) -> NDArray[np.int32]:
-    """The number of the only stream of the name that each of `calls` waits for, -1 for none; shape (calls,)."""
-    known = streams.group_by("process", "stream").agg(pl.col("stream_number").first(), of_this_name=pl.len())
-    named = calls.join(known, on=["process", "stream"], how="left", maintain_order="left")
-    number = pl.when(pl.col("of_this_name") == 1).then("stream_number")
-    return named.select(number.fill_null(-1)).to_series().to_numpy()
 
 
 def _devices(calls: pl.DataFrame, work: DeviceWork, rows: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -65,7 +65,14 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
     # An inner call's outer one is the last before it that is one.
     call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int64)).to_series()
     rows = np.flatnonzero(outer)
-    kept = _with_inner_waits(ordered, rows, np.flatnonzero(~outer), call.to_numpy())
+    # What each waits for is taken from its first inner call that waits, where it does not itself.
+    words = Words(ordered)
+    inner = np.flatnonzero(words.among("waits_for", *WAITS_FOR[1:]) & ~outer.to_numpy())
+    of_call, first = np.unique(call.to_numpy()[inner], return_index=True)
+    takes = words.among("waits_for", "none")[rows[of_call]]
+    source = rows.copy()
+    source[of_call[takes]] = inner[first[takes]]
+    kept = ordered[rows].with_columns(ordered[name][source] for name in ("waits_for", "stream", "event"))
     rank = threads.select(pl.struct("process", "thread").rank("dense").cast(pl.Int32) - 1).to_series()
     kept = kept.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of[rows]]))
     return HostCalls(kept, ordered.select("process", "correlation", "start_ns", call=call))
@@ -85,17 +92,6 @@ def timed(rows: pl.DataFrame) -> pl.DataFrame:
     """Those of a table that have times."""
     has = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
     return rows if rows.select(has.all()).item() else rows.filter(has)
-
-
-def _with_inner_waits(ordered: pl.DataFrame, outer: Times, inner: Times, call: Times) -> pl.DataFrame:
-    """The `outer` calls, what each waits for taken from its first inner call that waits, where it does not itself."""
-    words = Words(ordered)
-    inner = inner[words.among("waits_for", *WAITS_FOR[1:])[inner]]
-    of_call, first = np.unique(call[inner], return_index=True)
-    takes = words.among("waits_for", "none")[outer[of_call]]
-    source = outer.copy()
-    source[of_call[takes]] = inner[first[takes]]
-    return ordered[outer].with_columns(ordered[name][source] for name in ("waits_for", "stream", "event"))
 
 
 def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
@@ -298,12 +294,11 @@ def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
     return found
 
 
-def unit_of(operations: pl.DataFrame, operation_class: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def unit_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
     """0 for work of the multiprocessors, 1 for that of the copy engines; shape (operations,)."""
-    copies = np.array([name.endswith("copy") or name == "migration" for name in CLASSES], np.uint8)
-    short = operations["bytes"].fill_null(ENGINE_BYTES).to_numpy() < ENGINE_BYTES
-    with_commands = Words(operations).among("direction", "h2d") & short
-    return np.where(with_commands, np.uint8(0), copies[operation_class])
+    words, short = Words(operations), operations["bytes"].fill_null(ENGINE_BYTES).to_numpy() < ENGINE_BYTES
+    with_commands = words.among("direction", "h2d") & short
+    return np.where(with_commands | words.among("kind", "kernel", "graph", "set"), np.uint8(0), np.uint8(1))
 
 
 def engines(work: DeviceWork, trace: Trace) -> tuple[Rows, Rows]:
@@ -336,12 +331,12 @@ def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> NDArray[np.int64]:
     """The number of the GPU behind each stream: processes may call different GPUs alike."""
     known = trace.devices.select("device", "process", gpu=pl.coalesce("uuid", "bus_id")).drop_nulls("gpu")
     gpus = {(device, process): gpu for device, process, gpu in known.iter_rows()}
-    numbers: dict[object, int] = {}
-    found = []
-    for process, device in streams.select("process", "device").iter_rows():
-        gpu = gpus.get((device, process)) or gpus.get((device, None)) or (device, process or 0)
-        found.append(numbers.setdefault(gpu, len(numbers)))
-    return np.array(found, np.int64)
+    of_streams = [
+        gpus.get((device, process)) or gpus.get((device, None)) or (device, process or 0)
+        for process, device in streams.select("process", "device").iter_rows()
+    ]
+    numbers = {gpu: number for number, gpu in enumerate(dict.fromkeys(of_streams))}
+    return np.array([numbers[gpu] for gpu in of_streams], np.int64)
 
 
 def _at_once(starts: Times, ends: Times) -> int:
