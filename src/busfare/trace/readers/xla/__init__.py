@@ -47,6 +47,7 @@ PLANE = message_classes("busfare.xla", MESSAGES)["Plane"]
 #: Fields of XSpace.
 PLANES, ERRORS, WARNINGS, HOSTNAMES = 1, 2, 3, 4
 LENGTH_DELIMITED = 2
+VARINT = re.compile(rb"[\x80-\xff]{0,9}[\0-\x7f]")
 
 
 def read(source: Source) -> Trace:
@@ -164,16 +165,10 @@ def _contents(data: bytes, omissions: Omissions) -> Iterator[tuple[int, Any]]:
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
     """The varint at `at`, and where the next field begins; -1 where the file ends within it or it has no end."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    return -1, at
+    varint = VARINT.match(data, at)
+    if varint is None:
+        return -1, at
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[0])), varint.end()
 
 
 def _names(entries: Any) -> dict[int, str]:
