@@ -17,7 +17,7 @@ from busfare.trace.model import Trace
 from busfare.trace.readers import recorded as reader
 from busfare.trace.readers.recorded import is_recording, recordings_in
 from busfare.trace.readers.recorded.file import Part, Recording, Table
-from busfare.trace.readers.recorded.rows import allocation_sizes, held_up
+from busfare.trace.readers.recorded.rows import held_up
 
 from .conftest import Recorded
 
@@ -80,13 +80,11 @@ def test_kernels_know_how_they_were_launched(everything: Path) -> None:
     assert trace.launches.rows() == [(64, 1, 1, 256, 1, 1, 24, 0, 1 << 20, None, None, None, None)]
 
 
-def test_copies_know_their_addresses_and_allocations(everything: Path) -> None:
+def test_copies_know_their_addresses(everything: Path) -> None:
     copies = reader.read(everything).operations.filter(pl.col("kind") == "copy")
     device = 0x7F0000000000
     assert copies["destination_address"].to_list()[0] == device
     assert copies["source_address"].to_list()[1:] == [device, None]
-    assert copies["destination_allocation_bytes"].to_list() == [1 << 20, None, None]
-    assert copies["source_allocation_bytes"].to_list() == [None, 1 << 20, None]
 
 
 def test_calls_and_what_they_wait_for(everything: Path) -> None:
@@ -170,14 +168,6 @@ def table_of(rows: list[tuple[int, int, int, int]]) -> Table:
     parts = {number: Part(0, column) for number, column in zip((0, 1, 3, 4), columns, strict=True)}
     table.chunks.append((len(rows), parts))
     return table
-
-
-def test_the_latest_allocation_at_an_address_counts() -> None:
-    allocations = table_of([(10, 1, 1000, 100), (20, 2, 1000, 100), (30, 1, 1000, 500), (40, 1, 5000, 50)])
-    addresses = np.array([1000, 1050, 1000, 1400, 999, 5049, 5050, 0], np.uint64)
-    times = np.array([15, 15, 35, 35, 35, 45, 45, 45], np.int64)
-    assert allocation_sizes(allocations, addresses, times).tolist() == [100, 100, 500, 500, 0, 50, 0, 0]
-    assert allocation_sizes(table_of([]), addresses, times).tolist() == [0] * 8
 
 
 def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None:

@@ -45,8 +45,6 @@ OPERATIONS: Schema = {
 OPERATIONS_RECORDED: Schema = {
     "source_address": pl.UInt64(),
     "destination_address": pl.UInt64(),
-    "source_allocation_bytes": pl.Int64(),
-    "destination_allocation_bytes": pl.Int64(),
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
 }
 

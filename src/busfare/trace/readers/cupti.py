@@ -26,6 +26,9 @@ DIRECTION_NAMED = {
     "HtoD": "h2d", "HtoA": "h2d", "DtoH": "d2h", "AtoH": "d2h", "HtoH": "h2h", "PtoP": "p2p",
     "DtoD": "d2d", "AtoA": "d2d", "AtoD": "d2d", "DtoA": "d2d",
 }  # fmt: skip
+#: The ends of a copy in its name (MemcpyH2D, CopyDeviceToHost, MEMORY_COPY_HOST_TO_DEVICE), and what they mean.
+ENDS = r"(?i)([hdp])(?:ost|evice|eer)?_?(?:2|to)_?([hdp])"
+DIRECTION_OF_ENDS = {"hd": "h2d", "dh": "d2h", "dd": "d2d", "pp": "p2p", "hh": "h2h"}
 #: `Host` of AMD traces says neither pinned nor pageable.
 MEMORY_NAMED = {
     "Pageable": "pageable", "Pinned": "pinned", "Device": "device", "Array": "array", "Managed": "managed",
@@ -109,6 +112,12 @@ def copies(
     )
     omissions.count("unknown-direction", frame["direction"].null_count())
     return frame
+
+
+def direction_named(name: pl.Expr) -> pl.Expr:
+    """The direction that the name of a copy says."""
+    ends = pl.concat_str(name.str.extract(ENDS, 1), name.str.extract(ENDS, 2))
+    return meant(ends.str.to_lowercase(), DIRECTION_OF_ENDS, DIRECTIONS)
 
 
 def allocations(frame: pl.DataFrame, memory_of: Mapping[int, str] = MEMORY_OF) -> pl.DataFrame:

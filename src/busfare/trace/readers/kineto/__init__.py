@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -16,7 +17,8 @@ from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, RecordAgain
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.kineto import rows
-from busfare.trace.tables import DEVICES, conform, empty
+from busfare.trace.readers.tables import ints, texts, typed
+from busfare.trace.tables import DEVICES, conform
 
 __all__ = ["FORMATS"]
 
@@ -109,21 +111,8 @@ def _no_trace(scanner: EventScanner, head: bytes) -> str:
     return "its events are of another program" if scanner.events else "it has no events"
 
 
-class _Device(msgspec.Struct):
-    """An entry of `deviceProperties`."""
-
-    id: int | None = None
-    name: str | None = None
-    memory_bytes: int | None = msgspec.field(default=None, name="totalGlobalMem")
-    major: int | None = msgspec.field(default=None, name="computeMajor")
-    minor: int | None = msgspec.field(default=None, name="computeMinor")
-    multiprocessors: int | None = msgspec.field(default=None, name="numSms")
-
-
-class _Job(msgspec.Struct):
-    """`distributedInfo`."""
-
-    rank: int | None = None
+#: What an entry of `deviceProperties` says.
+PROPERTIES = texts("name") | ints("id totalGlobalMem computeMajor computeMinor numSms")
 
 
 def _decoded(text: bytes | None, kind: type[object] | object) -> object:
@@ -138,29 +127,25 @@ def _decoded(text: bytes | None, kind: type[object] | object) -> object:
 
 def _devices(header: dict[str, bytes]) -> pl.DataFrame:
     """Rows of `DEVICES`; none where the file lists no GPUs."""
-    listed = _decoded(header.get("deviceProperties"), list[_Device])
-    if not isinstance(listed, list):
-        return empty(DEVICES)
-    rows = [
-        msgspec.structs.asdict(gpu)
-        | {
-            "device": gpu.id,
-            "name": gpu.name or None,
-            "compute_capability": None if gpu.major is None else f"{gpu.major}.{gpu.minor}",
-        }
-        for gpu in listed
-        if gpu.id is not None and abs(gpu.id) < 1 << 31
-    ]
-    return conform(pl.DataFrame(rows, strict=False), DEVICES)
+    listed = _decoded(header.get("deviceProperties"), list[dict[str, Any]])
+    rows = [tuple(map(gpu.get, PROPERTIES)) for gpu in listed] if isinstance(listed, list) else []
+    gpus = typed(rows, PROPERTIES).with_columns(
+        pl.col("name").replace("", None),
+        device="id",
+        memory_bytes="totalGlobalMem",
+        compute_capability=pl.format("{}.{}", "computeMajor", "computeMinor"),
+        multiprocessors="numSms",
+    )
+    return conform(gpus, DEVICES).drop_nulls("device")
 
 
 def _host(header: dict[str, bytes]) -> dict[str, str]:
     """`cuda`, `hostname` and `rank`, those that the file tells."""
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
     values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
-    job = _decoded(header.get("distributedInfo"), _Job)
-    if isinstance(job, _Job) and job.rank is not None:
-        values["rank"] = str(job.rank)
+    job = _decoded(header.get("distributedInfo"), dict[str, Any])
+    if isinstance(job, dict) and str(job.get("rank")).isdecimal():
+        values["rank"] = str(job["rank"])
     return {key: str(value) for key, value in values.items() if value}
 
 

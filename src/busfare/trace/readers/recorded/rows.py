@@ -15,7 +15,7 @@ from busfare.trace.launches import ALLOCATIONS, with_allocated
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID
-from busfare.trace.readers.recorded.file import Recording, Table
+from busfare.trace.readers.recorded.file import Recording
 from busfare.trace.readers.recorded.process import RecordedProcess, at, readable_names
 from busfare.trace.readers.tables import meant
 from busfare.trace.tables import conform, empty
@@ -96,41 +96,9 @@ def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFr
     rows = first_rows(table["correlation"], copies["correlation"].fill_null(0).to_numpy().astype(np.uint64))
     rows[copies["graph_node"].is_not_null().to_numpy()] = -1
     names = {"source_address": "source", "destination_address": "destination", "fingerprint": "fingerprint"}
-    made = copies.with_columns(
+    return copies.with_columns(
         pl.Series(name, at(table[column], rows)).replace(0, None) for name, column in names.items()
     )
-    times = (made["start_ns"].fill_null(0) - process.shift_ns).to_numpy()
-    allocations = process.recording.table("allocations")
-    for side in ("source", "destination"):
-        sizes = allocation_sizes(allocations, made[f"{side}_address"].fill_null(0).to_numpy(), times)
-        made = made.with_columns(pl.Series(f"{side}_allocation_bytes", sizes).replace(0, None))
-    return made
-
-
-def allocation_sizes(
-    allocations: Table, addresses: NDArray[np.uint64], times: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Bytes of the allocation that holds each address at each time (the recording's clock, ns); 0 where none does.
-
-    An address range is allocated again and again: the allocation that counts is the latest that began at the
-    nearest base below the address before that time.
-    """
-    columns = {
-        "base": allocations["address"],
-        "bytes": allocations["bytes"],
-        "time": allocations.signed("time"),
-    }
-    made = pl.DataFrame(columns).filter(pl.Series(allocations["operation"] == ALLOCATED))
-    made = made.sort("time", maintain_order=True)
-    bases = made.select("base", address="base").unique().sort("base")
-    wanted = pl.DataFrame({"address": addresses, "time": times}).with_row_index("row")
-    wanted = wanted.sort("address").join_asof(bases, on="address").sort("time")
-    held = wanted.join_asof(made, on="time", by="base", check_sortedness=False)
-    first = made.unique("base", keep="first").select("base", earliest="bytes")
-    held = held.join(first, on="base", how="left").sort("row")
-    size = pl.coalesce("bytes", "earliest")
-    inside = (pl.col("address") - pl.col("base") < size).fill_null(False)
-    return held.select(pl.when(inside).then(size).otherwise(0).cast(pl.Int64)).to_series().to_numpy()
 
 
 def _migrations(process: RecordedProcess) -> pl.DataFrame:

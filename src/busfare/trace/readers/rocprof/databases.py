@@ -14,14 +14,8 @@ import polars as pl
 from busfare.trace.launches import grids_in_blocks
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
-from busfare.trace.readers.rocprof.records import (
-    Records,
-    calls,
-    copies,
-    direction_named,
-    marked,
-    of_agents,
-)
+from busfare.trace.readers.cupti import direction_named
+from busfare.trace.readers.rocprof.records import Records, calls, copies, marked, of_agents
 from busfare.trace.readers.tables import INT, TEXT, TableSource, ints, meant, texts
 from busfare.trace.tables import DEVICES, DIRECTIONS, LAUNCH_SHAPE, MARKERS, OPERATIONS, Schema, conform
 from busfare.trace.words import GRID_IN_ITEMS

@@ -15,17 +15,12 @@ from busfare.trace.columns import first_pairs
 from busfare.trace.launches import grids_in_blocks
 from busfare.trace.model import Trace, number_graph_nodes
 from busfare.trace.omissions import Omissions
+from busfare.trace.readers.cupti import direction_named
 from busfare.trace.readers.tables import ints, meant, texts
 from busfare.trace.sites import innermost
 from busfare.trace.tables import Schema, conform, empty
 
-#: Names of copies, and the types of the agents that they are between.
-DIRECTION_OF_NAME = {
-    "HOSTTODEVICE": "h2d",
-    "DEVICETOHOST": "d2h",
-    "DEVICETODEVICE": "d2d",
-    "HOSTTOHOST": "h2h",
-}
+#: The types of the agents that a copy is between.
 DIRECTION_OF_AGENTS = {"CPU>GPU": "h2d", "GPU>CPU": "d2h", "GPU>GPU": "d2d", "CPU>CPU": "h2h"}
 UNNAMED_KERNEL = "(unnamed kernel)"
 #: What compilers append to the names of kernels.
@@ -164,13 +159,6 @@ def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataF
             for end, (on_gpu, on_host) in ends_on.items()
         },
     )
-
-
-def direction_named(name: pl.Expr) -> pl.Expr:
-    """The direction that the name of a copy says."""
-    plain = name.str.to_uppercase().str.replace_all("_", "", literal=True)
-    said = plain.str.extract(f"({'|'.join(DIRECTION_OF_NAME)})")
-    return meant(said, DIRECTION_OF_NAME, schema.DIRECTIONS)
 
 
 def calls(frame: pl.DataFrame) -> pl.DataFrame:

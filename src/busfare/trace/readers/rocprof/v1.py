@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -46,22 +47,17 @@ ADDRESS = r"\(0x([0-9a-f]+)\)"
 KIND_OF = {"1": "CopyHostToDevice", "2": "CopyDeviceToHost", "3": "CopyDeviceToDevice"}
 
 
-class _Arguments(msgspec.Struct):
-    """What rocprof says of an event; which pid is the process depends on the version."""
-
-    name: str | None = None
-    start_ns: int | None = msgspec.field(default=None, name="BeginNs")
-    end_ns: int | None = msgspec.field(default=None, name="EndNs")
-    device: int | None = msgspec.field(default=None, name="dev-id")
-    measured_on: int | None = msgspec.field(default=None, name="gpu-id")
-    queue: int | None = msgspec.field(default=None, name="queue-id")
-    stream: int | None = msgspec.field(default=None, name="stream-id")
-    process: int | None = msgspec.field(default=None, name="proc-id")
-    pid: int | None = None
-    tid: int | None = None
-    args: str | None = None
-    grid_x: int | None = msgspec.field(default=None, name="grd")
-    block_x: int | None = msgspec.field(default=None, name="wgr")
+#: Numbers, as rocprof calls them in tables and in the arguments of events, and as columns here.
+NUMBERS = {
+    "BeginNs": "start_ns", "EndNs": "end_ns", "proc-id": "process", "pid": "pid", "tid": "thread", "dev-id": "device",
+    "gpu-id": "measured_on", "queue-id": "queue", "stream-id": "stream", "grd": "grid_x", "wgr": "block_x",
+}  # fmt: skip
+#: What rocprof says of an event; which pid is the process depends on the version.
+Arguments: Any = msgspec.defstruct(
+    "Arguments",
+    [(ours, int | None, msgspec.field(default=None, name=theirs)) for theirs, ours in NUMBERS.items()]
+    + [("name", str | None, None), ("args", str | None, None)],
+)
 
 
 class _Event(msgspec.Struct):
@@ -71,7 +67,7 @@ class _Event(msgspec.Struct):
     tid: int | None = None
     ts: int | None = None
     id: int | None = None
-    args: _Arguments | None = None
+    args: Arguments | None = None
 
 
 class _File(msgspec.Struct):
@@ -94,10 +90,8 @@ def read(source: TableSource | Path, launches: bool = False) -> Trace:
 
 def _of_tables(tables: TableSource) -> pl.DataFrame:
     """The rows of `ROWS`."""
-    columns = {"BeginNs": "start_ns", "EndNs": "end_ns", "dev-id": "device", "queue-id": "queue",
-               "stream-id": "stream", "Index": "correlation", "proc-id": "process", "tid": "thread",
-               "Name": "name"}  # fmt: skip
-    wanted = ints(" ".join(columns)) | ints("pid __section") | texts("Name args")
+    columns = NUMBERS | {"Index": "correlation", "Name": "name"}
+    wanted = ints(" ".join(columns)) | ints("__section") | texts("Name args")
     parts = []
     for table, section in TABLES.items():
         frame = tables.read(table, wanted).rename(columns).with_columns(section=pl.lit(section))
@@ -115,10 +109,10 @@ def _of_tables(tables: TableSource) -> pl.DataFrame:
 
 def _measured(tables: TableSource, name: str) -> pl.DataFrame:
     """Kernels that rocprof measured; their names stand in quotes."""
-    columns = {"BeginNs": "start_ns", "EndNs": "end_ns", "gpu-id": "device", "queue-id": "queue", "pid": "process",
-               "tid": "thread", "grd": "grid_x", "wgr": "block_x", "KernelName": "name"}  # fmt: skip
-    frame = tables.read(name, ints(" ".join(columns)) | texts("KernelName")).rename(columns)
-    return conform(frame.with_columns(pl.col("name").str.strip_chars('"'), section=pl.lit("GPU")), ROWS)
+    frame = tables.read(name, ints(" ".join(NUMBERS)) | texts("KernelName")).rename(NUMBERS)
+    named = pl.col("KernelName").str.strip_chars('"')
+    frame = frame.with_columns(name=named, device="measured_on", process="pid", section=pl.lit("GPU"))
+    return conform(frame, ROWS)
 
 
 def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
@@ -149,14 +143,14 @@ def _of_json(path: Path, omissions: Omissions) -> pl.DataFrame:
 
 def _row(event: _Event, number: int, old: bool, drawn: str | None) -> tuple[object, ...]:
     """The columns of `ROWS`, and where the event is drawn: in the process that is called `drawn`."""
-    a = event.args or _Arguments()
+    a = event.args or Arguments()
     # Versions that are not `old` may write the number of the section as the process.
     process = a.process if old else None if a.pid == event.pid else a.pid
     device = a.measured_on if a.device is None else a.device
     section = SECTIONS.get(drawn or "")
     if gpu := re.fullmatch(r"GPU( Barriers)?\d+", drawn or ""):
         section = "BARRIER" if gpu[1] or BARRIER in event.name else "GPU"
-    called = (a.start_ns, a.end_ns, process, a.tid, device, a.queue, a.stream, number, a.grid_x, a.block_x)
+    called = (a.start_ns, a.end_ns, process, a.thread, device, a.queue, a.stream, number, a.grid_x, a.block_x)
     return *called, section, event.name, a.args, event.pid, event.tid, event.ts
 
 

@@ -7,7 +7,6 @@ are read as bytes, which no wrong UTF-8 makes unreadable.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -48,6 +47,7 @@ PLANE = message_classes("busfare.xla", MESSAGES)["Plane"]
 #: Fields of XSpace.
 PLANES, ERRORS, WARNINGS, HOSTNAMES = 1, 2, 3, 4
 LENGTH_DELIMITED = 2
+VARINT = re.compile(rb"[\x80-\xff]{0,9}[\0-\x7f]")
 
 
 def read(source: Source) -> Trace:
@@ -165,16 +165,10 @@ def _contents(data: bytes, omissions: Omissions) -> Iterator[tuple[int, Any]]:
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
     """The varint at `at`, and where the next field begins; -1 where the file ends within it or it has no end."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    return -1, at
+    varint = VARINT.match(data, at)
+    if varint is None:
+        return -1, at
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint[0])), varint.end()
 
 
 def _names(entries: Any) -> dict[int, str]:
@@ -209,7 +203,8 @@ def _text(said: bytes) -> str:
 #: Its writer leaves out what begins after so many events [OpenXLA: xplane_to_trace_events.cc].
 MOST_EVENTS = 1_000_000
 RECORD = "record with `jax.profiler.trace` or `tf.profiler`, and give the .xplane.pb"
-EVENT_LIST, BETWEEN = re.compile(r'"traceEvents"\s*:\s*\[\s*'), re.compile(r"\s*,?\s*")
+#: Where the decoder stops; and how often a damaged file is cut before an object that it may have ended in.
+DAMAGE, ATTEMPTS = re.compile(r"\(byte (\d+)\)"), 16
 
 
 class Event(msgspec.Struct):
@@ -226,41 +221,28 @@ class Event(msgspec.Struct):
 
 
 class _Timeline(msgspec.Struct):
-    events: list[Event] = msgspec.field(name="traceEvents", default_factory=list)
+    events: list[Event | str | float | bool | list[Any] | None] = msgspec.field(
+        name="traceEvents", default_factory=list
+    )
 
 
 def events_of(path: Path, omissions: Omissions) -> list[Event]:
     """The events of a file, plain or compressed; of one that ends in the middle, or is damaged, those before that."""
-    text = b"".join(pieces(path, omissions))
-    try:
-        return msgspec.json.decode(text, type=_Timeline).events
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return list(_one_by_one(text.decode("utf-8", "replace"), omissions))
-
-
-def _one_by_one(text: str, omissions: Omissions) -> Iterator[Event]:
-    """The events up to where the text is damaged, or ends."""
-    decoder = json.JSONDecoder()
-    begun = EVENT_LIST.search(text)
-    at = begun.end() if begun else len(text)
-    while at < len(text) and text[at] != "]":
+    text = b"".join(pieces(path, omissions)).decode("utf-8", "replace").encode()
+    end, close = len(text) + 1, b""
+    for _ in range(ATTEMPTS):
         try:
-            entry, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
+            listed = msgspec.json.decode(text[:end] + close, type=_Timeline).events
             break
-        if isinstance(entry, dict):
-            yield Event(**{key: _sound(entry.get(key)) for key in Event.__struct_fields__})
-        between = BETWEEN.match(text, at)
-        at = between.end() if between else at
-    if text[at : at + 1] != "]":
+        except (msgspec.MsgspecError, RecursionError) as error:
+            damaged = DAMAGE.search(str(error))
+            until = min(end - 1, int(damaged[1])) if damaged else end - 1
+            end, close = text.rfind(b"}", 0, until) + 1, b"]}"
+    else:
+        listed = []
+    if close:
         omissions.add("truncated")
-
-
-def _sound(value: Any) -> Any:
-    """`value` with no half of a surrogate pair in its texts, which the standard library lets pass."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    return {key: _sound(one) for key, one in value.items()} if isinstance(value, dict) else value
+    return [event for event in listed if isinstance(event, Event)]
 
 
 def names_of(events: list[Event]) -> tuple[dict[Any, str], dict[Any, str]]:

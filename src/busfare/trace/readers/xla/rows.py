@@ -31,9 +31,6 @@ ON_GPU: Schema = (
 #: Of each event of the host that has a correlation.
 ON_HOST: Schema = ints("process thread start_ns end_ns correlation") | texts("name") | TEXTS
 
-#: Both ends of a copy in its name: MemcpyH2D, CopyDeviceToHost, MEMORY_COPY_HOST_TO_DEVICE.
-ENDS = r"(?i)^(?:mem(?:ory)?_?)?(?:cpy|copy)_?([hdp])\w*?_?(?:2|to)_?([hdp])"
-DIRECTION_OF = {"hd": "h2d", "dh": "d2h", "dd": "d2d", "pp": "p2p", "hh": "h2h"}
 MEMORY_OF = {name: name for name in ("pageable", "pinned", "device", "array", "managed")} | {
     "device_static": "static",
     "managed_static": "managed",
@@ -144,7 +141,7 @@ def _memory(key: str) -> pl.Expr:
 
 
 def _end(column: str) -> pl.Expr:
-    """The letter of an end of a copy, as in `DIRECTION_OF`, by the kind of its memory."""
+    """The letter of an end of a copy, as in `DIRECTION_OF_ENDS`, by the kind of its memory."""
     on_gpu = pl.when(pl.col(column).is_in(OF_DEVICE)).then(pl.lit("d"))
     return on_gpu.when(pl.col(column).is_in(OF_HOST)).then(pl.lit("h"))
 
@@ -183,20 +180,16 @@ def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 
 def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     copy = pl.col("kind") == "copy"
-    ends = pl.col("name").str.extract_groups(ENDS).struct.unnest()
-    frame = frame.with_columns(ends.name.map(lambda group: f"end_{group}"))
     frame = frame.with_columns(
-        said=pl.concat_str("end_1", "end_2").str.to_lowercase(),
         source=_memory("kind_src"),
         destination=_memory("kind_dst"),
         only=_memory("kind"),
     )
-    directions = (
-        meant(said, DIRECTION_OF, schema.DIRECTIONS)
-        for said in ("said", pl.concat_str(_end("source"), _end("destination")))
-    )
+    ends = pl.concat_str(_end("source"), _end("destination"))
+    by_memory = meant(ends, cupti.DIRECTION_OF_ENDS, schema.DIRECTIONS)
+    by_name = cupti.direction_named(pl.col("name"))
     frame = frame.with_columns(
-        direction=pl.when(copy).then(pl.coalesce(*directions)),
+        direction=pl.when(copy).then(pl.coalesce(by_name, by_memory)),
         bytes=pl.coalesce(_number("memcpy_details", "size"), _number("memset_details", "num_bytes")),
     ).with_columns(
         source_memory=_side("only", "source", "h2d", "d2h"),
@@ -238,9 +231,8 @@ def _calls(rows: pl.DataFrame, kernels: pl.Series, amd: bool, omissions: Omissio
     Older tracers name a call as the work that it launches: it is then called as the driver's function for that.
     """
     plain = words.plain_name(pl.col("name").str.replace(OF_GRAPH, ""))
-    ends = pl.concat_str(
-        pl.col("name").str.extract(ENDS, 1), pl.lit("to"), pl.col("name").str.extract(ENDS, 2)
-    )
+    named = pl.col("name").str.extract_groups(cupti.ENDS).struct
+    ends = pl.concat_str(named.field("1"), pl.lit("to"), named.field("2"))
     waits = pl.when(_number("memcpy_details", "async") == 0).then(pl.lit("")).otherwise(pl.lit("Async"))
     copies = pl.concat_str(pl.lit("Memcpy"), ends.fill_null(""), waits)
     launches = pl.col("kernel_details").is_not_null() | pl.col("name").is_in(kernels.implode())
