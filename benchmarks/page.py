@@ -1,4 +1,4 @@
-"""The page: how long its time line takes to zoom and to move, with a million operations, in headless Chromium.
+"""The page: how long its timeline takes to zoom and to move, with a million operations, in headless Chromium.
 
     python -m benchmarks.page [--operations N] [--runs N] [--json FILE]
 

@@ -128,7 +128,7 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
     shown = answer._repr_html_()
     # In a frame of its own that may run its script and nothing else, every mark of the page escaped.
     assert shown.startswith('<iframe sandbox="allow-scripts"') and "<script" not in shown
-    assert "Time line" in repr(answer.plot()) and "canvas" in answer.plot()._repr_html_()
+    assert "Timeline" in repr(answer.plot()) and "canvas" in answer.plot()._repr_html_()
     answer.save(tmp_path / "page.html")
     answer.save(tmp_path / "answer.json")
     answer.plot().save(tmp_path / "plot.html")

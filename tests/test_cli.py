@@ -385,7 +385,7 @@ def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert out == ""
     assert len(err.splitlines()) == 1, err
-    assert f"of {files} files; the same command goes on from there" in err
+    assert f"of {files} files; rerun the same command to continue" in err
     before = kept.read_bytes()
     assert 3 <= before.count(b"\n") < files
     done = run(*arguments)

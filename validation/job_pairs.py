@@ -33,7 +33,7 @@ RECORDERS = (("record", "recorder", ".bf"), ("profiler", "profiler", ""))
 
 @dataclass(frozen=True)
 class Prediction:
-    """A pair as one recorder saw it: speed-ups, `unrecorded` that of a prediction which was told how long the job takes
+    """A pair as one recorder saw it: speedups, `unrecorded` that of a prediction which was told how long the job takes
     without a recorder; and how far the unchanged replay is off, in percent.
     """
 

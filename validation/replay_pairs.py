@@ -1,6 +1,6 @@
 """What `busfare what-if` predicts of a change, beside the change made and measured: `python validation/replay_pairs.py`.
 
-For each pair of `validation/pairs/*.toml` and each machine: the speed-up measured (medians of unrecorded runs), the one
+For each pair of `validation/pairs/*.toml` and each machine: the speedup measured (medians of unrecorded runs), the one
 predicted from the recording of the program as it was, and whether they agree within 10 %; for each program, whether the
 advice that `busfare report` ranks first is the change that saved most. `pairs`: programs that the models were developed on;
 `unseen`: programs written after the models. `--only SET` judges one of them. Where processes of one program differ by more
@@ -47,7 +47,7 @@ class SpeedUp(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """One pair on one machine: speed-ups measured and predicted (None: `why` there is none), and the least and the largest
+    """One pair on one machine: speedups measured and predicted (None: `why` there is none), and the least and the largest
     between single processes.
     """
 
@@ -175,7 +175,7 @@ def judge_set(name: str) -> None:
             )
             for one in found
         ]
-        table("program|kind|changed|measured speed-up:.3f|predicted:.3f|error %:+.1f|", rows)
+        table("program|kind|changed|measured speedup:.3f|predicted:.3f|error %:+.1f|", rows)
         pairs += found
         first += found if name != "unseen" or machine.name.endswith(FIRST_UNSEEN) else []
         for program in plan.programs:
@@ -234,7 +234,7 @@ def truths() -> Iterator[Truth]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Predicted speed-ups beside measured ones.")
+    parser = argparse.ArgumentParser(description="Predicted speedups beside measured ones.")
     parser.add_argument("--only", choices=list(GOALS), help="one of the sets of programs")
     only = parser.parse_args().only
     for name in [only] if only else GOALS:

@@ -106,7 +106,7 @@ class Run(Trace):
 
 
 Source = str | Path | Trace
-OF_ONE_RUN = "`fingerprints`: goes with the trace of one run, not with a job"
+OF_ONE_RUN = "`fingerprints`: needs the trace of one run, not a job"
 node = load_node
 
 
@@ -128,7 +128,7 @@ def _run(source: Source, launches: bool = False) -> Run:
 def _path(source: object) -> Path:
     """Raises InputError for what is no path: `""` would be this folder."""
     if not isinstance(source, (str, PathLike)) or not str(source):
-        raise InputError(f"{source!r:.80} is no trace; give its path, or a Run")
+        raise InputError(f"{source!r:.80} is not a trace; give its path, or a Run")
     return Path(source)
 
 
@@ -191,7 +191,7 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     """
     if changes.get("to") is not None:
         if changes.get("node") is not None:
-            raise InputError("`node`: given twice, by its other name, too; give it once")
+            raise InputError("`node`: given twice, under both of its names; give it once")
         changes["node"] = changes.pop("to")
     asked = questions.WhatIf.of(**changes)
     recorded_on, _, _ = map(

@@ -63,7 +63,7 @@ def check_place(path: Path, folder: bool = True) -> None:
         return
     try:
         if place.is_dir() and not folder:
-            raise InputError(f"{path}: a folder; name a file in it")
+            raise InputError(f"{path}: is a folder; name a file in it")
         if place.exists() and not place.is_dir() and not place.is_file():  # a pipe or a device
             return
         there = place if place.is_dir() else place.parent

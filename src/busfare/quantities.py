@@ -56,7 +56,7 @@ def _parsed(
     if value < 0:
         raise InputError(f"{named} is negative; give a number above zero")
     if not value <= most:
-        raise InputError(f"{named} is more than busfare reckons with ({limit})")
+        raise InputError(f"{named} exceeds the largest value that busfare accepts ({limit})")
     return value
 
 
@@ -127,7 +127,7 @@ def whole(least: int, most: int) -> Read:
     def read(value: Any) -> int:
         number = parse_count(value)
         if number != int(number) or not least <= number <= most:
-            raise InputError(f"{shown(value)} is no whole number from {least} to {most}")
+            raise InputError(f"{shown(value)} is not a whole number from {least} to {most}")
         return int(number)
 
     return read
@@ -138,7 +138,7 @@ def word(*known: str) -> Read:
 
     def read(value: Any) -> str:
         if value not in known:
-            raise InputError(f"{shown(value)} is not known; one of {', '.join(known)}")
+            raise InputError(f"{shown(value)} is unknown; choose one of {', '.join(known)}")
         return str(value)
 
     return read
@@ -147,7 +147,7 @@ def word(*known: str) -> Read:
 def text(value: Any) -> str:
     """Any text but an empty one."""
     if not isinstance(value, str) or not value:
-        raise InputError(f"{shown(value)} is no text; give one in quotes")
+        raise InputError(f"{shown(value)} is not text; give text in quotes")
     return value
 
 
@@ -200,11 +200,11 @@ def points(read_key: Read, read_value: Read, form: str) -> Read:
         for part in () if pairs else (p for one in parts_of(value) for p in parts_of(one)):
             number, equals, of = str(part).partition("=")
             if not equals:
-                raise InputError(f"{shown(part)} is no point; write {form}")
+                raise InputError(f"{shown(part)} is not a point; write {form}")
             pairs.append((number, of))
         by_number = {read_key(number): read_value(of) for number, of in pairs}
         if len(by_number) < len(pairs):
-            raise InputError(f"{shown(value)} has two points of one number; give each once")
+            raise InputError(f"{shown(value)} has two points with the same number; give each once")
         return tuple(sorted(by_number.items()))
 
     return read

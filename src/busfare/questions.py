@@ -102,9 +102,9 @@ class Report(Question):
 
     def __post_init__(self) -> None:
         if self.scheduler and self.jobs:
-            raise InputError("`scheduler` has its own workers; leave `jobs` out")
+            raise InputError("`scheduler` uses its own workers; leave out `jobs`")
         if self.of_job and self.unrecorded:
-            raise InputError("`unrecorded` is how long one run takes: give it with one trace")
+            raise InputError("`unrecorded` is the time of one run: give it with one trace")
 
     @property
     def of_job(self) -> bool:
@@ -148,14 +148,16 @@ class WhatIf(Question):
 
     def __post_init__(self) -> None:
         if self.kernel and self.streams is None:
-            raise InputError("`kernel`: chooses the chunks that `streams` N spreads; add that")
+            raise InputError("`kernel`: selects the chunks that `streams` N spreads; add `streams` N")
         if self.link is not None and self.node is not None:
-            raise InputError("`link`, `node`: both name where the run goes; give one of them")
+            raise InputError("`link`, `node`: both name the new link or node; give one of them")
         unchanged = {"rank", "recorded_on", "unrecorded", "model"}
         if self.host == "keep":
             unchanged.add("host")
         if not self.given().keys() - unchanged:
-            raise InputError("what-if: say what to change, as in `pin`, `streams` 3 or `node` h200-sxm")
+            raise InputError(
+                "what-if: no change given; give one, as in `pin`, `streams` 3 or `node` h200-sxm"
+            )
 
     @property
     def of_job(self) -> bool:
@@ -176,7 +178,7 @@ class Project(Question):
 
     def __post_init__(self) -> None:
         if not self.to:
-            raise InputError("project: no node is named; give one, as in `to` gh200")
+            raise InputError("project: no node given; name one, as in `to` gh200")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,9 +218,7 @@ class Kernel(Question):
 
     def __post_init__(self) -> None:
         if self.streams and self.levels and self.streams > self.levels:
-            raise FieldError(
-                "streams", f": {self.streams} is more than the {self.levels} levels to cut along"
-            )
+            raise FieldError("streams", f": {self.streams} exceeds the {self.levels} levels to cut along")
         if len(self.chunks) > MOST_CHUNKS:
             raise FieldError("chunks", f": {len(self.chunks)} chunks; {MOST_CHUNKS} at most")
 
@@ -238,15 +238,15 @@ class Plan(Kernel):
         super().__post_init__()
         of_kernel = [name for name in self.given() if name in Kernel.names()]
         if self.file and self.from_trace:
-            raise InputError("FILE.toml and `from_trace`: both say what to plan; give one of them")
+            raise InputError("FILE.toml and `from_trace`: both define what to plan; give one of them")
         if self.kernel_name and not self.from_trace:
-            raise InputError("`kernel_name`: is for `from_trace` TRACE; add that")
+            raise InputError("`kernel_name`: needs `from_trace` TRACE; add it")
         if self.file and of_kernel:
-            raise FieldError(of_kernel[0], ": a plan file says this itself; leave it out")
+            raise FieldError(of_kernel[0], ": the plan file already defines this; leave it out")
         if self.from_trace and not self.kernel_name:
-            raise InputError("`from_trace`: which kernels? name them with `kernel_name` REGEX")
+            raise InputError("`from_trace`: no kernels selected; name them with `kernel_name` REGEX")
         if self.from_trace and (twice := [n for n in of_kernel if n in ("h2d", "d2h", "kernel", "chunks")]):
-            raise FieldError(twice[0], ": the trace says this; leave it out")
+            raise FieldError(twice[0], ": the trace already defines this; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,27 +281,27 @@ class Offload(Question):
     def __post_init__(self) -> None:
         given = self.given()
         if self.model and self.from_trace:
-            raise InputError("`from_trace`, `model`: both say the layers; give one of them")
+            raise InputError("`from_trace`, `model`: both define the layers; give one of them")
         source, says = "model" if self.model else "from_trace", ["layers", "bytes_per_layer"]
         if self.from_trace:
             says += ["seconds_per_layer", "back_bytes_per_layer"]
         if (self.model or self.from_trace) and (twice := [name for name in says if name in given]):
-            raise FieldError(twice[0], f": `{source}` says it already; give one of them")
+            raise FieldError(twice[0], f": `{source}` already defines it; give one of them")
         if not self.model and (without := [name for name in OF_MODEL if name in given]):
-            raise FieldError(without[0], ": goes with `model`; add that, or leave it out")
+            raise FieldError(without[0], ": needs `model`; add it, or leave this out")
         if not self.only_experts and (self.cached_experts or self.hit_rate is not None):
-            raise InputError("`cached_experts`, `hit_rate`: go with `only_experts`; add that")
+            raise InputError("`cached_experts`, `hit_rate`: need `only_experts`; add it")
         if self.model or self.from_trace:
             return
         if self.layers is None:
-            raise InputError("`layers`: how many layers there are is not said, as in `layers` 32")
+            raise InputError("`layers`: the number of layers is missing; give it, as in `layers` 32")
         if not self.bytes_per_layer:
             raise InputError(
-                "`bytes_per_layer`: how large a layer is, is not said, as in `bytes_per_layer` 436MB"
+                "`bytes_per_layer`: the size of a layer is missing; give it, as in `bytes_per_layer` 436MB"
             )
         if self.seconds_per_layer is None:
             raise InputError(
-                "`seconds_per_layer`: what a layer takes on the GPU, its weights there, is not said, as in "
+                "`seconds_per_layer`: the time of a layer with its weights on the GPU is missing; give it, as in "
                 "`seconds_per_layer` 1.2ms, or by tokens, 1=0.2ms,2048=4ms"
             )
 
@@ -330,11 +330,11 @@ class KvCache(Question):
     def __post_init__(self) -> None:
         if self.bytes_per_token is None and self.model is None:
             raise InputError(
-                "`bytes_per_token`: how large the cache of a token is, is not said: 2 · layers · kv_heads · head_dim · "
+                "`bytes_per_token`: the cache size of a token is missing; give 2 · layers · kv_heads · head_dim · "
                 "bytes of the type, as in `bytes_per_token` 128KiB; or give `model`"
             )
         if self.memcpy is not None and self.memcpy < LEAST_MEMCPY:
-            raise FieldError("memcpy", f" {self.memcpy}: a core packs more in a second; give 1MB or more")
+            raise FieldError("memcpy", f" {self.memcpy}: a core packs more per second; give 1MB or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,14 +367,14 @@ class Price(Question):
     def __post_init__(self) -> None:
         given, within = self.given(), self.direction in ("d2d", "p2p")
         if len(kinds := [f"`{name}`" for name in ("collective", "kernel", "gpus") if name in given]) > 1:
-            raise InputError(f"price: {' and '.join(kinds)} ask for different things; give one of them")
+            raise InputError(f"price: {' and '.join(kinds)} exclude each other; give one of them")
         if self.kernel and (self.recorded_on is None or self.seconds is None):
             raise InputError(
-                "`kernel`: say where a launch was recorded, and what it took: `recorded_on` NODE `seconds` 1.2ms"
+                "`kernel`: give the node and the time of a recorded launch: `recorded_on` NODE `seconds` 1.2ms"
             )
         if self.collective and (self.bytes is None or self.ranks is None):
             raise InputError(
-                f"`collective` {self.collective}: say how many GPUs, and how much: `ranks` 8 `bytes` 64MiB"
+                f"`collective` {self.collective}: give the number of GPUs and the size: `ranks` 8 `bytes` 64MiB"
             )
         if self.bytes is None and not self.kernel:
             raise InputError(
@@ -382,7 +382,7 @@ class Price(Question):
             )
         if within and not kinds and self.memory not in (None, "device"):
             raise InputError(
-                f"`memory` {self.memory}: {self.direction} copies are between memories of GPUs; leave it out"
+                f"`memory` {self.memory}: {self.direction} copies stay in GPU memory; leave it out"
             )
         pinned = {*self.direction.split("+")} <= {"h2d", "d2h"} and self.memory in (None, "pinned")
         if self.gpus and not pinned:

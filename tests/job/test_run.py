@@ -116,7 +116,7 @@ def test_a_file_that_was_named_must_be_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_no_trace_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no trace found; there is no file"):
+    with pytest.raises(InputError, match="no trace found; the folder is empty"):
         run(tmp_path)
     (tmp_path / "notes.txt").write_text("no trace")
     with pytest.raises(InputError, match="none of the 1 files there is one"):

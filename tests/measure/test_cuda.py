@@ -189,7 +189,7 @@ def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     own = replace(known, kernel=replace(known.kernel, name="mine", reference=None))
     machine = machine_of(load_node("h100-probed"))
     (cell,) = run_cells(Run(device, machine, quick=True), [own])
-    assert cell.checked_against == "the explicit version, for want of a reference"
+    assert cell.checked_against == "the explicit version, because there is no reference"
     assert all(v.error_share == 0 for v in cell.versions)
     # A version that gives something else is left out, and named.
     half = replace(programs.mapped(own), operations=programs.kernels_alone(own, 2).operations[:1])

@@ -194,7 +194,7 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
     [
         (VirtualDevice, ""),
         (HalfWidth, "half width (x8 of x16)"),
-        (SlowLink, "of what it should: look for what shares it"),
+        (SlowLink, "of its expected rate: look for other traffic on it"),
         (Throttled, "throttled by heat"),
         (Stalled, "the blocking kernel waited"),
         (Busy, "busy: 1 other program"),

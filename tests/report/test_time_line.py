@@ -1,4 +1,4 @@
-"""The page's time line: that its columns come back as they went in, and what one can do with it in a browser."""
+"""The page's timeline: that its columns come back as they went in, and what one can do with it in a browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ H100 = load_node("h100-sxm")
 
 
 def unpacked(drawn: TimeLine) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """The header and the columns of a time line's markup, read as its script reads them."""
+    """The header and the columns of a timeline's markup, read as its script reads them."""
     packed = drawn.markup().partition('<script type="text/plain">')[2].partition("</script>")[0]
     whole = zlib.decompress(b64decode(packed))
     length = int.from_bytes(whole[:4], "little")

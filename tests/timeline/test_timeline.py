@@ -257,12 +257,12 @@ def test_the_critical_path_names_what_the_run_waited_for() -> None:
     assert sum(parts.values()) == pytest.approx(1120e-6)
 
 
-@pytest.mark.parametrize(("end", "part"), [(1900, "host waking up"), (21000, "host in calls")])
+@pytest.mark.parametrize(("end", "part"), [(1900, "CPU wake-up"), (21000, "CPU time in API calls")])
 def test_a_call_that_works_on_after_its_wait_is_not_waking_up(end: int, part: str) -> None:
     recorded = run(made(kernel(10, 1010), 0, 5), call(20, end, "hipFree", "device"))
     parts = {row.part: row.seconds for row in critical_path_shares(timeline(recorded))}
     assert parts[part] >= (end - 1010) * 1e-6
-    assert part == "host waking up" or "host waking up" not in parts
+    assert part == "CPU wake-up" or "CPU wake-up" not in parts
 
 
 def test_a_trace_of_nothing_is_refused() -> None:

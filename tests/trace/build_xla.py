@@ -1,4 +1,4 @@
-"""Builds profiles of XLA a plane at a time, in an encoder of its own, and the time lines made of them."""
+"""Builds profiles of XLA a plane at a time, in an encoder of its own, and the timelines made of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Plane:
         self.events: dict[str, int] = {}
         self.texts: dict[str, int] = {}
         self.lines: list[bytes] = []
-        self.shown: list[dict[str, Any]] = []  # as the time line has them
+        self.shown: list[dict[str, Any]] = []  # as the timeline has them
         self.stats = b"".join(field(6, self.stat(key, value)) for key, value in stats.items())
 
     def stat(self, key: str, value: int | float | str) -> bytes:

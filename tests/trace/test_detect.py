@@ -249,7 +249,7 @@ def test_compressed_traces_are_read_and_leave_nothing(
     packed = tmp_path / "cut.sqlite.gz"
     whole = pack(small_export().write(plain).read_bytes() + os.urandom(1 << 21))
     packed.write_bytes(whole[: len(whole) // 2])
-    assert "the compressed file ends in the middle" in refused(packed)
+    assert "the compressed file is truncated" in refused(packed)
     packed.write_bytes(pack(b"SQLite format 3\0" + bytes(84)))
     assert "damaged or unreadable SQLite file" in refused(packed)
     plain.unlink()

@@ -138,6 +138,6 @@ def where_recorded(trace: Trace, named: Node | None, option: str) -> Node:
     known = named or guess_node(trace)
     if known is None:
         raise InputError(
-            f"{trace.path}: the trace names no GPU that busfare knows; say where it was recorded with {option} NODE"
+            f"{trace.path}: the trace does not name a GPU that busfare knows; name its node with {option} NODE"
         )
     return known

@@ -53,13 +53,13 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
     unmatched = priced.height + taken.height - 2 * both.height
     if both.is_empty():
         raise InputError(
-            f"{actual.path}: none of its copies matches one of {trace.path} in direction, memory and size; "
-            "compare two runs of the same program"
+            f"{actual.path}: no copy matches a copy of {trace.path} in direction, memory and size; compare two runs "
+            "of the same program"
         )
     compared = both.drop_nulls("predicted_seconds")
     if compared.is_empty() or not compared["recorded_seconds"].sum():
         raise InputError(
-            f"model {model!r} has no price for any copy of {trace.path}; choose another with `model`"
+            f"model {model!r} cannot price any copy of {trace.path}; choose another with `model`"
         )
     error = wmape_percent(pl.col("recorded_seconds"), pl.col("predicted_seconds"))
     # A clock that counts nanoseconds tells no shorter times apart.

@@ -52,7 +52,7 @@ def read_report(path: Path) -> Report:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path}: no report of one run ({error}); make it with `busfare report TRACE --json > old.json`"
+            f"{path}: not a report of one run ({error}); create one with `busfare report TRACE --json > old.json`"
         ) from None
 
 
@@ -73,7 +73,7 @@ def diff(before: Report, after: Report) -> Diff:
     kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
     for kernel in kernels:  # of one of them alone: it may be in the other, further down
         if None in (kernel.before_seconds, kernel.after_seconds):
-            kernel.what += " (not among the longest of both)"
+            kernel.what += " (not among the longest in both)"
     return Diff(
         before=before.trace.path,
         after=after.trace.path,

@@ -75,7 +75,7 @@ def _driver() -> Iterator[Check]:
         "NVIDIA driver and GPU",
         bool(names),
         f"{number}; {', '.join(names) or 'no GPU to be seen'}" if cuda else "libcuda.so.1 cannot be loaded",
-        "install NVIDIA's driver, or run on a machine with an NVIDIA GPU; all else works without, and "
+        "install NVIDIA's driver, or run on a machine with an NVIDIA GPU; everything else works without one, and "
         "`busfare probe --virtual NODE` plays one",
     )
 

@@ -30,15 +30,15 @@ __all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job"]
 FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
 LEFT_OUT = {
-    "unreadable": "files could not be read and are in no figure here: see the failures",
-    "not-traces": "files of the folders are no traces: passed over",
-    "duplicates": "paths lead to a run that has another path or file here: counted once",
-    "idle-processes": "traces of processes that gave the GPU no work, and that nobody called a rank: not in the spread",
-    "unknown-rank": "traces do not say which rank they are of: not in the strip of ranks",
-    "several-of-a-rank": "traces are of a rank that has another trace here: each stands for itself",
+    "unreadable": "files could not be read and are excluded from all figures; see the failures",
+    "not-traces": "files in the folders are not traces: skipped",
+    "duplicates": "paths lead to a run that is already listed under another path or file: counted once",
+    "idle-processes": "traces of processes without GPU work and without a rank: excluded from the spread",
+    "unknown-rank": "traces do not record their rank: excluded from the strip of ranks",
+    "several-of-a-rank": "traces belong to a rank that has another trace here: each is counted separately",
     "guessed-node": "traces' nodes were guessed from the GPU names: override with --from for gains, data-sheet rates and "
     "links",
-    "unrouted": "bytes were copied over paths that are not known (no node, or the peer GPU is not told): in no link's "
+    "unrouted": "bytes were copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link "
     "traffic",
 }
 

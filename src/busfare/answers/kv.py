@@ -111,11 +111,12 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
         pieces = sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
     if not per_token or pieces > per_token * block_tokens:
         raise InputError(
-            f"`pieces` {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot have so many pieces; give fewer"
+            f"`pieces` {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot be cut into that many pieces; "
+            "give fewer"
         )
     host = host_of(machine, asked.launch, asked.batch_launch, asked.memcpy)
     count, left = (math.ceil(n / block_tokens) for n in (asked.tokens, asked.evict))
-    prefill, reason = None, "what computing the prompt takes is not said; give --prefill-seconds, or --model"
+    prefill, reason = None, "the time to compute the prompt is missing; give --prefill-seconds, or --model"
     if asked.prefill_seconds:
         prefill = Prefill(asked.prefill_seconds)
     elif model:

@@ -84,13 +84,13 @@ def parse_limit(text: str) -> Limit:
     if value.endswith("%") and (of := known.amount if grows else known.share):
         percent = PERCENT.fullmatch(value[grows:])
         if percent is None:
-            raise InputError(f"`fail_if` {text[:60]!r}: {value[:20]!r} is no percentage; write one as 20%")
+            raise InputError(f"`fail_if` {text[:60]!r}: {value[:20]!r} is not a percentage; write it as 20%")
         return Limit(text, of, COMPARISONS[sign], float(percent[1]) / 100, "%", grows)
     if known.amount:
         number = parse_bytes(value, "`fail_if`") if known.counted else parse_seconds(value, "`fail_if`")
         return Limit(text, known.amount, COMPARISONS[sign], number, "" if known.counted else " s")
     hint = "; it needs a percentage" if known.share else f"; one of {', '.join(LIMITED)}"
-    raise InputError(f"`fail_if` {text[:60]!r}: {name!r} cannot be limited so{hint}")
+    raise InputError(f"`fail_if` {text[:60]!r}: {name!r} cannot have this limit{hint}")
 
 
 def check(result: Result, limits: Sequence[Limit], baseline: Report | None = None) -> None:
@@ -100,7 +100,7 @@ def check(result: Result, limits: Sequence[Limit], baseline: Report | None = Non
     without = [getattr(o, "traces", 1) for o in result.omissions if o.id == "no-gpu-records"]
     if limits and without and without[0] >= traces:
         raise InputError(
-            f"{what}: `fail_if` cannot be answered: no GPU activity was recorded; record it, as the report says"
+            f"{what}: `fail_if` cannot be checked: no GPU activity was recorded; record it, as the report explains"
         )
     passed = []
     for text, of, compare, limit, unit, grows in limits:

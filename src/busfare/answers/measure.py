@@ -54,7 +54,7 @@ def bench(
         if node is not None:
             predicted_for, source = load_node(node), "given with --node"
         else:
-            say("no node is named: this machine is probed first (10 s a GPU)")
+            say("no node given: probing this machine first (10 s per GPU)")
             source = "probed just before (--quick)"
             with closing(opened("probe", virtual)) as probed:
                 # Only the first GPU is predicted for.
@@ -91,15 +91,15 @@ def _gpu_count(command: str) -> int:
         count = int(cuda.checked(cuda.driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except ImportError as error:
         raise NoGpuError(
-            f"no way to a GPU: looked for the package {error.name or 'cuda.bindings'}, which is not installed; "
+            f"cannot use a GPU: needs the package {error.name or 'cuda.bindings'}, which is not installed; "
             f"pip install 'busfare[gpu]', or {instead}"
         ) from None
     except (cuda.CudaError, RuntimeError) as error:
         raise NoGpuError(
-            f"no GPU: looked for NVIDIA's driver (libcuda.so.1) and a device in it: {str(error).rstrip('.')}; {instead}"
+            f"no GPU: NVIDIA's driver (libcuda.so.1) or a device was not found: {str(error).rstrip('.')}; {instead}"
         ) from None
     if count == 0:
         raise NoGpuError(
-            "no GPU: NVIDIA's driver is there, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
+            "no GPU: NVIDIA's driver is installed, but shows no device (is CUDA_VISIBLE_DEVICES empty?)"
         )
     return count

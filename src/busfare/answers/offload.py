@@ -190,8 +190,9 @@ class _Planned:
         beside = question.network.always_bytes(question.tokens)
         if beside >= memory:
             raise InputError(
-                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and what is not "
-                f"brought take {amounts.size(beside)} of it; give a smaller type, fewer sequences or a shorter context"
+                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and weights "
+                f"that are not streamed take {amounts.size(beside)} of it; give a smaller type, fewer sequences or a "
+                "shorter context"
             )
         return memory - beside
 
@@ -208,8 +209,8 @@ class _Planned:
                 fits += schedules(layers, budget, residents, depth, memory)
         if not fits:
             raise InputError(
-                f"`budget`: {amounts.size(self.budget or 0)} of GPU memory hold no such schedule: its layers and buffers "
-                "take more; give more, fewer resident layers or a smaller depth"
+                f"`budget`: {amounts.size(self.budget or 0)} of GPU memory is too small for the layers and buffers "
+                "of this schedule; give more memory, fewer resident layers or a smaller depth"
             )
         return self.best(fits)[0]
 
@@ -229,7 +230,7 @@ class _Planned:
         question, on_cpu, first = self.question, self.question.cpu_seconds, self.schedule.resident
         if on_cpu is None:
             return None, (
-                "what a layer takes on the processor is not said; give --cpu-seconds-per-layer, or with --model --cpu-flops "
+                "the time of a layer on the CPU is missing; give --cpu-seconds-per-layer, or with --model --cpu-flops "
                 "and --cpu-bandwidth"
             )
         if first == len(question.bytes):
@@ -241,7 +242,10 @@ class _Planned:
     def _hidden_from(self) -> tuple[float | None, str]:
         """From how many tokens on the streamed layers' kernels take as long as their copies."""
         if not self.question.varies:
-            return None, "what a layer takes is not said by tokens; give --seconds-per-layer TOKENS=TIME,…"
+            return (
+                None,
+                "the time of a layer per number of tokens is missing; give --seconds-per-layer TOKENS=TIME,…",
+            )
         if self.copies() <= 0:
             return None, "nothing is streamed"
         first = self.schedule.resident
@@ -324,10 +328,10 @@ def question_of(
         sizes, seconds = _one_a_layer("bytes_per_layer", asked.bytes_per_layer, count), given
     if varies and asked.tokens is None:
         raise InputError(
-            "`tokens`: the times are given by tokens; say how many a pass works on, as in `tokens` 1"
+            "`tokens`: the times depend on the tokens; give the tokens per pass, as in `tokens` 1"
         )
     if asked.resident is not None and asked.resident > count:
-        raise InputError(f"`resident` {asked.resident}: no whole number from 0 to {count}")
+        raise InputError(f"`resident` {asked.resident}: not a whole number from 0 to {count}")
     on_cpu = _by_tokens("cpu_seconds_per_layer", asked.cpu_seconds_per_layer, count)
     if on_cpu is None and network and (network.cpu_bandwidth or network.cpu_flops):
         network.cpu_seconds(tokens)  # which says what is missing
@@ -351,7 +355,7 @@ def _one_a_layer(name: str, values: Sequence[float], count: int) -> Sequence[flo
     if len(values) in (0, count):
         return values
     if len(values) > 1:
-        raise FieldError(name, f": {len(values)} values for {count} layers; give one, or one a layer")
+        raise FieldError(name, f": {len(values)} values for {count} layers; give one value, or one per layer")
     return list(values) * count
 
 

@@ -136,7 +136,7 @@ def machine_named(where: questions.Where | None) -> Machine:
     """The machine of a node. Raises InputError where none is named, or it is not known."""
     if not where:
         raise InputError(
-            "`node`: the machine is not said; name one, as in `node` h100-sxm (see `busfare nodes`)"
+            "`node`: the machine is missing; name one, as in `node` h100-sxm (see `busfare nodes`)"
         )
     return machine_of(load_node(where))
 
@@ -240,7 +240,7 @@ def problem_of(kernel: Kernel, name: str = "kernel", steps: Iterable[Step] = ())
         # The whole of a pipeline is the sum of its steps.
         for key in ("h2d", "d2h", "kernel", "kernel_at"):
             if getattr(kernel, key):
-                raise FieldError(key, ": the steps say it; leave it out")
+                raise FieldError(key, ": the steps already define it; leave it out")
         sums = {key: sum(getattr(step, key) for step in problem.steps) for key in [*NAMED.values()][:3]}
         problem = replace(problem, **sums)
     if not problem.h2d_bytes and not problem.d2h_bytes:
@@ -292,7 +292,7 @@ def read_plan_file(path: str) -> PlanFile:
 
 def _build(file: _File) -> PlanFile:
     if not file.kernel:
-        raise WrongError("$.kernel", "no kernel; add a [[kernel]] table")
+        raise WrongError("$.kernel", "the file has no kernel; add a [[kernel]] table")
     if len(file.kernel) > MOST_KERNELS:
         raise WrongError("$.kernel", f"over the limit of {MOST_KERNELS} kernels")
     return PlanFile(tuple(_problem(n, kernel) for n, kernel in enumerate(file.kernel)), file.node)

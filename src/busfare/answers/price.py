@@ -100,7 +100,7 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
     prices.
     """
     if asked.node is None:
-        raise InputError("price: give `node`, where it is priced")
+        raise InputError("price: give `node`, the machine to price for")
     node = load_node(asked.node)
     if asked.collective:
         return _collective(node, asked.collective, asked)
@@ -127,7 +127,7 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
 def _at_once(node: Node, gpus: int, asked: questions.Price) -> CopiesAtOnce:
     assert asked.bytes is not None
     if gpus > len(node.gpus()):
-        raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give from 1 up to that many")
+        raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give a number from 1 to that")
     flows = [(d, gpu) for gpu in range(gpus) for d in dict.fromkeys(asked.direction.split("+"))]
     together = copy_seconds_at_once(node, flows, asked.bytes)
     rows = [

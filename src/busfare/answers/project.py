@@ -201,7 +201,7 @@ def project(
     transfers = transfers_priced(trace, recorded_on, to, model)
     if transfers.is_empty() and not (trace.operations["kind"] == "kernel").any():
         raise InputError(
-            f"{trace.path}: no copies and no kernels in this trace; there is nothing to project (see `busfare report`)"
+            f"{trace.path}: the trace has no copies and no kernels, and there is nothing to project (see `busfare report`)"
         )
     unpriced = transfers["predicted_seconds"].null_count()
     kept = pl.col("predicted_seconds").is_null()

@@ -218,7 +218,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     if unrecorded_seconds is not None:
         if run is None:
             raise InputError(
-                f"{trace.path}: `unrecorded` needs a run that can be replayed: one with its API calls, and no more than "
+                f"{trace.path}: `unrecorded` needs a run that can be replayed: with its API calls, and at most "
                 f"{REPLAYED_ROWS:,} calls and operations"
             )
         run, cost = without_recorder(run, unrecorded_seconds)

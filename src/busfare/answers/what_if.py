@@ -1,5 +1,5 @@
 """The result of `what-if`: on one run, or on a job, where a change to one rank or to what the ranks do together makes
-something of all of them; and the predicted time line.
+something of all of them; and the predicted timeline.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def answer_job_what_if(
             if len(unchanged.timelines) < len(state.timelines) <= min(most, gpus):
                 found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
             else:
-                reason = f"jobs were measured on up to {MEASURED_MORE} times the GPUs of one host"
+                reason = f"no job was measured on more than {MEASURED_MORE} times the GPUs of one host"
             ends = [*ends, *(end * played.makespan_seconds for end in found)] if found else []
         return _ranged(title, state, run, played, ends, reason), played
 

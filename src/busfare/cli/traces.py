@@ -167,7 +167,7 @@ def report(
 @fingerprinted
 @from_node
 @option("--model", "Cost model for another node.", default="calibrated")
-@option("--perfetto FILE", "Write the recorded and the predicted time line for ui.perfetto.dev.", type=OUTPUT)
+@option("--perfetto FILE", "Write the recorded and the predicted timeline for ui.perfetto.dev.", type=OUTPUT)
 @as_json
 @as_html
 def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
@@ -240,13 +240,13 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 @trace_path
 @option(
     "--to",
-    "parquet or csv (a directory of tables), perfetto (a time line for ui.perfetto.dev), or chakra (also of a job's "
+    "parquet or csv (a directory of tables), perfetto (a timeline for ui.perfetto.dev), or chakra (also of a job's "
     "directory).",
     required=True,
 )
 @option("--output -o PATH", "Where to write.", type=FOLDER, required=True)
 def export(trace: Path, to: str, output: Path) -> None:
-    """Write a trace as tables or as a time line for others' tools."""
+    """Write a trace as tables or as a timeline for others' tools."""
     if to == "chakra":
         from busfare.jobs.chakra import export_chakra
 

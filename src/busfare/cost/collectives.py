@@ -255,9 +255,9 @@ def price_collectives(
     sizes = np.asarray(sizes, np.float64)
     named = list(dict.fromkeys(kinds))
     if unknown := [kind for kind in named if kind not in KINDS]:
-        raise InputError(f"collective {unknown[0]!r}: not known; one of {', '.join(KINDS)}")
+        raise InputError(f"collective {unknown[0]!r}: unknown; choose one of {', '.join(KINDS)}")
     if sizes.shape != (len(kinds),) or not np.all(np.isfinite(sizes) & (sizes >= 0)):
-        raise InputError("collectives: give one size in bytes, 0 or more, for each")
+        raise InputError("collectives: give one size in bytes (0 or more) for each")
     of = np.array(kinds, object)
     seconds, bus, low, high = np.full((4, len(sizes)), np.nan)
     algorithm, protocol = np.full((2, len(sizes)), None, object)
@@ -330,7 +330,7 @@ def fit_collectives(sizes: FloatArray, seconds: FloatArray, model: SecondsOf | N
     if sizes.max() >= LEAST_SPAN * sizes.min():
         return _robust(*_medians(sizes, seconds)).seconds
     if model is None:
-        raise ValueError("sizes within a factor of 4 do not tell latency from bandwidth: give a model")
+        raise ValueError("sizes within a factor of 4 cannot separate latency from bandwidth: give a model")
     scale = float(np.median(seconds / model(sizes)))
     return lambda wanted: scale * model(np.asarray(wanted, np.float64))
 

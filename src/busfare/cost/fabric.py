@@ -107,10 +107,12 @@ class Fabric:
 def _capability(node: Node, gpu: Gpu) -> float:
     text = gpu.compute_capability
     if text is None or text.startswith("gfx"):
-        why = "is AMD's, and RCCL has other figures" if text else "has no compute_capability in its file"
+        why = (
+            "is from AMD, and RCCL performs differently" if text else "has no compute_capability in its file"
+        )
         raise InputError(
-            f"node {node.name}: its GPU {why}: collectives are priced by what NCCL does on NVIDIA's GPUs; "
-            "name a node that has those"
+            f"node {node.name}: its GPU {why}: prices of collectives are based on NCCL; name a node with NVIDIA "
+            "GPUs"
         )
     return float(text)
 
@@ -144,8 +146,8 @@ class _Links:
             return float(figures["pcie_share"] * link.lanes * PCIE[link.generation].bits_per_s / 8)
         if isinstance(link, FabricLink):
             raise InputError(
-                f"node {self.node.name}: its GPUs are joined by {link.label}, of which NCCL has no figures; "
-                "name another node"
+                f"node {self.node.name}: its GPUs are joined by {link.label}, for which NCCL has no figures; name "
+                "another node"
             )
         return link.line_rate
 
@@ -250,7 +252,7 @@ def _nvls(links: _Links, ranks: int, capability: float) -> tuple[int, float]:
     """Channels of reductions in the switch, one a GPU, and their rate. Raises InputError where there can be none."""
     if links.switch is None or capability < 9:
         raise InputError(
-            f"node {links.node.name}: nvls needs GPUs from Hopper on, joined by one NVLink switch; leave it out"
+            f"node {links.node.name}: nvls needs Hopper or newer GPUs on one NVLink switch; leave it out"
         )
     return ranks, max(
         rate for rate in _rates(capability) if rate * ranks <= max(links.ring, _rates(capability)[-1] * ranks)

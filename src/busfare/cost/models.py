@@ -47,8 +47,8 @@ __all__ = [
 GROUP = "busfare.cost_models"
 #: What is said of copies that no file has a rate for: between two memories, and within one.
 UNMEASURED = (
-    "the rate of pageable copies was not measured here; published large ones move 1.6 to 33 GB/s",
-    "the rate of copies within this memory was not measured; engines often move far less than it could",
+    "the rate of pageable copies was never measured here; published rates of large copies are 1.6 to 33 GB/s",
+    "the rate of copies within this memory was never measured; copy engines often reach far less than its bandwidth",
 )
 #: Bytes that cost less than this share of what the smallest copy takes are lost in it.
 LEAST_SHARE = 0.1
@@ -95,7 +95,7 @@ class Calibrated:
     def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
         if recorded_on is None:
             raise InputError(
-                "model 'calibrated': needs the node that the trace was recorded on; name it with `recorded_on`"
+                "model 'calibrated': needs the node where the trace was recorded; name it with `recorded_on`"
             )
         self._old = recorded_on
         self._latency_from = latency_from
@@ -257,7 +257,7 @@ def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | No
     try:
         return factory(latency_from=latency_from, recorded_on=recorded_on)
     except Exception as error:
-        raise InputError(f"model {name!r}: its plug-in cannot be made ({error}); fix or remove it") from None
+        raise InputError(f"model {name!r}: creating its plug-in fails ({error}); fix or remove it") from None
 
 
 def _loaded(name: str) -> Factory:
@@ -273,7 +273,7 @@ def _loaded(name: str) -> Factory:
             f"model {name!r}: its plug-in {point.value} fails to load ({error}); fix or remove it"
         ) from None
     if not callable(factory):
-        raise InputError(f"model {name!r}: its plug-in {point.value} is no factory; see docs/models.md")
+        raise InputError(f"model {name!r}: its plug-in {point.value} is not a factory; see docs/models.md")
     return factory  # type: ignore[no-any-return]
 
 
@@ -327,7 +327,7 @@ def trusted(
     if within or (memory == "pageable" and direction in ("h2d", "d2h")):
         why = source.cite if source else UNMEASURED[within]
     else:
-        why = "nothing was measured here; it is what the wires carry, packets and slowest part counted"
+        why = "this path was never measured; the rate is the link rate of the slowest part minus packet overhead"
     return {"model": "datasheet", "why": why}
 
 
@@ -340,7 +340,7 @@ def price(
     """
     for what, value, known in (("direction", direction, Direction), ("memory", memory, MemoryKind)):
         if value not in get_args(known):
-            raise InputError(f"{what} {value!r}: not known; one of {', '.join(get_args(known))}")
+            raise InputError(f"{what} {value!r}: unknown; choose one of {', '.join(get_args(known))}")
     if not 0 <= bytes_ <= MOST_BYTES:
         raise InputError(f"bytes {bytes_}: give a size from 0 to {MOST_BYTES}")
     operations = one_copy(direction, memory, [bytes_])

@@ -39,7 +39,7 @@ WIDE = 10.0
 #: larger than its errors where nobody has measured them.
 RUNGS = {"calibrated": "calibrated", "loggp": "probed"}
 RUNGS |= dict.fromkeys(("datasheet", "ahead", "peak", "envelope"), "datasheet")
-NOTHING_KNOWN = "no held-out data of this kind"
+NOTHING_KNOWN = "no held-out measurements of this kind"
 #: Strategies that were measured as methods of migration.
 METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
            "streams-pageable": "pageable"}  # fmt: skip

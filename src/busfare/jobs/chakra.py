@@ -74,8 +74,8 @@ def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -
     for part in parts:
         if len(part.ranks) != 1:
             raise InputError(
-                f"{paths[part.clock]}: one process drives several GPUs, and Chakra has a file for each of them; record "
-                "with a process a GPU"
+                f"{paths[part.clock]}: one process drives several GPUs, but Chakra needs a file per GPU; record with "
+                "one process per GPU"
             )
         described = _described(traces[part.clock], part, len(parts))
         unsaid += sum(one is not None and not _is_told(one) for one in described)
@@ -84,9 +84,9 @@ def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -
             _write(part, described, groups, file)
     members = {str(number): [int(rank) for rank in group.split(",")] for group, number in groups.items()}
     (folder / "groups.json").write_bytes(msgspec.json.encode(members))
-    return [
-        f"{unsaid} collectives of unknown kind or size: written as computation of the time that they took"
-    ] * (unsaid > 0)
+    return [f"{unsaid} collectives of unknown kind or size: written as computation of the same duration"] * (
+        unsaid > 0
+    )
 
 
 def _described(trace: Trace, part: Part, ranks: int) -> list[dict[str, Any] | None]:

@@ -253,10 +253,10 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         size = len(job.ranks)
         if any(len(part.ranks) > 1 for part in job.parts):
             raise InputError(
-                "`ranks`: several ranks share a process here; record the job with a process for each rank"
+                "`ranks`: several ranks share a process; record the job with one process per rank"
             )
         if node is None:
-            raise InputError("`ranks` needs the node that the job ran on: give it with `recorded_on`")
+            raise InputError("`ranks` needs the node where the job ran: give it with `recorded_on`")
         here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (job.size, wanted))
         before, after = priced_on(job, here), priced_on(job, there)
         of_all = job.members.select(pl.col("rank").n_unique().over("joint") == size)
@@ -264,7 +264,8 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         known = np.isfinite(before) & np.isfinite(after) & whole
         if not known.any():
             raise InputError(
-                "`ranks`: no collective of all ranks whose bytes the traces say; there is nothing to extrapolate"
+                "`ranks`: the traces have no collective of all ranks with recorded bytes, and there is nothing to "
+                "extrapolate"
             )
         transfer = state.transfer_ns * _ratio(after, before, known)
         source = [n % size for n in range(wanted)]

@@ -26,10 +26,10 @@ MOST_LISTED, MOST_LATE = 200, 3
 #: What a row of the report is of.
 KEYS = ["communicator", "collective_kind", "members", "matched"]
 LEFT_OUT = {
-    "unmatched-communication": "communication kernels and MPI calls that match none of another rank here: not in the "
-    "collectives, and not known to wait",
-    "absent-ranks": "collectives whose group has ranks that no trace here is of: their waiting is a lower bound",
-    "unaligned-clocks": "traces that no collective ties to others: their clocks are taken as they are",
+    "unmatched-communication": "communication kernels and MPI calls without a match on another rank: excluded from "
+    "the collectives and from waiting",
+    "absent-ranks": "collectives with ranks that have no trace here: their waiting is a lower bound",
+    "unaligned-clocks": "traces without a collective shared with others: their clocks are not aligned",
 }
 
 

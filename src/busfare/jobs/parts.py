@@ -21,7 +21,7 @@ Stamp = tuple[int, int, int]
 #: operations in all; and none where even the fewest, LEAST_RANKS, have more together.
 MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
 LEAST_RANKS = 6
-#: What JAX and TensorFlow write of a host: its profile, and time lines made of it.
+#: What JAX and TensorFlow write of a host: its profile, and timelines made of it.
 XSPACE, TIME_LINE, PERFETTO = ".xplane.pb", ".trace.json.gz", "perfetto_trace.json.gz"
 #: What rocprof and rocprofv3 write of a run: a file for each form that was asked for, and of CSV a file for each kind of
 #: record, which that of the kernels stands for. Each with those that say more.
@@ -174,16 +174,16 @@ def _expanded(path: Path) -> Iterator[Path]:
     """`path`, or the paths that it matches as a glob where nothing has that very name."""
     text = str(path)
     if "\0" in text:
-        raise InputError(f"{printable(shown(path))}: not a usable path (it holds a NUL)")
+        raise InputError(f"{printable(shown(path))}: not a usable path (it contains a NUL)")
     if os.path.realpath(text) == "/":
-        raise InputError("/: the root of all files; name the folder that holds the traces")
+        raise InputError("/: is the root folder; name the folder with the traces")
     if not glob.has_magic(text) or os.path.lexists(text):
         yield path
         return
     matches = sorted(glob.glob(text, recursive=True))  # noqa: PTH207  Path.glob refuses absolute patterns
     if not matches:
         raise InputError(
-            f"{printable(shown(path))}: nothing matches; check the pattern (** goes through folders), and quote it"
+            f"{printable(shown(path))}: no file matches; check the pattern (** matches nested folders) and quote it"
         )
     yield from map(Path, matches)
 

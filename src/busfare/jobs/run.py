@@ -90,10 +90,12 @@ def run_job(
                     kept.keep(part, outcome)
                     took(part, outcome)
         except KeyboardInterrupt:
-            later = "the same command goes on from there" if how.resume else "`resume` FOLDER would keep them"
+            later = (
+                "rerun the same command to continue" if how.resume else "`resume` FOLDER would have kept them"
+            )
             raise StoppedError(f"stopped after {done:,} of {whole:,} files; {later}") from None
         except InputError as error:
-            so_far = f" ({done:,} of {whole:,} files are done; the same command goes on from there)"
+            so_far = f" ({done:,} of {whole:,} files are done; rerun the same command to continue)"
             raise InputError(f"{error}{so_far if done and how.resume else ''}") from None
     if not job.traces:
         raise InputError(_nothing(job, paths))
@@ -128,7 +130,7 @@ def _nothing(job: Job, paths: list[Path]) -> str:
             f"{where}: none of {len(job.failures):,} files could be read; "
             f"the first, {printable(first[0])}: {first[1]}"
         )
-    others = f"; none of the {job.others:,} files there is one" if job.others else "; there is no file"
+    others = f"; none of the {job.others:,} files there is a trace" if job.others else "; the folder is empty"
     return f"{where}: no trace found{others}"
 
 
@@ -158,7 +160,7 @@ def do_part(part: Part, node: Node | None, advise: Advise | None = None) -> byte
     except OSError as error:
         return _failed(part, f"cannot be read ({error.strerror or error})")
     except MemoryError:
-        return _failed(part, "not enough memory for this trace where it was read")
+        return _failed(part, "not enough memory to read this trace")
     except (Exception, pl.exceptions.PanicException) as error:
         reason = next(iter(str(error).splitlines()), "")
         return _failed(part, f"could not be reported ({type(error).__name__}: {reason})")
@@ -181,7 +183,9 @@ def decoded(outcome: bytes) -> Outcome:
         made = None
     if made is None or made.version != __version__:
         other = f"busfare {made.version}" if made else "another busfare"
-        raise InputError(f"a worker runs {other}, this is {__version__}; install the same on all machines")
+        raise InputError(
+            f"a worker runs {other}, this machine {__version__}; install the same version everywhere"
+        )
     return made
 
 
@@ -248,13 +252,15 @@ def keeping(folder: Path | None, question: str = "") -> Iterator[Kept]:
         file = (folder / FILE).open("a+b")
     except OSError as error:
         raise InputError(
-            f"{folder}: cannot be used to resume ({error.strerror}); name a folder that can be written"
+            f"{folder}: cannot be used to resume ({error.strerror}); name a writable folder"
         ) from None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"{folder}: another run keeps its results there; name another folder") from None
+            raise InputError(
+                f"{folder}: another run keeps its results in this folder; name another one"
+            ) from None
         except OSError:
             pass  # some network file systems lock nothing; then it is the user who keeps two runs apart
         file.seek(0)

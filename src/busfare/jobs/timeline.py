@@ -107,8 +107,8 @@ def job_timeline(
     members, _, base = joined([rows_of(trace) for trace in traces], ranks)
     if members["joint"].is_null().all():
         raise InputError(
-            f"{paths[0]}: no collective or message of one rank matches that of another: there is no job to replay; give the "
-            "traces of all ranks of one run"
+            f"{paths[0]}: no collective or message of one rank matches another rank, and there is no job to replay; "
+            "give the traces of all ranks of one run"
         )
     parts = parts_of(traces, ranks, node)
     ranks_by_number = {rank.rank: rank for rank in ranks}
@@ -140,8 +140,8 @@ def _refuse_several_runs(parts: Sequence[Part], starts: Rows, ends: Rows, paths:
     if len(far):
         first, other = (paths[parts[order[at]].clock] for at in (0, far[0] + 1))
         raise InputError(
-            f"{other}: not of the run that {first.name} is of: no collective ties them, and they were recorded at different "
-            "times; give the traces of all ranks of one run"
+            f"{other}: belongs to a different run than {first.name}: they share no collective, and they were "
+            "recorded at different times; give the traces of all ranks of one run"
         )
 
 

@@ -91,15 +91,13 @@ def read_by(
                 if deaths < ALONE_TRIES:
                     suspects.extend((part, deaths + 1) for part in group)
                 else:
-                    outcomes = [f"the workers that read it, and nothing else, died ({short(error)})"] * len(
-                        group
-                    )
+                    outcomes = [f"every worker that read it died ({short(error)})"] * len(group)
             except CancelledError:
-                raise InputError("the Dask scheduler was lost; start it again") from None
+                raise InputError("lost the Dask scheduler; start it again") from None
             except Exception as error:  # do_part never raises: the worker could not even run it
                 raise InputError(
-                    f"a worker cannot do the work ({type(error).__name__}: {short(error)}); "
-                    "install busfare with the same packages on the workers"
+                    f"a worker failed ({type(error).__name__}: {short(error)}); install busfare and the same "
+                    "packages on the workers"
                 ) from None
             yield from zip(group, outcomes, strict=False)
 
@@ -255,11 +253,9 @@ class DaskWorkers:
                 self._seen = now
             elif self._seen is None and now > self._warn_after:
                 self._warn_after = float("inf")
-                self._warn("still waiting for the first worker; is one in the queue?")
+                self._warn("still waiting for the first worker; is a worker queued?")
             elif self._seen is not None and now - self._seen > LONELY_SECONDS:
-                raise InputError(
-                    f"no worker has been left for {LONELY_SECONDS:.0f} s (killed, or their time was up); start more"
-                )
+                raise InputError(f"no worker for {LONELY_SECONDS:.0f} s (killed or out of time); start more")
         return max(FEWEST_AHEAD, AHEAD * self._threads)
 
 
@@ -286,9 +282,7 @@ def connected(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
-        raise InputError(
-            "`scheduler` needs Dask, which is not installed; run `pip install 'busfare[jobs]'`"
-        ) from None
+        raise InputError("`scheduler` needs Dask; run `pip install 'busfare[jobs]'`") from None
     _silence_dask()
     where = {"scheduler_file" if Path(address).is_file() else "address": address}
     try:
@@ -296,7 +290,7 @@ def connected(address: str) -> Iterator[Any]:
     except (OSError, ValueError, TypeError, ImportError) as error:
         client, refusal = None, short(error)
     except AssertionError:  # it gives its event loop ten seconds to start
-        raise InputError("Dask could not start on this machine, which is busy; try again") from None
+        raise InputError("Dask could not start because this machine is busy; try again") from None
     if client is None:
         gc.collect()  # a client half made that is freed while Dask starts another waits for itself, for ever
         raise InputError(

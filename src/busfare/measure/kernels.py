@@ -180,9 +180,7 @@ def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
 def collective_cases(gpus: int, fast: bool) -> tuple[Case, ...]:
     """Each operation at sizes as nccl-tests counts them; `fast`: every other. Raises NoGpuError where one GPU is alone."""
     if gpus < 2:
-        raise NoGpuError(
-            "collectives: one GPU is here, and nothing to exchange; run it where there are several"
-        )
+        raise NoGpuError("collectives: this machine has only one GPU; run it on a machine with several")
     sizes = powers(LEAST_BYTES, GIB, 4 if fast else 2)
     return tuple(Case("none", "device", f"{PREFIX}{kind}", size) for kind in KINDS for size in sizes)
 

@@ -29,7 +29,7 @@ _NVLINKS, _NEWEST_NVLINK = {6: 1, 7: 2, 8: 3, 9: 4}, 5
 
 def named(node: Node, record: Record) -> Node:
     """The node of a record, with what it is called and where its parameters are from."""
-    what = "played, not measured: a virtual node" if record.virtual else "measured on this machine"
+    what = "simulated, not measured: a virtual node" if record.virtual else "measured on this machine"
     gpu = record.facts["gpus"][0]["name"]
     short = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
     cite = f"busfare probe, {record.date}, driver {record.facts.get('driver') or 'unknown'}: {what}"

@@ -162,7 +162,7 @@ def measured(
         plays = facts["gpus"][gpu].get("kernels", True)
         if only == "kernels" and not plays:
             raise InputError(
-                f"node {facts['plays']}: says nothing of kernels; name a node whose file has [[kernels]]"
+                f"node {facts['plays']}: has no kernel rates; name a node whose file has [[kernels]]"
             )
         if only in (None, "kernels") and plays:
             cases = kernels.kernel_cases(facts["gpus"][gpu], gpu, fast)
@@ -253,9 +253,9 @@ def _verdict(share: float, curve: Curve, record: Record) -> str:
     width, most_width, generation, most_generation = (most_of(record, gpu, key) for key in keys)
     if width and most_width and width < most_width:
         part = "half" if 2 * width == most_width else f"{width} of {most_width} lanes"
-        return f"GPU {gpu}'s link runs at {part} width (x{width} of x{most_width}): reseat the card, or use another slot"
+        return f"GPU {gpu}'s link runs at {part} width (x{width} of x{most_width}): reseat the card or use another slot"
     if generation and most_generation and generation < most_generation:
-        return f"GPU {gpu}'s link runs at generation {generation} of {most_generation}: see the slot's BIOS setting"
+        return f"GPU {gpu}'s link runs at generation {generation} of {most_generation}: check the slot's BIOS setting"
     if share < run.SOUND:
-        return f"GPU {gpu}'s link carries {share:.0%} of what it should: look for what shares it"
+        return f"GPU {gpu}'s link carries {share:.0%} of its expected rate: look for other traffic on it"
     return ""

@@ -73,9 +73,9 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     command or the output cannot be used, NoGpuError when there is neither.
     """
     if not command:
-        raise InputError("no program to record; say it after `--`: busfare record -o run.bf -- ./app")
+        raise InputError("no program to record; give it after `--`: busfare record -o run.bf -- ./app")
     if (program := shutil.which(command[0])) is None:
-        raise InputError(f"{command[0]}: no such program; check its path and that it may be executed")
+        raise InputError(f"{command[0]}: no such program; check its path and its execute permission")
     target = _target(output)
     elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
     tool = None if elsewhere or shared_library("libcuda.so.1") else _rocprofv3()
@@ -97,8 +97,8 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
             add_lines(file, run)
     if folder and not elsewhere and not written:
         print(
-            f"busfare record: nothing was recorded: {program} made no call of CUDA, MPI or NCCL that could be seen "
-            "(statically linked drivers, containers and set-uid programs hide theirs)",
+            f"busfare record: nothing was recorded: {program} made no visible CUDA, MPI or NCCL call (calls of "
+            "statically linked drivers, containers and set-uid programs are hidden)",
             file=sys.stderr,
         )
     return status
@@ -121,7 +121,9 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
     os.environ.update(variables)
     try:
         if not library.busfare_record_begin():
-            raise InputError("recording could not begin (the line above tells why, or another is under way)")
+            raise InputError(
+                "could not start recording (see the line above, or another recording is running)"
+            )
         try:
             yield
         finally:
@@ -148,13 +150,15 @@ def environment(
     words = {"kinds": (kinds, KINDS), "calls": ((calls,), CALLS), "capture": ((capture,), CAPTURES)}
     for name, (given, choices) in words.items():
         if unknown := [word for word in given if word not in choices]:
-            raise InputError(f"`{name}` {','.join(unknown)}: not known; choose from {', '.join(choices)}")
+            raise InputError(f"`{name}` {','.join(unknown)}: unknown; choose from {', '.join(choices)}")
     times = {"duration": (duration, 0.0), "delay": (delay, 0.0), "flush_every": (flush_every, 0.01)}
     for name, (seconds, least) in times.items():
         if not least <= seconds < float("inf"):
             raise InputError(f"`{name}` {seconds}: give seconds, {least:g} or more")
     if delay and (nvtx or capture != "whole"):
-        raise InputError("`delay`: the program says when recording begins (`nvtx`, `capture`); leave one out")
+        raise InputError(
+            "`delay`: the program itself starts the recording (`nvtx`, `capture`); leave one out"
+        )
     path = recorder_library(library)
     settings = {
         "OUTPUT": output,
@@ -189,8 +193,8 @@ def shared_library(name: str) -> ctypes.CDLL | None:
 def _require_driver() -> None:
     if shared_library("libcuda.so.1") is None:
         raise NoGpuError(
-            "no NVIDIA driver here (libcuda.so.1 cannot be loaded); record on a machine with an NVIDIA GPU, or with "
-            "rocprofv3 of ROCm"
+            "no NVIDIA driver (libcuda.so.1 cannot be loaded); record on a machine with an NVIDIA GPU, or use ROCm's "
+            "rocprofv3"
         )
 
 
@@ -204,7 +208,7 @@ def recorder_library(given: Path | None = None) -> Path:
     for candidate in candidates[: 1 if given else None]:
         if candidate.is_file():
             return candidate.resolve()
-    raise InputError(f"{candidates[0]}: the recorder's library is missing; reinstall busfare")
+    raise InputError(f"{candidates[0]}: the recorder library is missing; reinstall busfare")
 
 
 def cupti_libraries() -> list[Path]:
@@ -232,7 +236,7 @@ def _under_rocprofv3(tool: str, command: Sequence[str], target: str, options: Ma
     given = sorted(name for name, value in options.items() if value not in (usual[name].default, []))
     if given:
         names = ", ".join(f"`{name}`" for name in given)
-        raise InputError(f"{names}: not for AMD's GPUs, which rocprofv3 records; leave it out")
+        raise InputError(f"{names}: not available on AMD GPUs, where rocprofv3 records; leave it out")
     folder, name = (target, "%h-%p") if target.endswith("/") else os.path.split(target)
     for ours, theirs in _FIELDS.items():
         folder, name = folder.replace(ours, theirs), name.replace(ours, theirs)
@@ -245,16 +249,16 @@ def _target(output: str) -> str:
     cannot be written.
     """
     if not output:
-        raise InputError("`output` is empty: say where the recording goes, as in run.bf")
+        raise InputError("`output` is empty: name the recording, as in run.bf")
     path = Path(output).absolute()
     named = any(field in output for field in _FIELDS)
     # Ranks of one job share the directory, and come one after the other.
     ranked = any(os.environ.get(name) for name in _RANK_VARIABLES)
     ranked |= all(os.environ.get(name) for name in _TORCHRUN_VARIABLES)
     if not named and path.is_file():
-        raise InputError(f"{output}: a file of that name is there; choose another, or remove it")
+        raise InputError(f"{output}: the file exists; choose another name, or remove it")
     if not named and not ranked and path.is_dir() and any(path.iterdir()):
-        raise InputError(f"{output}: holds an earlier recording; choose another name, or remove it")
+        raise InputError(f"{output}: contains an earlier recording; choose another name, or remove it")
     if _folder(str(path)):
         check_place(path)
     return str(path) if named else f"{path}/"
@@ -273,9 +277,7 @@ def _make_folder(target: str) -> Path | None:
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be made ({error.strerror}); choose a place that you may write to"
-        ) from None
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose a writable place") from None
     return folder
 
 

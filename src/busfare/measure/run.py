@@ -67,7 +67,7 @@ _THROTTLES = {
     0x80: "the power brake",
 }
 #: Nine in ten published measurements lie within 8 % of the data-sheet model (validation/datasheet.py); a GPU at work runs
-#: above this share of its highest clock, too.
+#: above this share of its maximum clock, too.
 SOUND = 0.8
 #: The median visit of a case of an undisturbed run is no further above its fastest quarter than this. A clock that was held
 #: down by less does not count: products of a probe's own reach the power cap by 1 %.
@@ -263,8 +263,8 @@ def disturbances(states: Sequence[dict[str, Any]], measurements: Iterable[Measur
             quarter, half = np.quantile(m.of_visits, (0.25, 0.5))
             excess.setdefault((m.gpu, m.direction, m.memory), []).append(float(half / quarter - 1))
     return sentences + [
-        f"GPU {gpu} {direction} {memory}: copies took {np.median(of_path):.0%} longer for half of the run than in its "
-        "fastest quarter: other programs use the host; probe again, and compare"
+        f"GPU {gpu} {direction} {memory}: copies took {np.median(of_path):.0%} longer for half of the run than in "
+        "its fastest quarter: other programs use the host; probe again and compare"
         for (gpu, direction, memory), of_path in excess.items()
         if np.median(of_path) > DISTURBED
     ]
@@ -286,11 +286,11 @@ def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
     pairs = [(s["sm_clock_hz"], s["sm_clock_most_hz"]) for s in states[1:]]
     clocks = [clock / most for clock, most in pairs if clock and most]
     if clocks and not held and np.median(clocks) < SOUND:
-        sentences.append(f"GPU {gpu} ran at {np.median(clocks):.0%} of its highest clock")
+        sentences.append(f"GPU {gpu} ran at {np.median(clocks):.0%} of its maximum clock")
     replays = [s["link_replays"] for s in states if s["link_replays"] is not None]
     if replays and replays[-1] > replays[0]:
         sentences.append(
-            f"GPU {gpu}'s link sent {replays[-1] - replays[0]} packets again: a bad cable, riser or slot"
+            f"GPU {gpu}'s link sent {replays[-1] - replays[0]} packets again: suspect the cable, riser or slot"
         )
     others = max((s["other_processes"] or 0 for s in states), default=0)
     if others:
@@ -349,7 +349,7 @@ def locate(device: Device, record: Record, like: Case) -> list[Knee]:
 
 def nothing_measured(left_out: Sequence[LeftOut]) -> BusfareError:
     reasons = sorted({row.why for row in left_out})
-    return BusfareError(f"nothing could be measured: {'; '.join(reasons[:3]) or 'no case ran'}")
+    return BusfareError(f"could not measure anything: {'; '.join(reasons[:3]) or 'no case ran'}")
 
 
 def command_line(command: str) -> str:

@@ -124,7 +124,7 @@ class VirtualHost:
         if direction == "d2d":
             rate = self.node.gpu(gpu).memory_bandwidth_bytes_per_s
             if rate is None:
-                raise UnavailableError(f"node {self.node.name} does not say how fast its GPU's memory is")
+                raise UnavailableError(f"node {self.node.name} has no memory bandwidth of its GPU")
             return rate / 2
         if direction != "p2p":
             return self.node.host_path(gpu).bandwidth("read" if direction == "h2d" else "write")
@@ -213,7 +213,7 @@ class VirtualDevice(VirtualHost):
         kernels, units = self.node.probed_kernels(case.gpu), self.node.gpu(case.gpu).multiprocessors
         seconds = played(kernels, case, units or 1) if kernels else None
         if seconds is None:
-            raise UnavailableError(f"node {self.node.name} does not say what this kernel reaches on its GPU")
+            raise UnavailableError(f"node {self.node.name} has no rate of this kernel on its GPU")
         return seconds
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
@@ -294,7 +294,7 @@ class VirtualMethods(_Played):
 
     def start(self, method: str, most_elements: int) -> float:
         if method.startswith("managed") and self._gpu.unified_memory:
-            raise UnavailableError("CPU and GPU share one memory: nothing migrates")
+            raise UnavailableError("CPU and GPU share one memory: no pages migrate")
         self._method = method
         return 2e-4 + 4.0 * most_elements * 3e-10
 

@@ -96,7 +96,7 @@ def load_node(text: object) -> Node:
     if isinstance(text, Node):  # as Python may give it where the command line gives words
         return text
     if not isinstance(text, str):
-        raise InputError(f"{text!r:.80} is no node; give its name, as in 'h100-sxm'")
+        raise InputError(f"{text!r:.80} is not a node; give its name, as in 'h100-sxm'")
     name = re.sub(r"[\s_]+", "-", text.strip().lower())
     name = ALIASES.get(name, name)
     if name in catalogue_names():
@@ -108,14 +108,14 @@ def load_node(text: object) -> Node:
     if (gpu := gpu_of_device_name(text)) is not None:
         return _of_catalogue(gpu.node) if gpu.node else node_of_gpu(gpu)
     if _is_there(text):
-        found = "a folder" if Path(text).is_dir() else "a file whose name does not end in .toml"
+        found = "a folder" if Path(text).is_dir() else "the file name does not end in .toml"
         raise InputError(
             f"node {text[:80]!r}: {found}; give a node file (.toml), or a name that `busfare nodes` lists"
         )
     near = _suggestions(name)
     fix = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue_names())}"
     raise InputError(
-        f"node {text[:80]!r}: not in the catalogue, no .toml file, no link in short ({FORMS}); {fix}"
+        f"node {text[:80]!r}: not a catalogue name, a .toml file or a short link ({FORMS}); {fix}"
     )
 
 
@@ -148,7 +148,7 @@ def _build(file: _File) -> Node:
     components = list(_expanded_components(file))
     gpus = sum(isinstance(one, Gpu) for one in components)
     if not gpus:
-        raise WrongError("$.component", "no component of kind 'gpu'; a node needs one at least")
+        raise WrongError("$.component", "no component of kind 'gpu'; a node needs at least one")
     links = _expanded_links(file, {one.name for one in components})
     if file.source is not None and file.source not in file.sources:
         raise WrongError("$.source", f"no [sources.{file.source}]; add it, or correct the tag")
@@ -180,7 +180,7 @@ def _expanded_components(file: _File) -> Iterator[Component]:
         for name in _names(component.name, f"$.component[{n}].name"):
             if name in seen:
                 raise WrongError(
-                    f"$.component[{n}].name", f"a second component called {name!r}; names are unique"
+                    f"$.component[{n}].name", f"a second component named {name!r}; names must be unique"
                 )
             seen.add(name)
             if len(seen) > MOST_COMPONENTS:
@@ -198,7 +198,7 @@ def _expanded_links(file: _File, known: set[str]) -> list[Link]:
                     fix = f"{instead_of(end, sorted(known))}; or add a [[component]] of that name"
                     raise WrongError(path, f"no component {end!r}; {fix}")
             if a == b:
-                raise WrongError(path, f"{a!r} is linked to itself; a link joins two components")
+                raise WrongError(path, f"{a!r} is linked to itself; a link must join two components")
             links.append(msgspec.structs.replace(link, between=(a, b)))
         if len(links) > MOST_LINKS:
             raise WrongError(path, f"over the limit of {MOST_LINKS} links")
@@ -218,7 +218,7 @@ def _names(name: str, path: str) -> list[str]:
     found = _RANGE.match(name)
     if found is None:
         if "[" in name or "]" in name:
-            raise WrongError(path, f"{name!r} is no range; write gpu[0-7] for gpu0 to gpu7")
+            raise WrongError(path, f"{name!r} is not a range; write gpu[0-7] for gpu0 to gpu7")
         return [name]
     before, first, last, after = found[1], int(found[2]), int(found[3]), found[4]
     if last < first:
@@ -235,11 +235,11 @@ def _check(table: Sourced, path: str, sources: Container[str], gpus: int) -> Non
             raise WrongError(f"{path}.source", f"no [sources.{tag}]; add it, or correct the tag")
     for key in table.source_of:
         if key not in table.__struct_fields__:
-            raise WrongError(f"{path}.source_of", f"{key!r} is no key of this table; correct it")
+            raise WrongError(f"{path}.source_of", f"{key!r} is not a key of this table; correct it")
     for key in ("gpu", "peer"):
         ordinal = getattr(table, key, None)
         if ordinal is not None and ordinal >= gpus:
-            raise WrongError(f"{path}.{key}", f"there is no GPU {ordinal}; ordinals run from 0 to {gpus - 1}")
+            raise WrongError(f"{path}.{key}", f"no GPU {ordinal}; ordinals run from 0 to {gpus - 1}")
     if isinstance(table, Pieces):
         _check_pieces(table, path)
 
@@ -248,17 +248,17 @@ def _check_pieces(curve: Pieces, path: str) -> None:
     pieces, gaps, ends = map(len, (curve.latency_overhead_s, curve.gap_per_byte_s, curve.up_to_bytes))
     detail = curve.detail if isinstance(curve, Curve) else ()
     if not pieces:
-        raise WrongError(f"{path}.latency_overhead_s", "no pieces; give one figure at least")
+        raise WrongError(f"{path}.latency_overhead_s", "no pieces; give at least one figure")
     if gaps != pieces:
-        what = f"{gaps} figures beside {pieces} of latency_overhead_s; give one a piece"
+        what = f"{gaps} figures for {pieces} values of latency_overhead_s; give one per piece"
         raise WrongError(f"{path}.gap_per_byte_s", what)
     if ends != pieces - 1:
-        what = f"{ends} ends of {pieces} pieces; give one for each but the last"
+        what = f"{ends} ends for {pieces} pieces; give one for each piece but the last"
         raise WrongError(f"{path}.up_to_bytes", what)
     if not _rises(curve.up_to_bytes):
-        raise WrongError(f"{path}.up_to_bytes", "does not rise from piece to piece; sort the pieces")
+        raise WrongError(f"{path}.up_to_bytes", "must increase from piece to piece; sort the pieces")
     if not _rises([1, *(curves.streams for curves in detail)]):
-        raise WrongError(f"{path}.detail", "'streams' does not rise from 2 on; sort the rows")
+        raise WrongError(f"{path}.detail", "'streams' must increase from 2; sort the rows")
     for k, curves in enumerate(detail):
         _check_pieces(curves, f"{path}.detail[{k}]")
 

@@ -305,7 +305,8 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     if link is None:
         if bandwidth is None:
             raise InputError(
-                f"node {gpu.name!r}: modules of several rates have that name; name one: busfare nodes {gpu.name}"
+                f"node {gpu.name!r}: several modules with different rates have this name; choose one with busfare "
+                f"nodes {gpu.name}"
             )
         link = SocketLink(between=("cpu0", "gpu0"), title="one memory", bandwidth_bytes_per_s=bandwidth)
     elif isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):
@@ -314,7 +315,7 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     own = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
     own = {key: value for key, value in own.items() if value is not None}
     source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in own}
-    sources = _file().sources | {"recorded": Source("measured", "the PCIe link that the trace names")}
+    sources = _file().sources | {"recorded": Source("measured", "the PCIe link recorded in the trace")}
     used = {*source_of.values(), link_source}
     memory = Memory(
         name="memory0",

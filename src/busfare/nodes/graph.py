@@ -237,7 +237,7 @@ class Node:
         """
         found = self.component(memory)
         if not isinstance(found, Memory):
-            raise InputError(f"node {self.name}: {memory} is no memory")
+            raise InputError(f"node {self.name}: {memory} is not a memory")
         if found.at_once is not None or found.bandwidth_bytes_per_s is None:
             return found.at_once
         shares, peak = typical_memory(), found.bandwidth_bytes_per_s

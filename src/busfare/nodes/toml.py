@@ -66,7 +66,9 @@ def read_text(text: str, kind: str, most_bytes: int) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         if b"\0" in content:
-            raise InputError(f"{text}: no text, so no {kind}; is it a trace? Give a TOML file") from None
+            raise InputError(
+                f"{text}: not a text file and not a {kind}; is it a trace? Give a TOML file"
+            ) from None
         raise InputError(f"{text}:{line}: not UTF-8 text; save the file as UTF-8") from None
 
 
@@ -78,7 +80,7 @@ def decoded(
     """
     if len(text) > most_bytes:
         raise InputError(
-            f"{origin}: over {most_bytes} bytes, more than a {kind} holds; name another file, or split it"
+            f"{origin}: exceeds the limit of {most_bytes} bytes of a {kind}; name another file, or split it"
         )
     try:
         _short_keys(text)
@@ -90,9 +92,7 @@ def decoded(
         place = f":{line[1]}" if line else ""
         raise InputError(f"{origin}{place}: not TOML: {error}; correct this line") from None
     except (ValueError, RecursionError):
-        raise InputError(
-            f"{origin}: not TOML that can be read: a number or nesting out of all bounds"
-        ) from None
+        raise InputError(f"{origin}: unreadable TOML: a number or the nesting is out of bounds") from None
     try:
         _finite(raw, "$", 0)
         with _one_thread:
@@ -108,7 +108,7 @@ def decoded(
         raise InputError(f"{origin}: {error}") from None
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(
-            f"{origin}: a value out of all bounds ({type(error).__name__}); see docs/nodes.md"
+            f"{origin}: a value is out of bounds ({type(error).__name__}); see docs/nodes.md"
         ) from None
 
 
@@ -116,9 +116,7 @@ def _short_keys(text: str) -> None:
     """Refuses keys of very many parts, whose time to parse grows with the square of their number."""
     for piece in _BETWEEN_KEYS.split(_TEXTS.sub("_", text)):
         if piece.count(".") > MOST_PARTS:
-            raise WrongError(
-                "$", f"a key of over {MOST_PARTS} parts; a node file has tables of values, no more"
-            )
+            raise WrongError("$", f"a key of over {MOST_PARTS} parts; a node file only has tables of values")
 
 
 def _finite(value: Any, path: str, depth: int) -> None:
@@ -126,13 +124,11 @@ def _finite(value: Any, path: str, depth: int) -> None:
     no file needs.
     """
     if depth > 8:
-        raise WrongError(path, "nested too deep; a node file has tables of values, no more")
+        raise WrongError(path, "nested too deeply; a node file only has tables of values")
     if isinstance(value, float) and not math.isfinite(value):
-        raise WrongError(
-            path, f"{value} is no figure of a machine; give a finite number or leave the key out"
-        )
+        raise WrongError(path, f"{value} is not a valid figure; give a finite number or leave the key out")
     if isinstance(value, str) and printable(value, but="\n\t") != value:
-        raise WrongError(path, "holds a control character; write plain text")
+        raise WrongError(path, "contains a control character; write plain text")
     if isinstance(value, dict):
         for key, inner in value.items():
             _finite(inner, f"{path}.{key}", depth + 1)

@@ -121,12 +121,12 @@ def _migrates_on_fault(gpu: Gpu) -> bool:
 def _category_of(gpu: Gpu) -> tuple[Category, Basis]:
     """The device's category [W14 §IV], and why."""
     if gpu.implicit_synchronization or (gpu.compute_capability or "").startswith("2."):
-        why = "the node file says so" if gpu.implicit_synchronization else "Fermi architecture"
+        why = "from the node file" if gpu.implicit_synchronization else "Fermi architecture"
         basis = Basis("device", "implicit synchronisation", "", "data-sheet", why)
         return "implicit-synchronization", basis
     category: Category = "one-copy-engine" if gpu.copy_engines == 1 else "two-copy-engines"
     kind: Kind = "assumed" if gpu.copy_engines is None else "data-sheet"
-    why = "the node file does not say" if gpu.copy_engines is None else f"copy_engines = {gpu.copy_engines}"
+    why = "not in the node file" if gpu.copy_engines is None else f"copy_engines = {gpu.copy_engines}"
     return category, Basis("device", category.replace("-", " "), "", kind, why)
 
 
@@ -144,7 +144,7 @@ def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
     elif mapped is None:
         # [W14 eq 6] takes the copies' own L+o and G.
         mapped = line("mapped", start, long / node.contention().mapped.of(direction))
-        kind, why = "estimated", "that of copies [W14 eq 6], as typical of the GPU"
+        kind, why = "estimated", "the rate of copies [W14 eq 6], as is typical of the GPU"
     basis.append(Basis(f"G {direction} mapped", mapped.long_gap_per_byte_s, "s/B", kind, why))  # type: ignore[arg-type]
     pageable = node.curve(direction, "pageable") or _staged_curve(node, copy)
     faulted = node.curve(direction, "managed", faults=True) or line(
@@ -182,7 +182,7 @@ def _copy_curve(node: Node, direction: Way, basis: list[Basis]) -> Curve:
         moving = ("data-sheet", source)
     if not curve.issue_interval_s:
         curve = msgspec.structs.replace(curve, issue_interval_s={1: min(least, latency or least)})
-        further = ("estimated", "W14 table I (GTX Titan), no more than L+o")
+        further = ("estimated", "W14 table I (GTX Titan), at most L+o")
     basis += [
         Basis(f"L+o {direction}", latency, "s", *first),
         Basis(f"G {direction}", curve.long_gap_per_byte_s, "s/B", *moving),
@@ -194,7 +194,7 @@ def _copy_curve(node: Node, direction: Way, basis: list[Basis]) -> Curve:
 def _data_sheet_gap(node: Node, flow: Flow) -> tuple[float, str]:
     gpu = node.gpu(0)
     if gpu.unified_memory and gpu.copy_bandwidth_bytes_per_s is not None:
-        return 1 / gpu.copy_bandwidth_bytes_per_s, "one memory, as fast as its copies were published"
+        return 1 / gpu.copy_bandwidth_bytes_per_s, "one memory, at the published rate of its copies"
     if gpu.unified_memory and gpu.memory_bandwidth_bytes_per_s is not None:
         return 2 / gpu.memory_bandwidth_bytes_per_s, "one memory, read and written by each copy"
     path = node.host_path(0)

@@ -156,7 +156,7 @@ def as_recorded(machine: Machine, recorded: Recorded) -> Machine:
     for direction, staged in recorded.pageable.items():
         pageable = staged.curve(curves[direction].copy)
         curves[direction] = curves[direction]._replace(pageable=pageable)
-        source = f"{staged.copies} pageable copies of the trace"
+        source = f"{staged.copies} pageable copies in the trace"
         gap = pageable.long_gap_per_byte_s
         basis.append(Basis(f"G {direction} pageable", gap, "s/B", "recorded", source))
     return replace(machine, basis=tuple(basis), h2d=curves["h2d"], d2h=curves["d2h"])
@@ -188,7 +188,7 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     into, out = (_belonging(copies, every, names, direction) for direction in ("h2d", "d2h"))
     if into.is_empty() and out.is_empty():
         raise InputError(
-            f"{trace.path}: no copies between host and GPU before or after these kernels; there is nothing to plan"
+            f"{trace.path}: no copies between host and GPU surround these kernels, and there is nothing to plan"
         )
     launches = kernels.height
     memory = pl.concat([into["source_memory"].cast(pl.String), out["destination_memory"].cast(pl.String)])

@@ -22,7 +22,7 @@ VIRTUAL = "VIRTUAL: a node is played here; nothing was measured, nothing was che
 DUE = {"predicted": "predicted_seconds", "error": "error_percent"}
 #: The parts of a program, from its first line to its last.
 RANGES = {
-    "initialise": COLOUR["host between calls"],
+    "initialise": COLOUR["CPU time between API calls"],
     "h2d": COLOUR["h2d"],
     "kernel": COLOUR["kernels"],
     "d2h": COLOUR["d2h"],

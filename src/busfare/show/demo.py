@@ -56,7 +56,7 @@ def run_demo(folder: Path) -> Path:
     advised = "The change advised, and the same program recorded after it"
     faster = "On other nodes: a faster link helps once copies are pinned"
     tables: list[Block] = [
-        Table(words("run") + numbers("whole run", "speed-up"), rows, advised),
+        Table(words("run") + numbers("whole run", "speedup"), rows, advised),
         runs_figure("runs", runs),
         Table(words("whole run on") + numbers("as it is", CHANGED), [recorded, *elsewhere], faster),
         *projection_blocks(new, f"The changed program ({CHANGED}) on other nodes", face="page"),

@@ -122,7 +122,7 @@ def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> T
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding: what to do, what it gains, why, how, and what else is to be known; `shows`: its mark in the time line."""
+    """A finding: what to do, what it gains, why, how, and what else is to be known; `shows`: its mark in the timeline."""
 
     title: str
     gain: str

@@ -86,7 +86,7 @@ def job_document(
         ),
         _tiles(result, name),
         *(
-            [Figure("timeline", job_time_line(together, result.findings), "The ranks' time lines")]
+            [Figure("timeline", job_time_line(together, result.findings), "The ranks' timelines")]
             if together
             else []
         ),

@@ -20,7 +20,7 @@ HATCH = (
     '<svg width="0" height="0" aria-hidden="true"><defs><pattern id="hatch" width="7" height="7" patternUnits='
     '"userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch" width="3" height="7"/></pattern></defs></svg>'
 )
-#: What draws time lines, where there are some.
+#: What draws timelines, where there are some.
 SCRIPTS = ("time_line.js", "time_line_input.js")
 STYLES = {"plain": "", "dim": ' class="dim"', "bold": ' class="bold"', "warning": ' class="warning"'}
 
@@ -96,13 +96,13 @@ def _block(block: Block) -> str:
 
 
 def _button(entry: Entry) -> str:
-    """What lights up a finding's operations in the time line, once that is drawn."""
+    """What lights up a finding's operations in the timeline, once that is drawn."""
     if not entry.shows:
         return ""
     title = escaped(entry.title)
     return (
         f'<br><button type="button" hidden data-shows="{escaped(entry.shows)}" data-title="{title}">'
-        f'Show in the time line<span class="unseen">: {title}</span></button>'
+        f'Show in the timeline<span class="unseen">: {title}</span></button>'
     )
 
 

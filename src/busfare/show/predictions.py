@@ -172,7 +172,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     if high - low > 0.005 * high:
         notes.append(f"Waits that nothing in the trace explains are kept; without them, {time(low)}.")
     notes += [f"{row.title}: nothing in this trace to change." for row in result.changes if not row.touched]
-    columns = words("run") + numbers("touched", "whole run", "gain", "speed-up")
+    columns = words("run") + numbers("touched", "whole run", "gain", "speedup")
     runs: list[tuple[str, float | Outcome]] = [("recorded", base.recorded_seconds)]
     runs += [("without the recorder's cost", base.replayed_seconds)] if cost else []
     runs += [(row.title, row) for row in rows]
@@ -186,7 +186,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     paths = {before: base.critical_path, "predicted": result.critical_path}
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
-        blocks.append(Figure("timeline", time_line, "Time line, recorded and with all changes"))
+        blocks.append(Figure("timeline", time_line, "Timeline, recorded and with all changes"))
     both = [{part.part: part.seconds for part in path} for path in paths.values()]
     parts = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
     blocks.append(Table(words("part of the critical path") + numbers("recorded", "predicted"), parts))

@@ -61,7 +61,7 @@ def report_document(
         )
         blocks.append(Figure("path", where, "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
-        blocks.append(Figure("timeline", time_line, "Time line"))
+        blocks.append(Figure("timeline", time_line, "Timeline"))
     blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
     if result.collectives and result.ranks and result.clocks:
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)

@@ -26,8 +26,8 @@ COLOUR = {
     "waits": "#7f63b8",
     "launches": "#a6761d",
     "gaps between operations": "#c9b28f",
-    "host between calls": "#5f6b76",
-    "host waking up": "#b5bcc4",
+    "CPU time between API calls": "#5f6b76",
+    "CPU wake-up": "#b5bcc4",
     "whole run": "#7a8b2f",
     "others": "#b39b9b",
 }
@@ -35,7 +35,7 @@ COLOUR = {
 DRAWN_AS = {
     "memory sets": "other copies",
     "unexplained waits": "waits",
-    "host in calls": "calls",
+    "CPU time in API calls": "calls",
     "other": "others",
 }
 WIDTH, LETTER, LINE = 1000, 7.2, 22

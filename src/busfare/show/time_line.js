@@ -1,5 +1,5 @@
 "use strict";
-// Time lines: operations and calls are unpacked once and drawn on a canvas, those of one pixel as one bar. A draw looks at
+// Timelines: operations and calls are unpacked once and drawn on a canvas, those of one pixel as one bar. A draw looks at
 // no more than a few of them a pixel, by bisection, however many there are.
 const MOST_LEVELS = 4, LEVEL = 16, GAP = 5, AXIS = 24, NARROW = 600, LOOKED_AT = 12, MOST_LINES = 200;
 

@@ -1,4 +1,4 @@
-"""A time line for the page: every operation and call of a run as compact columns, which its script unpacks and draws."""
+"""A timeline for the page: every operation and call of a run as compact columns, which its script unpacks and draws."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BUTTONS = {"in": "Zoom in", "out": "Zoom out", "whole": "Whole run", "path": "Cr
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a time line: `items` as ITEMS has them; `group`: path, calls or work."""
+    """A row of a timeline: `items` as ITEMS has them; `group`: path, calls or work."""
 
     label: str
     group: str
@@ -75,7 +75,7 @@ class TimeLine:
         )
         if any(row.predicted for row in rows):
             legend += '<li><i class="hatched"></i>hatched: predicted</li>'
-        said = f"Time line of {count(self.items)} operations and calls in {several(len(rows), 'row')}, {time(seconds)}"
+        said = f"Timeline of {count(self.items)} operations and calls in {several(len(rows), 'row')}, {time(seconds)}"
         labels = ", ".join(dict.fromkeys(row.label for row in rows))
         path = any(row.group == "path" for row in rows)
         buttons = "".join(
@@ -86,10 +86,10 @@ class TimeLine:
         notes = " ".join(filter(None, (HINT, self.note, merged)))
         return (
             f'<div class="time-line"><div class="tools" hidden>{buttons}</div>'
-            f'<canvas tabindex="0" role="application" aria-roledescription="time line" '
+            f'<canvas tabindex="0" role="application" aria-roledescription="timeline" '
             f'aria-label="{escaped(f"{said}: {labels}")}"></canvas><div class="hover" hidden></div>'
             f'<ul class="legend">{legend}</ul><p class="selected" aria-live="polite">{SELECT}</p>'
-            "<noscript><p>The time line is drawn by this page's script, which is switched off; "
+            "<noscript><p>The timeline is drawn by this page's script, which is switched off; "
             "<code>busfare export --to perfetto</code> writes it for another tool.</p></noscript>"
             f'<p class="dim">{escaped(notes)}</p><script type="text/plain">{packed}</script></div>'
         )

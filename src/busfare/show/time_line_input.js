@@ -1,5 +1,5 @@
 "use strict";
-// What one does with a time line: point, select, move, zoom, and light up its critical path or a finding.
+// What one does with a timeline: point, select, move, zoom, and light up its critical path or a finding.
 class TimeLineInput extends TimeLine {
   // What is drawn at a place of the canvas, and how many more share its pixel.
   found(x, y) {
@@ -175,7 +175,7 @@ class TimeLineInput extends TimeLine {
 
 const drawn = [...document.querySelectorAll(".time-line")].map(async (element) => {
   if (!window.DecompressionStream) {
-    element.querySelector(".selected").textContent = "This browser cannot unpack the time line: it knows no DecompressionStream.";
+    element.querySelector(".selected").textContent = "This browser cannot unpack the timeline: it knows no DecompressionStream.";
     return;
   }
   const packed = element.querySelector("script");

@@ -1,4 +1,4 @@
-"""The time line rebuilt from a trace, with its dependencies: played as it was, or changed."""
+"""The timeline rebuilt from a trace, with its dependencies: played as it was, or changed."""
 
 from busfare.timeline.build import timeline
 from busfare.timeline.model import Timeline

@@ -350,7 +350,7 @@ def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -
     """
     if node is None:
         raise InputError(
-            "the trace names no GPU that busfare knows; say where it was recorded with `recorded_on` NODE"
+            "the trace does not name a GPU that busfare knows; name its node with `recorded_on` NODE"
         )
     measured = node.measured_both_ways(memory)
     if not measured and memory != "pinned":

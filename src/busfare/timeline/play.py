@@ -32,7 +32,7 @@ STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up
 #: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
 LONGEST_WAKE_UP_NS = 1_000_000
 UNEXPLAINED = "unexplained waits"
-IN_CALLS = "host in calls"
+IN_CALLS = "CPU time in API calls"
 #: Steps of the critical path as people read them.
 PARTS = {
     "kernel": "kernels",
@@ -44,9 +44,9 @@ PARTS = {
     "launch": "launches",
     "queue": "gaps between operations",
     "unexplained": UNEXPLAINED,
-    "host": "host between calls",
+    "host": "CPU time between API calls",
     "call": IN_CALLS,
-    "wake-up": "host waking up",
+    "wake-up": "CPU wake-up",
 }
 #: Those in which GPUs set the pace; copies are the host's, too.
 OF_GPUS = ("kernels", "communication", "gaps between operations")

@@ -14,94 +14,93 @@ INCOMPLETE = frozenset(
 #: The sentences by their ids; where several have one id, it stands before a slash.
 WHAT = {
     # Of any trace.
-    "copies-not-recorded": "calls that launch copies, of which the trace holds none: record them, too",
-    "kernels-not-recorded": "calls that launch kernels, of which the trace holds none: record them, too",
-    "clock-backwards": "{what} that end before they start: counted, as taking no time",
-    "copying-kernels": "kernels of the runtime that copy: counted as kernels, for the trace does not say what they copied",
-    "cut-window": "GPU operations whose API call is not in the trace (it began or was cut in the middle): counted, "
-    "but not tied to a host thread",
-    "graph-nodes": "operations inside graph launches: seen, but not how they depend on each other; taken in the "
-    "order observed",
-    "impossible-sizes": "operations of a negative or impossible size: size taken as unknown",
-    "no-calls": "the trace holds no API calls: what the host did and waited for is not known",
-    "no-gpu-records": "the trace holds no GPU activity: {lost}; record with {command}",
-    "records-without-call": "event records or waits whose call is outside the trace: left out of the dependencies",
-    "two-clocks": "GPU operations timed by another clock than the calls, {distance:.6g} s apart: moved so that the "
-    "quickest starts with its call{drift}",
-    "unknown-sizes": "copies whose size the trace does not say: their time counts, their bytes do not",
-    "untimed": "{what} without usable times: left out",
+    "copies-not-recorded": "calls that launch copies, but the trace has no copies: record copies too",
+    "kernels-not-recorded": "calls that launch kernels, but the trace has no kernels: record kernels too",
+    "clock-backwards": "{what} that end before they start: counted with zero duration",
+    "copying-kernels": "runtime kernels that copy: counted as kernels, because the trace does not record what they copied",
+    "cut-window": "GPU operations whose API call is outside the recorded window: counted, but not assigned to a host thread",
+    "graph-nodes": "operations inside graph launches: their dependencies are not recorded; busfare keeps the observed order",
+    "impossible-sizes": "operations with a negative or impossible size: treated as unknown size",
+    "no-calls": "the trace has no API calls: host activity and host waits are unknown",
+    "no-gpu-records": "the trace has no GPU activity: {lost}; record with {command}",
+    "records-without-call": "event records or waits whose call is outside the trace: excluded from the dependencies",
+    "two-clocks": "GPU operations use a different clock than the API calls, {distance:.6g} s apart: shifted to align "
+    "the operation with the shortest launch delay to its call{drift}",
+    "unknown-sizes": "copies of unrecorded size: their time is counted, their bytes are not",
+    "untimed": "{what} without usable timestamps: skipped",
     # Of several profilers.
-    "open-ranges": "NVTX ranges that were still open when the trace ended: shown as marks",
-    "opaque-graphs": "launches of CUDA graphs recorded as a whole: the kernels and copies inside them are not in the "
-    "trace, and not in any count here; {remedy} to see them",
-    "profiler-said": "the profiler said while it recorded: {text}",
-    "profiler-said/more": "further warnings of the profiler; see DIAGNOSTIC_EVENT in the file",
-    "truncated": "the file ends in the middle or is damaged there: what it held beyond is missing",
-    "unknown-direction": "copies whose direction the trace does not say: counted, with no direction",
-    "unknown-memory": "copies whose host memory is not told as pinned or pageable: advice on pinning cannot be given",
-    "unknown-memory/all": "the trace does not say which host memory was pinned: advice on pinning cannot be given",
-    "unknown-memory/allocations": "copies whose host memory the recorded allocations do not tell as pinned or pageable",
-    "unnamed-calls": "API calls whose name is lost: taken to wait for nothing",
-    "unusable-events": "entries of the event list without usable times: left out",
+    "open-ranges": "NVTX ranges still open at the end of the trace: shown as marks",
+    "opaque-graphs": "CUDA graph launches recorded as a whole: the kernels and copies inside them are not in the "
+    "trace or in any count here; {remedy} to see them",
+    "profiler-said": "profiler warning: {text}",
+    "profiler-said/more": "more profiler warnings; see DIAGNOSTIC_EVENT in the file",
+    "truncated": "the file is truncated or damaged: data beyond that point is missing",
+    "unknown-direction": "copies of unrecorded direction: counted without a direction",
+    "unknown-memory": "copies whose host memory is not recorded as pinned or pageable: no advice on pinning is possible",
+    "unknown-memory/all": "the trace does not record which host memory was pinned: no advice on pinning is possible",
+    "unknown-memory/allocations": "copies whose host memory cannot be classified as pinned or pageable from the "
+    "recorded allocations",
+    "unnamed-calls": "API calls without a name: assumed not to wait",
+    "unusable-events": "entries of the event list without usable timestamps: skipped",
     # Of compressed files.
-    "after-compressed": "the compressed file has something after its end: left out",
-    "damaged-compression": "the compressed data is damaged near byte {at}: what follows is left out",
-    "truncated-compression": "the compressed file ends in the middle",
+    "after-compressed": "data after the end of the compressed stream: ignored",
+    "damaged-compression": "the compressed data is damaged near byte {at}: the rest is skipped",
+    "truncated-compression": "the compressed file is truncated",
     # Of PyTorch's profiler.
-    "calls-left-out": "calls of the host that are neither CUDA's nor HIP's: what they wait for is not known; left out",
-    "damaged/json": "damaged JSON at byte {at} ({error}): what follows is left out",
-    "other-accelerator": "events of an accelerator that is no GPU: left out",
+    "calls-left-out": "host calls that belong to neither CUDA nor HIP: skipped, because their waits are unknown",
+    "damaged/json": "damaged JSON at byte {at} ({error}): the rest is skipped",
+    "other-accelerator": "events of an accelerator that is not a GPU: skipped",
     # Of Nsight Systems and nvprof.
-    "links-unlike": "PCIe links of some GPUs only, or of several kinds: the trace does not say which is whose",
-    "mpi-without-partners": "MPI calls without communicators, partners and bytes, as older versions of Nsight "
-    "Systems record them: shown, but not matched with other ranks; record with a newer one, or with `busfare record`",
-    "unknown-communicators": "MPI calls in communicators that the export does not describe: shown, but not matched "
-    "with other ranks (record with NSYS_MPI_STORE_TEAMS_PER_RANK=1)",
-    "unknown-nvtx": "table {table} is newer than this version: its NVTX ranges are not read",
-    "unknown-wait": "synchronisations whose call was not recorded and which may be a stream or a host waiting for an "
-    "event: left out of the dependencies",
-    "unnamed-calls/numbers": "API calls known by number only (minor ones): shown as numbers, taken to wait for nothing",
-    "waits-without-records": "streams wait for events whose records the trace does not hold: what they wait for is "
-    "not known",
+    "links-unlike": "PCIe links recorded for only some GPUs, or of several kinds: they cannot be matched to GPUs",
+    "mpi-without-partners": "MPI calls without communicators, partners and bytes, as recorded by older versions of Nsight "
+    "Systems: shown, but not matched across ranks; record with a newer version or with `busfare record`",
+    "unknown-communicators": "MPI calls on communicators that the export does not describe: shown, but not matched "
+    "across ranks (record with NSYS_MPI_STORE_TEAMS_PER_RANK=1)",
+    "unknown-nvtx": "table {table} is newer than this version of busfare: its NVTX ranges are not read",
+    "unknown-wait": "synchronisations without a recorded call, where either a stream or the host may have waited for an "
+    "event: excluded from the dependencies",
+    "unnamed-calls/numbers": "minor API calls recorded only by number: shown as numbers, assumed not to wait",
+    "waits-without-records": "stream waits for events whose records are not in the trace: what they wait for is unknown",
     # Of AMD's profilers.
-    "barriers": "packets that wait in a queue: left out, for they do no work",
-    "driver-events": "events of the driver (pages that fault or move, queues): left out",
-    "opaque-graphs/amd": "operations inside graph launches: the trace says when they ran but not what they copied "
+    "barriers": "barrier packets in queues: skipped, because they do no work",
+    "driver-events": "driver events (page faults, page migrations, queues): skipped",
+    "opaque-graphs/amd": "operations inside graph launches: the trace records when they ran but not what they copied "
     "({copied} of them are copies); they count as GPU work of kind `graph`, not as kernels or copies",
-    "repeated-kernels": "kernels that the profiler ran again for its counters: left out",
-    "tracer-calls": "calls of the tracer's own among the program's: left out",
-    "unknown-agents": "agents that the trace does not list: those that kernels run on are taken as GPUs, numbered in order",
-    "unknown-events": "events of which the file does not say what they are: left out",
-    "unknown-gpus": "copies of which the trace does not say on which GPU they are: counted, on none",
-    "unknown-operations": "operations that are no kernel, copy or fill: counted as kernels, by their time",
+    "repeated-kernels": "kernels that the profiler replayed to collect counters: skipped",
+    "tracer-calls": "calls made by the tracer itself: skipped",
+    "unknown-agents": "agents that the trace does not list: agents that ran kernels are treated as GPUs, numbered in order",
+    "unknown-events": "events of unrecorded type: skipped",
+    "unknown-gpus": "copies without a recorded GPU: counted, but assigned to no GPU",
+    "unknown-operations": "operations other than kernels, copies and fills: their time is counted as kernel time",
     # Of XLA's profiler.
-    "calls-named-by-work": "API calls that the trace names by the work that they launch: given the name of the "
-    "driver's call for that",
-    "cut/timeline": "the time line has {events:,} events: its writer leaves out those after a million; give the .xplane.pb",
-    "damaged/plane": "a damaged plane at byte {at} is left out",
-    "damaged/protobuf": "damaged protobuf near byte {at}: what follows is left out",
-    "unknown-operations/xla": "events on streams of GPUs that are no kernel, copy, set or graph: left out",
+    "calls-named-by-work": "API calls recorded under the name of the work that they launch: shown under the name of the "
+    "matching driver call",
+    "cut/timeline": "the timeline has {events:,} events: the profiler drops events beyond a million; pass the "
+    ".xplane.pb instead",
+    "damaged/plane": "the plane at byte {at} is damaged: skipped",
+    "damaged/protobuf": "damaged protobuf near byte {at}: the rest is skipped",
+    "unknown-operations/xla": "events on GPU streams other than kernels, copies, sets and graphs: skipped",
     # Of recordings, by the name of the file.
-    "calls-lost": "{file}: calls that came faster than they could be noted: they, or the addresses of their copies, "
-    "are missing",
-    "cut": "{file}: the program ended without closing its recording; what it did after the last flush is missing",
-    "damaged": "{file}: chunks fail their checksum and were left out",
-    "damaged-header": "{file}: its header is damaged: process and clock may be wrong",
-    "dropped": "{file}: records that CUPTI dropped for want of buffers: operations are missing",
-    "missing": "{file}: chunks are missing from its middle",
-    "no-buffer": "{file}: times that CUPTI asked for a buffer and got none: operations are missing",
-    "pauses": "{file}: pauses of the recording, {paused:.3g} of {whole:.3g} s: what the program did then is not "
-    "known, and counts as time of its host",
-    "retired-losses": "{file}: lost rows of tables that are no longer read",
-    "retired-tables": "rows of an earlier version's tables that are no longer read ({tables})",
-    "several-clocks": "the recordings come from {hosts} hosts, whose clocks agree only as far as the hosts keep time",
-    "stacks-lost": "{file}: calls from too many different places: where these are made is not known",
-    "torn": "{file}: its last bytes are no whole chunk and were left out",
-    "unknown-loss": "{file}: losses of a kind that this version does not know",
+    "calls-lost": "{file}: calls that arrived faster than they could be recorded: these calls, or the addresses of "
+    "their copies, are missing",
+    "cut": "{file}: the program ended without closing its recording; everything after the last flush is missing",
+    "damaged": "{file}: chunks with a wrong checksum: skipped",
+    "damaged-header": "{file}: the header is damaged: process and clock may be wrong",
+    "dropped": "{file}: records that CUPTI dropped because it ran out of buffers: operations are missing",
+    "missing": "{file}: chunks are missing in the middle of the file",
+    "no-buffer": "{file}: failed buffer requests from CUPTI: operations are missing",
+    "pauses": "{file}: pauses of the recording, {paused:.3g} of {whole:.3g} s: unrecorded activity in them counts as "
+    "host time",
+    "retired-losses": "{file}: lost rows of tables that busfare no longer reads",
+    "retired-tables": "rows of tables from an earlier version that busfare no longer reads ({tables})",
+    "several-clocks": "the recordings come from {hosts} hosts, and their clocks may differ",
+    "stacks-lost": "{file}: calls from too many different places: the call sites of the rest are unknown",
+    "torn": "{file}: the last chunk is incomplete: skipped",
+    "unknown-loss": "{file}: losses of a kind that this version of busfare does not know",
     "unknown-records": "{file}: records of a kind that the recorder does not know",
-    "unknown-tables": "{file}: holds tables that only a later version knows",
-    "untimed/recorded": "operations whose times the GPU did not give: counted, with no times",
-    "window": "{file}: only a part of the program was recorded ({limits})",
+    "unknown-tables": "{file}: tables that only a later version of busfare can read",
+    "untimed/recorded": "operations without timestamps from the GPU: counted, but without times",
+    "window": "{file}: only part of the program was recorded ({limits})",
 }
 
 

@@ -41,13 +41,12 @@ REFUSED = {
     "printed; record with `nvprof -o run.nvprof ./app`",
     rb"\AStart \(ns\),": "a table of `nsys stats`; give the .nsys-rep or .sqlite that it was made of",
     JSON
-    + rb'"writer":\s*"busfare export"': "a time line that `busfare export` made for ui.perfetto.dev; give the trace "
+    + rb'"writer":\s*"busfare export"': "a timeline that `busfare export` made for ui.perfetto.dev; give the trace "
     "that it was made of",
     JSON
     + rb'"pid":\s*"(?:CPU|CUDA) functions"': "of PyTorch's older profiler, which tells neither copies nor calls; "
     "record with `torch.profiler`",
-    JSON
-    + rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)': "a time line of Intel's unitrace; record with "
+    JSON + rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)': "a timeline of Intel's unitrace; record with "
     "`torch.profiler` and `ProfilerActivity.XPU`",
     JSON
     + rb'"inspector_output_format_version"': "records of NCCL Inspector; record each rank with `busfare record -- ./app`",
@@ -129,7 +128,7 @@ def _is_json(head: bytes) -> bool:
 
 def _read(path: Path, launches: bool) -> Trace:
     if "\0" in str(path):
-        raise InputError(f"{path}: not a usable path (it holds a NUL)")
+        raise InputError(f"{path}: not a usable path (it contains a NUL)")
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         format = _of_directory(path)

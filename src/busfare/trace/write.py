@@ -1,4 +1,4 @@
-"""A trace in forms that others' tools read: Parquet and CSV tables, and time lines for ui.perfetto.dev."""
+"""A trace in forms that others' tools read: Parquet and CSV tables, and timelines for ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def perfetto(trace: Trace) -> bytes:
 
 
 def perfetto_beside(recorded: Trace, predicted: Trace) -> bytes:
-    """Both runs as one time line, their rows named 'recorded' and 'predicted'."""
+    """Both runs as one timeline, their rows named 'recorded' and 'predicted'."""
     return _encoded(_events(recorded, "recorded: ") + _events(predicted, "predicted: ", PREDICTED_ROWS))
 
 

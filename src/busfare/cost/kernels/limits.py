@@ -143,8 +143,8 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     if not memory or not units or not clock:
         missing = [name for name, value in needed.items() if not value]
         raise InputError(
-            f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not known, "
-            "which prices of kernels need; give a node file that says so"
+            f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; add "
+            "them to project kernels"
         )
     peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
     if not peaks and gpu.flops_per_s:

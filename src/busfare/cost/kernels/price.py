@@ -131,7 +131,7 @@ def price_kernel(
     """
     known = class_named(kind)
     if known is None:
-        raise InputError(f"`kernel` {kind!r}: no class of kernels; one of {', '.join(CLASSES)}")
+        raise InputError(f"`kernel` {kind!r}: not a kernel class; choose one of {', '.join(CLASSES)}")
     typed = type_named(number_type, known)
     if typed is None:
         raise InputError(f"`type` {number_type!r}: not known; fp64, fp32, tf32, fp16, bf16, fp8 or int8")

@@ -195,7 +195,7 @@ def user_kernel(path: Path, inputs: int, outputs: int, function: str | None = No
         raise InputError(f"{path}: {why}; give a CUDA file with the kernel") from None
     for field, count in (("inputs", inputs), ("outputs", outputs)):
         if not 1 <= count <= MOST_ARRAYS:
-            raise InputError(f"`{field}` {count}: a kernel has 1 to {MOST_ARRAYS} arrays each way")
+            raise InputError(f"`{field}` {count}: a kernel takes 1 to {MOST_ARRAYS} arrays in each direction")
     declared = sorted(set(_DECLARED.findall(text)))
     names = ", ".join(declared)
     if function is None and len(declared) != 1:

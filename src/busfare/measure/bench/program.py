@@ -275,5 +275,5 @@ class Predicted:
                 streams=None,
             )
             shares.append(played(problem, self.machine, "streams", program.streams))
-        by = "the slower share, as if each had the host for itself"
+        by = "the slower share, as if each part had the host to itself"
         return Prediction("streams-2gpu", programs[0].streams, max(shares), by)

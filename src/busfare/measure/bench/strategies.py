@@ -135,7 +135,7 @@ class Measuring:
             versions = [version for version in versions if version.visits]
         versions.sort(key=lambda v: (len(v.programs), _ORDER.index(v.strategy), v.streams))
         if not {v.strategy for v in versions} >= _PLAIN:
-            raise WrongDataError("a strategy could not be measured; see the lines of its versions")
+            raise WrongDataError("a strategy could not be measured; see the rows of its versions")
         return self._cell(kernels, predicted, [self._version(v, predicted) for v in versions])
 
     def _prepare(self) -> None:
@@ -154,7 +154,7 @@ class Measuring:
         if work.kernel.reference is not None:
             self._against, arrays = "the reference in float64 on the CPU", expected(work, device.inputs())
         else:
-            self._against = "the explicit version, for want of a reference"
+            self._against = "the explicit version, because there is no reference"
             device.clear()
             device.run(explicit, 1)
             arrays = [array.copy() for array in device.outputs()]
@@ -199,7 +199,7 @@ class Measuring:
         compared = self.run.device.compare()
         if wrong := compared.wrong:
             level = (compared.first or 0) // self.work.level
-            raise WrongDataError(f"{wrong} elements differ from {self._against}, the first in level {level}")
+            raise WrongDataError(f"{wrong} elements differ from {self._against}, first in level {level}")
         return compared.worst
 
     def _first(self, version: _Timed) -> None:
@@ -315,7 +315,9 @@ def asked(
             if not 1 <= number <= most:
                 raise InputError(f"`{field}` {number}: give a number from 1 to {most}")
         if virtual is not None:
-            raise InputError("`kernel` needs a GPU: a virtual node computes nothing; leave out `virtual`")
+            raise InputError(
+                "`kernel` needs a GPU, because a virtual node runs no kernels; leave out `virtual`"
+            )
 
     def measured(run: Run[StrategyDevice]) -> results.StrategiesResult:
         cells = run_cells(run, works)

@@ -68,8 +68,8 @@ class Flags:
         """Raises StalledError where the kernel gave up before `release`. Call it after synchronising."""
         if self._words[1]:
             raise StalledError(
-                f"the blocking kernel waited {LIMIT_S:g} s and gave up: a launch queue was full or the host "
-                "stalled; this case was thrown away"
+                f"the blocking kernel waited {LIMIT_S:g} s and gave up: a launch queue was full or the host stalled; "
+                "this case was discarded"
             )
 
     def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool, blocks: int) -> None:
@@ -150,7 +150,7 @@ class Board:
         Raises UnavailableError where it cannot hold `size` bytes.
         """
         if size > (most := self.most(kind)):
-            raise UnavailableError(f"{size} bytes are more than the {most} of {kind} memory at hand")
+            raise UnavailableError(f"{size} bytes exceed the {most} bytes of available {kind} memory")
         key = (kind, role)
         if key not in self._buffers:
             made = self._buffers[key] = cuda.allocate(kind, most)
@@ -184,7 +184,7 @@ class Board:
             wrong = int.from_bytes(cuda.download(self._wrong.address, 8), "little")
         if wrong:
             raise WrongDataError(
-                f"data arrived changed in {kind} memory ({wrong} places of {size} bytes); the link is not sound"
+                f"copied data is corrupted in {kind} memory ({wrong} places of {size} bytes); the link is faulty"
             )
 
     def _pattern(self) -> int:

@@ -275,7 +275,7 @@ def _kernel(case: Case, board: Board, ends: Ends) -> Issue:
     copies run the other way until past its end.
     """
     if case.bytes % 16:
-        raise UnavailableError("mapped memory is read sixteen bytes at a time")
+        raise UnavailableError("mapped memory is read in units of 16 bytes")
     name = "read16" if case.direction == "h2d" and case.mode != "kernel-both" else "copy16"
     return lambda streams: board.launch_wide(name, streams[0], ends.source, ends.target, case.bytes // 16)
 

@@ -22,7 +22,7 @@ from busfare.measure.run import UnavailableError
 POINTER, LONG, INT, WORD = ctypes.c_void_p, ctypes.c_ulonglong, ctypes.c_int, ctypes.c_uint
 _PORTABLE = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
 _REGISTER = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
-_LOCKED = "memory could not be locked: see ulimit -l"
+_LOCKED = "could not lock memory: see ulimit -l"
 _FIX = {"CUDA_ERROR_OPERATING_SYSTEM": _LOCKED, "CUDA_ERROR_NOT_PERMITTED": _LOCKED}
 #: A compiler that stumbles once tends to go on; what comes first says what is wrong.
 _MOST_LOG = 1500
@@ -87,7 +87,7 @@ def _pages(size: int) -> tuple[Any, int]:
     try:
         pages = mmap.mmap(-1, size)
     except (OSError, ValueError, OverflowError):
-        raise UnavailableError(f"{size} bytes of pageable memory were refused") from None
+        raise UnavailableError(f"{size} bytes of pageable memory could not be allocated") from None
     view = np.frombuffer(pages, np.uint8)
     view[::4096] = 1
     return view, int(view.ctypes.data)
@@ -156,7 +156,7 @@ def copier(direction: str, target: int, source: int, size: int) -> Callable[[Any
 def batched(pairs: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Callable[[Any], None]:
     """What issues copies of (target, source) in one call. Raises UnavailableError where the driver has none."""
     if not hasattr(driver, "cuMemcpyBatchAsync"):
-        raise UnavailableError("this driver has no cuMemcpyBatchAsync (CUDA 12.8 and newer have)")
+        raise UnavailableError("this driver lacks cuMemcpyBatchAsync (CUDA 12.8 and newer have it)")
     targets, sources = ([driver.CUdeviceptr(pair[n]) for pair in pairs] for n in (0, 1))
     attributes = driver.CUmemcpyAttributes()
     attributes.srcAccessOrder = driver.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM

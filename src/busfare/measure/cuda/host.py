@@ -103,7 +103,7 @@ def require_room(on_host: float, on_gpu: float) -> None:
     for what, (bytes_, most) in rooms.items():
         if bytes_ > most:
             raise UnavailableError(
-                f"{bytes_:.0f} bytes are more than the {most:.0f} of the {what}'s memory to be had"
+                f"{bytes_:.0f} bytes are more than the {most:.0f} of the {what}'s available memory"
             )
 
 

@@ -75,7 +75,7 @@ class CudaMethods(CudaHost):
         require_room(bytes_, bytes_ * (2 if kind == "managed" else 1))
         prefetched = method == "managed-prefetch"
         if prefetched and not board.attribute(_PREFETCHES):
-            raise UnavailableError("this GPU and system do not prefetch managed memory")
+            raise UnavailableError("this GPU and system cannot prefetch managed memory")
         began = time.perf_counter()
         self._buffers["host"] = cuda.allocate(kind, bytes_)
         took = time.perf_counter() - began

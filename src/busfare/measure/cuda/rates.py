@@ -142,13 +142,15 @@ def _library(name: str) -> Any:
         return ctypes.CDLL(load_nvidia_dynamic_lib(name).abs_path)
     except (ImportError, RuntimeError, OSError) as error:
         raise UnavailableError(
-            f"no {name} at hand ({type(error).__name__}); GEMMs need the nvidia-cublas package, PyTorch or a CUDA toolkit"
+            f"no {name} available ({type(error).__name__}); GEMMs need the nvidia-cublas package, PyTorch or a CUDA toolkit"
         ) from None
 
 
 def _call(library: Any, function: str, *values: Any) -> None:
     if status := getattr(library, function)(*values):
-        raise UnavailableError(f"{function} answered {status}: this GPU or version has no such product")
+        raise UnavailableError(
+            f"{function} answered {status}: this GPU or version does not support this product"
+        )
 
 
 @cache
@@ -264,7 +266,7 @@ def nccl_library() -> ctypes.CDLL:
         except OSError:
             continue
     raise UnavailableError(
-        f"{NCCL} is neither in the loader's path nor in a wheel; pip install nvidia-nccl-cu12"
+        f"{NCCL} is neither on the library path nor in an installed wheel; pip install nvidia-nccl-cu12"
     )
 
 
@@ -285,7 +287,7 @@ class Communicators:
         code = getattr(self._nccl, name)(*values)
         if code:
             why = self._nccl.ncclGetErrorString(code).decode(errors="replace")
-            raise UnavailableError(f"NCCL call {name} failed: {why}; NCCL_DEBUG=WARN says more")
+            raise UnavailableError(f"NCCL call {name} failed: {why}; set NCCL_DEBUG=WARN for details")
 
     def issue(self, kind: str, bytes_: int) -> None:
         """One operation of `bytes_` bytes, as nccl-tests counts them, into the first stream of every GPU."""

@@ -108,7 +108,7 @@ class Timed:
         """Seconds from the start to each stream's end, once done. Raises UnavailableError where `beside` ended first."""
         found = tuple(cuda.seconds(self._start, end) for end in self._ends)
         if self._beside and cuda.seconds(self._start, self._last) < max(found):
-            raise UnavailableError("what ran the other way ended first: one direction is far faster")
+            raise UnavailableError("the opposite direction ended first because it is far faster")
         return found
 
 

@@ -139,7 +139,7 @@ def host_of(
     copy = train if copy_s is None else given("host, each copy", copy_s)
     launch = known(_call(machine.node, "launch", "host, a launch", LAUNCH_S))
     wait = known(_call(machine.node, "synchronise", "host, a wait", WAIT_S))
-    of, why = "host, a piece of a batch", f"{BATCH_PIECE:g} × a copy of a train"
+    of, why = "host, a piece of a batch", f"{BATCH_PIECE:g} × a copy in a sequence of copies"
     typical = Basis(of, BATCH_PIECE * train, "s", "estimated", why)
     batch_piece = known(typical) if batch_piece_s is None else given(of, batch_piece_s)
     core = known(_core(machine))
@@ -173,7 +173,7 @@ def _core(machine: Machine) -> Basis:
         return Basis(name, 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
     if node.curve("h2d", "pageable") is not None and pageable > link:
         # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/copies.py].
-        source = f"{SCATTERED:g} × the rate of long pageable copies, which one core stages"
+        source = f"{SCATTERED:g} × the rate of long pageable copies, staged by one core"
         return Basis(name, pageable / SCATTERED, "s/B", "estimated", source)
     return Basis(name, 1 / COPY_BYTES_PER_S, "s/B", "estimated", "cost/copies.py")
 
@@ -295,7 +295,7 @@ def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limi
 def ranked(blocks: Blocks, machine: Machine, host: Host, layouts: Sequence[Layout] = LAYOUTS) -> list[Fetch]:
     """The layouts, the fastest first. Raises InputError where nothing moves."""
     if not blocks.count and not blocks.evicted:
-        raise InputError("`tokens`: nothing is fetched; give at least one")
+        raise InputError("`tokens`: 0 tokens leave nothing to fetch; give at least one")
     found = [fetch(layout, blocks, machine, host) for layout in layouts]
     return sorted(found, key=lambda one: (one.seconds, LAYOUTS.index(one.layout)))
 

@@ -209,7 +209,7 @@ class Network:
         pipeline = next((name for name in pipelines if limits.peak(name)), None)
         if pipeline is None:
             raise InputError(
-                f"{self.node.name}: its GPU's operations a second are not known; give flops_per_s, or --seconds-per-layer"
+                f"{self.node.name}: its GPU's operations per second are unknown; give flops_per_s, or --seconds-per-layer"
             )
         on = _Gpu(limits, pipeline, kind)
         return np.array(self.model.by_layer(lambda one: on.layer(one, self.model.hidden, one_pass)))
@@ -230,7 +230,7 @@ class Network:
                 "`cpu_flops` (operations/s that it reaches, as in 2T)": flops,
             }
             lacking = " and ".join(text for text, value in wanted.items() if not value)
-            raise InputError(f"what the processor reaches is not known; give {lacking}")
+            raise InputError(f"the CPU's performance is unknown; give {lacking}")
 
         def seconds_of(layer: Layer) -> float:
             touched = experts_touched(layer.experts, layer.experts_used, tokens)
@@ -299,12 +299,12 @@ def network_of(asked: Offload, node: Node) -> Network:
     number_type(asked.type)
     experts = next((layer.experts for layer in model.layers if layer.experts), 0)
     if asked.only_experts and not experts:
-        raise InputError(f"`model` {model.name}: has no experts; leave the options of experts out")
+        raise InputError(f"`model` {model.name}: has no experts; leave out the expert options")
     if asked.hit_rate is not None and not 0.0 <= asked.hit_rate <= 1.0:
         raise InputError(f"`hit_rate` {asked.hit_rate:g}: give a share from 0 to 1")
     if not 0 <= asked.cached_experts <= experts:
         raise InputError(
-            f"`cached_experts` {asked.cached_experts}: the model has {experts} a layer; give 0 to that many"
+            f"`cached_experts` {asked.cached_experts}: the model has {experts} per layer; give a number from 0 to that"
         )
     return Network(
         model,

@@ -56,11 +56,11 @@ class Layers:
             raise InputError(f"{len(self.bytes)} layers; give 1 to {MOST_LAYERS}")
         if len(self.seconds) != len(self.bytes) or len(self.back_bytes) not in (0, len(self.bytes)):
             raise InputError(
-                f"{len(self.bytes)} layers with {len(self.seconds)} times and {len(self.back_bytes)} sizes of what is "
-                "copied back; give each once, or one a layer"
+                f"{len(self.bytes)} layers with {len(self.seconds)} times and {len(self.back_bytes)} sizes of copies "
+                "back to the host; give each once, or one per layer"
             )
         if min(*self.bytes, *self.seconds, *self.back_bytes, 0.0) < 0.0:
-            raise InputError("a layer with negative bytes or seconds; give zero or more")
+            raise InputError("a layer has negative bytes or seconds; give zero or more")
 
     @classmethod
     def alike(cls, count: int, bytes_: float, seconds: float, back_bytes: float = 0.0) -> Layers:
@@ -260,7 +260,7 @@ def link_share(node: Node, gpus: int) -> float:
     links that their paths have in common. Raises InputError where the node has fewer.
     """
     if gpus > len(node.gpus()):
-        raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give no more than that")
+        raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give at most that many")
     paths = [node.host_path(ordinal) for ordinal in range(gpus)]
     own = paths[0].bandwidth("read")
     links = [(link.bandwidth("read"), sum(link in path.links for path in paths)) for link in paths[0].links]
@@ -324,7 +324,7 @@ def break_even(
     None with a reason where one of them is faster from the first token to the most.
     """
     if streamed(1) <= elsewhere(1):
-        return None, "streaming is faster from the first token on"
+        return None, "streaming is faster from the first token"
     low, high = 1.0, 2.0
     while streamed(high) > elsewhere(high):
         low, high = high, 2 * high

@@ -157,7 +157,7 @@ def read_model(text: str) -> Model:
     if not there:
         near = difflib.get_close_matches(text.lower(), shape_names(), 1)
         fix = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(shape_names())}"
-        raise InputError(f"`model` {printable(text[:80])!r}: no known shape, and no such file; {fix}")
+        raise InputError(f"`model` {printable(text[:80])!r}: neither a known shape nor a file; {fix}")
     name = printable(str(path))
     content = read_text(str(path), "model file", MOST_BYTES)
     if len(content) > MOST_BYTES:
@@ -167,7 +167,7 @@ def read_model(text: str) -> Model:
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{name}: not JSON ({error}); give the model's config.json") from None
     if not isinstance(config, dict):
-        raise InputError(f"{name}: no JSON object; give the model's config.json")
+        raise InputError(f"{name}: not a JSON object; give the model's config.json")
     return model_of(config, path.parent.resolve().name or path.stem, name)
 
 
@@ -207,7 +207,7 @@ class _Config:
             if type(value) is not int or not least <= value <= most:
                 raise self.refuse(
                     key,
-                    f"{printable(repr(value))[:40]} is no whole number from {least} to {most}; correct it",
+                    f"{printable(repr(value))[:40]} is not a whole number from {least} to {most}; correct it",
                 )
             return value
         if default is None:
@@ -234,7 +234,7 @@ def model_of(values: dict[str, Any], name: str, source: str = "") -> Model:
         raise config.refuse("model_type", "is missing; add it, or give the model's whole config.json")
     if kind not in _TYPES:
         raise config.refuse(
-            "model_type", f"{printable(repr(kind))[:40]} is not known; one of {', '.join(_TYPES)}"
+            "model_type", f"{printable(repr(kind))[:40]} is unknown; choose one of {', '.join(_TYPES)}"
         )
     hidden = config.whole(("hidden_size", "n_embd"))
     vocabulary = config.whole("vocab_size")
@@ -285,7 +285,7 @@ def _dense(config: _Config, kind: str, count: int) -> list[bool]:
     if kind in ("qwen2_moe", "qwen3_moe"):
         step, plain = config.whole("decoder_sparse_step", 1), config.values.get("mlp_only_layers") or []
         if not isinstance(plain, list):
-            raise config.refuse("mlp_only_layers", "no list of layers; correct it")
+            raise config.refuse("mlp_only_layers", "not a list of layers; correct it")
         return [place in plain or (place + 1) % step != 0 for place in range(count)]
     first, step = config.whole("first_k_dense_replace", 0, least=0), config.whole("moe_layer_freq", 1)
     return [place < first or place % step != 0 for place in range(count)]

@@ -54,8 +54,8 @@ def on_node(node: Node) -> Change:
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         if setting.recorded_on is None:
             raise InputError(
-                f"{timeline.trace.path}: the trace names no GPU that busfare knows; "
-                "say where it was recorded with `recorded_on` NODE"
+                f"{timeline.trace.path}: the trace does not name a GPU that busfare knows; name its node "
+                "with `recorded_on` NODE"
             )
         duration = nanoseconds_on(timeline, setting.recorded_on, node, setting.model)
         changed = with_durations(timeline, kernels_held(timeline, duration))

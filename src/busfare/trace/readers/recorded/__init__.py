@@ -29,7 +29,7 @@ LOSSES = (
 
 
 def read(path: Path, launches: bool = False) -> Trace:
-    """Reads a recording, or all recordings of a directory on one time line, with their launches or not.
+    """Reads a recording, or all recordings of a directory on one timeline, with their launches or not.
 
     Raises InputError when there is none, or none that can be read.
     """

@@ -30,7 +30,7 @@ XSPACE = re.compile(
     rb"\x0a[\x80-\xff]{0,9}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12[\x01-\x7f]"
     rb"(?:[^\x00-\x1f]{0,60}/(?:host|device):|Task Environment)"
 )
-#: What names a process in the time line that XLA's profiler makes, and TensorFlow's of old.
+#: What names a process in the timeline that XLA's profiler makes, and TensorFlow's of old.
 PROCESS = re.compile(rb'"(?:[\w.:-]{0,60} )?/(?:device:[A-Z]+:\d|host:CPU|job:\w)')
 METADATA = "/host:metadata"
 #: [OpenXLA: tsl/profiler/protobuf/xplane.proto].
@@ -260,7 +260,7 @@ def names_of(events: list[Event]) -> tuple[dict[Any, str], dict[Any, str]]:
 
 
 def read_timeline(path: Path) -> Trace:
-    """Reads a time line. Raises InputError if it names no GPU, TPU or host as that profiler does, or is of a TPU alone.
+    """Reads a timeline. Raises InputError if it names no GPU, TPU or host as that profiler does, or is of a TPU alone.
 
     A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an omission.
     """
@@ -270,7 +270,7 @@ def read_timeline(path: Path) -> Trace:
     if not any(
         HOST.fullmatch(name) or GPU.fullmatch(name) or TPU.fullmatch(name) for name in places.values()
     ):
-        raise InputError(f"{path}: a time line of another program, or of TensorFlow 1; {RECORD}")
+        raise InputError(f"{path}: a timeline of another program, or of TensorFlow 1; {RECORD}")
     rows.tpus = sum(bool(TPU.fullmatch(name)) for name in places.values())
     rows.gpus = [{"device": int(gpu[1])} for name in places.values() if (gpu := GPU.fullmatch(name))]
     timed = unusable = 0
@@ -291,7 +291,7 @@ def read_timeline(path: Path) -> Trace:
     if timed >= MOST_EVENTS:
         omissions.add("cut/timeline", events=timed)
     omissions.count("unusable-events", unusable)
-    return rows.trace(path, "JAX or TensorFlow (time line of XLA's profiler)", omissions)
+    return rows.trace(path, "JAX or TensorFlow (timeline of XLA's profiler)", omissions)
 
 
 def _timeline_row(event: Event) -> Row | None:

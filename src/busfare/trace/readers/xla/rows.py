@@ -41,7 +41,7 @@ API_NAME = r"^(cu|cuda|hip)[A-Z]"
 WITHOUT_GRAPHS = "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= (which makes no graphs)"
 #: What is said behind the name of a call that launches a graph.
 OF_GRAPH = r" \(CudaGraph:\d+\)$"
-#: Planes, or processes of the time line: where a file is of several hosts, behind the name of one.
+#: Planes, or processes of the timeline: where a file is of several hosts, behind the name of one.
 GPU = re.compile(r"(?:\S+ )?/device:GPU:(\d{1,6})(?: \(pid \d+\))?")
 TPU = re.compile(r"(?:\S+ )?/device:TPU:\d+(?: \(pid \d+\))?")
 HOST = re.compile(r"(?:\S+ )?/host:(?!metadata).*")
