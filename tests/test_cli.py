@@ -284,7 +284,7 @@ def test_gpus_are_found_by_a_word_of_their_name() -> None:
 def test_the_demonstration_shows_a_change_that_matters_and_ends_by_naming_its_page(tmp_path: Path) -> None:
     done = run("demo", "--output", str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"The page to open: {tmp_path / 'report.html'}"
+    assert done.stdout.splitlines()[-1] == f"Open this page: {tmp_path / 'report.html'}"
     rows = {line.split("  ")[0]: line.split("  ") for line in done.stdout.splitlines()}
     predicted, recorded = (
         float(rows[f"pinned, 3 streams ({how})"][-1].split()[0]) for how in ("predicted", "recorded")

@@ -39,7 +39,7 @@ def test_doctor_says_what_works_and_what_to_do_for_the_rest(tmp_path: Path) -> N
     assert checks["nsys"] == checks["nsys"] | {"works": True, "is_there": str(tmp_path / "nsys")}
     assert not checks["mpirun"]["works"] and "install Open MPI" in checks["mpirun"]["change"]
     shown = busfare("doctor", PATH=str(tmp_path)).stdout
-    assert re.search(r"missing +mpirun", shown) and "What to do for the rest" in shown
+    assert re.search(r"missing +mpirun", shown) and "How to fix the rest" in shown
 
 
 def test_doctor_of_a_broken_installation_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,12 +76,12 @@ def test_gains_say_which_figures_they_rest_on() -> None:
     """A real recording. Bounds that nothing replayed are the data sheet's, whatever was measured."""
     recorded = read(EXAMPLES / "train-images-h100.json.gz")
     for node, said in (
-        ("h100-probed", "what was measured on h100-probed"),
+        ("h100-probed", "measurements on h100-probed"),
         ("h100-sxm", "the data sheet of h100-sxm"),
     ):
         document = reported(recorded, load_node(node))
         text = " ".join(lines(document))
-        assert f"(gains are predicted, by {said}; in brackets, 80 % ranges)" in text
+        assert f"(gains are predicted, by {said}; in brackets, 80 % prediction intervals)" in text
         assert said in page(document)
     copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
     assert "by the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))

@@ -214,7 +214,7 @@ def test_a_row_without_a_number_counts_for_none(counters: Path, recording: Path)
     ("text", "says"),
     [
         (None, "cannot be read .*check the path"),
-        ("", "no table of kernels by Nsight Compute; make it with: ncu --csv --page raw"),
+        ("", "not a kernel table of Nsight Compute; create one with: ncu --csv --page raw"),
         (
             printed((SCALE, 1, 2), metrics=tuple(METRICS)[:2]),
             "lacks lts__t_bytes.sum; make it with: ncu --csv",

@@ -104,7 +104,7 @@ def zipped() -> bytes:
         (b"QDSTRM\0\0", "unfinished Nsight Systems capture"),
         (
             b"\n\x0b\x50\x02....",
-            "a Perfetto trace, as rocprofv3 and ROCm Systems Profiler write; record with `rocprofv3",
+            "a Perfetto trace, as written by rocprofv3 and ROCm Systems Profiler; record with `rocprofv3",
         ),
         (
             b"the program's\n==77== NVPROF is profiling process 77\n",
@@ -150,9 +150,9 @@ def test_paths_and_databases_that_are_no_trace(tmp_path: Path) -> None:
     assert "cannot be read" in refused(tmp_path / "loop")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("x")
-    assert "no tables of a trace in this folder; name a trace in it" in refused(tmp_path / "folder")
+    assert "this folder has no trace tables; name a trace in it" in refused(tmp_path / "folder")
     mail = write_sqlite(tmp_path / "mail.sqlite", {"messages": ["id"], "StringIds": ["id"]}, {})
-    assert "no tables of a trace" in refused(mail)
+    assert "no trace tables" in refused(mail)
 
 
 def test_a_link_to_a_trace_is_followed(tmp_path: Path) -> None:

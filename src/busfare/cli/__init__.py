@@ -42,10 +42,10 @@ COMMANDS = {
     "help": ("about", "help_"),
 }
 
-NCU = "count with ncu, and give what it prints to project --counters (docs/kernels.md)"
+NCU = "count with ncu, and give its output to project --counters (docs/kernels.md)"
 #: Options, by their command, and commands of earlier versions; the text completes "… was removed; ".
 REMOVED = {
-    "probe --fault": "--virtual NODE plays a node without faults",
+    "probe --fault": "--virtual NODE simulates a node without faults",
     "report --slurm": "start a Dask scheduler and workers with Slurm and use --scheduler",
     "what-if --as-arguments": "`busfare report` bounds the gain of passing small copies as kernel arguments",
     "what-if --offload-schedule": "use plan offload --from-trace TRACE",
@@ -53,13 +53,13 @@ REMOVED = {
     "record --counters": NCU,
     "record --counted-kernels": NCU,
     "record --counter-passes": NCU,
-    "record --mapped": "leave it out; busfare plan says what reading host memory in place costs",
-    "record --arguments": "leave it out; --kinds memory records what is allocated",
-    "record --first-use": "`what-if --async` predicts what waiting later gains",
+    "record --mapped": "leave it out; busfare plan estimates the cost of reading host memory in place",
+    "record --arguments": "leave it out; --kinds memory records allocations",
+    "record --first-use": "`what-if --async` predicts the gain of waiting later",
     "record --storage": "`nsys profile --trace=cuda,osrt` records reads of files",
     "what-if --read-ahead": "change the program, record it again and use busfare diff",
     "what-if --wait-at-first-use": "use --async or --drop-synchronisations",
-    "record --threads": "give busfare report JAX's own profile (jax.profiler.trace)",
+    "record --threads": "give JAX's own profile (jax.profiler.trace) to busfare report",
     "bench kv": "use `plan kv`, which predicts the same layouts",
     "bench offload": "use `plan offload`, which predicts the same schedules",
 }
@@ -85,7 +85,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="busfare", message="%(prog)s %(version)s")
 def app() -> None:
-    """What your data pays to ride the bus between CPU and GPU, what it would pay elsewhere, and what to change."""
+    """Find where a program spends time on CPU–GPU transfers, what to change, and what it would take on another machine."""
 
 
 def _with_empty_values(arguments: list[str]) -> list[str]:
@@ -140,7 +140,8 @@ def _status() -> int:
         return _failed(f"{error.filename}: cannot be used ({error.strerror}); check the path", 2)
     except MemoryError:
         return _failed(
-            "not enough memory for this trace; use a machine with more, or export a shorter part of it", 2
+            "not enough memory for this trace; use a machine with more memory, or export a shorter part of it",
+            2,
         )
     except (KeyboardInterrupt, click.Abort):
         return _failed("stopped", 130)
@@ -195,4 +196,6 @@ def _lost(error: OSError) -> int:
     _to_nowhere(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0
-    return _failed(f"standard output: cannot be written ({error.strerror}); make room, or write elsewhere", 2)
+    return _failed(
+        f"standard output: cannot be written ({error.strerror}); free some space, or write elsewhere", 2
+    )

@@ -24,7 +24,7 @@ SHELLS = {
 @click.command()
 @as_json
 def doctor(json: bool) -> None:
-    """What works on this machine, and what to do where something is missing."""
+    """Check what works on this machine, and how to fix the rest."""
     from busfare.answers.doctor import examined
     from busfare.show.nodes import doctor_document
 
@@ -37,7 +37,7 @@ def doctor(json: bool) -> None:
 @click.command(epilog=" ".join(f"{shell}: save it {place}." for shell, place in SHELLS.items()))
 @click.argument("shell", type=click.Choice(list(SHELLS)), help="The shell.")
 def completion(shell: str) -> None:
-    """Print the script by which a shell completes busfare's commands and options."""
+    """Print the shell script that completes commands and options."""
     from click.shell_completion import get_completion_class
 
     from busfare.cli import app
@@ -48,11 +48,11 @@ def completion(shell: str) -> None:
 
 
 @click.command("help")
-@click.argument("command", nargs=-1, help="As in `busfare help plan kv`.")
-@option("--man", "All commands as one man page: busfare help --man > busfare.1.", is_flag=True)
-@option("--count", "How many options there are; those that commands share count once.", is_flag=True)
+@click.argument("command", nargs=-1, help="The command, for example `plan kv`.")
+@option("--man", "Print all commands as one man page: busfare help --man > busfare.1.", is_flag=True)
+@option("--count", "Print the number of options; shared options count once.", is_flag=True)
 def help_(command: tuple[str, ...], man: bool, count: bool) -> None:
-    """Show the help of a command, or of all of them as a man page."""
+    """Show the help of a command, or of all commands as a man page."""
     from busfare.cli import app
 
     if man or count:
@@ -63,7 +63,7 @@ def help_(command: tuple[str, ...], man: bool, count: bool) -> None:
     for word in command:
         found = shown.get_command(context, word) if isinstance(shown, click.Group) else None
         if found is None:
-            raise click.UsageError(f"{' '.join(command)!r} is no command.")
+            raise click.UsageError(f"{' '.join(command)!r} is not a command.")
         context, shown = click.Context(found, parent=context, info_name=word), found
     click.echo(shown.get_help(context))
 
@@ -87,7 +87,7 @@ def man_page(app: click.Group) -> str:
         ".SH NAME", f"busfare \\- {_roff(summary)}",
         ".SH SYNOPSIS", ".B busfare", "COMMAND [OPTIONS] [ARGUMENTS]",
         ".SH DESCRIPTION", "Every command takes", ".BR \\-\\-help .", "A NODE is a name of",
-        ".BR \"busfare nodes\" ,", "a GPU by name, a TOML file, or a link in short, as pcie:4x16.",
+        ".BR \"busfare nodes\" ,", "a GPU by name, a TOML file, or a short link such as pcie:4x16.",
         ".SH COMMANDS", *(line for command in every_command(app) for line in _described(command)),
         ".SH EXIT STATUS",
         *(f".TP\n.B {status}\n{what}" for status, what in (

@@ -35,17 +35,17 @@ PLACES = (
 
 
 @click.command()
-@option("--output -o FILE", "Where the node file goes.", type=OUTPUT)
-@option("--quick", "13 seconds a GPU in place of 40.", is_flag=True)
+@option("--output -o FILE", "Write the node file here.", type=OUTPUT)
+@option("--quick", "13 seconds per GPU instead of 40.", is_flag=True)
 @option(
     "--only",
-    "Measure one part: copies, what kernels reach, or NCCL among all GPUs.",
+    "Measure one part: copies, kernel rates, or NCCL among all GPUs.",
     type=click.Choice(["copies", "kernels", "collectives"]),
 )
-@option("--collectives", "Measure NCCL's operations among all GPUs, too: 30 seconds.", is_flag=True)
-@option("--virtual NODE", "Play a node in place of measuring one.")
-@option("--raw FILE", "Where all raw samples go (.json, .json.gz).", type=OUTPUT)
-@option("--from from_ FILE", "Fit raw samples of an earlier run anew.", type=PATH)
+@option("--collectives", "Also measure NCCL operations among all GPUs: 30 seconds.", is_flag=True)
+@option("--virtual NODE", "Simulate a node instead of measuring one.")
+@option("--raw FILE", "Write all raw samples here (.json, .json.gz).", type=OUTPUT)
+@option("--from from_ FILE", "Refit the raw samples of an earlier run.", type=PATH)
 @as_json
 @as_html
 def probe(
@@ -59,7 +59,7 @@ def probe(
     json: bool,
     html: Path | None,
 ) -> None:
-    """Measure this machine's GPUs and links, and write the node file that describes them."""
+    """Measure this machine's GPUs and links, and write a node file."""
     from busfare.answers.measure import opened
     from busfare.measure.cases import read_record, write_record
     from busfare.measure.node_file import encode
@@ -95,23 +95,23 @@ def probe(
     "A directory; or one process's file, with %p process, %h host, %r rank.",
     required=True,
 )
-@option("--duration S", "Record for so many seconds; 0: to the end.", type=float, default=0.0)
-@option("--delay S", "Begin after so many seconds.", type=float, default=0.0)
+@option("--duration S", "Record for this many seconds; 0: to the end.", type=float, default=0.0)
+@option("--delay S", "Start after this many seconds.", type=float, default=0.0)
 @option("--capture", "whole, or profiler-calls (cudaProfilerStart to Stop).", default="whole")
-@option("--nvtx RANGE", "Record only inside the NVTX range of this name.", default="", show_default=False)
+@option("--nvtx RANGE", "Record only inside the NVTX range with this name.", default="", show_default=False)
 @option("--flush-every S", "Write at least this often.", type=float, default=1.0)
 @option("--kinds KIND,…", "What to record; see docs/recorder.md.", default="", show_default=False)
 @option(
     "--calls",
-    "Whose calls: driver, both (the program's own, of runtime and driver) or none.",
+    "API calls to record: driver, both (the program's runtime and driver calls) or none.",
     default="driver",
 )
-@option("--fingerprint/--no-fingerprint", "Hash each copied buffer, to find what is sent twice.")
-@option("--stacks/--no-stacks", "Take call stacks, so that a report names the lines of calls.")
+@option("--fingerprint/--no-fingerprint", "Hash each copied buffer to find repeated copies.")
+@option("--stacks/--no-stacks", "Record call stacks: the report then names source lines.")
 def record(command: tuple[str, ...], output: str, kinds: str, **options: Any) -> None:
-    """Run any CUDA program and record its GPU work; returns the program's exit status.
+    """Record the GPU work of any CUDA program. The exit status is that of the program.
 
-    On AMD's GPUs, rocprofv3 records it.
+    On AMD GPUs, rocprofv3 does the recording.
     """
     from busfare.measure.record import record as run
 
@@ -123,14 +123,14 @@ def nas_command(benchmark: str, what: str) -> click.Command:
     """The command of a benchmark, `ft` or `mg`."""
 
     @click.command(benchmark, help=what)
-    @option("--class CLASS", "S, W, A, B, C or D; C with a GPU, else A.")
-    @option("--ranks N,…", "Numbers of ranks; else what the machine has.")
-    @option("--modes MODE,…", "cpu, single, multiple, multiple-mps, funneled; else all.")
-    @option("--build DIR", "Where the programs of hybrid/ are.", type=PATH)
-    @option("--timeout S", "A run may take so many seconds; else 600.", type=float)
-    @option("--from FILE", "Show what an earlier --json wrote.", type=PATH)
-    @option("--node NODE", "Take the limit from its parameters; else this GPU is measured.")
-    @option("--runner DIR", f"nas_bench of hybrid/; else ${VARIABLE}.", type=PATH)
+    @option("--class CLASS", "S, W, A, B, C or D. Default: C with a GPU, otherwise A.")
+    @option("--ranks N,…", "Numbers of ranks. Default: from the machine.")
+    @option("--modes MODE,…", "cpu, single, multiple, multiple-mps, funneled. Default: all.")
+    @option("--build DIR", "The folder with the programs of hybrid/.", type=PATH)
+    @option("--timeout S", "Time limit of a run in seconds. Default: 600.", type=float)
+    @option("--from FILE", "Show the result of an earlier --json.", type=PATH)
+    @option("--node NODE", "Compute the limit from this node. Default: measure this GPU.")
+    @option("--runner DIR", f"The folder nas_bench of hybrid/. Default: ${VARIABLE}.", type=PATH)
     @as_json
     @as_html
     def run(node: str | None, runner: Path | None, json: bool, **given: Any) -> None:
@@ -157,7 +157,7 @@ def rates(node: Node) -> str:
     memory = node.gpu(0).memory_bandwidth_bytes_per_s
     if memory is None:
         raise InputError(
-            f"{node.name}: no memory_bandwidth_bytes_per_s of its GPU, which the kernels' limit needs; add it"
+            f"{node.name}: memory_bandwidth_bytes_per_s of its GPU is missing, but the kernel limit needs it; add it"
         )
     return f"{min(link)!r},{memory!r}"
 
@@ -169,20 +169,20 @@ def _runner(given: Path | None) -> Path:
     runner = next((place for place in places if (place / "__main__.py").is_file()), None)
     if runner is None:
         raise InputError(
-            f"{places[-1]}: no runner of NAS FT and MG; install hybrid/ (hybrid/README.md), or name it by --runner"
+            f"{places[-1]}: no runner of NAS FT and MG; install hybrid/ (hybrid/README.md), or name it with --runner"
         )
     return runner
 
 
-predicted_by = option("--node NODE", "Predict by its parameters; else this machine is probed first.")
+predicted_by = option("--node NODE", "Predict with this node. Default: probe this machine first.")
 quickly = option("--quick", "Fewer cases and repeats: 15 seconds.", is_flag=True)
-played = option("--virtual NODE", "Play a node in place of measuring one.")
-from_file = option("--from from_ FILE", "Show what an earlier --json wrote.", type=PATH)
+played = option("--virtual NODE", "Simulate a node instead of measuring one.")
+from_file = option("--from from_ FILE", "Show the result of an earlier --json.", type=PATH)
 
 
 @click.group("bench")
 def bench_app() -> None:
-    """Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them."""
+    """Run benchmarks, and compare them with predictions."""
 
 
 def _command(name: str, document: str, said: str, *options: Any) -> None:
@@ -211,21 +211,21 @@ def _command(name: str, document: str, said: str, *options: Any) -> None:
 
 _command(
     "methods", "bench:methods_document",
-    "Pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
+    "Compare pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
     option("--largest N", "Ints of the longest vector, 1048576 to 268435456.", default="268435456"),
 )  # fmt: skip
 _command(
     "strategies", "bench:strategies_document",
-    "Explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
+    "Compare explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
     option("--kernel FILE.cu", "A kernel of your own; see docs/bench.md.", type=PATH),
-    option("--in inputs N", "With --kernel: its input arrays.", type=int, default=1),
-    option("--out outputs N", "With --kernel: its output arrays.", type=int, default=1),
-    option("--function NAME", "With --kernel: which of several."),
-    option("--levels N", "With --kernel: levels of its grid.", type=int, default=42),
-    option("--level-elements level N", "With --kernel: doubles of one level.", type=int, default=1048576),
+    option("--in inputs N", "With --kernel: number of input arrays.", type=int, default=1),
+    option("--out outputs N", "With --kernel: number of output arrays.", type=int, default=1),
+    option("--function NAME", "With --kernel: the kernel, if the file has several."),
+    option("--levels N", "With --kernel: levels of the grid.", type=int, default=42),
+    option("--level-elements level N", "With --kernel: doubles per level.", type=int, default=1048576),
 )  # fmt: skip
 for nas_name, nas_help in (
-    ("ft", "NAS FT: MPI ranks with their GPU shared in several ways, or on processors; where the time goes."),
-    ("mg", "NAS MG: the same, with small kernels and ghost cells in place of large copies."),
+    ("ft", "Run NAS FT: MPI ranks that share a GPU in several ways, or run on CPUs; show where time goes."),
+    ("mg", "Run NAS MG: the same, with small kernels and ghost cells instead of large copies."),
 ):
     bench_app.add_command(nas_command(nas_name, nas_help))

@@ -26,7 +26,7 @@ class _Path(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":  # which would be this folder
-            self.fail("an empty path; is a variable of the shell not set?", param, ctx)
+            self.fail("an empty path; is a shell variable unset?", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -51,9 +51,9 @@ def as_json(command: Callable[..., None]) -> Callable[..., None]:
         is_flag=True,
         expose_value=False,
         callback=lambda context, _, value: context.meta.__setitem__(WIDE, value),
-        help="Tables as wide as what is in them: no name is shortened.",
+        help="Do not truncate names in tables.",
     )
-    return click.option("--json", is_flag=True, help="One JSON object on standard output.")(wide(command))
+    return click.option("--json", is_flag=True, help="Print one JSON object.")(wide(command))
 
 
 def option(spec: str, help: str, **more: Any) -> Callable[[Any], Any]:
@@ -160,7 +160,7 @@ def _keep_apart(output: Path, inputs: Iterable[Path]) -> None:
         except (OSError, ValueError):  # one of them is not there, and so not harmed
             continue
         if touches:
-            raise InputError(f"{output}: is, holds or lies in the input {source}; name another place")
+            raise InputError(f"{output}: overlaps the input {source}; name another place")
 
 
 def _touches(output: Path, source: Path) -> bool:

@@ -18,7 +18,9 @@ from busfare.printable import print_json
 __all__ = ["nodes_app", "plan_app", "price"]
 
 
-OTHERS = "Of data that lives on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
+OTHERS = (
+    "For data on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
+)
 
 
 class Plans(click.Group):
@@ -32,7 +34,7 @@ class Plans(click.Group):
             return super().make_context(info_name, args, parent, **extra)
         if args and not Path(args[0]).exists() and (near := get_close_matches(args[0], self.commands, 1)):
             raise click.UsageError(
-                f"{args[0]!r}: no command and no plan file; did you mean `busfare plan {near[0]}`?"
+                f"{args[0]!r}: neither a command nor a plan file; did you mean `busfare plan {near[0]}`?"
             )
         return self.commands["strategies"].make_context(info_name, args, parent, **extra)
 
@@ -44,43 +46,43 @@ class Plans(click.Group):
 
 @click.group("plan", cls=Plans)
 def plan_app() -> None:
-    """Strategies for a kernel; offloaded weights, KV caches."""
+    """Compare strategies for a kernel, offloaded weights, KV caches."""
 
 
 @plan_app.command("strategies", hidden=True, epilog=OTHERS)
 @click.argument(
-    "file", metavar="FILE.toml", type=PATH, required=False, help="Kernels to plan, one a [[kernel]] table."
+    "file", metavar="FILE.toml", type=PATH, required=False, help="Kernels to plan, one [[kernel]] table each."
 )
-@option("--h2d SIZE", "Copied to the GPU: 336MB.")
-@option("--d2h SIZE", "Copied back: 504MB.")
-@option("--kernel TIME", "The kernel, its data on the GPU: 12ms.")
+@option("--h2d SIZE", "Bytes copied to the GPU: 336MB.")
+@option("--d2h SIZE", "Bytes copied back: 504MB.")
+@option("--kernel TIME", "Kernel time with its data on the GPU: 12ms.")
 @option(
     "--node --from node NODE",
-    "The machine, with --from-trace where it was recorded: catalogue name, GPU, TOML file or link (pcie:4x16).",
+    "The machine (with --from-trace: where it was recorded): catalogue name, GPU, TOML file or link (pcie:4x16).",
 )
-@option("--to NODE", "Compare with another node; may be repeated.", multiple=True)
-@option("--flops N", "Of the kernel: 12G.")
-@option("--device-bytes SIZE", "What it reads and writes in GPU memory.")
-@option("--accesses-in N", "How often it reads each input element.")
-@option("--accesses-out N", "How often it writes each output element.")
-@option("--access-bytes SIZE", "What neighbouring threads touch at once: 32B.")
-@option("--streams N", "This many streams, not the best.")
-@option("--levels N", "Into how many chunks the data can be cut.")
-@option("--memory KIND", "The host buffers now: pinned or pageable.")
-@option("--copies-in N", "Separate arrays copied in.")
-@option("--copies-out N", "Separate arrays copied back.")
+@option("--to NODE", "Compare with another node; repeatable.", multiple=True)
+@option("--flops N", "Operations of the kernel: 12G.")
+@option("--device-bytes SIZE", "Bytes that the kernel reads and writes in GPU memory.")
+@option("--accesses-in N", "How often the kernel reads each input element.")
+@option("--accesses-out N", "How often the kernel writes each output element.")
+@option("--access-bytes SIZE", "Bytes that neighbouring threads access together: 32B.")
+@option("--streams N", "Use this many streams instead of the best number.")
+@option("--levels N", "Maximum number of chunks.")
+@option("--memory KIND", "Current host buffers: pinned or pageable.")
+@option("--copies-in N", "Number of separate arrays copied in.")
+@option("--copies-out N", "Number of separate arrays copied back.")
 @option("--chunks A,B,…", "Shares of unequal chunks: 1,2,2,1.")
-@option("--kernel-at N=TIME", "All kernels together when cut into N; may be repeated.", multiple=True)
-@option("--queues N", "Hardware queues; one a stream otherwise.")
-@option("--concurrent-kernels N", "Kernels that run side by side without slowing down.")
-@option("--launch TIME", "The host's time for each call: 4us.")
+@option("--kernel-at N=TIME", "Total kernel time when cut into N chunks; repeatable.", multiple=True)
+@option("--queues N", "Number of hardware queues. Default: one per stream.")
+@option("--concurrent-kernels N", "Kernels that run concurrently at full speed.")
+@option("--launch TIME", "CPU time per call: 4us.")
 @option("--from-trace TRACE", "Take bytes and times from a trace.", type=PATH)
-@option("--kernel-name REGEX", "Which kernels of the trace.")
+@option("--kernel-name REGEX", "Kernels of the trace.")
 @option("--sweep WHAT", "Vary link, streams, bytes or kernel.")
 @as_json
 @as_html
 def strategies(json: bool, html: Path | None, **asked: Any) -> None:
-    """Which overlap strategy is fastest for a kernel, and with how many streams."""
+    """Find the fastest overlap strategy for a kernel, and its number of streams."""
     from busfare.answers.plan import answer_plan
     from busfare.show.plans import plan_document
 
@@ -90,36 +92,36 @@ def strategies(json: bool, html: Path | None, **asked: Any) -> None:
 
 @plan_app.command("offload")
 @option("--node NODE", "The machine: catalogue name, GPU, TOML file or link (pcie:4x16).")
-@option("--model SHAPE", "A network by name, or its config.json: says the next three.")
+@option("--model SHAPE", "A network by name, or its config.json; replaces the next three options.")
 @option("--layers N", "Layers of the network.")
-@option("--bytes-per-layer SIZE", "Weights of a layer: 436MB; or one size a layer, a,b,….")
+@option("--bytes-per-layer SIZE", "Weights of a layer: 436MB; or one size per layer: a,b,….")
 @option(
     "--seconds-per-layer TIME",
-    "A layer on the GPU, its weights there: 1.2ms; by tokens, 1=0.2ms,2048=4ms; or one time a layer.",
+    "Time of a layer with its weights on the GPU: 1.2ms; by tokens: 1=0.2ms,2048=4ms; or one time per layer.",
 )
-@option("--tokens N", "Tokens that a pass works on: 1 in decoding, the prompt's in prefill.")
-@option("--resident R", "So many layers stay on the GPU; else as many as fit.")
-@option("--depth D", "Layers brought ahead, each into a buffer of its own; 0: none.")
+@option("--tokens N", "Tokens per pass: 1 in decoding, the prompt length in prefill.")
+@option("--resident R", "Number of layers that stay on the GPU. Default: as many as fit.")
+@option("--depth D", "Layers to prefetch, each into its own buffer; 0: none.")
 @option("--memory KIND", "Host memory: pinned, pageable, mapped or managed.")
-@option("--budget SIZE", "GPU memory for layers and buffers: 24GB; else all there is.")
-@option("--back-bytes-per-layer SIZE", "Copied out behind each layer: gradients, weights.")
-@option("--cpu-seconds-per-layer TIME", "A layer on the processor; by tokens as above.")
-@option("--gpus N", "So many GPUs of the node stream at once.")
-@option("--type TYPE", "With --model: the type of its weights; fp16 (else), fp8, int4, q4_0, …")
-@option("--context N", "With --model: tokens in each sequence's cache before the pass.")
-@option("--batch N", "With --model: sequences of a pass; in decoding as many as tokens.")
-@option("--only-experts", "With --model: of a mixture, only experts are brought.", is_flag=True)
-@option("--cached-experts N", "Experts of each layer that are on the GPU already.")
+@option("--budget SIZE", "GPU memory for layers and buffers: 24GB. Default: all.")
+@option("--back-bytes-per-layer SIZE", "Bytes copied out after each layer: gradients, weights.")
+@option("--cpu-seconds-per-layer TIME", "Time of a layer on the CPU; by tokens as above.")
+@option("--gpus N", "Number of GPUs that stream at once.")
+@option("--type TYPE", "With --model: weight type: fp16 (default), fp8, int4, q4_0, …")
+@option("--context N", "With --model: tokens in the cache of each sequence before the pass.")
+@option("--batch N", "With --model: sequences per pass; in decoding, equal to --tokens.")
+@option("--only-experts", "With --model: stream only the experts of a mixture.", is_flag=True)
+@option("--cached-experts N", "Experts per layer that are already on the GPU.")
 @option(
-    "--hit-rate SHARE", "Share of the needed experts that are on the GPU: 0.9; else by how many are cached."
+    "--hit-rate SHARE", "Share of needed experts that are on the GPU: 0.9. Default: from --cached-experts."
 )
-@option("--cpu-bandwidth SIZE", "With --model: what the processor reads in a second: 80GB.")
-@option("--cpu-flops N", "With --model: its operations a second: 1.5T.")
-@option("--from-trace TRACE", "The layers of a recorded run that streams them.", type=PATH)
+@option("--cpu-bandwidth SIZE", "With --model: CPU memory bandwidth per second: 80GB.")
+@option("--cpu-flops N", "With --model: CPU operations per second: 1.5T.")
+@option("--from-trace TRACE", "Take the layers from a recorded run that streams them.", type=PATH)
 @as_json
 @as_html
 def offload(json: bool, html: Path | None, **asked: Any) -> None:
-    """Layers whose weights live on the host: how many should stay, how deep to prefetch, from which memory."""
+    """Plan layers with weights on the host: how many to keep on the GPU, prefetch depth, host memory."""
     from busfare.answers.offload import answer_offload
     from busfare.show.plans import offload_document
 
@@ -130,21 +132,21 @@ def offload(json: bool, html: Path | None, **asked: Any) -> None:
 @plan_app.command("kv")
 @option("--node NODE", "The machine: catalogue name, GPU, TOML file or link (pcie:4x16).")
 @option("--model SHAPE", "A network by name, or its config.json.")
-@option("--type TYPE", "With --model: the type of its numbers; fp16, fp8, …")
-@option("--bytes-per-token SIZE", "Of the cache, a token in all layers: 128KiB.")
-@option("--tokens N", "How long the prompt is that is fetched.", default="8192", show_default=True)
-@option("--block-tokens N", "Tokens of one block.", default="16", show_default=True)
-@option("--pieces N", "Pieces that a block lies in: 1, or with --model 2 · layers.")
-@option("--layout NAME", "The layout whose break-even is wanted; else the fastest one's.")
-@option("--evict N", "Tokens that are written back meanwhile.")
-@option("--prefill-seconds N=TIME,…", "Computing a prompt of N tokens: 1024=80ms,8192=700ms.")
-@option("--launch TIME", "The host's time for each copy: 10us from Python.")
-@option("--batch-launch TIME", "The host's time for each piece of a batch.")
-@option("--memcpy SIZE", "What one core packs in a second: 9.4GB.")
+@option("--type TYPE", "With --model: element type: fp16, fp8, …")
+@option("--bytes-per-token SIZE", "Cache bytes per token, all layers: 128KiB.")
+@option("--tokens N", "Length of the prompt to fetch.", default="8192", show_default=True)
+@option("--block-tokens N", "Tokens per block.", default="16", show_default=True)
+@option("--pieces N", "Pieces per block: 1, or 2 · layers with --model.")
+@option("--layout NAME", "Layout for the break-even. Default: the fastest.")
+@option("--evict N", "Tokens written back at the same time.")
+@option("--prefill-seconds N=TIME,…", "Time to compute a prompt of N tokens: 1024=80ms,8192=700ms.")
+@option("--launch TIME", "CPU time per copy: 10us from Python.")
+@option("--batch-launch TIME", "CPU time per piece of a batch.")
+@option("--memcpy SIZE", "Bytes that one core packs per second: 9.4GB.")
 @as_json
 @as_html
 def kv(json: bool, html: Path | None, **asked: Any) -> None:
-    """KV caches on the host: fetch or compute again, and in which blocks and layout."""
+    """Plan KV caches on the host: fetch or recompute, block size and layout."""
     from busfare.answers.kv import answer_kv
     from busfare.show.plans import kv_document
 
@@ -154,31 +156,31 @@ def kv(json: bool, html: Path | None, **asked: Any) -> None:
 
 @click.command()
 @option("--node NODE", "Catalogue name, GPU, TOML file or link (pcie:4x16).", required=True)
-@option("--bytes bytes N", "Of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, what it moves.")
-@option("--direction", "h2d, d2h, d2d or p2p; with --gpus h2d+d2h, too.", default="h2d")
-@option("--memory", "Of the host: pageable, pinned (else), managed or mapped; device between GPUs.")
-@option("--gpus N", "So many GPUs of the node copy at once, each so much.")
-@option("--latency-from NODE", "Node whose measured L+o to take.")
-@option("--kernel CLASS", "A kernel in place of a copy: gemm, elementwise, reduction, other …")
+@option("--bytes bytes N", "Size of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, its memory traffic.")
+@option("--direction", "h2d, d2h, d2d or p2p; with --gpus also h2d+d2h.", default="h2d")
+@option("--memory", "Host memory: pageable, pinned (default), managed or mapped; device between GPUs.")
+@option("--gpus N", "Number of GPUs that copy --bytes each at once.")
+@option("--latency-from NODE", "Use the measured L+o of this node.")
+@option("--kernel CLASS", "A kernel instead of a copy: gemm, elementwise, reduction, other …")
 @option(
     "--collective KIND",
-    "A collective in place of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
+    "A collective instead of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
 )
-@option("--ranks N", "Of the collective: how many GPUs, one a rank.")
-@option("--hosts N", "How many such nodes, with the same number of ranks on each.", default="1")
-@option("--nvls", "Reductions in the NVLink switch.", is_flag=True)
-@option("--from recorded_on NODE", "Where the kernel took --seconds.")
-@option("--seconds TIME", "What a launch took there: 1.2ms.")
+@option("--ranks N", "Number of ranks of the collective, one GPU each.")
+@option("--hosts N", "Number of such nodes, each with the same number of ranks.", default="1")
+@option("--nvls", "Reduce in the NVLink switch.", is_flag=True)
+@option("--from recorded_on NODE", "Node where the kernel was recorded.")
+@option("--seconds TIME", "Recorded time of a launch: 1.2ms.")
 @option("--type type TYPE", "fp64, fp32, tf32, fp16, bf16, fp8 or int8.", default="fp32")
-@option("--flops N", "Operations of a launch: 12G.")
-@option("--shape M,N,K", "Sides of a product of matrices.")
-@option("--grid X,Y,Z", "Blocks of the launch.")
-@option("--block X,Y,Z", "Threads of a block.")
-@option("--registers N", "Registers a thread.")
-@option("--shared-bytes SIZE", "Shared memory a block.")
+@option("--flops N", "Operations per launch: 12G.")
+@option("--shape M,N,K", "Dimensions of a matrix product.")
+@option("--grid X,Y,Z", "Grid size in blocks.")
+@option("--block X,Y,Z", "Block size in threads.")
+@option("--registers N", "Registers per thread.")
+@option("--shared-bytes SIZE", "Shared memory per block.")
 @as_json
 def price(json: bool, **asked: Any) -> None:
-    """What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node."""
+    """Estimate one copy, collective or kernel. Copies use every cost model that applies; a kernel needs its time on another node."""
     from busfare.answers.price import answer_price
     from busfare.show.nodes import price_document
 
@@ -199,9 +201,7 @@ class Nodes(click.Group):
 @as_json
 @click.pass_context
 def nodes_app(context: click.Context, json: bool) -> None:
-    """The catalogue of nodes, or the nodes and GPUs that have every WORD in their name; show one, or check a node file
-    of your own.
-    """
+    """List nodes and GPUs, show one, or check a node file. With WORDs, list the names that contain all of them."""
     if context.invoked_subcommand is None:
         context.invoke(nodes_find, words=(), json=json)
 
@@ -211,7 +211,7 @@ def nodes_app(context: click.Context, json: bool) -> None:
 @as_json
 @click.pass_context
 def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
-    """The nodes and GPUs that have every word in their name."""
+    """List the nodes and GPUs with every word in their name."""
     from busfare.show.nodes import catalogue, nodes_document, nodes_with
 
     result = nodes_with(" ".join(words)) if words else catalogue()
@@ -223,7 +223,7 @@ def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> No
 @click.argument("node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
 @as_json
 def nodes_show(node: str, json: bool) -> None:
-    """One node, with a drawing of its graph."""
+    """Show one node, with a drawing of its graph."""
     from busfare.nodes import load_node
     from busfare.nodes.graph import WIDTH, draw
     from busfare.show.nodes import node_shown
@@ -240,7 +240,7 @@ def nodes_show(node: str, json: bool) -> None:
 @nodes_app.command("check")
 @click.argument("file", metavar="FILE", type=PATH, help="A node file (TOML).")
 def nodes_check(file: Path) -> None:
-    """Whether a node file is right; if not, the key, the line and how to fix it."""
+    """Check a node file; name the key, the line and the fix of an error."""
     from busfare.nodes import load_node
 
     if not file.is_file():
@@ -248,6 +248,6 @@ def nodes_check(file: Path) -> None:
         raise InputError(f"{file}: {found}; give the path of a node file")
     checked = load_node(str(file))
     print(
-        f"{file}: {checked.name} is right: {len(checked.components)} components, {len(checked.links)} "
+        f"{file}: {checked.name} is valid: {len(checked.components)} components, {len(checked.links)} "
         f"links, {len(checked.gpus())} GPU{'s' * (len(checked.gpus()) != 1)}"
     )

@@ -35,25 +35,25 @@ trace_path = click.argument(
     type=PATH,
     help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace.",
 )
-from_node = option("--from recorded_on NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
+from_node = option("--from recorded_on NODE", "Node of the recording. Default: guessed from the GPU name.")
 counted = option(
     "--counters FILE",
-    "What `ncu --csv --page raw --print-units base` printed of the same program; see docs/kernels.md.",
+    "Output of `ncu --csv --page raw --print-units base` for the same program; see docs/kernels.md.",
     type=PATH,
 )
 kernel_times = option(
     "--kernels RULE",
-    "Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; may be repeated.",
+    "Kernel times: keep, bandwidth, clock, 0.8x or REGEX=0.8x; repeatable.",
     multiple=True,
 )
 host_times = option(
     "--host RULE",
-    "Host times on another node: measured (by what was measured on both), keep, or 0.8x.",
+    "CPU times on another node: measured (from measurements on both nodes), keep, or 0.8x.",
     default="measured",
 )
 fingerprinted = option(
     "--fingerprints RECORDING",
-    "Which copies carry the same bytes, by this recording of the same run (record --fingerprint).",
+    "Recording of the same run with fingerprints (record --fingerprint), to find copies of the same bytes.",
     type=PATH,
 )
 
@@ -65,26 +65,24 @@ fingerprinted = option(
     type=PATH,
     nargs=-1,
     required=True,
-    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace; or the traces of a job: several, "
-    "a folder, a quoted glob.",
+    help="Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace; for a job: several traces, a folder or a "
+    "quoted glob.",
 )
-@option("--from --node recorded_on NODE", "Where it was recorded; guessed from the GPU's name otherwise.")
-@option(
-    "--unrecorded TIME", "How long the run takes when it is not recorded: 1.5s; gains are then of that run."
-)
+@option("--from --node recorded_on NODE", "Node of the recording. Default: guessed from the GPU name.")
+@option("--unrecorded TIME", "Run time without the recorder: 1.5s; gains then refer to that run.")
 @fingerprinted
 @option(
     "--fail-if LIMIT",
-    "Exit with status 1 if it is passed: 'exposed > 20%', 'makespan > 3s', 'makespan > +5%' (than the baseline's); may be "
-    "repeated.",
+    "Exit with status 1 beyond this limit: 'exposed > 20%', 'makespan > 3s', 'makespan > +5%' (over the baseline); "
+    "repeatable.",
     multiple=True,
 )
-@option("--baseline FILE", "What an earlier --json of the same program wrote: what changed since.", type=PATH)
+@option("--baseline FILE", "Compare with an earlier --json of the same program.", type=PATH)
 @as_json
 @as_html
-@option("--jobs N", "Read so many traces at once (of many: one a core).")
-@option("--scheduler ADDRESS", "Read them on the workers of this Dask scheduler.")
-@option("--resume FOLDER", "Keep what is read here, and read nothing twice.", type=FOLDER)
+@option("--jobs N", "Number of traces to read at once. Default for many traces: one per core.")
+@option("--scheduler ADDRESS", "Read traces on the workers of this Dask scheduler.")
+@option("--resume FOLDER", "Keep results in this folder, and read no trace twice.", type=FOLDER)
 def report(
     traces: tuple[Path, ...],
     fingerprints: Path | None,
@@ -94,7 +92,7 @@ def report(
     html: Path | None,
     **given: Any,
 ) -> None:
-    """Where transfer time goes in a trace, or in all traces of a job, and what to do about it."""
+    """Show where transfer time goes, and what to change. Give one trace, or all traces of a job."""
     from busfare.jobs import one_trace
 
     asked, limits, before, recorded_on = questions.Report.of(**given), [], None, None
@@ -103,13 +101,11 @@ def report(
 
         limits = [parse_limit(text) for text in fail_if]
         if baseline is None and any(limit.grows for limit in limits):
-            raise InputError(
-                "`fail_if` NAME > +VALUE%: is more than a baseline; name it with `baseline` FILE"
-            )
+            raise InputError("`fail_if` NAME > +VALUE%: needs a baseline; name it with `baseline` FILE")
     alone = None if asked.of_job else one_trace(list(traces))
     of_one_run = {"unrecorded": asked.unrecorded, "fingerprints": fingerprints, "baseline": baseline}
     if alone is None and (named := next((name for name, value in of_one_run.items() if value), None)):
-        raise InputError(f"`{named}` is of one run: give it with one trace")
+        raise InputError(f"`{named}` applies to one run: give it with one trace")
     if baseline:
         from busfare.answers.diff import diff, read_report
 
@@ -137,41 +133,37 @@ def report(
 
 @click.command()
 @trace_path
-@option("--dedupe", "Send unchanged buffers once.", is_flag=True)
-@option("--keep-on-gpu", "What comes back and goes in again stays on the GPU.", is_flag=True)
-@option(
-    "--remove WHAT", "Do without h2d, d2h, d2d, p2p, copy, set or migration; may be repeated.", multiple=True
-)
-@option("--prefetch", "Send managed memory before kernels need it.", is_flag=True)
-@option("--pin [REGEX]", "Pageable host buffers become pinned; all, or those of matching copies.")
-@option("--batch-below SIZE", "Pack copies smaller than this that follow each other.")
-@option("--collect-below SIZE", "Results smaller than this stay on the GPU and come back once, at the end.")
-@option("--async async_ [REGEX]", "Copies to the GPU, or all that match, no longer hold the host up.")
-@option("--drop-synchronisations [REGEX]", "Only waits behind copies to the host, and last ones, stay.")
-@option("--streams N", "Spread chunks of one stream over N streams and buffers.")
-@option("--kernel REGEX", "With --streams: only chunks with such a kernel.")
-@option("--link LINK", "Another link: pcie:5 (x16), nvlink:2x3, c2c:1.")
+@option("--dedupe", "Copy unchanged buffers once.", is_flag=True)
+@option("--keep-on-gpu", "Keep data on the GPU that comes back and goes in again.", is_flag=True)
+@option("--remove WHAT", "Remove h2d, d2h, d2d, p2p, copy, set or migration; repeatable.", multiple=True)
+@option("--prefetch", "Prefetch managed memory before kernels need it.", is_flag=True)
+@option("--pin [REGEX]", "Pin pageable host buffers: all, or those of matching copies.")
+@option("--batch-below SIZE", "Pack consecutive copies smaller than this.")
+@option("--collect-below SIZE", "Keep results smaller than this on the GPU, and copy them once at the end.")
+@option("--async async_ [REGEX]", "Make copies to the GPU asynchronous: all, or those that match.")
+@option("--drop-synchronisations [REGEX]", "Keep only waits after copies to the host, and the last waits.")
+@option("--streams N", "Spread the chunks of one stream over N streams and buffers.")
+@option("--kernel REGEX", "With --streams: only chunks with a matching kernel.")
+@option("--link LINK", "Use another link: pcie:5 (x16), nvlink:2x3, c2c:1.")
 @option("--node --to node NODE", "Run on another node.")
 @kernel_times
 @host_times
-@option("--copy-speed FACTOR", "All copies so many times as fast: 2x.")
-@option("--rank R", "Of a job: change the program on this rank only; may be repeated.", multiple=True)
-@option("--no-stragglers", "Of a job: no rank comes to a collective later than the median.", is_flag=True)
-@option("--overlap-collectives", "Of a job: collectives run beside kernels.", is_flag=True)
-@option("--bucket SIZE", "Of a job: all-reduces are joined, or divided, to this size: 25MB.")
-@option("--collective-bytes FACTOR", "Of a job: collectives carry so many times their bytes: 0.5x.")
-@option("--ranks N", "Of a data-parallel job: so many ranks, the new ones copies of the recorded.")
-@option(
-    "--unrecorded TIME", "How long the run takes when it is not recorded: 1.5s; the rest is the recorder's."
-)
+@option("--copy-speed FACTOR", "Speed up all copies by this factor: 2x.")
+@option("--rank R", "For a job: change the program on this rank only; repeatable.", multiple=True)
+@option("--no-stragglers", "For a job: no rank arrives at a collective later than the median.", is_flag=True)
+@option("--overlap-collectives", "For a job: overlap collectives with kernels.", is_flag=True)
+@option("--bucket SIZE", "For a job: join or divide all-reduces to this size: 25MB.")
+@option("--collective-bytes FACTOR", "For a job: scale the bytes of collectives: 0.5x.")
+@option("--ranks N", "For a data-parallel job: number of ranks; new ranks copy recorded ones.")
+@option("--unrecorded TIME", "Run time without the recorder: 1.5s; the difference is recorder overhead.")
 @fingerprinted
 @from_node
 @option("--model", "Cost model for another node.", default="calibrated")
-@option("--perfetto FILE", "Write the recorded and the predicted timeline for ui.perfetto.dev.", type=OUTPUT)
+@option("--perfetto FILE", "Write the recorded and predicted timelines for ui.perfetto.dev.", type=OUTPUT)
 @as_json
 @as_html
 def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
-    """What a change to the program, or another node, would make of the whole run; or of a job, whose folder is given."""
+    """Predict the whole run after a change, or on another node. For a job, give its folder."""
     from busfare import api
 
     result = api.what_if(trace, **asked)
@@ -179,14 +171,14 @@ def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, *
         from busfare.trace.write import perfetto_beside
 
         if result.runs is None:
-            raise InputError("`perfetto` is of one run: give it with one trace")
+            raise InputError("`perfetto` applies to one run: give it with one trace")
         write_file(perfetto, perfetto_beside(*result.runs))
     answer(result, lambda: result.document(page=bool(html)), json, html)
 
 
 @click.command()
 @trace_path
-@option("--to NODE", "Node to predict for; may be repeated.", multiple=True, required=True)
+@option("--to NODE", "Node to predict for; repeatable.", multiple=True, required=True)
 @from_node
 @option("--model", "Cost model.", default="calibrated")
 @kernel_times
@@ -195,7 +187,7 @@ def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, *
 @as_json
 @as_html
 def project(trace: Path, json: bool, html: Path | None, **asked: Any) -> None:
-    """What the copies and the whole run would take on another node."""
+    """Predict the copies and the whole run on another node."""
     from busfare import api
 
     result = api.project(trace, **asked)
@@ -208,15 +200,15 @@ def project(trace: Path, json: bool, html: Path | None, **asked: Any) -> None:
     "actual",
     metavar="ACTUAL",
     type=PATH,
-    help="A trace of the same program, recorded on the node predicted for.",
+    help="A trace of the same program, recorded on the target node.",
 )
 @from_node
-@option("--to NODE", "Where ACTUAL was recorded; guessed otherwise.")
-@option("--model", "Cost model; may be repeated. All that apply otherwise.", multiple=True)
+@option("--to NODE", "Node of ACTUAL. Default: guessed.")
+@option("--model", "Cost model; repeatable. Default: all that apply.", multiple=True)
 @counted
 @as_json
 def compare(predicted: Path, actual: Path, json: bool, **asked: Any) -> None:
-    """How far predictions for a node are from a trace recorded there, by every cost model."""
+    """Compare predictions with a trace recorded on the target node. Covers every cost model that applies."""
     from busfare import api
 
     result = api.compare(predicted, actual, **asked)
@@ -225,11 +217,11 @@ def compare(predicted: Path, actual: Path, json: bool, **asked: Any) -> None:
 
 @click.command()
 @click.argument("before", metavar="BEFORE", type=PATH, help="A trace of a program.")
-@click.argument("after", metavar="AFTER", type=PATH, help="A trace of the same program, changed.")
+@click.argument("after", metavar="AFTER", type=PATH, help="A trace of the changed program.")
 @as_json
 @as_html
 def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
-    """What changed between two recorded runs of one program, and why it takes longer or shorter."""
+    """Explain why one run of a program takes longer than another."""
     from busfare import api
 
     result = api.diff(before, after)
@@ -240,13 +232,13 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 @trace_path
 @option(
     "--to",
-    "parquet or csv (a directory of tables), perfetto (a timeline for ui.perfetto.dev), or chakra (also of a job's "
+    "parquet or csv (a directory of tables), perfetto (a timeline for ui.perfetto.dev) or chakra (also for a job's "
     "directory).",
     required=True,
 )
 @option("--output -o PATH", "Where to write.", type=FOLDER, required=True)
 def export(trace: Path, to: str, output: Path) -> None:
-    """Write a trace as tables or as a timeline for others' tools."""
+    """Write a trace as tables or as a timeline for other tools."""
     if to == "chakra":
         from busfare.jobs.chakra import export_chakra
 
@@ -262,13 +254,13 @@ def export(trace: Path, to: str, output: Path) -> None:
 
 
 @click.command()
-@option("--output -o FOLDER", "Where the pages go.", type=FOLDER, default="busfare-demo")
+@option("--output -o FOLDER", "Folder for the page.", type=FOLDER, default="busfare-demo")
 def demo(output: Path) -> None:
-    """Report a real trace that comes with busfare, and project it onto three other nodes."""
+    """Report an example trace, and project it onto three nodes."""
     from busfare.show.demo import run_demo
 
     page = run_demo(output)
-    print(f"\nThe page to open: {page.resolve()}")
+    print(f"\nOpen this page: {page.resolve()}")
 
 
 def _of_trace(

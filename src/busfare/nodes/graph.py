@@ -85,7 +85,7 @@ class Path:
 
 @dataclass(frozen=True, repr=False)
 class Node:
-    """A machine: what it is made of, how it is joined, what was measured on it, and where it is from."""
+    """A machine: what it is made of, how it is joined, measurements on it, and where it is from."""
 
     name: str
     components: tuple[Component, ...]

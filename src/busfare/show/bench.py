@@ -14,10 +14,10 @@ __all__ = ["methods_document", "strategies_document"]
 
 RUN, OTHERS = COLOUR["whole run"], COLOUR["others"]
 BENCHED = (
-    "Measured: by events on the GPU (strategies) or the host's clock (methods), the mean of several runs, every result "
+    "Measured: by events on the GPU (strategies) or the host clock (methods); the mean of several runs, with every result "
     "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
 )
-VIRTUAL = "VIRTUAL: a node is played here; nothing was measured, nothing was checked. "
+VIRTUAL = "VIRTUAL: simulated node; nothing was measured or checked. "
 #: Of a prediction beside what was measured.
 DUE = {"predicted": "predicted_seconds", "error": "error_percent"}
 #: The parts of a program, from its first line to its last.
@@ -40,7 +40,7 @@ def strategies_document(result: results.StrategiesResult) -> Document:
 
 def _benched(what: str, result: results.Benched, blocks: list[Block]) -> Document:
     node, played = result.node, VIRTUAL if result.virtual else ""
-    facts = f"predicted by the parameters of {node.name} ({node.source}) · {result.date} · {result.command}"
+    facts = f"predicted from the parameters of {node.name} ({node.source}) · {result.date} · {result.command}"
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     blocks += [Text(f"left out: {row.case}: {row.why}") for row in result.left_out]
     heading = f"{played}{what} on {result.gpu}"
@@ -50,8 +50,8 @@ def _benched(what: str, result: results.Benched, blocks: list[Block]) -> Documen
 def _picked(result: results.StrategiesResult) -> Table:
     seen = result.seen
     note = (
-        "costs: what the predicted best takes more than the fastest, of the limit: what the streams version reaches of "
-        f"the slower of link and kernel; both {seen}. n: streams."
+        "costs: extra time of the predicted best over the fastest; of the limit: share of the slower of link and "
+        f"kernel that streams reach; both {seen}. n: streams."
     )
     return table(
         result.cells,
@@ -133,7 +133,7 @@ def methods_document(result: results.MethodsResult) -> Document:
     for number, accesses in ((1, 1), (2, 50)):
         cells = [cell for cell in result.cells if cell.accesses == accesses]
         if cells:
-            title = f"Situation {number}: {several(accesses, 'access')} an element, over the slowest method"
+            title = f"Situation {number}: {several(accesses, 'access')} per element, relative to the slowest method"
             blocks.append(Figure(f"situation{number}", _ranges(cells, result.seen), title))
     blocks += [_case(cell) for cell in result.cells]
     blocks += _beside_published(result)
@@ -173,7 +173,7 @@ def _ranges(cells: list[results.MethodsCell], seen: str) -> Bars:
                 seconds = m.measured_ranges_seconds.get(name, 0.0)
                 bars.append(Bar(seconds / slowest, hover=f"{name}: {time(seconds)}"))
     series = [BarSeries(f"{name}, {seen}", RANGES[name], bars) for name, bars in shares.items()]
-    return Bars(labels, series, "time over the slowest method's", "", stacked=True)
+    return Bars(labels, series, "time relative to the slowest method", "", stacked=True)
 
 
 def _beside_published(result: results.MethodsResult) -> list[Block]:
@@ -193,7 +193,7 @@ def _beside_published(result: results.MethodsResult) -> list[Block]:
             ("GT 740, published [S16]", published, OTHERS),
         )
     ]
-    chart = Bars(methods, series, "time over zero-copy's, one access", "")
+    chart = Bars(methods, series, "time relative to zero-copy, one access", "")
     return [Table(columns, rows, "Mean of S16's five sizes"), Figure("published", chart)]
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 RUNGS = {
     "datasheet": "data sheets",
-    "typical": "what is typical of the generation",
-    "probed": "what was measured on the machine",
+    "typical": "values typical of the GPU generation",
+    "probed": "measurements of the machine",
     "calibrated": "the recorded times of this trace",
 }
 MOST_RANKS, DRAWN_RANKS = 10, 64
@@ -98,14 +98,14 @@ def _nothing_found(result: Report | JobReport) -> str:
     """Where no copy is recorded, nothing is known of them."""
     missing = {omission.id for omission in result.omissions}
     if "copies-not-recorded" in missing and not result.transfers.count:
-        return "The copies that calls made are not recorded: what there is to do about them is not known."
+        return "The trace has calls that copy but no copies: no advice on copies is possible."
     if "copying-kernels" in missing and not result.transfers.count:
-        return "Copies ran as kernels that do not say what they copied: what there is to do about them is not known."
+        return "Copies ran as kernels without recorded sizes: no advice on copies is possible."
     if "no-calls" in missing and not result.transfers.count and result.kernels.count:
-        return "Kernels alone are recorded, and no calls: whether anything was copied is not known."
+        return "The trace has kernels but no calls: copies may be missing."
     if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
-        return "Nothing worth doing about transfers was found."
-    return "No kernels and no transfers are recorded: what there is to do is not known."
+        return "No worthwhile change to transfers was found."
+    return "The trace has no kernels and no transfers: no advice is possible."
 
 
 def _beside_gain(
@@ -116,9 +116,8 @@ def _beside_gain(
     """
     sentences = []
     if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
-        verb = "touch" if len(places) > 1 else "touches"
         listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
-        sentences.append(f"Touches operations that {listed} {verb}, too: the gains do not add up.")
+        sentences.append(f"Affects the same operations as {listed}: the gains do not add up.")
     if what_if:
         command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
         sentences.append(f"Assumptions: {'; '.join(rests_on)}. {command}" if rests_on else command)
@@ -194,36 +193,36 @@ def omitted(omissions: Sequence[Omission | Left], title: str = "Limits of this t
 def ranges(row: Ranged) -> str:
     """What the ranges of a result are and stand on."""
     if row.low_seconds is None:
-        return f"Predicted without a range: {row.reason}."
+        return f"Predicted without an interval: {row.reason}."
     stands = RUNGS.get(str(row.rung), row.rung)
-    return f"In brackets: 80 % ranges, from how far predictions by {stands} lay from held-out measurements."
+    return f"In brackets: 80 % prediction intervals, from held-out measurements; based on {stands}."
 
 
 def recorder(cost: RecordingCost) -> str:
     """What was taken out for the recorder, in a sentence."""
-    taken = f"{time(cost.call_seconds)} a call taken out for the recorder"
+    taken = f"{time(cost.call_seconds)} per call subtracted for the recorder"
     if cost.gap_seconds:
-        taken += f", {time(cost.gap_seconds)} out of each gap on the GPU"
+        taken += f", {time(cost.gap_seconds)} per gap on the GPU"
     if cost.host_pace != 1:
-        taken += f", and the host's own time {cost.host_pace:.2f} times that of the recorded process"
+        taken += f", and CPU times scaled by {cost.host_pace:.2f} from the recorded process"
     bare = time(cost.unrecorded_seconds)
     if not 0.99 * cost.unrecorded_seconds <= cost.replayed_seconds <= 1.01 * cost.unrecorded_seconds:
         return (
-            f"{taken}; unrecorded, the run takes {bare}: the rest of the difference is not in calls or gaps, "
-            f"and gains are of {time(cost.replayed_seconds)}."
+            f"{taken}; the run takes {bare} without the recorder: the rest of the difference is not in calls or "
+            f"gaps, and gains refer to {time(cost.replayed_seconds)}."
         )
-    return f"{taken}: unrecorded, the run takes {bare}."
+    return f"{taken}: the run takes {bare} without the recorder."
 
 
 def machine(facts: dict[str, object]) -> Table:
-    """What the system says of itself."""
+    """What the system reports about itself."""
     gpus = facts.get("gpus")
     rows = [(key, _fact(key, value)) for key, value in facts.items() if key != "gpus"]
     if isinstance(gpus, list):
         rows += [
             (f"GPU {n} {key}", _fact(key, value)) for n, gpu in enumerate(gpus) for key, value in gpu.items()
         ]
-    return Table(words("fact", "value"), rows, "What the system says", face="page")
+    return Table(words("fact", "value"), rows, "System information", face="page")
 
 
 def _fact(key: str, value: object) -> str:
@@ -240,9 +239,7 @@ def communication_blocks(
     """What to show of them; nothing where nobody communicates."""
     if not collectives:
         return []
-    note = (
-        "Arrive: waiting until the last rank comes. Transfer: from then on. Last: who came last most often."
-    )
+    note = "Arrive: waiting until the last rank arrives. Transfer: from then on. Last: the most frequent last rank."
     blocks: list[Block] = [
         Text(_waited(collectives), title="Communication between ranks"),
         table(
@@ -290,7 +287,7 @@ def communication_blocks(
     tied = [clock.uncertainty_ns for clock in clocks if clock.uncertainty_ns is not None]
     if len(tied) > 1 and max(tied):
         most, rank = max((abs(clock.offset_ns), clock.rank) for clock in clocks)
-        sentence = f"Clocks are aligned by the ends of collectives: moved by up to {time(most * 1e-9)} (rank {rank}), "
+        sentence = f"Clocks are aligned at the ends of collectives: shifted by up to {time(most * 1e-9)} (rank {rank}), "
         blocks.append(Text(f"{sentence}uncertain by {time(max(tied) * 1e-9)} at most.", "dim"))
     return blocks
 
@@ -301,9 +298,9 @@ def _waited(collectives: Sequence[Collective]) -> str:
     transfer = sum(row.transfer_seconds or 0.0 for row in known)
     whole = wait + transfer
     if not known or not whole:
-        return "No collective has more than one of its ranks here: who waits for whom is not known."
+        return "No collective has more than one of its ranks here: waiting between ranks is unknown."
     number = count(sum(row.count for row in known))
     return (
         f"{number} collectives and messages between ranks took {time(whole)} in all ranks together: "
-        f"{wait / whole:.0%} of it ({time(wait)}) waiting for the last rank to come, {time(transfer)} transfers."
+        f"{wait / whole:.0%} of that ({time(wait)}) waiting for the last rank to arrive, {time(transfer)} transfers."
     )

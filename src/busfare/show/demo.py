@@ -53,7 +53,7 @@ def run_demo(folder: Path) -> Path:
         (f"{pair[0].to} (predicted)", *(str(p.makespan) for p in pair))
         for pair in zip(old.projections, new.projections, strict=True)
     ]
-    advised = "The change advised, and the same program recorded after it"
+    advised = "The advised change, predicted and recorded"
     faster = "On other nodes: a faster link helps once copies are pinned"
     tables: list[Block] = [
         Table(words("run") + numbers("whole run", "speedup"), rows, advised),

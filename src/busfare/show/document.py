@@ -14,8 +14,9 @@ from busfare.advise import amounts
 #: Where a block is shown: a page has room for what a terminal leaves out.
 Face = Literal["both", "terminal", "page"]
 RECORDED = (
-    "Recorded: read from the trace, as all that is not called predicted. Predicted: by a cost model; hatched or dashed in "
-    "figures. Exposed: a transfer runs and no kernel computes. In brackets and as whiskers: 80 % ranges."
+    "Recorded: read from the trace, like everything not marked as predicted. Predicted: by a cost model; hatched or "
+    "dashed in "
+    "figures. Exposed: a transfer runs and no kernel computes. In brackets and as whiskers: 80 % prediction intervals."
 )
 
 

@@ -67,9 +67,9 @@ def job_document(
     blocks: list[Block] = []
     name = _names(result)
     whose = (
-        "of the whole job, its ranks replayed together"
+        "of the whole job, with all ranks replayed together"
         if result.gains_of_whole_job
-        else "each of the trace that it saves most in"
+        else "each in the trace with the largest gain"
     )
 
     def where(finding: JobFinding) -> str:
@@ -135,7 +135,7 @@ def _tiles(result: JobReport, name: Name) -> Tiles:
         [
             (time(result.slowest.value), f"slowest: {name(result.slowest)}"),
             (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
-            (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
+            (time(moved.exposed_seconds), "of that exposed: no kernel computes meanwhile"),
             (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
             *([(f"{len(health.slow):,}", f"slow links of {links:,}")] if links else []),
         ]
@@ -168,7 +168,7 @@ def _strip(result: JobReport, figures: Sequence[RankFigures]) -> list[Figure]:
         for name in medians
     ]
     times = [[value / median for value in most[name]] for name, median in medians.items()]
-    note = "Each figure over its median."
+    note = "Each figure relative to its median."
     if width > 1:
         note += f" A cell stands for {width} neighbouring ranks and shows the largest of them."
     strip = Strip([WORDS[name] for name in medians], ranks, times, hovers, "rank")
@@ -219,7 +219,7 @@ def _drawn(row: Spreading, what: str, name: Name, values: Sequence[int]) -> list
         labels = [f"{lower} – {upper}" for lower, upper in pairwise(shown)]
         bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
         spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "", whole=True)
-        figures.append(Figure(f"spread-{row.figure}", spread, f"How many traces have how much: {what}"))
+        figures.append(Figure(f"spread-{row.figure}", spread, f"Distribution over the traces: {what}"))
     largest = [Bar(r.value, amount(r.value, row.figure), hover=r.path) for r in row.largest]
     named = Bars(
         [name(r) for r in row.largest],
@@ -228,13 +228,13 @@ def _drawn(row: Spreading, what: str, name: Name, values: Sequence[int]) -> list
         "B" if row.figure.endswith("bytes") else "s",
         mark=row.median,
     )
-    return [*figures, Figure(f"largest-{row.figure}", named, f"Traces with most: {what}")]
+    return [*figures, Figure(f"largest-{row.figure}", named, f"Largest values: {what}")]
 
 
 def _health(result: JobReport, name: Name) -> list[Block]:
     health = result.link_health
     if not health.groups:
-        return [Text("Link health: no large pinned copy (16 MiB or more) to judge a link by.", "dim")]
+        return [Text("Link health: unknown, because there is no large pinned copy (16 MiB or more).", "dim")]
     sound = f"Every link reaches {SOUND:.0%} of its peers' median and of the data sheet."
     groups = table(
         health.groups,
@@ -258,7 +258,7 @@ def _slow_link(link: Slow, name: Name) -> str:
     to = "" if link.peer_device is None else f" to GPU {link.peer_device}"
     sentence = f"GPU {link.device}{to} of {name(link)}, {link.direction}: {rate(link.bytes_per_second)}"
     if link.share_of_peers is not None:
-        sentence += f", {link.share_of_peers:.0%} of the median of it and its {link.peers:,} peers"
+        sentence += f", {link.share_of_peers:.0%} of the median of this link and its {link.peers:,} peers"
     if link.share_of_data_sheet is not None:
         sentence += f", {link.share_of_data_sheet:.0%} of the data sheet"
     return sentence
@@ -278,7 +278,7 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
                 "→": lambda link: _carried(link.forward),
                 "←": lambda link: _carried(link.back),
             },
-            notes=["In brackets: what the link would take for that at its full rate (predicted)."],
+            notes=["In brackets: time at the full rate of the link (predicted)."],
             most=MOST,
         )
     ]
@@ -288,9 +288,13 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
         return blocks
     picture = LinkPicture(drawn, [link for link in links if link.node == drawn.name and link.bytes])
     if picture.links:
-        note = f"{drawn.title or drawn.name}; a link is as wide as what all traces sent over it."
+        note = f"{drawn.title or drawn.name}; the width of a link shows its traffic over all traces."
         blocks.append(
-            Figure("links", picture, note=f"{note} Point at it for its figures; dotted ones carried nothing.")
+            Figure(
+                "links",
+                picture,
+                note=f"{note} Point at a link for its figures; dotted links carried nothing.",
+            )
         )
     return blocks
 

@@ -17,8 +17,8 @@ from busfare.show.blocks import change
 from busfare.show.document import Block, Document, Items, Text, table
 
 AT_ONCE = (
-    "Links and memories are shared evenly, as far as the node's file names their rates. A host's memory may carry less of "
-    "GPUs' copies than its own rate: the one that was measured carried half."
+    "Copies share links and memories evenly, where the node file has their rates. Host memory may sustain less than "
+    "its own rate for GPU copies: the one that was measured sustained half."
 )
 
 
@@ -61,7 +61,7 @@ def nodes_with(words: str) -> Nodes:
     sheets = (gpus()[name] for name in gpu_names() if name not in catalogue_names())
     known = [gpu for gpu in sheets if named(gpu.name, gpu.title, gpu.called)]
     if not nodes and not known:
-        raise InputError(f"nodes {words[:80]!r}: no node and no GPU has that in its name; try a part of it")
+        raise InputError(f"nodes {words[:80]!r}: matches no node and no GPU; try a part of the name")
     return Nodes(nodes=[_row(node) for node in nodes], gpus=known)
 
 
@@ -158,7 +158,7 @@ def nodes_document(result: Nodes) -> Document:
             )
         )
     if isinstance(result.gpus_by_name, int):
-        more = f"{result.gpus_by_name} GPUs more by name: busfare nodes 3060 shows those with 3060 in it."
+        more = f"{result.gpus_by_name} more GPUs by name: `busfare nodes 3060` lists those with 3060 in their name."
         blocks.append(Text(more))
     if isinstance(result.gpus, list) and result.gpus:
         blocks.append(
@@ -192,6 +192,6 @@ def doctor_document(result: Doctor) -> Document:
     )
     missing = [check for check in result.checks if not check.works]
     change = [f"{check.what} (for {check.needed_for}): {check.change}" for check in missing]
-    last: Block = Items(change, "What to do for the rest") if missing else Text("Everything works here.")
+    last: Block = Items(change, "How to fix the rest") if missing else Text("Everything works here.")
     facts = f"Python {result.python} · {result.machine}"
     return Document("busfare: this machine", f"busfare {result.version}", facts, [checks, last])

@@ -94,7 +94,7 @@ class Plot:
 
     def __repr__(self) -> str:
         names = ", ".join(b.title or b.name for b in self._shown.blocks if isinstance(b, Figure))
-        return f"{self._shown.title}: {names or 'no figures'}; shown in a notebook, or saved by .save('plot.html')"
+        return f"{self._shown.title}: {names or 'no figures'}; show it in a notebook, or save it with .save('plot.html')"
 
 
 def framed(document: Document) -> str:

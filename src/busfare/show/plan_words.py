@@ -14,25 +14,26 @@ __all__ = ["kv_words", "offload_words"]
 #: What to write for each memory kind, and for each layout.
 MEMORIES = {
     "pinned": "Keep the streamed layers in pinned memory (cudaHostAlloc), copy them with cudaMemcpyAsync in a stream of "
-    "their own, and let each layer's kernels wait for its copy by an event.",
-    "pageable": "Pageable memory is as fast as anything here; pin it only if something else wants the host meanwhile.",
-    "mapped": "Let the kernels read the streamed layers where they are (cudaHostAlloc with cudaHostAllocMapped): each "
-    "weight once, neighbours beside each other.",
-    "managed": "Keep the layers in managed memory, and call cudaMemPrefetchAsync to the GPU ahead and to the host behind.",
+    "their own, and make each layer's kernels wait for its copy with an event.",
+    "pageable": "Pageable memory is as fast as any other here; pin it only if the CPU has other work meanwhile.",
+    "mapped": "Let the kernels read the streamed layers in place (cudaHostAlloc with cudaHostAllocMapped): each "
+    "weight once, with coalesced accesses.",
+    "managed": "Keep the layers in managed memory, and call cudaMemPrefetchAsync to the GPU before a layer and to the "
+    "host after it.",
 }
 LAYOUTS = {
     "contiguous": "Keep the prompt's cache in one piece on the host: one cudaMemcpyAsync.",
-    "gather-kernel": "Let one kernel read the pieces from mapped pinned memory, by a table of their addresses.",
-    "batched": "Hand all pieces to one cudaMemcpyBatchAsync (CUDA 12.8 and newer).",
-    "gather-host-halves": "Pack half of the pieces into a pinned buffer, copy it, and pack the other half meanwhile.",
-    "gather-host": "Pack the pieces into one pinned buffer, then copy that.",
-    "per-block": "One cudaMemcpyAsync a piece, from pinned memory.",
+    "gather-kernel": "Let one kernel read the pieces from mapped pinned memory, through a table of their addresses.",
+    "batched": "Pass all pieces to one cudaMemcpyBatchAsync (CUDA 12.8 and newer).",
+    "gather-host-halves": "Pack half of the pieces into a pinned buffer, and pack the other half while it is copied.",
+    "gather-host": "Pack the pieces into one pinned buffer, then copy the buffer.",
+    "per-block": "One cudaMemcpyAsync per piece, from pinned memory.",
 }
 LIMITS = {
     "link": "the link",
     "submission": "the host's calls",
-    "copy engine": "the copy engine, which starts no copy sooner",
-    "host gather": "the processor's core that packs",
+    "copy engine": "the copy engine's time to start a copy",
+    "host gather": "the CPU core that packs",
 }
 
 
@@ -43,8 +44,8 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
     named = f"{result.resident} of {several(result.layers, 'layer')} resident"
     if result.limited_by == "nothing is streamed":
         words.append(
-            f"All {result.layers} layers stay in {size(result.device_bytes)} of GPU memory: nothing is streamed. "
-            f"A pass takes its kernels' {time(parts.kernels_seconds)}."
+            f"All {result.layers} layers stay in {size(result.device_bytes)} of GPU memory: nothing is streamed. A "
+            f"pass takes {time(parts.kernels_seconds)}, its kernel time."
         )
         return words
     share = result.share_hidden
@@ -53,15 +54,15 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
         f"{time(parts.copies_seconds)}, kernels {time(parts.kernels_seconds)}{hidden}.",
         f"GPU memory for layers: {size(result.device_bytes)}, of which buffers {size(result.buffer_bytes)}.",
-        "The link limits it: more resident layers, smaller weights or more tokens a pass make it faster."
+        "The link is the limit: more resident layers, smaller weights or more tokens per pass make it faster."
         if result.limited_by == "link"
-        else "The kernels limit it: with a depth of 1 or more the copies hide behind them.",
+        else "The kernels are the limit: with a depth of 1 or more the copies hide behind them.",
     ]
     planned = (result.resident, result.depth, result.memory)
     best, soonest = (fastest.resident, fastest.depth, fastest.memory), fastest.predicted_seconds
     if best != planned and soonest < seconds * 0.99:
         words.append(
-            f"Fastest in as much GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
+            f"Fastest with the same GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
             f"{time(soonest)}, {seconds / soonest:.2f} times as fast. {MEMORIES[fastest.memory]}"
         )
     else:
@@ -77,13 +78,13 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         words.append(MEMORIES[result.memory])
     if result.break_even_tokens is not None:
         words.append(
-            f"From {result.break_even_tokens:.0f} tokens a pass on, streaming is faster than the processor."
+            f"From {result.break_even_tokens:.0f} tokens per pass, streaming is faster than the CPU."
         )
     elif result.break_even_reason is not UNSET and "not said" not in str(result.break_even_reason):
         words.append(f"Against the processor: {result.break_even_reason}.")
     if result.hidden_from_tokens is not None:
         words.append(
-            f"From {result.hidden_from_tokens:.0f} tokens a pass on, the kernels take as long as the copies."
+            f"From {result.hidden_from_tokens:.0f} tokens per pass, the kernels take as long as the copies."
         )
     if result.gpus > 1:
         words.append(
@@ -95,13 +96,11 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
 def _layers(layers: RecordedLayers) -> str:
     """What a reader has to know of layers from a trace."""
     left = f"{size(layers.left_out_bytes)} of copies and {time(layers.left_out_seconds)} of kernels"
-    sentence = f"The layers are told by {layers.found_by}, over {several(layers.passes, 'pass')}; "
-    sentence += (
-        f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to none."
-    )
+    sentence = f"The layers are identified by {layers.found_by}, over {several(layers.passes, 'pass')}; "
+    sentence += f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to no layer."
     if layers.resident:
         on_gpu = several(len(layers.resident), "layer")
-        sentence += f" For {on_gpu} nothing was copied: their bytes are not in the trace, and count as 0."
+        sentence += f" For {on_gpu} nothing was copied: their bytes are not in the trace and count as 0."
     return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in layers.notes)])
 
 
@@ -123,7 +122,8 @@ def kv_words(result: PlanKvResult) -> list[str]:
     ]
     if best.layout != "per-block" and single.limited_by != "link":
         sentences.append(
-            f"A copy a piece of {size(block.bytes / block.pieces)} takes {single.predicted_seconds / fastest:.1f} times as "
+            f"One copy per piece of {size(block.bytes / block.pieces)} takes {single.predicted_seconds / fastest:.1f} "
+            "times as "
             f"long: {several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
         )
     if (computing := result.recompute) is not None:
@@ -131,8 +131,8 @@ def kv_words(result: PlanKvResult) -> list[str]:
         verb = "Fetching" if fastest <= computing.seconds else "Computing"
         by = "as given" if computing.by == "given" else "predicted"
         sentences.append(
-            f"{verb} is {slower / faster:.1f} times as fast: to fetch takes {time(fastest)}, predicted, and to "
-            f"compute again {computing}, {by}."
+            f"{verb} is {slower / faster:.1f} times as fast: fetching takes {time(fastest)} (predicted), computing "
+            f"again takes {computing} ({by})."
         )
         sentences.append(_worth(result))
     return sentences
@@ -144,8 +144,8 @@ def _worth(result: PlanKvResult) -> str:
     for first, last in result.worth_fetching or ():
         if last is None:
             ends = [f"{end:,}" if end else "never" for end in between or ()]
-            inside = f" ({' to '.join(ends)} by the range of computing)" if len(set(ends)) > 1 else ""
+            inside = f" ({' to '.join(ends)} by the interval of computing)" if len(set(ends)) > 1 else ""
             parts.append(f"from {first:,} tokens on{inside}")
         else:
             parts.append(f"from {first:,} to {last:,} tokens")
-    return f"Fetch {' and '.join(parts)}." if parts else f"Compute, at any length: {result.reason}."
+    return f"Fetch {' and '.join(parts)}." if parts else f"Recompute at any length: {result.reason}."

@@ -21,7 +21,7 @@ __all__ = ["kv_document", "offload_document", "plan_document"]
 MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS, MOST_COLUMNS = 40, 20, 1000, 5
 #: Before what a strategy is predicted by, where it rests on what nobody says.
 IF_ONCE = "if touched once: "
-KEPT = "A kernel time that was given stays as it is; from flops and device bytes it is each GPU's own."
+KEPT = "A given kernel time is kept on every node; a time from flops and device bytes depends on the GPU."
 
 
 def plan_document(result: PlanResult) -> Document:
@@ -38,9 +38,9 @@ def plan_document(result: PlanResult) -> Document:
     bars = ranking_bars({r.strategy: r for r in result.ranking}, axis, bounds.full_overlap)
     tiles = [
         (time(best.predicted_seconds), f"best, predicted: {best.strategy}"),
-        (time(bounds.full_overlap), "if all overlapped, predicted"),
-        (time(bounds.no_overlap), "if nothing did, predicted"),
-        (time(bounds.mapped), "mapped, at best, predicted"),
+        (time(bounds.full_overlap), "with full overlap, predicted"),
+        (time(bounds.no_overlap), "without overlap, predicted"),
+        (time(bounds.mapped), "mapped, best case, predicted"),
     ]
     blocks: list[Block] = [
         Tiles(tiles),
@@ -87,7 +87,7 @@ def _basis(basis: Sequence[Basis]) -> Table:
         return time(row.value) if row.unit == "s" else f"× {row.value:.3g}"
 
     texts: Cells[Basis] = {"parameter": "parameter", "value": value, "kind": "kind", "source": "source"}
-    return table(basis, "What it rests on", texts, {})
+    return table(basis, "Assumptions", texts, {})
 
 
 def _answers(answers: Sequence[Answer], of: Cells[Answer], title: str, notes: Sequence[str] = ()) -> Table:
@@ -107,8 +107,8 @@ def _sweep(swept: Sweep) -> list[Block]:
         (amount(p.value), *(time(p.seconds[name]) for name in names[:MOST_COLUMNS]), p.best)
         for p in swept.points
     ]
-    notes = [f"From {amount(c.value)} on: {c.after} instead of {c.before}." for c in swept.changes]
-    notes = notes or ["The best strategy stays the same over this range."]
+    notes = [f"From {amount(c.value)} on, {c.after} is faster than {c.before}." for c in swept.changes]
+    notes = notes or ["The best strategy is the same over this range."]
     columns = words(parameter) + numbers(*names[:MOST_COLUMNS]) + words("best")
     lines = Lines(
         predicted_lines(
@@ -173,8 +173,8 @@ def offload_document(result: PlanOffloadResult) -> Document:
         seconds = [point.predicted_seconds for point in result.by_resident]
         line = Line("predicted", COLOUR["whole run"], streamed, seconds, predicted=True)
         marks: list[float] = [result.layers - result.resident]
-        lines = Lines([line], "layers that live on the host", "a pass", marks=marks, whole=True)
-        blocks.append(Figure("resident", lines, "How much to keep; dotted: as asked"))
+        lines = Lines([line], "layers on the host", "a pass", marks=marks, whole=True)
+        blocks.append(Figure("resident", lines, "Layers to keep on the GPU; dotted: as requested"))
     if points := result.by_tokens:
         named: dict[str, list[float | None]] = {
             "streamed": [point.streamed_seconds for point in points],
@@ -186,10 +186,10 @@ def offload_document(result: PlanOffloadResult) -> Document:
         )
         marks = [even for even in (result.break_even_tokens, result.hidden_from_tokens) if even is not None]
         figure = Lines(series, "tokens a pass", "a pass", marks=marks, whole=True)
-        blocks.append(Figure("tokens", figure, "From which prompt on"))
+        blocks.append(Figure("tokens", figure, "By prompt length, streamed or on the CPU"))
     title = f"{several(result.layers, 'layer')} of {size(result.bytes / result.layers)} on {result.node}"
     tokens = "1 token" if result.tokens == 1 else f"{result.tokens:g} tokens"
-    facts = f"{result.gpu or 'GPU'} · {tokens} a pass · every time is predicted"
+    facts = f"{result.gpu or 'GPU'} · {tokens} per pass · every time is predicted"
     return Document(f"busfare plan offload: {title}", title, facts, [*blocks, _basis(result.basis)])
 
 
@@ -220,7 +220,7 @@ def kv_document(result: PlanKvResult) -> Document:
             notes=[ranges(result.ranking[0])],
         ),
         Figure("layouts", ranking_bars(layouts), "Layouts"),
-        table(result.by_block, "Predicted time by tokens a block", {}, by_block),
+        table(result.by_block, "Predicted time by tokens per block", {}, by_block),
         Figure("blocks", _by_piece(result)),
         *_by_length(result),
     ]
@@ -238,7 +238,7 @@ def _by_piece(result: PlanKvResult) -> Lines:
     lines = predicted_lines(
         [p.block_tokens * result.bytes_per_token / block.pieces for p in result.by_block], named
     )
-    axis = "bytes of one piece; dotted: as asked"
+    axis = "bytes of one piece; dotted: as requested"
     return Lines(lines, axis, "predicted", "B", marks=[block.bytes / block.pieces])
 
 

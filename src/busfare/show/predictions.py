@@ -31,7 +31,7 @@ def projection_document(result: Projected, trace: str) -> Document:
         notes = [f"Pageable copies: {p.pageable_copies}."] if p.pageable_copies else []
         if p.transfers.unpriced:
             copies = several(p.transfers.unpriced, "copy")
-            notes.append(f"Without a price by this model: {copies}; the recorded time is kept.")
+            notes.append(f"Not priced by this model: {copies}; they keep their recorded times.")
         if p.by_path:
             figures = {"count": "count", **THERE}
             blocks.append(table(p.by_path, f"{p.to}, by path", {"path": path_name}, figures, notes=notes))
@@ -77,7 +77,7 @@ def _counted(counted: int | UnsetType) -> list[str]:
     if counted is UNSET:
         return []
     priced = several(counted, "kernel")
-    return [f"Priced by counters: {priced}. Any others have no row in --counters, or rows that differ."]
+    return [f"Priced by counters: {priced}. The others have no row in --counters, or conflicting rows."]
 
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
@@ -102,7 +102,7 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
 
 def comparison_document(result: Compared) -> Document:
     """Predictions against a trace recorded on the machine that they are for."""
-    notes = [f"Not compared, for in one of the two traces only: {several(result.unmatched, 'copy')}."]
+    notes = [f"Not compared, because only one trace has them: {several(result.unmatched, 'copy')}."]
     blocks: list[Block] = [
         table(
             result.models,
@@ -119,7 +119,7 @@ def comparison_document(result: Compared) -> Document:
         ),
     ]
     if not result.models:
-        blocks = [Text("No copy is in both traces: only kernels are compared.")]
+        blocks = [Text("No copy appears in both traces: only kernels are compared.")]
     if result.kernels is not None and result.kernels.by_kernel:
         blocks.append(_kernels_compared(result.kernels))
     heading = f"Predicted from {result.predicted} for {result.to}, against {result.actual} (recorded)"
@@ -128,17 +128,17 @@ def comparison_document(result: Compared) -> Document:
 
 def _kernels_compared(kernels: KernelsCompared) -> Table:
     notes = [
-        f"Of {kernels.count:,} launches that both have, the sum is {kernels.wmape_percent:.1f} % off, and the median "
-        f"kernel {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % are in range."
+        f"WMAPE over {kernels.count:,} launches in both traces: {kernels.wmape_percent:.1f} %; median error of a "
+        f"kernel: {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % in range."
     ]
     notes += _counted(kernels.counted)
     if kernels.unmatched:
         notes.append(
-            f"Not compared, for in one of the two traces only: {several(kernels.unmatched, 'kernel')}."
+            f"Not compared, because only one trace has them: {several(kernels.unmatched, 'kernel')}."
         )
     return table(
         kernels.by_kernel[:MOST_KERNELS],
-        "Kernels, means a launch; the longest first",
+        "Kernels, mean per launch, longest first",
         {"kernel or operator": lambda row: row.name[:LONGEST_NAME], "class": "kind"},
         {
             "count": "count",
@@ -154,7 +154,7 @@ def _kernels_compared(kernels: KernelsCompared) -> Table:
 def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Document:
     """The gains of changes; `time_line`: the predicted run below the recorded one."""
     result = worded(result)
-    where = f"recorded on {result.recorded_on or 'a machine that is not known'}"
+    where = f"recorded on {result.recorded_on or 'an unknown machine'}"
     where += GUESS if result.from_guessed_from_gpu_name else ""
     base, rows = result.baseline, [*result.changes, *([result] if len(result.changes) > 1 else [])]
     cost = base.recording_cost
@@ -170,8 +170,8 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     notes = [ranges(result), *([recorder(cost)] if cost else [])]
     low, high = result.range_seconds
     if high - low > 0.005 * high:
-        notes.append(f"Waits that nothing in the trace explains are kept; without them, {time(low)}.")
-    notes += [f"{row.title}: nothing in this trace to change." for row in result.changes if not row.touched]
+        notes.append(f"Waits without a recorded cause are kept; without them, {time(low)}.")
+    notes += [f"{row.title}: nothing to change in this trace." for row in result.changes if not row.touched]
     columns = words("run") + numbers("touched", "whole run", "gain", "speedup")
     runs: list[tuple[str, float | Outcome]] = [("recorded", base.recorded_seconds)]
     runs += [("without the recorder's cost", base.replayed_seconds)] if cost else []

@@ -15,8 +15,8 @@ from busfare.show.svg import COLOUR, COLOURS, Line, Lines
 __all__ = ["probe_document"]
 
 PROBED = (
-    "Measured: the interquartile mean of raw samples of the device's clock; of the host's clock for pageable copies. "
-    "Predicted: by the parameters of the node file, on sizes that were not fitted."
+    "Measured: the interquartile mean of raw samples, by the device clock (pageable copies: host clock). Predicted: "
+    "from the parameters of the node file, on sizes not used for the fit."
 )
 
 
@@ -24,9 +24,7 @@ def probe_document(result: ProbeResult) -> Document:
     """The node's parameters, their residuals, and what is wrong with the machine."""
     node = result.node
     played = (
-        f"VIRTUAL: {result.facts.get('plays')} is played here; nothing was measured. "
-        if result.virtual
-        else ""
+        f"VIRTUAL: {result.facts.get('plays')} is simulated; nothing was measured. " if result.virtual else ""
     )
     tables = (
         _paths(node.curves),
@@ -45,7 +43,7 @@ def probe_document(result: ProbeResult) -> Document:
         if own.count and own.median_percent is not None:
             cases = several(own.count, f"{name} case")
             figures = f"median {own.median_percent:.2f} %, largest {own.max_percent:.2f} %"
-            blocks.append(Text(f"Residuals on {cases}, not fitted: {figures}"))
+            blocks.append(Text(f"Residuals on {cases}, not used for the fit: {figures}"))
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     reasons = Counter(row.why for row in result.left_out)
     blocks += [Text(f"left out, {several(count, 'case')}: {why}") for why, count in reasons.items()]
@@ -87,7 +85,7 @@ def _shares(contention: Sequence[Contention]) -> Table:
             ("such a kernel, while copies go the other way", c.mapped_beside_copy),
         )
     ]
-    return Table(words("GPU", "keeps of its rate, while") + numbers("into the GPU", "out of it"), rows)
+    return Table(words("GPU", "share of its rate, while") + numbers("into the GPU", "out of it"), rows)
 
 
 def _costs(costs: Sequence[Cost]) -> Table:
@@ -104,7 +102,7 @@ def _collectives(curves: Sequence[CollectiveCurve]) -> Table:
         (one.kind, str(one.ranks), time(one.latency_overhead_s[0]), rate(1 / one.long_gap_per_byte_s))
         for one in curves
     ]
-    return Table(words("collective") + numbers("GPUs", "start", "rate of long ones"), rows)
+    return Table(words("collective") + numbers("GPUs", "start", "rate of large ones"), rows)
 
 
 def _kernels(kernels: Sequence[Kernels]) -> Table:
@@ -114,7 +112,7 @@ def _kernels(kernels: Sequence[Kernels]) -> Table:
         gpu = str(one.gpu or 0)
         for name, seconds in (
             ("an empty kernel", one.launch_s),
-            ("from launch to launch", one.launch_interval_s),
+            ("interval between launches", one.launch_interval_s),
         ):
             rows += [(gpu, name, time(seconds))] if seconds is not None else []
         streams = [*one.memory_bytes_per_s.items(), ("read of L2", one.l2_bytes_per_s)]
@@ -169,7 +167,7 @@ def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
         "error", COLOUR["copies"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
     )
     chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
-    return [Figure("residuals", chart, "Predicted over measured, on sizes not fitted")]
+    return [Figure("residuals", chart, "Predicted over measured, on sizes not used for the fit")]
 
 
 def _peers(cases: Sequence[ProbedCase]) -> list[Table]:

@@ -80,7 +80,7 @@ def _tiles(result: Report) -> Tiles:
     tiles = [
         (time(result.makespan_seconds), "whole run"),
         (time(moved.seconds), f"{several(moved.count, 'transfer')} of {size(moved.bytes)}"),
-        (time(moved.exposed_seconds), "of it exposed: no kernel computes meanwhile"),
+        (time(moved.exposed_seconds), "of that exposed: no kernel computes meanwhile"),
         (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
         (time(result.kernels.seconds), several(result.kernels.count, "kernel")),
     ]
@@ -185,11 +185,13 @@ def _basis(result: Report) -> str:
     """By which figures of which machine the gains are predicted."""
     node = result.node
     if not node:
-        return "the machine is not known: name it with --from"
+        return "unknown machine: name it with --from"
     by_replay = any(finding.by_replay for finding in result.findings)
-    figures = "what was measured on" if node.measured and by_replay else "the data sheet of"
+    figures = "measurements on" if node.measured and by_replay else "the data sheet of"
     guess = ", guessed from the GPU name; override with --from" if node.guessed_from_gpu_name else ""
-    return f"by {figures} {node.name}{guess}{'; in brackets, 80 % ranges' if by_replay else ''}"
+    return (
+        f"from {figures} {node.name}{guess}{'; in brackets, 80 % prediction intervals' if by_replay else ''}"
+    )
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:
@@ -212,8 +214,8 @@ def unexplained(result: Report) -> str | None:
     if not waits or waits < WORTH_SAYING * run:
         return None
     return (
-        f"{waits / run:.0%} of the run ({time(waits)}) is spent waiting for something that this trace does not tell: "
-        "advice and gains leave it as it is."
+        f"{waits / run:.0%} of the run ({time(waits)}) is waits without a recorded cause; predictions leave them "
+        "unchanged."
     )
 
 
@@ -243,7 +245,7 @@ def diff_blocks(result: Diff) -> list[Block]:
             blocks.append(_changes(title, kept))
     if result.findings:
         gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
-        blocks.append(table(result.findings, "What there was to do, and is", {"finding": "title"}, gains))
+        blocks.append(table(result.findings, "Findings, before and after", {"finding": "title"}, gains))
     return blocks
 
 

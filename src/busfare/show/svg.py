@@ -358,7 +358,7 @@ class Strip:
                 f'<rect x="{left + 6 + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
                 for n in range(10)
             ),
-            text(left + 212, 18, "2 × the median, and more"),
+            text(left + 212, 18, "2 × the median or more"),
         ]
         for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
             y = top + r * (high + 4)

@@ -35,7 +35,7 @@ HINT = (
     "Drag to move; Ctrl and the wheel, or two fingers, to zoom; Shift and drag to zoom into a part. Keys, as in Perfetto: "
     "W and S (or + and −) zoom, A and D (or arrows) move, 0 shows the whole run, N and P go through a row."
 )
-SELECT = "Click an operation or a call: lines join it to what it waited for, and to what waited for it."
+SELECT = "Click an operation or a call to connect it to what it waited for and what waited for it."
 BUTTONS = {"in": "Zoom in", "out": "Zoom out", "whole": "Whole run", "path": "Critical path"}
 
 
@@ -89,7 +89,7 @@ class TimeLine:
             f'<canvas tabindex="0" role="application" aria-roledescription="timeline" '
             f'aria-label="{escaped(f"{said}: {labels}")}"></canvas><div class="hover" hidden></div>'
             f'<ul class="legend">{legend}</ul><p class="selected" aria-live="polite">{SELECT}</p>'
-            "<noscript><p>The timeline is drawn by this page's script, which is switched off; "
+            "<noscript><p>This page's script draws the timeline, but scripts are switched off; "
             "<code>busfare export --to perfetto</code> writes it for another tool.</p></noscript>"
             f'<p class="dim">{escaped(notes)}</p><script type="text/plain">{packed}</script></div>'
         )
@@ -184,7 +184,7 @@ def _merged(rows: Sequence[Row]) -> tuple[list[Row], str]:
         )
         made.append(Row(row.label, row.group, items_of(bars), row.predicted))
     many = count(sum(row.items.height for row in rows))
-    return made, f"Of {many} operations and calls, more than a page can hold, neighbours are merged to bars."
+    return made, f"This page cannot hold all {many} operations and calls: neighbours are merged into bars."
 
 
 def items_of(frame: pl.DataFrame) -> pl.DataFrame:

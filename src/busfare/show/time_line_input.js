@@ -61,7 +61,7 @@ class TimeLineInput extends TimeLine {
     let [from, to, count] = [Infinity, 0, 0];
     for (let i = 0; i < this.header.count; i++)
       if (this.lit[i]) [from, to, count] = [Math.min(from, this.items.start[i]), Math.max(to, this.end[i]), count + 1];
-    this.said.textContent = `${title}: ${count.toLocaleString("en")} shown bright; “Whole run” shows all alike`;
+    this.said.textContent = `${title}: ${count.toLocaleString("en")} shown bright; “Whole run” resets this`;
     if (count) this.show(from - (to - from) / 20, to + (to - from) / 20);
   }
 
@@ -161,7 +161,7 @@ class TimeLineInput extends TimeLine {
     this.canvas.style.cursor = under ? "pointer" : "grab";
     if (!under) return;
     const lines = this.words(under.item);
-    if (under.more) lines.push(`and ${under.more.toLocaleString("en")} more here: zoom in to tell them apart`);
+    if (under.more) lines.push(`and ${under.more.toLocaleString("en")} more here: zoom in to separate them`);
     this.hover.replaceChildren(...lines.map((line) => {
       const part = document.createElement("div");
       part.textContent = line;
@@ -175,7 +175,7 @@ class TimeLineInput extends TimeLine {
 
 const drawn = [...document.querySelectorAll(".time-line")].map(async (element) => {
   if (!window.DecompressionStream) {
-    element.querySelector(".selected").textContent = "This browser cannot unpack the timeline: it knows no DecompressionStream.";
+    element.querySelector(".selected").textContent = "This browser cannot unpack the timeline: it lacks DecompressionStream.";
     return;
   }
   const packed = element.querySelector("script");

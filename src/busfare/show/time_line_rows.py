@@ -276,4 +276,6 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
         [mark for row in rows for mark in row.items["marks"].drop_nulls().unique()], initial=0
     )
     marks = [id if lit >> bit & 1 else "" for bit, id in enumerate(marks)]  # which has no button
-    return TimeLine(rows, joints, marks, note="Lines join collectives once the last rank has come.")
+    return TimeLine(
+        rows, joints, marks, note="Lines connect a collective across ranks when the last rank arrives."
+    )

@@ -102,11 +102,11 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     path = timeline.trace.path
     if timeline.calls.height == 0:
         raise InputError(
-            f"{path}: without API calls no copy can be told from what it is for; record it with calls"
+            f"{path}: copies cannot be assigned to layers without API calls; record it with calls"
         )
     into = _into(timeline)
     if not into.any():
-        raise InputError(f"{path}: nothing is copied to the GPU, so that no layer is streamed; {INSTEAD}")
+        raise InputError(f"{path}: no layer is streamed, because nothing is copied to the GPU; {INSTEAD}")
     user = _first_users(timeline, into)
     compute = np.flatnonzero(timeline.kernels & timeline.launched)
     brought = np.zeros(len(into), np.int64)
@@ -115,13 +115,13 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     heavy = brought[compute] > A_PART * brought.max()
     if np.count_nonzero(heavy) < LEAST_REPEATS:
         raise InputError(
-            f"{path}: {np.count_nonzero(heavy)} kernels are the first to need data from the host, too few for layers that "
-            f"are streamed; {INSTEAD}"
+            f"{path}: {np.count_nonzero(heavy)} kernels wait first for data from the host, too few for streamed "
+            f"layers; {INSTEAD}"
         )
     found = _by_ranges(timeline, compute, brought) or _by_pattern(timeline, compute, heavy)
     if found is None:
         raise InputError(
-            f"{path}: no ranges name layers, and no pattern of kernels and copies repeats; {INSTEAD}"
+            f"{path}: no NVTX ranges name layers, and no pattern of kernels and copies repeats; {INSTEAD}"
         )
     unit_of, numbers, found_by = found
     unit = np.full(len(into), -1, np.int64)
@@ -136,7 +136,7 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     taken, whole = (int(timeline.sizes[some].sum()) for some in (into & (unit >= 0), into))
     if taken < COVERED * whole:
         raise InputError(
-            f"{path}: {found_by} takes {taken} of {whole} bytes that are copied to the GPU, too few to be its layers; "
+            f"{path}: {found_by} accounts for {taken} of {whole} bytes copied to the GPU, too few for its layers; "
             f"{INSTEAD}"
         )
     count, notes = int(unit.max()) + 1, []
@@ -324,7 +324,7 @@ def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
     token = told.select(pl.struct(pl.all()).rank("dense")).to_series().to_numpy()[1:]
     alone = np.arange(count)
     if len(np.unique(token)) == 1:
-        return alone, f"nothing tells where a pass over the layers ends: all {count} are taken as one"
+        return alone, f"the end of a pass over the layers is not recorded: all {count} count as one pass"
     for length in range(2, count // 2 + 1):
         if np.array_equal(token[length:], token[:-length]):
             ended = between[1:] | (np.roll(back, 1)[1:] > 0)

@@ -31,9 +31,7 @@ def with_fingerprints_of(trace: Trace, other: Trace) -> Trace:
     """
     known = _numbered(other).filter(pl.col("fingerprint").is_not_null())
     if known.is_empty():
-        raise InputError(
-            f"{other.path}: holds no fingerprints; record it with `busfare record --fingerprint`"
-        )
+        raise InputError(f"{other.path}: has no fingerprints; record it with `busfare record --fingerprint`")
     own, theirs = _numbered(trace), _numbered(other)
     counts = known.select(SAME).unique()
     for name, copies in (("here", own), ("there", theirs)):
@@ -45,7 +43,7 @@ def with_fingerprints_of(trace: Trace, other: Trace) -> Trace:
         row = unlike.sort(SAME).row(-1, named=True)
         raise InputError(
             f"{trace.path}: {row['here']} copies {row['direction']} of {row['bytes']} bytes, and {row['there']} in "
-            f"{other.path}: not two recordings of the same work; record both alike but for --fingerprint"
+            f"{other.path}: the recordings differ; record the same work twice, once with --fingerprint"
         )
     told = known.select(*SAME, "number", told="fingerprint")
     found = own.join(told, on=[*SAME, "number"], how="left", nulls_equal=True).select("at", "told")
@@ -111,7 +109,7 @@ def counted_kernels(path: Path, trace: Trace) -> pl.DataFrame:
     matched = pl.concat([named, bare], how="diagonal")
     if matched.is_empty():
         raise InputError(
-            f"{path}: none of its kernels is in {trace.path} by name, grid and block; count the same program: {COUNT}"
+            f"{path}: none of its kernels matches {trace.path} in name, grid and block; count the same program: {COUNT}"
         )
     bytes_ = pl.col(*METRICS.values())
     spread = pl.max_horizontal(bytes_.max() - bytes_.min()) <= ALIKE * pl.max_horizontal(bytes_.max())
@@ -132,13 +130,13 @@ def printed_counters(path: Path) -> pl.DataFrame:
     # The program's own output may stand before the table.
     first = next((n for n, line in enumerate(lines) if NAME in line and NAME in _cells(line)), None)
     if first is None:
-        raise InputError(f"{path}: no table of kernels by Nsight Compute; make it with: {COUNT}")
+        raise InputError(f"{path}: not a kernel table of Nsight Compute; create one with: {COUNT}")
     columns = _cells(lines[first])
     if missing := [column for column in (*SIDES, *METRICS) if column not in columns]:
-        raise InputError(f"{path}: its table lacks {', '.join(missing)}; make it with: {COUNT}")
+        raise InputError(f"{path}: its table lacks {', '.join(missing)}; create one with: {COUNT}")
     rows = list(_printed(path, columns, lines[first + 1 :]))
     if not rows:
-        raise InputError(f"{path}: its table holds no kernel; make it with: {COUNT}")
+        raise InputError(f"{path}: its table has no kernel; create one with: {COUNT}")
     printed = pl.DataFrame(rows, dict.fromkeys(COUNTERS, pl.String), orient="row")
     # Thousands have separators.
     numbers = pl.col(*METRICS.values()).str.replace_all(",", "").str.extract(r"^(\d+(?:\.\d*)?)$")

@@ -22,30 +22,31 @@ __all__ = ["is_trace_directory", "may_be_trace", "read"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 JSON = rb"\A(?:\xef\xbb\xbf)?\s*[{\[](?s:.*?)"
-COMPUTE = "an Nsight Compute report: kernels one by one, without copies; record with `nsys profile`"
+COMPUTE = "an Nsight Compute report, which has single kernels and no copies; record with `nsys profile`"
 #: Formats that are known and not read: what stands in their first bytes, and what to say. Of several the first one counts.
 REFUSED = {
-    rb"\AQDSTRM": "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems that made it",
-    rb"\A<\?xml": "XML: a .nvvp that holds only a session; give the file that nvprof wrote",
+    rb"\AQDSTRM": "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems version that "
+    "recorded it",
+    rb"\A<\?xml": "XML: a .nvvp with only a session; give the file that nvprof wrote",
     rb"\APK\x03\x04": "a zip archive; unpack it and give the trace inside",
     rb"\A(?s:.{257})ustar": "a tar archive; unpack it and give the trace inside",
-    rb"\AARROW1": "a single Arrow file; give the directory that holds all tables of the export",
-    rb"\APAR1": "a single Parquet file; give the directory that holds all tables of the export",
+    rb"\AARROW1": "a single Arrow file; give the directory with all tables of the export",
+    rb"\APAR1": "a single Parquet file; give the directory with all tables of the export",
     rb"\ANVR\0": COMPUTE,
     # A packet, its length, and one of the fields that the first packet has.
-    rb"\A\n[\x80-\xff]{0,3}[\0-\x7f][\x18\x32\x40\x50\x6a]": "a Perfetto trace, as rocprofv3 and ROCm Systems "
-    "Profiler write; record with `rocprofv3 --runtime-trace --output-format rocpd -- ./app`",
+    rb"\A\n[\x80-\xff]{0,3}[\0-\x7f][\x18\x32\x40\x50\x6a]": "a Perfetto trace, as written by rocprofv3 and ROCm "
+    "Systems Profiler; record with `rocprofv3 --runtime-trace --output-format rocpd -- ./app`",
     # Lines that nvprof prints about itself, or the head of a table.
     rb"\A(?!(?:\xef\xbb\xbf)?\s*[{\[])(?s:.*?)(?m:^)"
-    rb'(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)': "text that nvprof "
-    "printed; record with `nvprof -o run.nvprof ./app`",
-    rb"\AStart \(ns\),": "a table of `nsys stats`; give the .nsys-rep or .sqlite that it was made of",
+    rb'(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)': "the printed output of "
+    "nvprof; record with `nvprof -o run.nvprof ./app`",
+    rb"\AStart \(ns\),": "a table of `nsys stats`; give the .nsys-rep or .sqlite behind it",
     JSON
-    + rb'"writer":\s*"busfare export"': "a timeline that `busfare export` made for ui.perfetto.dev; give the trace "
-    "that it was made of",
+    + rb'"writer":\s*"busfare export"': "a timeline that `busfare export` wrote for ui.perfetto.dev; give the "
+    "original trace",
     JSON
-    + rb'"pid":\s*"(?:CPU|CUDA) functions"': "of PyTorch's older profiler, which tells neither copies nor calls; "
-    "record with `torch.profiler`",
+    + rb'"pid":\s*"(?:CPU|CUDA) functions"': "a trace of PyTorch's older profiler, without copies and calls; record "
+    "with `torch.profiler`",
     JSON + rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)': "a timeline of Intel's unitrace; record with "
     "`torch.profiler` and `ProfilerActivity.XPU`",
     JSON
@@ -77,7 +78,7 @@ def read(path: str | Path, launches: bool = False) -> Trace:
         raise InputError(printable(reason)) from None
     except PanicException as panic:  # Polars met data that it did not foresee
         reason = next(iter(str(panic).splitlines()), "no reason given")
-        raise InputError(printable(f"{path}: damaged beyond reading ({reason}); export it again")) from None
+        raise InputError(printable(f"{path}: damaged and unreadable ({reason}); export it again")) from None
     return trace
 
 
@@ -134,7 +135,7 @@ def _read(path: Path, launches: bool) -> Trace:
         format = _of_directory(path)
         if format is None:
             raise InputError(
-                f"{path}: no tables of a trace in this folder; name a trace in it "
+                f"{path}: this folder has no trace tables; name a trace in it "
                 "(`busfare report FOLDER` and `what-if FOLDER` take the traces of a job)"
             )
         return format.read(Source(path, launches=launches))
@@ -144,7 +145,7 @@ def _read(path: Path, launches: bool) -> Trace:
     if not head and not packed:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
     if not head:
-        raise InputError(f"{path}: nothing of this {packed} file can be unpacked; copy or compress it again")
+        raise InputError(f"{path}: cannot unpack this {packed} file; copy or compress it again")
     source = Source(path, packed is not None, launches)
     if head.startswith(SQLITE_MAGIC):
         with source.unpacked() as place:
@@ -193,4 +194,4 @@ def _read_database(source: Source, file: Path) -> Trace:
                     return format.read(replace(source, database=database))
         finally:
             database.close()
-    raise _unknown(source.path, "no tables of a trace")
+    raise _unknown(source.path, "no trace tables")

@@ -64,8 +64,8 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
     apart = isinstance(least, int) and isinstance(most, int) and most - least >= MOST_GPUS
     if apart and (named := devices.n_unique()) > MOST_GPUS:
         raise InputError(
-            f"{path}: operations of {named:,} GPUs, more than the {MOST_GPUS:,} that busfare looks at; "
-            "give the trace of fewer, or record it again"
+            f"{path}: operations of {named:,} GPUs, over the limit of {MOST_GPUS:,}; give a trace of fewer GPUs, or "
+            "record it again"
         )
 
 
@@ -123,9 +123,9 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
         count = int(names.cast(pl.String).is_in(copying.implode()).sum())
         omissions.count("copying-kernels", count)
     if trace.operations.is_empty():
-        lost = "the GPU was not traced (it may well have worked)"
+        lost = "the GPU was not traced, but may have been busy"
         if any(id in INCOMPLETE for id, _ in omissions.counts):
-            lost = "it may lie in what is missing (copy the file anew), or the GPU was not traced"
+            lost = "it may be in the missing part (copy the file again), or the GPU was not traced"
         omissions.add("no-gpu-records", lost=lost, command=record_again(trace.format).gpu)
     elif trace.calls.is_empty():
         omissions.add("no-calls")
@@ -184,7 +184,7 @@ def _join_clocks(trace: Trace, omissions: Omissions) -> None:
         return
     moved = least + _drift(launched.with_columns(pl.col("start_ns", "end_ns") - least), calls)
     apart = int(moved.max() - moved.min())
-    drift = f", and later ones by up to {apart * 1e-6:.3g} ms more, for the clocks run apart" if apart else ""
+    drift = f", and later ones by up to {apart * 1e-6:.3g} ms more, because the clocks drift" if apart else ""
     omissions.add("two-clocks", operations.height, distance=abs(least) * 1e-9, drift=drift)
     trace.operations = (
         operations.with_row_index("at")

@@ -40,9 +40,9 @@ def check_export(to: str, output: Path) -> None:
     if to in REMOVED:
         raise InputError(f"export `to` {to} was removed; {REMOVED[to]}")
     if to not in FORMATS:
-        raise InputError(f"`to` {to}: not a format that busfare writes; one of {', '.join(FORMATS)}, chakra")
+        raise InputError(f"`to` {to}: unknown format; choose one of {', '.join(FORMATS)}, chakra")
     if to in FOLDERS and output.is_file():
-        raise InputError(f"{output}: a file, and {to} is a folder of them; name another place")
+        raise InputError(f"{output}: is a file, but {to} needs a folder; name another place")
     check_place(output, folder=to in FOLDERS)
 
 

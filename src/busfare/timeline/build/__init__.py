@@ -45,7 +45,9 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:
         lost = "".join(f" ({omission.what})" for omission in trace.omissions if omission.id in INCOMPLETE)
-        raise InputError(f"{trace.path}: nothing in this trace has times; there is nothing to replay{lost}")
+        raise InputError(
+            f"{trace.path}: nothing in this trace has timestamps, and there is nothing to replay{lost}"
+        )
     times = pl.concat([frame.select(TIMES) for frame in (calls, operations)])
     origin, end = int(times["start_ns"].min()), int(times["end_ns"].max())  # type: ignore[arg-type]
     done = acts(trace, host, work)
@@ -104,19 +106,19 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
          "operations inside graph launches keep their recorded order"),
         ("replay-waits", waiting_for.guessed, "synchronisations without a target wait for their thread's latest stream"),
         ("replay-waits-unknown", waiting_for.unknown, "waits without a recorded cause keep their time"),
-        ("replay-events", done.lost, "waits of streams for events whose record the trace lacks are left out"),
-        ("replay-pollers", trace.calls.height - asked.height, "calls of threads that only poll are left out"),
+        ("replay-events", done.lost, "stream waits for events without a record in the trace: ignored"),
+        ("replay-pollers", trace.calls.height - asked.height, "polling calls: ignored"),
         ("replay-inferred-events", done.inferred,
-         "waits of streams for events without names: inferred from the order of calls and the times of work"),
+         "stream waits for unnamed events: inferred from call order and operation times"),
         ("replay-host-functions",
          calls_named(calls, HOST_FUNCTION, names).height,
-         "functions of the host that streams run: their times and who waits for them are not recorded; gains may be larger"),
-        ("replay-late", moved, "rows with times more than a year after the first: taken to be at that year's end"),
+         "host functions run by streams: their times and waiting threads are not recorded; gains may be larger"),
+        ("replay-late", moved, "rows more than a year after the first: moved to the end of that year"),
         ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
-         "streams of unknown kind are taken not to wait for the default stream"),
+         "streams of unknown kind: assumed not to wait for the default stream"),
         ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
-         "ignored waits that are inconsistent with the timestamps"),
-        ("replay-narrowed", explained["waits_narrowed"], "waits that return early wait for what had ended by then"),
+         "waits inconsistent with the timestamps: ignored"),
+        ("replay-narrowed", explained["waits_narrowed"], "waits that return early: assumed to wait only for work that had ended"),
     ]  # fmt: skip
     return Timeline(
         trace=trace,

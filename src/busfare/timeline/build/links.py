@@ -172,7 +172,7 @@ def copy_seconds_at_once(
     """Seconds of each of `copies`, a direction (h2d or d2h) and a GPU, of `bytes_` pinned bytes (each, or one by one), all
     begun at once.
 
-    Alone each takes what was measured on the node, else what its data sheet says; together they share links as in a replay,
+    Alone each takes measurements on the node, else what its data sheet says; together they share links as in a replay,
     max-min fair. Shape (copies,).
     """
     sizes = [bytes_] * len(copies) if isinstance(bytes_, int) else bytes_

@@ -115,7 +115,7 @@ def _predicted_kernels(to: Node) -> Change:
 )
 def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bool = False) -> Applied:
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
-    `measured`: by what was measured on both nodes.
+    `measured`: by measurements on both nodes.
     """
     return Applied(host_paced(timeline, factor), timeline.calls.height, 0, [statement("assumes.host-alike")])
 
@@ -159,16 +159,14 @@ def kernel_changes(rules: Sequence[KernelRule], recorded_on: Node | None, to: No
 def _by_ratio(rule: str, recorded_on: Node | None, to: Node | None) -> Change:
     if recorded_on is None or to is None:
         raise InputError(
-            f"`kernels` {rule}: compares two nodes; name the other with `node`, and this with `recorded_on`"
+            f"`kernels` {rule}: compares two nodes; name the target with `node` and the recording node with `recorded_on`"
         )
     fact = RATIOS[rule]
     rates = []
     for node in (recorded_on, to):
         rates.append(float(getattr(node.gpu(0), fact) or math.nan))
         if math.isnan(rates[-1]):
-            raise InputError(
-                f"`kernels` {rule}: {node.name} does not say {fact} of its GPU; give a factor instead"
-            )
+            raise InputError(f"`kernels` {rule}: {node.name} lacks {fact} of its GPU; give a factor instead")
     return kernel_times(rates[0] / rates[1], ratio=rule)
 
 

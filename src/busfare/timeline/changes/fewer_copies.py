@@ -54,12 +54,12 @@ def remove(timeline: Timeline, setting: Setting, what: Removable) -> Applied:
 
 @change("dedupe", partial(statement, "change.dedupe"))
 def dedupe(timeline: Timeline, setting: Setting) -> Applied:
-    """Buffers that are sent again unchanged are sent once, and stay on the GPU."""
+    """Unchanged buffers that are copied again are sent once, and stay on the GPU."""
     repeated = repeated_copies(timeline.operations)
     if repeated is None:
         raise InputError(
-            f"{timeline.trace.path}: the trace does not say what was in the copied buffers; "
-            "record it with `busfare record --fingerprint`"
+            f"{timeline.trace.path}: the trace does not record the contents of the copied buffers; record it "
+            "with `busfare record --fingerprint`"
         )
     rests_on = [statement("assumes.unwritten")]
     if repeated.elsewhere.any():

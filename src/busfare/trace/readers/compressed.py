@@ -155,7 +155,7 @@ def copied(path: Path, copy: Callable[[Path], None]) -> Iterator[Path]:
             copy(place)
         except OSError as error:
             raise InputError(
-                f"{path}: cannot be copied to {folder}, to be read there ({error.strerror or error}); make room, or name "
+                f"{path}: cannot be copied to {folder} for reading ({error.strerror or error}); make room, or name "
                 "another folder with TMPDIR"
             ) from None
         yield place

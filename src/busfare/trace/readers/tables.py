@@ -217,7 +217,8 @@ class SqliteTables(TableSource):
         """Names of the columns of `table`, none if it is not there. Raises InputError if it is no table but a view."""
         if table in self._made_up:
             raise InputError(
-                f"{self.path}: {table} is a view or virtual table, which is not run; give the file as the profiler wrote it"
+                f"{self.path}: {table} is a view or virtual table, which busfare does not run; give the file as the "
+                "profiler wrote it"
             )
         if table not in self.names:
             return []
@@ -284,7 +285,7 @@ class Pages:
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         """Raises UnreadableError if the file is not one that can be read so."""
         if beside(path):
-            raise UnreadableError("a journal stands beside the file")
+            raise UnreadableError("the file has a journal next to it")
         self._database = database
         self.file = Database(str(path))
         self._roots: dict[str, object] = dict(

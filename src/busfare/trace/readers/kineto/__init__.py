@@ -68,8 +68,8 @@ def read(path: Path, launches: bool = False) -> Trace:
     operations = rows.operations_of(events, names, calls, omissions)
     if scanner.accelerator_events and operations.is_empty():
         raise InputError(
-            f"{path}: a trace of an accelerator that is no GPU ({scanner.accelerator_events:,} events of it); "
-            "busfare reads what runs on GPUs"
+            f"{path}: a trace of an accelerator that is not a GPU ({scanner.accelerator_events:,} events); busfare "
+            "reads GPU traces"
         )
     omissions.count("other-accelerator", scanner.accelerator_events)
     omissions.count("calls-left-out", scanner.other_calls)
@@ -102,13 +102,13 @@ def _no_trace(scanner: EventScanner, head: bytes) -> str:
         if scanner.error:
             return f"{scanner.error} at byte {scanner.error_position}"
         if scanner.truncated:
-            return "it ends in the middle, before it has any `traceEvents`"
+            return "the file is truncated before `traceEvents`"
         return "it has no `traceEvents`"
     if not KEYS.isdisjoint(scanner.header) or CATEGORIES.search(head) or len(scanner.columns["category"]):
         return ""
     if scanner.truncated:
-        return "it ends in the middle, before any event of that profiler"
-    return "its events are of another program" if scanner.events else "it has no events"
+        return "the file is truncated before the first event of the profiler"
+    return "its events come from another program" if scanner.events else "it has no events"
 
 
 #: What an entry of `deviceProperties` says.

@@ -241,7 +241,7 @@ def _export(path: Path, place: Path, export: Path) -> Path:
         file.seek(max(place.stat().st_size - 16, 0))
         if head.startswith(MAGIC) and not file.read().endswith(END):
             raise InputError(
-                f"{path}: the report ends in the middle; copy it again from where it was recorded"
+                f"{path}: the report is truncated; copy it again from the machine that recorded it"
             )
     version = re.match(re.escape(MAGIC) + rb" (\d{4}@\d+@\d+)@", head)  # since 2025
     what = "an Nsight Systems report"
@@ -251,13 +251,14 @@ def _export(path: Path, place: Path, export: Path) -> Path:
     programs = installed()
     if not programs:
         raise InputError(
-            f"{path}: {what}, and there is no `nsys` on this machine to read it; run {line} where there is, and give "
+            f"{path}: {what}, and this machine has no `nsys` to read it; run {line} on a machine with it, and give "
             "the .sqlite"
         )
     said = [reason for nsys in programs if (reason := _tried(nsys, place, export))]
     if len(said) == len(programs):
         raise InputError(
-            f"{path}: {what}: {said[0]}; run {line} where it was recorded, or with a later Nsight Systems, and give "
+            f"{path}: {what}: {said[0]}; run {line} on the machine that recorded it, or with a later Nsight Systems, "
+            "and give "
             "the .sqlite"
         )
     return export
@@ -279,7 +280,7 @@ def _reason(text: str) -> str:
     lines = [line.strip() for line in re.split(r"[\r\n]+", text)]
     what = [line.partition("::what: ")[2] for line in lines if "::what: " in line]
     plain = [line for line in lines if line and not line.startswith(("[", "Exporting ", "Processing "))]
-    return next(iter(what + plain), "it gives no reason")[:160]
+    return next(iter(what + plain), "no reason given")[:160]
 
 
 def _is_export(names: AbstractSet[str]) -> bool:

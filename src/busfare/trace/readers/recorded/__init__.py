@@ -35,9 +35,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     """
     files = recordings_in(path) if path.is_dir() else [path]
     if not files:
-        raise InputError(
-            f"{path}: the directory holds no recording; give the one that `busfare record -o` named"
-        )
+        raise InputError(f"{path}: the directory has no recording; give the directory of `busfare record -o`")
     omissions = Omissions()
     recordings = [read_recording(file) for file in files]
     # The process id, with a count above it where several files share that.

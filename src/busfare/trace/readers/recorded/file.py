@@ -232,12 +232,12 @@ def read_recording(path: Path) -> Recording:
             f"{path}: not a busfare recording; make one with `busfare record -o FILE -- PROGRAM`"
         )
     if len(text) < HEADER_BYTES:
-        raise InputError(
-            f"{path}: the recording was cut within its header, so it holds nothing; record again"
-        )
+        raise InputError(f"{path}: the recording ends inside its header and is empty; record again")
     _, version, header_bytes, process, wall, clock = HEADER.unpack_from(text, 0)
     if version != VERSION or header_bytes != HEADER_BYTES:
-        raise InputError(f"{path}: recording format {version} is not known here (1 is); update busfare")
+        raise InputError(
+            f"{path}: recording format {version} is unknown (this version reads 1); update busfare"
+        )
     tables = {name: Table(columns) for name, columns in TABLES.values()}
     recording = Recording(path, process, wall, clock, tables)
     recording.header_damaged = zlib.crc32(text[: HEADER_BYTES - 4]) != int.from_bytes(

@@ -75,7 +75,7 @@ KINDS: tuple[tuple[str, set[str]], ...] = (
 WORK = {"kernels", "copies", "regions"}
 NO_TRACES = {
     "counters": "counters of kernels",
-    "statistics": "statistics, without the times of single records",
+    "statistics": "statistics without the times of single records",
     "agents": "a list of the machine's agents",
     "allocations": "allocations alone",
 }
@@ -165,12 +165,12 @@ def _read_csv(tables: CsvFiles, launches: bool) -> Trace:
     if not WORK & tables.names:
         what = " and ".join(NO_TRACES[kind] for kind in sorted(tables.names) if kind in NO_TRACES)
         raise InputError(
-            f"{path}: no trace but {what or 'nothing'}; record with `rocprofv3 --runtime-trace`, and give the "
+            f"{path}: not a trace but {what or 'nothing'}; record with `rocprofv3 --runtime-trace`, and give the "
             ".db that it writes, or the directory of its CSV files"
         )
     for table in sorted(WORK & tables.names):
         if (runs := tables.read(table, texts("guid"))["guid"].n_unique()) > 1:
-            raise InputError(f"{path}: CSV of {runs} processes in one file; give the .db that it was made of")
+            raise InputError(f"{path}: CSV of {runs} processes in one file; give the .db behind it")
     kernels = tables.read("kernels", _texts_of(KERNELS, "agent"))
     copies = tables.read("copies", _texts_of(COPIES, "source_agent destination_agent"))
     regions = conform(tables.read("regions", _texts_of(REGIONS)), REGIONS)
@@ -256,8 +256,8 @@ def _holds_csv(path: Path) -> bool:
     files = CsvFiles(path)
     if len(files.processes) > 1:
         raise InputError(
-            f"{path}: CSV files of {len(files.processes)} processes ({', '.join(files.processes[:3])} …); give one file "
-            "of the process that you mean, and those beside it are read with it"
+            f"{path}: CSV files of {len(files.processes)} processes ({', '.join(files.processes[:3])} …); give one "
+            "file of the process that you want; busfare also reads the files next to it"
         )
     return bool(files.names)
 

@@ -140,7 +140,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         processes = msgspec.json.decode(text, type=_File).processes
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
-            f"{path}: damaged or cut JSON of rocprofv3 ({error}); copy it anew, or record again, best with "
+            f"{path}: damaged or cut JSON of rocprofv3 ({error}); copy it again, or record again, preferably with "
             "`--output-format rocpd`"
         ) from None
     del text

@@ -66,7 +66,7 @@ def read(source: Source) -> Trace:
         elif field == HOSTNAMES:
             hosts.append(value)
     if not planes:
-        raise InputError(f"{source.path}: nothing of this profile can be read; copy or record it again")
+        raise InputError(f"{source.path}: unreadable profile; copy or record it again")
     for row in (*rows.on_host, *rows.ranges):
         row["process"] = about.get("process_id")
     version = about.get("jax_version")
@@ -321,7 +321,7 @@ def _whole(said: object) -> int | None:
         return None
 
 
-AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` where they find the GPU and CUPTI")
+AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` with the GPU and CUPTI available")
 FORMATS = (
     Format(
         name="xla",

@@ -38,7 +38,7 @@ MEMORY_OF = {name: name for name in ("pageable", "pinned", "device", "array", "m
 OF_HOST, OF_DEVICE = ["pageable", "pinned"], ["device", "array", "static"]
 #: Names of calls, rather than of what they launch.
 API_NAME = r"^(cu|cuda|hip)[A-Z]"
-WITHOUT_GRAPHS = "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= (which makes no graphs)"
+WITHOUT_GRAPHS = "record with XLA_FLAGS=--xla_gpu_enable_command_buffer= (disables graphs)"
 #: What is said behind the name of a call that launches a graph.
 OF_GRAPH = r" \(CudaGraph:\d+\)$"
 #: Planes, or processes of the timeline: where a file is of several hosts, behind the name of one.
@@ -94,7 +94,7 @@ class Rows:
         """The trace of these rows. Raises InputError if they are of a TPU."""
         if self.tpus and not self.gpus:
             raise InputError(
-                f"{path}: a profile of {self.tpus} TPU cores and no GPU; busfare reads what runs on GPUs"
+                f"{path}: a profile of {self.tpus} TPU cores and no GPU; busfare reads GPU traces"
             )
         gpu_rows, host_rows = _frame(self.on_gpu, ON_GPU), _frame(self.on_host, ON_HOST)
         operations = _operations(gpu_rows, omissions)
