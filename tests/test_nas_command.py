@@ -33,7 +33,7 @@ def test_options_reach_the_runner_and_its_status_comes_back(tmp_path: Path) -> N
     [
         (("mg", "--runner", "/nowhere"), "/nowhere: no runner of NAS FT and MG"),
         (("ft", "--node", "no-such-node"), "no-such-node"),
-        (("ft", "--from", __file__, "--html", __file__), "is, holds or lies in the input"),
+        (("ft", "--from", __file__, "--html", __file__), "overlaps the input"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], message: str) -> None:

@@ -58,7 +58,7 @@ def test_no_command_writes_over_what_it_reads(
     output = trace.parent / name.format(trace.parent.name)
     done = run_here(*(word.format(trace) for word in arguments), str(output))
     assert done.returncode == 2
-    assert "in the input" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "overlaps the input" in done.stderr and len(done.stderr.splitlines()) == 1
     assert trace.read_bytes() == before
 
 
@@ -66,7 +66,7 @@ def test_a_node_file_is_an_input_too(run_here: Run, trace: Path) -> None:
     node = trace.with_name("mine.toml")
     node.write_text("name = 'mine'")
     done = run_here("project", str(trace), "--to", str(node), "--html", str(node))
-    assert "in the input" in done.stderr
+    assert "overlaps the input" in done.stderr
     assert node.read_text() == "name = 'mine'"
 
 
@@ -79,10 +79,10 @@ def test_a_folder_that_is_or_holds_the_input_is_no_output(run_here: Run, tmp_pat
     within = next(iter(before))
     for output in (tables, tables.parent, f"{tables}/../tables", within):
         done = run_here("export", str(tables), "--to", "parquet", "-o", str(output))
-        assert (done.returncode, "in the input" in done.stderr) == (2, True), output
+        assert (done.returncode, "overlaps the input" in done.stderr) == (2, True), output
     for output in (tables, tables.parent):
         done = run_here("report", str(tables), "--resume", str(output))
-        assert (done.returncode, "in the input" in done.stderr) == (2, True), output
+        assert (done.returncode, "overlaps the input" in done.stderr) == (2, True), output
     assert {file: file.read_bytes() for file in tables.iterdir()} == before
     assert not list(tables.parent.glob("*.jsonl"))
 

@@ -39,7 +39,7 @@ def share_of_kernels(report: Any) -> float:
         (f"what-if {EXAMPLE} --kernels fast", "bandwidth"),
         (f"project {EXAMPLE} --to gh200 --host fast", "measured, keep"),
         (f"project {EXAMPLE} --to {EXAMPLE}", "is it a trace?"),
-        (f"plan {EXAMPLE}", "no plan file; is it a trace?"),
+        (f"plan {EXAMPLE}", "not a plan file; is it a trace?"),
         ("plan kv --node h100-probed --model llama-3.1-8b --memcpy 0", "--memcpy 0: a core"),
         ("price --node dgx-a100 --bytes 1MB --collective all_reduce --ranks 8 --gpus 2", "give one of them"),
         ("price --node dgx-a100 --bytes 1MB --collective all_reduce --ranks 0", "--ranks '0'"),
@@ -56,13 +56,13 @@ def test_errors_name_what_is_wrong_and_the_mend(run_here: Run, arguments: str, t
 
 @pytest.mark.parametrize("percent", ["nan", "inf", "1e999", "+nan", "much"])
 def test_a_limit_that_nothing_can_pass_is_refused(percent: str) -> None:
-    with pytest.raises(InputError, match="no percentage"):
+    with pytest.raises(InputError, match="not a percentage"):
         parse_limit(f"exposed > {percent}%" if percent[0] != "+" else f"makespan > {percent}%")
 
 
 def test_a_run_said_to_be_too_long_says_of_which_run_gains_are(run_here: Run) -> None:
     done = run_here("report", str(EXAMPLE), "--unrecorded", "10s")
-    assert "and gains are of" in " ".join(done.stdout.split())
+    assert "gains refer to" in " ".join(done.stdout.split())
 
 
 def test_a_run_beside_itself_differs_by_nothing(run_here: Run) -> None:

@@ -55,7 +55,7 @@ def test_small_pageable_copies_are_said_to_gain_where_the_host_writes_their_byte
     recorded = small_copies(memory, size)
     small, pageable = found(recorded, "small-copies"), found(recorded, "pageable-copies")
     assert small is not None
-    assert ("Pinning them gains nothing" in text(small.evidence)) is not pays
+    assert ("Pinning them does not help" in text(small.evidence)) is not pays
     assert (pageable is not None) is pays
     if pageable is not None:
         assert text(pageable.title) == "Copies from or to pageable memory"
@@ -218,7 +218,7 @@ def test_results_that_are_read_one_at_a_time_cost_what_the_gpu_waits_for_the_hos
     assert finding.bound_seconds == pytest.approx(19 * 148e-6 + 20 * 2e-6, rel=0.01)
     # Then the host sends a step each 110 µs, of which the GPU works for 100.
     assert finding.predicted_gain_seconds == pytest.approx(19 * 140e-6, rel=0.05)
-    assert "20 copies of less than 64 KiB to the host came behind 20 steps of kernels" in text(
+    assert "20 copies of less than 64 KiB to the host followed 20 steps of kernels" in text(
         finding.evidence
     )
     assert "148 µs each in the median" in text(finding.evidence)
@@ -300,7 +300,7 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
     finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
-    assert "more than these operations' own 120 µs of the run" in text(finding.evidence)
+    assert "exceeds the 120 µs of these operations" in text(finding.evidence)
     assert "it also saves host " in text(finding.evidence)
 
 
@@ -385,7 +385,7 @@ def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pi
     assert [f.id for f in advice[:2]] == ["ping-pong", "pageable-copies"]
     keep = advice[0]
     assert words in text(keep.change)
-    assert "19 copies brought back" in text(keep.evidence)
+    assert "19 copies brought data to the host" in text(keep.evidence)
     # 19 of 20 rounds lose both of their copies.
     assert keep.predicted_gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
     assert keep.what_if == WhatIf(keep_on_gpu=True)

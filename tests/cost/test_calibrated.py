@@ -95,7 +95,7 @@ def test_rates_measured_on_both_nodes_are_held_against_each_other() -> None:
     assert "3.7 GB/s (measured, mi250x) to 33 GB/s (measured, ac922)" in text(
         how_staged("d2h", mi250x, ac922)
     )
-    assert "measured of them on both" in text(
+    assert "rates measured on both" in text(
         how_staged("h2d", load_node("h100-probed"), load_node("h200-probed"))
     )
 

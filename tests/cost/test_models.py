@@ -116,7 +116,7 @@ def test_unified_memory_is_copied_in_place() -> None:
     [
         ("dgx-1-p100", "pageable", "loggp", "measured on this node"),
         ("h100-sxm", "pageable", "datasheet", "1.6 to 33 GB/s"),
-        ("h100-sxm", "pinned", "datasheet", "the wires carry"),
+        ("h100-sxm", "pinned", "datasheet", "the link rate of the slowest part"),
         ("gh200", "pageable", "datasheet", "100 to 380 GB/s"),
         ("mi300a", "pageable", "datasheet", "58 to 90 GB/s"),
         ("mi300a", "pinned", "datasheet", "58 to 90 GB/s"),

@@ -157,7 +157,7 @@ def test_a_worker_of_another_version_is_refused(made: object, other: str) -> Non
     [
         ({"jobs": 0}, "from 1 to"),
         ({"jobs": 100_000}, "from 1 to"),
-        ({"scheduler": "tcp://x:1", "jobs": 2}, "leave `jobs` out"),
+        ({"scheduler": "tcp://x:1", "jobs": 2}, "leave out `jobs`"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(how: dict[str, Any], message: str) -> None:
@@ -222,7 +222,7 @@ def test_failures_are_tried_again(tmp_path: Path, read_paths: list[str]) -> None
     ("damage", "by"),
     [
         ("torn in the middle", lambda text: text[: len(text) - 40]),
-        ("no text", lambda text: b"\xff\xfe\n"),
+        ("not text", lambda text: b"\xff\xfe\n"),
         ("another object", lambda text: b"[]\n"),
         ("a partial of another shape", lambda text: text.replace(b'"format"', b'"formal"')),
     ],

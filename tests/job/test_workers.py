@@ -132,7 +132,7 @@ def test_a_part_that_kills_its_workers_is_tried_alone_then_reported(tmp_path: Pa
         read = read_by(workers, iter(parts), None, dies_of_killers)
         outcomes = {Path(part.path).name: made for part, made in read}
     assert len(outcomes) == 7
-    assert "the workers that read it, and nothing else, died" in str(outcomes.pop("killer.json"))
+    assert "every worker that read it died" in str(outcomes.pop("killer.json"))
     assert {type(made) for made in outcomes.values()} == {bytes}
 
 
@@ -238,14 +238,14 @@ def test_what_stops_a_job_is_one_line_and_the_job_goes_on(tmp_path: Path) -> Non
             out, err = ended(stopped)
         assert (stopped.returncode, out) == (130, "")
         assert len(err.splitlines()) == 1, err
-        assert "of 60 files; the same command goes on" in err
+        assert "of 60 files; rerun the same command" in err
         with busfare(*asked) as lost:
             wait_for_lines(kept / "partials.jsonl", 10, lost)
             cluster.close()
             out, err = ended(lost)
         assert (lost.returncode, out) == (2, "")
         assert len(err.splitlines()) == 1, err
-        assert "the Dask scheduler was lost" in err
+        assert "lost the Dask scheduler" in err
     with busfare(str(tmp_path / "job"), "--resume", str(kept)) as resumed:
         out, _ = ended(resumed)
     with busfare(str(tmp_path / "job")) as fresh:

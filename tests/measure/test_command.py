@@ -154,7 +154,7 @@ def test_without_a_gpu_one_line_says_what_was_looked_for(
         (("strategies", "--kernel", "none.cu"), "none.cu: No such file"),
         (("strategies", "--virtual", "no-such-node"), "no-such-node"),
         (("strategies", "--virtual", "gtx-titan", "--node", "no-such-node"), "no-such-node"),
-        (("strategies", "--virtual", "gtx-titan", "--kernel", "mine.cu"), "a virtual node computes nothing"),
+        (("strategies", "--virtual", "gtx-titan", "--kernel", "mine.cu"), "a virtual node runs no kernels"),
         (("strategies", "--kernel", "mine.cu", "--levels", "0"), "--levels 0: give a number from 1 to"),
     ],
 )

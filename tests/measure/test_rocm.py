@@ -65,14 +65,14 @@ def test_names_of_outputs_are_in_its_words(amd: Path) -> None:
 
 
 def test_options_of_the_recorder_are_refused(amd: Path) -> None:
-    with pytest.raises(InputError, match="`kinds`, `stacks`: not for AMD's GPUs"):
+    with pytest.raises(InputError, match="`kinds`, `stacks`: not available on AMD GPUs"):
         record(PROGRAM, str(amd), stacks=True, kinds=["copies"], delay=0.0)
 
 
 def test_without_rocprofv3_a_gpu_is_missing(amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("ROCM_PATH", str(amd / "nowhere"))
-    with pytest.raises(NoGpuError, match="or with rocprofv3 of ROCm"):
+    with pytest.raises(NoGpuError, match="or use ROCm's rocprofv3"):
         record(PROGRAM, str(amd))
     monkeypatch.setenv("ROCM_PATH", str(amd.parent))
     assert record(PROGRAM, str(amd)) == 7

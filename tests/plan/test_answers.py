@@ -181,7 +181,7 @@ def test_options_and_a_file_are_not_mixed(tmp_path: Path) -> None:
         answered({"file": tmp_path / "x.toml", "h2d": "1MB"})
     with pytest.raises(InputError, match="give one of them"):
         answered({"file": tmp_path / "x.toml", "from_trace": tmp_path / "y"})
-    with pytest.raises(InputError, match="the trace says this"):
+    with pytest.raises(InputError, match="the trace already defines this"):
         answered({"from_trace": tmp_path / "y", "kernel_name": "x", "h2d": "1MB"})
 
 
@@ -208,7 +208,7 @@ def test_the_terminal_shows_it_within_100_columns(
     show(plan_document(answer_plan(Plan.of(**(ASKED | more)))))
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines()) <= 100
-    for word in ("dominate", "Best: ", "predicted", "Rests on: ", "Assumptions"):
+    for word in ("dominate", "Best: ", "predicted", "Assumptions: ", "Assumptions"):
         assert word in shown
 
 

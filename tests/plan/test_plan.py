@@ -264,7 +264,7 @@ def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
 def test_a_kernel_time_can_come_from_the_roofline() -> None:
     problem = Problem("x", 1e8, 1e8, flops=6.7e13 * 1e-3, device_bytes=1e6)
     assert plan(problem, MACHINES["h100-sxm"]).parts["kernel"] == pytest.approx(1e-3)
-    with pytest.raises(InputError, match="kernel time is not known"):
+    with pytest.raises(InputError, match="kernel time is missing"):
         plan(problem, MACHINES["pcie:4x16"])
 
 

@@ -102,7 +102,7 @@ def test_kernels_without_copies_are_projected_and_those_on_unknown_gpus_say_that
     assert known.makespan.predicted_seconds < known.makespan.recorded_seconds
     unknown = project(run, PCIE3, PCIE4, "calibrated")
     assert unknown.kernels.not_predicted == 2
-    assert "kernels keep their recorded times, for" in text(unknown.makespan.method)
+    assert "kernels keep their recorded times, because" in text(unknown.makespan.method)
     assert unknown.makespan.predicted_seconds == pytest.approx(unknown.makespan.recorded_seconds)
     kept = project(run, load_node("t4"), load_node("h100-sxm"), "calibrated", ("keep",))
     assert text(kept.kernels.rule) == "kernels at their recorded times"

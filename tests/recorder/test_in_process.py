@@ -58,7 +58,7 @@ def test_a_process_records_itself_twice(built: Built, variables: dict[str, str],
     assert recorded == [["scale(float*, int)"] * 3, ["scale(float*, int)"] * 2]
     assert len(refused) == 3
     assert (
-        "holds an earlier recording" in refused[0] and "not known" in refused[1] and "under way" in refused[2]
+        "contains an earlier recording" in refused[0] and "not known" in refused[1] and "under way" in refused[2]
     )
     assert left == []
     # CUPTI says nothing of devices in use; what the driver says of them (the stand-in: an attribute's own number) is there.
@@ -77,4 +77,4 @@ def test_a_machine_without_a_driver_says_so(variables: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1 and "NoGpuError: no NVIDIA driver here" in done.stderr
+    assert done.returncode == 1 and "NoGpuError: no NVIDIA driver" in done.stderr

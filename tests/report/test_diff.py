@@ -47,7 +47,7 @@ def test_a_run_beside_itself_has_not_changed() -> None:
     result = busfare.diff(IMAGES, IMAGES)
     rows = [*result.critical_path, *result.work, *result.by_path, *result.by_kernel, *result.by_call]
     assert rows and {row.change_seconds for row in rows} == {0.0}
-    assert [*map(text, result.why)] == ["The run took 166 ms and takes as long now."]
+    assert [*map(text, result.why)] == ["The run still takes 166 ms."]
 
 
 def test_copies_that_are_new_or_gone_are_told() -> None:
@@ -61,7 +61,7 @@ def test_a_trace_that_ends_in_the_middle_is_said_to_before_what_differs(tmp_path
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(IMAGES.read_bytes()[:60_000])
     first, *_ = busfare.diff(IMAGES, cut).why
-    assert first.startswith(f"{cut}: the compressed file ends in the middle. What differs may be")
+    assert first.startswith(f"{cut}: the compressed file is truncated. Differences may come")
     assert "cut.json.gz" not in busfare.diff(IMAGES, PINNED).why[0]
 
 
@@ -95,7 +95,7 @@ def test_growth_from_nothing_passes_every_limit() -> None:
 )
 def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "old.json").write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match=r"old\.json: no report of one run"):
+    with pytest.raises(InputError, match=r"old\.json: not a report of one run"):
         read_report(tmp_path / "old.json")
     with pytest.raises(InputError, match="cannot be read"):
         read_report(tmp_path / "none.json")
@@ -105,7 +105,7 @@ def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text: str) -> 
     ("words", "message"),
     [
         (("--fail-if", "makespan > +5%"), "--baseline FILE"),
-        (("--fail-if", "makespan > +x%", "--baseline", "x"), "no percentage"),
+        (("--fail-if", "makespan > +x%", "--baseline", "x"), "not a percentage"),
         (("--fail-if", "makespan > +5", "--baseline", "x"), "not a time"),
         (("--jobs", "1", "--baseline", "x"), "one trace"),
     ],

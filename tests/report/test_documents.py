@@ -114,7 +114,7 @@ def test_gains_are_of_the_run_without_its_recorder() -> None:
     document = report_document(told)
     share = f"of {amounts.time(cost.replayed_seconds)} ({first.predicted_gain_seconds / cost.replayed_seconds:.0%})"
     for text in (" ".join(lines(document)), page(document)):
-        assert share in text and "a call taken out for the recorder" in text
+        assert share in text and "per call subtracted for the recorder" in text
 
 
 def test_a_run_that_cannot_be_replayed_has_no_recorder_taken_out() -> None:
@@ -138,15 +138,15 @@ def test_a_trace_without_gpu_work_is_not_said_to_be_well() -> None:
     for recorded, well in ((trace(), False), (trace(kernel(0, 10)), True)):
         document = reported(recorded)
         for face in (shown(document), page(document)):
-            assert ("Nothing worth doing" in face) is well
-            assert ("No kernels and no transfers are recorded" in face) is not well
+            assert ("No worthwhile change" in face) is well
+            assert ("The trace has no kernels and no transfers" in face) is not well
 
 
 def test_kernels_alone_do_not_tell_whether_anything_was_copied() -> None:
-    alone = Omission("no-calls", 0, "the trace holds no API calls")
+    alone = Omission("no-calls", 0, "the trace has no API calls")
     document = reported(trace(kernel(0, 10), omissions=[alone]))
     for face in (shown(document), page(document)):
-        assert "whether anything was copied is not known" in face and "Nothing worth doing" not in face
+        assert "copies may be missing" in face and "No worthwhile change" not in face
 
 
 def test_a_hostile_name_is_text_on_every_face() -> None:

@@ -62,7 +62,7 @@ def test_project_takes_the_calls_measured_on_both_nodes_and_says_so() -> None:
     slow, fast = node(8.0, 2.0), node(4.0, 1.0)
     result = project(RUN, slow, fast, "calibrated")
     assert result.makespan.predicted_seconds == pytest.approx(168e-6, abs=0.1e-6)
-    assert "host times × 0.5 (measured on both)" in text(result.makespan.method)
+    assert "CPU times × 0.5 (measured on both)" in text(result.makespan.method)
     kept = project(RUN, slow, fast, "calibrated", host="keep")
     assert kept.makespan.predicted_seconds == pytest.approx(220e-6, abs=1e-6)
     assert "CPU times unchanged" in text(kept.makespan.method)
@@ -76,4 +76,4 @@ def test_a_node_whose_calls_were_not_measured_keeps_the_host() -> None:
 
 def test_a_factor_is_a_factor() -> None:
     (change,) = host_changes(0.8, None, None)
-    assert (change.kind, text(change.title)) == ("host", "host times × 0.8")
+    assert (change.kind, text(change.title)) == ("host", "CPU times × 0.8")

@@ -80,8 +80,8 @@ def test_fingerprints_of_its_own_give_way() -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (hashed(None, None), "holds no fingerprints"),
-        (hashed(1, 2, 3), r"2 copies h2d of 1048576 bytes, and 3 in .*not two recordings of the same work"),
+        (hashed(None, None), "has no fingerprints"),
+        (hashed(1, 2, 3), r"2 copies h2d of 1048576 bytes, and 3 in .*the recordings differ"),
         (trace(sent(0, direction="d2h", fingerprint=1)), "0 copies d2h of 1048576 bytes, and 1 in"),
     ],
     ids=["none", "more", "elsewhere"],
@@ -217,12 +217,12 @@ def test_a_row_without_a_number_counts_for_none(counters: Path, recording: Path)
         ("", "not a kernel table of Nsight Compute; create one with: ncu --csv --page raw"),
         (
             printed((SCALE, 1, 2), metrics=tuple(METRICS)[:2]),
-            "lacks lts__t_bytes.sum; make it with: ncu --csv",
+            "lacks lts__t_bytes.sum; create one with: ncu --csv",
         ),
         (printed((SCALE, 1, 2, 3), unit="Mbyte"), "in Mbyte, not in byte; add --print-units base"),
-        (printed(), "holds no kernel"),
-        (printed((SCALE, 1, 2, 3), grid=7), "none of its kernels is in .*run.sqlite by name, grid and block"),
-        (printed(("another", 1, 2, 3)), "none of its kernels is in"),
+        (printed(), "has no kernel"),
+        (printed((SCALE, 1, 2, 3), grid=7), "none of its kernels matches .*run.sqlite in name, grid and block"),
+        (printed(("another", 1, 2, 3)), "none of its kernels matches"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(
@@ -258,4 +258,4 @@ def test_project_and_compare_say_how_many_kernels_were_counted(
 
 def test_a_recording_is_no_file_of_counters(ask: Ask, recording: Path) -> None:
     refused = ask("project", recording, "--to", "h200-sxm", "--from", "h100-sxm", "--counters", recording)
-    assert "no table of kernels by Nsight Compute" in refused
+    assert "not a kernel table of Nsight Compute" in refused

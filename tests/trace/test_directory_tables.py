@@ -89,7 +89,7 @@ def test_a_panic_of_polars_is_one_line_and_nothing_is_printed(
 
     with monkeypatch.context() as patched:
         patched.setattr(pl, "read_parquet", panics)
-        with pytest.raises(InputError, match=r"damaged beyond reading \(index out of bounds\)"):
+        with pytest.raises(InputError, match=r"damaged and unreadable \(index out of bounds\)"):
             read(folder)
     assert capfd.readouterr().err == ""
 

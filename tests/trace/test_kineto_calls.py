@@ -147,7 +147,7 @@ def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> Non
 
 def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> None:
     other = event("mtia_ccp_events", "dma_request", 5, 5, args={"direction": "DEVICE_TO_HOST", "size": 16})
-    with pytest.raises(InputError, match="an accelerator that is no GPU"):
+    with pytest.raises(InputError, match="an accelerator that is not a GPU"):
         written([event("cpu_op", "aten::add", 1, 2), other], tmp_path)
     launch = call("cudaLaunchKernel", 1, 2, 1)
     trace = written([other, launch, kernel("k", 10, 5, 1), call("cudaDeviceSynchronize", 4, 12, 2)], tmp_path)

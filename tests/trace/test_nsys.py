@@ -237,7 +237,7 @@ def test_graph_nodes_share_one_launch(tmp_path: Path) -> None:
     assert trace.operations.select("correlation", "graph_node").rows() == [(6, None), (6, 41), (6, 42)]
 
 
-@pytest.mark.parametrize("empty_tables", [set(), {KERNEL, MEMCPY}], ids=["no tables", "empty tables"])
+@pytest.mark.parametrize("empty_tables", [set(), {KERNEL, MEMCPY}], ids=["no trace tables", "empty tables"])
 def test_no_gpu_rows_at_all_is_said_and_is_no_idle_gpu(empty_tables: set[str], tmp_path: Path) -> None:
     export = NsysExport()
     export.call("cudaMemcpyAsync_v3020", 100, 150, 1)
@@ -358,7 +358,7 @@ def test_what_the_profiler_said_of_lost_records_reaches_the_user(tmp_path: Path)
     export.add("DIAGNOSTIC_EVENT", timestamp=2, text="Profiling has started.")
     trace = written(export, tmp_path)
     assert [o.what for o in trace.omissions if o.id == "profiler-said"] == [
-        "the profiler said while it recorded: 12 CUDA events were dropped."
+        "profiler warning: 12 CUDA events were dropped."
     ]
 
 

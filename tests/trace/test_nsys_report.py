@@ -104,7 +104,7 @@ def test_without_nsys_the_line_to_run_is_said(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(nsys_reader, "PLACES", ())
-    assert "there is no `nsys` on this machine" in (said := refused(report))
+    assert "this machine has no `nsys`" in (said := refused(report))
     assert "`nsys export --type sqlite the run.nsys-rep`" in said
     report.write_bytes(LATER)
     assert "an Nsight Systems report of version 2025.6.1, and there is no `nsys`" in refused(report)
@@ -118,7 +118,7 @@ def test_a_report_that_nsys_cannot_read_is_refused_with_its_reason(
     assert "of version 2025.6.1: NVIDIA Nsight Systems version 2022.4.2.1-df9881f cannot export it" in said
     assert "(Exportation error: Version number is invalid" in said and "later Nsight Systems" in said
     report.write_bytes(REPORT[:-3])
-    assert "the report ends in the middle" in refused(report)
+    assert "the report is truncated" in refused(report)
     assert len(nsys()) == 1
     assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
 

@@ -265,8 +265,8 @@ def test_times_that_were_not_collected_make_no_run_of_decades(tmp_path: Path) ->
     assert trace.operations["end_ns"].max() == whole.operations["end_ns"].max()
     found = [(o.count, o.what) for o in trace.omissions if o.id == "untimed"]
     assert found == [
-        (4, "GPU operations without usable times: left out"),
-        (1, "API calls without usable times: left out"),
+        (4, "GPU operations without usable timestamps: skipped"),
+        (1, "API calls without usable timestamps: skipped"),
     ]
 
 

@@ -126,13 +126,13 @@ V1_COUNTERS = b"Index,KernelName,gpu-id,queue-id,GPUBusy\n0,k,4,0,100\n"
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("results.hip_stats.csv", STATISTICS, "no trace but statistics.*rocprofv3 --runtime-trace"),
-        ("3131_counter_collection.csv", COUNTERS, "no trace but counters"),
-        ("results.csv", V1_COUNTERS, "no trace but counters"),
+        ("results.hip_stats.csv", STATISTICS, "not a trace but statistics.*rocprofv3 --runtime-trace"),
+        ("3131_counter_collection.csv", COUNTERS, "not a trace but counters"),
+        ("results.csv", V1_COUNTERS, "not a trace but counters"),
         (
             "3131_agent_info.csv",
             b'"Node_Id","Agent_Type"\n0,"CPU"\n',
-            "no trace but a list of the machine's agents",
+            "not a trace but a list of the machine's agents",
         ),
         ("table.csv", b"start,end\n1,2\n", "not a trace that busfare knows"),
     ],

@@ -231,7 +231,7 @@ def test_times_of_one_recording_and_bytes_of_another_say_what_to_send_once(judgi
     assert next(iter(found)) == "small-results"
     dedupe = {"dedupe": True, "unrecorded": machine.seconds("jax_pretrain", "before")}
     assert busfare.what_if(of_times, **known, **dedupe).speedup == pytest.approx(1.37, rel=0.1)
-    with pytest.raises(busfare.BusfareError, match="does not say what was in the copied buffers"):
+    with pytest.raises(busfare.BusfareError, match="does not record the contents of the copied buffers"):
         busfare.what_if(of_times, dedupe=True)
-    with pytest.raises(busfare.BusfareError, match="one run, not with a job"):
+    with pytest.raises(busfare.BusfareError, match="one run, not a job"):
         busfare.report(sorted(EXAMPLES.glob("train-images-h?00.json.gz")), **known)

@@ -54,7 +54,7 @@ def test_a_copy_that_was_sent_ahead_belongs_to_the_layer_that_waits_for_it() -> 
 def test_two_streams_are_one_pass_where_nothing_tells_of_more() -> None:
     layers, found = layers_from_trace(two_streams(layers=5, passes=2))
     assert len(layers) == 10 and set(layers.bytes) == {SIZE}
-    assert "taken as one" in found.notes[0]
+    assert "count as one pass" in found.notes[0]
 
 
 @pytest.mark.parametrize("name", ["layer.", "transformer.h.block_"])
@@ -65,7 +65,7 @@ def test_ranges_name_layers_that_no_pattern_shows(name: str) -> None:
 
 
 def test_numbered_steps_are_no_layers() -> None:
-    with pytest.raises(InputError, match=r"no ranges name layers.*--bytes-per-layer"):
+    with pytest.raises(InputError, match=r"no NVTX ranges name layers.*--bytes-per-layer"):
         layers_from_trace(one_stream(layers=4, passes=3, names=("step ", "batch.")))
 
 
@@ -116,5 +116,5 @@ def test_plan_offload_takes_the_layers_of_a_trace() -> None:
     # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.
     assert 3.5e-3 < result.predicted_seconds < 4.2e-3
     assert "pattern of 5 kernels" in offload_words(result)[0]
-    with pytest.raises(InputError, match="`layers`: `from_trace` says it already"):
+    with pytest.raises(InputError, match="`layers`: `from_trace` already defines it"):
         answer_offload(Offload.of(**{**asked, "layers": "6"}))

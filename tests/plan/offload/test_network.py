@@ -67,11 +67,11 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
     ("said", "says"),
     [
         ({"model": "llama-2-7b", "only_experts": True}, "has no experts"),
-        ({"cached_experts": "4"}, "go with `only_experts`"),
+        ({"cached_experts": "4"}, "need `only_experts`"),
         ({"only_experts": True, "cached_experts": "9"}, "the model has 8 a layer"),
         ({"only_experts": True, "hit_rate": "2"}, "`hit_rate` 2"),
-        ({"batch": "0"}, "`batch` '0' is no whole number from 1"),
-        ({"context": "1.5"}, "`context` '1.5' is no whole number"),
+        ({"batch": "0"}, "`batch` '0' is not a whole number from 1"),
+        ({"context": "1.5"}, "`context` '1.5' is not a whole number"),
         ({"type": "fp5"}, "`type` 'fp5'"),
         ({"cpu_bandwidth": "fast"}, "'fast' is not a size"),
     ],
@@ -82,7 +82,7 @@ def test_options_that_do_not_hold_are_refused(said: dict[str, Any], says: str) -
 
 
 def test_a_processor_that_is_not_known_is_asked_for() -> None:
-    with pytest.raises(InputError, match="reaches is not known; give `cpu_flops`"):
+    with pytest.raises(InputError, match="performance is unknown; give `cpu_flops`"):
         network().cpu_seconds(1)
 
 
@@ -127,9 +127,9 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
 @pytest.mark.parametrize(
     ("said", "says"),
     [
-        ({"layers": "4"}, "`layers`: `model` says it already"),
-        ({"from_trace": "x.json"}, "`from_trace`, `model`: both say"),
-        ({"model": None, "type": "fp8"}, "`type`: goes with `model`"),
+        ({"layers": "4"}, "`layers`: `model` already defines it"),
+        ({"from_trace": "x.json"}, "`from_trace`, `model`: both define"),
+        ({"model": None, "type": "fp8"}, "`type`: needs `model`"),
         (
             {"tokens": "64", "context": "1000000", "batch": "64"},
             "give a smaller type, fewer sequences or a shorter context",

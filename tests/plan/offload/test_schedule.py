@@ -206,14 +206,14 @@ def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"layers": "0"}, "`layers` '0' is no whole number from 1 to 4096"),
-        ({"layers": None}, "`layers`: how many layers"),
+        ({"layers": "0"}, "`layers` '0' is not a whole number from 1 to 4096"),
+        ({"layers": None}, "`layers`: the number of layers"),
         ({"bytes_per_layer": "1MB,2MB"}, "`bytes_per_layer`: 2 values for 16 layers"),
         ({"seconds_per_layer": "1=1ms,2ms"}, "`seconds_per_layer` '2ms' is no point"),
-        ({"seconds_per_layer": "1=1ms"}, "`tokens`: the times are given by tokens"),
-        ({"resident": "17"}, "`resident` 17: no whole number from 0 to 16"),
+        ({"seconds_per_layer": "1=1ms"}, "`tokens`: the times depend on the tokens"),
+        ({"resident": "17"}, "`resident` 17: not a whole number from 0 to 16"),
         ({"memory": "tape"}, "`memory` 'tape' is not known"),
-        ({"node": None}, "`node`: the machine is not said"),
+        ({"node": None}, "`node`: the machine is missing"),
         ({"budget": "1KB", "depth": "1", "memory": "pinned"}, "`budget`"),
     ],
 )  # fmt: skip

@@ -106,13 +106,13 @@ LLAMA = {
     ("content", "says"),
     [
         ('{"model_type": "lla', "not JSON"),
-        ("[1, 2]", "no JSON object"),
+        ("[1, 2]", "not a JSON object"),
         ("[" * 100_000, "config.json: "),
         ("{}", "model_type: is missing; add it"),
         (json.dumps(LLAMA | {"model_type": "mamba"}), "model_type: 'mamba' is not known"),
         (json.dumps(LLAMA | {"model_type": ["llama"]}), "model_type"),
         (json.dumps({**LLAMA, "hidden_size": None}), "hidden_size: is missing; add it"),
-        (json.dumps(LLAMA | {"num_hidden_layers": 10**9}), "num_hidden_layers: 1000000000 is no whole number"),
+        (json.dumps(LLAMA | {"num_hidden_layers": 10**9}), "num_hidden_layers: 1000000000 is not a whole number"),
         (json.dumps(LLAMA | {"num_hidden_layers": True}), "num_hidden_layers"),
         (json.dumps(LLAMA | {"hidden_size": "\x1b[31m"}), "hidden_size"),
         (json.dumps(LLAMA | {"num_key_value_heads": 3}), "num_key_value_heads: 3 does not divide 4 heads"),
@@ -138,8 +138,8 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, content: str, says:
     [
         ("lama-3.1-8b", "did you mean 'llama-3.1-8b'"),
         ("no/such/config.json", "not there"),
-        ("x" * 5000, "no known shape"),
-        ("\0", "no known shape"),
+        ("x" * 5000, "neither a known shape"),
+        ("\0", "neither a known shape"),
     ],
 )
 def test_an_unknown_name_is_refused(name: str, says: str) -> None:
