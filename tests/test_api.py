@@ -164,7 +164,10 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
         (lambda run: run.what_if(rank=[0, "x"]), "`rank` 'x' is not a number"),
         (lambda run: run.what_if(pin=3), "`pin` 3: give True for all, or a regular expression"),
         (lambda run: run.what_if(dedupe=3), "`dedupe` 3: give True"),
-        (lambda run: run.what_if(to="gh200", node="h200-sxm"), "`node`: given twice, under both of its names"),
+        (
+            lambda run: run.what_if(to="gh200", node="h200-sxm"),
+            "`node`: given twice, under both of its names",
+        ),
     ],
 )
 def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, message: str) -> None:

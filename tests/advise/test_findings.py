@@ -218,9 +218,7 @@ def test_results_that_are_read_one_at_a_time_cost_what_the_gpu_waits_for_the_hos
     assert finding.bound_seconds == pytest.approx(19 * 148e-6 + 20 * 2e-6, rel=0.01)
     # Then the host sends a step each 110 µs, of which the GPU works for 100.
     assert finding.predicted_gain_seconds == pytest.approx(19 * 140e-6, rel=0.05)
-    assert "20 copies of less than 64 KiB to the host followed 20 steps of kernels" in text(
-        finding.evidence
-    )
+    assert "20 copies of less than 64 KiB to the host followed 20 steps of kernels" in text(finding.evidence)
     assert "148 µs each in the median" in text(finding.evidence)
 
 

@@ -58,7 +58,9 @@ def test_a_process_records_itself_twice(built: Built, variables: dict[str, str],
     assert recorded == [["scale(float*, int)"] * 3, ["scale(float*, int)"] * 2]
     assert len(refused) == 3
     assert (
-        "contains an earlier recording" in refused[0] and "not known" in refused[1] and "under way" in refused[2]
+        "contains an earlier recording" in refused[0]
+        and "not known" in refused[1]
+        and "under way" in refused[2]
     )
     assert left == []
     # CUPTI says nothing of devices in use; what the driver says of them (the stand-in: an attribute's own number) is there.

@@ -221,7 +221,10 @@ def test_a_row_without_a_number_counts_for_none(counters: Path, recording: Path)
         ),
         (printed((SCALE, 1, 2, 3), unit="Mbyte"), "in Mbyte, not in byte; add --print-units base"),
         (printed(), "has no kernel"),
-        (printed((SCALE, 1, 2, 3), grid=7), "none of its kernels matches .*run.sqlite in name, grid and block"),
+        (
+            printed((SCALE, 1, 2, 3), grid=7),
+            "none of its kernels matches .*run.sqlite in name, grid and block",
+        ),
         (printed(("another", 1, 2, 3)), "none of its kernels matches"),
     ],
 )

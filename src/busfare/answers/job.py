@@ -38,8 +38,7 @@ LEFT_OUT = {
     "several-of-a-rank": "traces belong to a rank that has another trace here: each is counted separately",
     "guessed-node": "traces' nodes were guessed from the GPU names: override with --from for gains, data-sheet rates and "
     "links",
-    "unrouted": "bytes were copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link "
-    "traffic",
+    "unrouted": "bytes were copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link traffic",
 }
 
 

@@ -111,8 +111,7 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
         pieces = sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
     if not per_token or pieces > per_token * block_tokens:
         raise InputError(
-            f"`pieces` {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot be cut into that many pieces; "
-            "give fewer"
+            f"`pieces` {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot have that many pieces; give fewer"
         )
     host = host_of(machine, asked.launch, asked.batch_launch, asked.memcpy)
     count, left = (math.ceil(n / block_tokens) for n in (asked.tokens, asked.evict))

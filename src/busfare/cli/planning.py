@@ -180,7 +180,8 @@ def kv(json: bool, html: Path | None, **asked: Any) -> None:
 @option("--shared-bytes SIZE", "Shared memory per block.")
 @as_json
 def price(json: bool, **asked: Any) -> None:
-    """Estimate one copy, collective or kernel. Copies use every cost model that applies; a kernel needs its time on another node."""
+    """Estimate one copy, collective or kernel. Copies use every cost model that applies; a kernel needs its time on "
+    "another node."""
     from busfare.answers.price import answer_price
     from busfare.show.nodes import price_document
 

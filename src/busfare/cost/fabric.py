@@ -111,8 +111,7 @@ def _capability(node: Node, gpu: Gpu) -> float:
             "is from AMD, and RCCL performs differently" if text else "has no compute_capability in its file"
         )
         raise InputError(
-            f"node {node.name}: its GPU {why}: prices of collectives are based on NCCL; name a node with NVIDIA "
-            "GPUs"
+            f"node {node.name}: its GPU {why}: collectives need NCCL; name a node with NVIDIA GPUs"
         )
     return float(text)
 
@@ -146,8 +145,7 @@ class _Links:
             return float(figures["pcie_share"] * link.lanes * PCIE[link.generation].bits_per_s / 8)
         if isinstance(link, FabricLink):
             raise InputError(
-                f"node {self.node.name}: its GPUs are joined by {link.label}, for which NCCL has no figures; name "
-                "another node"
+                f"node {self.node.name}: its GPUs are joined by {link.label}, unknown to NCCL's model; name another node"
             )
         return link.line_rate
 

@@ -264,8 +264,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         known = np.isfinite(before) & np.isfinite(after) & whole
         if not known.any():
             raise InputError(
-                "`ranks`: the traces have no collective of all ranks with recorded bytes, and there is nothing to "
-                "extrapolate"
+                "`ranks`: no collective of all ranks has recorded bytes; there is nothing to extrapolate"
             )
         transfer = state.transfer_ns * _ratio(after, before, known)
         source = [n % size for n in range(wanted)]

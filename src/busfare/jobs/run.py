@@ -126,10 +126,7 @@ def _nothing(job: Job, paths: list[Path]) -> str:
     where = ", ".join(printable(shown(path)) for path in paths[:3]) + (", …" if len(paths) > 3 else "")
     if job.failures:
         first = min(job.failures)
-        return (
-            f"{where}: none of {len(job.failures):,} files could be read; "
-            f"the first, {printable(first[0])}: {first[1]}"
-        )
+        return f"{where}: none of {len(job.failures):,} files could be read; the first, {printable(first[0])}: {first[1]}"
     others = f"; none of the {job.others:,} files there is a trace" if job.others else "; the folder is empty"
     return f"{where}: no trace found{others}"
 

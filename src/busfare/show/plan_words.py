@@ -115,16 +115,14 @@ def kv_words(result: PlanKvResult) -> list[str]:
         moved += f" in and {size(result.evicted_bytes)} out meanwhile"
     pieces = f", each in {several(block.pieces, 'piece')}" if block.pieces > 1 else ""
     sentences = [
-        f"{result.tokens:,} tokens are {moved}: {several(block.count, 'block')} of {size(block.bytes)}"
-        f"{pieces}.",
+        f"{result.tokens:,} tokens are {moved}: {several(block.count, 'block')} of {size(block.bytes)}{pieces}.",
         f"{best.layout}: predicted {time(fastest)}, bound by {LIMITS[best.limited_by]}; in one piece, by one "
         f"copy, {time(bound.predicted_seconds)}. {LAYOUTS[best.layout]}",
     ]
     if best.layout != "per-block" and single.limited_by != "link":
         sentences.append(
             f"One copy per piece of {size(block.bytes / block.pieces)} takes {single.predicted_seconds / fastest:.1f} "
-            "times as "
-            f"long: {several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
+            f"times as long: {several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
         )
     if (computing := result.recompute) is not None:
         faster, slower = sorted((fastest, computing.seconds))

@@ -213,10 +213,7 @@ def unexplained(result: Report) -> str | None:
     waits, run = result.unexplained_seconds, result.makespan_seconds
     if not waits or waits < WORTH_SAYING * run:
         return None
-    return (
-        f"{waits / run:.0%} of the run ({time(waits)}) is waits without a recorded cause; predictions leave them "
-        "unchanged."
-    )
+    return f"{waits / run:.0%} of the run ({time(waits)}): waits without a recorded cause; predictions leave them unchanged."
 
 
 def diff_document(result: Diff) -> Document:

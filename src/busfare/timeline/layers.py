@@ -115,8 +115,8 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     heavy = brought[compute] > A_PART * brought.max()
     if np.count_nonzero(heavy) < LEAST_REPEATS:
         raise InputError(
-            f"{path}: {np.count_nonzero(heavy)} kernels wait first for data from the host, too few for streamed "
-            f"layers; {INSTEAD}"
+            f"{path}: {np.count_nonzero(heavy)} kernels wait for data from the host, too few for streamed "
+            "layers; {INSTEAD}"
         )
     found = _by_ranges(timeline, compute, brought) or _by_pattern(timeline, compute, heavy)
     if found is None:

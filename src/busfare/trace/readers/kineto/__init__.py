@@ -52,8 +52,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     scanner.finish()
     if reason := _no_trace(scanner, head):
         raise InputError(
-            f"{path}: not a PyTorch profiler trace ({reason}); "
-            "give the .json or .json.gz of `export_chrome_trace`"
+            f"{path}: not a PyTorch profiler trace ({reason}); give the .json or .json.gz of `export_chrome_trace`"
         )
     if scanner.error:
         omissions.add("damaged/json", at=scanner.error_position, error=scanner.error)

@@ -258,8 +258,7 @@ def _export(path: Path, place: Path, export: Path) -> Path:
     if len(said) == len(programs):
         raise InputError(
             f"{path}: {what}: {said[0]}; run {line} on the machine that recorded it, or with a later Nsight Systems, "
-            "and give "
-            "the .sqlite"
+            "and give the .sqlite"
         )
     return export
 
