@@ -116,7 +116,7 @@ def test_limits_are_from_the_node_or_the_table_of_gpus() -> None:
         load_node("gtx-1080-ti")
     ).peak("fp32")
     assert limits_of(load_node("mi25")).peak("tf32_tensor") is None
-    with pytest.raises(InputError, match="multiprocessors and clock_hz are not known"):
+    with pytest.raises(InputError, match="multiprocessors and clock_hz are missing"):
         limits_of(load_node("pcie:4x16"))
 
 

@@ -111,7 +111,7 @@ def test_a_good_file_reads_and_ranges_expand() -> None:
         ('between = ["memory0", "cpu0"]', 'between = ["cpu0", "cpu0"]', "linked to itself"),
         ('name = "gpu[0-1]"', 'name = "gpu[1-0]"', "runs backwards"),
         ('name = "gpu[0-1]"', 'name = "gpu[0-9999]"', "limit"),
-        ('name = "gpu[0-1]"', 'name = "gpu[0"', "no range"),
+        ('name = "gpu[0-1]"', 'name = "gpu[0"', "not a range"),
         ('name = "gpu[0-1]"', 'name = "cpu0"', "names must be unique"),
         ("up_to_bytes = [65536]", "up_to_byte = [65536]", "did you mean 'up_to_bytes'"),
         ("up_to_bytes = [65536]", "up_to_bytes = [65536, 131072]", "2 ends of 2 pieces"),

@@ -59,7 +59,7 @@ def test_a_process_records_itself_twice(built: Built, variables: dict[str, str],
     assert len(refused) == 3
     assert (
         "contains an earlier recording" in refused[0]
-        and "not known" in refused[1]
+        and "unknown" in refused[1]
         and "under way" in refused[2]
     )
     assert left == []

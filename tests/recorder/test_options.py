@@ -188,7 +188,7 @@ def test_a_program_without_cuda_is_said(launch: Launch, tmp_path: Path) -> None:
         ("-o x", "", "Missing argument"),
         ("-o x", "/no/such/program", "no such program"),
         ("-o /proc/nowhere/x", "true", "cannot be written"),
-        ("-o x --kinds colours", "true", "not known"),
+        ("-o x --kinds colours", "true", "unknown"),
         ("-o x --flush-every 0", "true", "--flush-every"),
         ("-o x --delay -1", "true", "--delay"),
         ("-o x --capture sometimes", "true", "--capture"),

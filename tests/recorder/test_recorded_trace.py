@@ -157,7 +157,7 @@ def test_what_is_wrong_with_a_recording_reaches_the_user(recorded: Recorded, tmp
 
 
 def test_a_directory_without_recordings_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no recording"):
+    with pytest.raises(InputError, match="has no recording"):
         reader.read(tmp_path)
 
 

@@ -51,7 +51,7 @@ def test_none_leaves_calls_out_and_addresses_in(recorded: Recorded) -> None:
 
 
 def test_wrong_words(recorded: Recorded, built: Built) -> None:
-    with pytest.raises(InputError, match="`calls` cuda: not known"):
+    with pytest.raises(InputError, match="`calls` cuda: unknown"):
         environment("x", library=built.library, calls="cuda")
     run = recorded("rounds", extra={"BUSFARE_RECORD_CALLS": "cuda"})
     assert "unknown choice of calls 'cuda'" in run.error

@@ -246,8 +246,8 @@ def chosen_by(pattern: str, of: Mask, texts: pl.Series, option: str) -> Mask:
     if of.any() and not found.any():
         one = texts.filter(pl.Series(of))[0].strip()
         raise NoMatchError(
-            f"{option} {pattern[:80]!r}: this regular expression matches nothing ({of.sum():,}, such "
-            f"as {one[:80]!r}); correct it, or leave it out to select everything"
+            f"{option} {pattern[:80]!r}: this regular expression matches nothing in {of.sum():,} names, "
+            f"such as {one[:80]!r}; correct it, or leave it out to select everything"
         )
     return found
 

@@ -212,7 +212,7 @@ def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
         ({"seconds_per_layer": "1=1ms,2ms"}, "`seconds_per_layer` '2ms' is no point"),
         ({"seconds_per_layer": "1=1ms"}, "`tokens`: the times depend on the tokens"),
         ({"resident": "17"}, "`resident` 17: not a whole number from 0 to 16"),
-        ({"memory": "tape"}, "`memory` 'tape' is not known"),
+        ({"memory": "tape"}, "`memory` 'tape' is unknown"),
         ({"node": None}, "`node`: the machine is missing"),
         ({"budget": "1KB", "depth": "1", "memory": "pinned"}, "`budget`"),
     ],

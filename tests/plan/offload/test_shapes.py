@@ -109,7 +109,7 @@ LLAMA = {
         ("[1, 2]", "not a JSON object"),
         ("[" * 100_000, "config.json: "),
         ("{}", "model_type: is missing; add it"),
-        (json.dumps(LLAMA | {"model_type": "mamba"}), "model_type: 'mamba' is not known"),
+        (json.dumps(LLAMA | {"model_type": "mamba"}), "model_type: 'mamba' is unknown"),
         (json.dumps(LLAMA | {"model_type": ["llama"]}), "model_type"),
         (json.dumps({**LLAMA, "hidden_size": None}), "hidden_size: is missing; add it"),
         (json.dumps(LLAMA | {"num_hidden_layers": 10**9}), "num_hidden_layers: 1000000000 is not a whole number"),
@@ -148,5 +148,5 @@ def test_an_unknown_name_is_refused(name: str, says: str) -> None:
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(InputError, match="`type` 'int3': not known; one of fp32"):
+    with pytest.raises(InputError, match="`type` 'int3': unknown; choose one of fp32"):
         number_type("int3")

@@ -135,7 +135,9 @@ def number_type(name: str) -> NumberType:
     """The type called `name` (fp16, int4, q4_0 …). Raises InputError for another."""
     row = _table()["type"].get(name.lower())
     if row is None:
-        raise InputError(f"`type` {printable(name[:40])!r}: not known; one of {', '.join(_table()['type'])}")
+        raise InputError(
+            f"`type` {printable(name[:40])!r}: unknown; choose one of {', '.join(_table()['type'])}"
+        )
     return msgspec.convert(row, NumberType)
 
 

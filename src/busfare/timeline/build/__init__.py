@@ -112,13 +112,13 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
          "stream waits for unnamed events: inferred from call order and operation times"),
         ("replay-host-functions",
          calls_named(calls, HOST_FUNCTION, names).height,
-         "host functions run by streams: their times and waiting threads are not recorded; gains may be larger"),
+         "host functions run by streams: times and waiting threads are not recorded; gains may be larger"),
         ("replay-late", moved, "rows more than a year after the first: moved to the end of that year"),
         ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
          "streams of unknown kind: assumed not to wait for the default stream"),
         ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
          "waits inconsistent with the timestamps: ignored"),
-        ("replay-narrowed", explained["waits_narrowed"], "waits that return early: assumed to wait only for work that had ended"),
+        ("replay-narrowed", explained["waits_narrowed"], "waits that return early: assumed to wait for work that had ended"),
     ]  # fmt: skip
     return Timeline(
         trace=trace,
