@@ -137,7 +137,7 @@ def test_page_by_page_migration_is_worth_prefetching() -> None:
     finding = found(trace(*moved), "managed-migrations")
     assert finding is not None
     assert 0 < finding.predicted_gain_seconds < 800e-6
-    assert "turning round 99 times" in text(finding.evidence)
+    assert "changing direction 99 times" in text(finding.evidence)
 
 
 def test_a_link_at_half_its_rate_is_named_and_a_healthy_one_let_be() -> None:
