@@ -65,7 +65,8 @@ def test_a_plugin_cannot_take_a_built_in_name() -> None:
 
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize(
-    ("name", "says"), [("gone", "fails to load"), ("number", "not a factory"), ("wrong", "cannot be made")]
+    ("name", "says"),
+    [("gone", "fails to load"), ("number", "not a factory"), ("wrong", "creating its plug-in fails")],
 )
 def test_a_plugin_that_is_broken_is_an_input_error(name: str, says: str) -> None:
     with pytest.raises(InputError, match=says):

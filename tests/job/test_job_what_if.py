@@ -64,7 +64,7 @@ def test_a_trace_of_another_time_is_no_rank_of_the_job(tmp_path: Path) -> None:
     asked = CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "h2d"], standalone_mode=False)
     assert isinstance(asked.exception, InputError)
     assert str(asked.exception).startswith(
-        f"{tmp_path / 'rank2.json.gz'}: not of the run that rank0.json.gz is of"
+        f"{tmp_path / 'rank2.json.gz'}: belongs to a different run than rank0.json.gz"
     )
     reported = CliRunner().invoke(app, ["report", str(tmp_path), "--json"], standalone_mode=False)
     assert reported.exception is None
@@ -154,7 +154,7 @@ def test_a_regex_may_be_of_one_rank_s_operations(tmp_path: Path) -> None:
         (["--bucket", "many"], "--bucket 'many' is not a size"),
         (["--kernels", "absent=2x"], "--kernels 'absent': this regular expression matches nothing"),
         (["--rank", "0"], "no change given"),
-        (["--no-stragglers", "--perfetto", "out.json"], "of one run"),
+        (["--no-stragglers", "--perfetto", "out.json"], "to one run"),
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path: Path, options: list[str], message: str) -> None:

@@ -143,7 +143,7 @@ def test_without_a_gpu_one_line_says_what_was_looked_for(
     assert done.returncode == 3
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
-    assert "looked for" in done.stderr
+    assert "not found" in done.stderr
 
 
 @pytest.mark.parametrize(

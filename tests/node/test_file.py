@@ -114,8 +114,8 @@ def test_a_good_file_reads_and_ranges_expand() -> None:
         ('name = "gpu[0-1]"', 'name = "gpu[0"', "not a range"),
         ('name = "gpu[0-1]"', 'name = "cpu0"', "names must be unique"),
         ("up_to_bytes = [65536]", "up_to_byte = [65536]", "did you mean 'up_to_bytes'"),
-        ("up_to_bytes = [65536]", "up_to_bytes = [65536, 131072]", "2 ends of 2 pieces"),
-        ("gap_per_byte_s = [1e-10, 8e-11]", "gap_per_byte_s = [1e-10]", "1 figures beside 2"),
+        ("up_to_bytes = [65536]", "up_to_bytes = [65536, 131072]", "2 ends for 2 pieces"),
+        ("gap_per_byte_s = [1e-10, 8e-11]", "gap_per_byte_s = [1e-10]", "1 figures for 2"),
         ("gap_per_byte_s = [1e-10, 8e-11]", "gap_per_byte_s = [1e-10, 0.0]", "> 0"),
         ("issue_interval_s = { 1", "issue_interval_s = { 0", "issue_interval_s: expected `int` >= 1"),
         ("issue_interval_s = { 1", "issue_interval_s = { one", "issue_interval_s"),
@@ -229,7 +229,7 @@ def test_hostile_text_is_an_input_error(hostile: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"#" * (MOST_BYTES + 5), "over"), (b'name = "x"\n\xff\xfe', ":2: not UTF-8"), (None, "not there")],
+    [(b"#" * (MOST_BYTES + 5), "exceeds"), (b'name = "x"\n\xff\xfe', ":2: not UTF-8"), (None, "not there")],
 )
 def test_a_file_that_is_no_node_file_is_refused(tmp_path: Path, content: bytes | None, says: str) -> None:
     path = tmp_path / "mine.toml"

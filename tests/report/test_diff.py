@@ -30,7 +30,9 @@ def test_a_change_is_told_with_its_parts_and_its_copies() -> None:
         run.change_seconds, abs=1e-6
     )
     assert result.critical_path[0].what == "copies" and "26 ms shorter (-15.7%)" in text(result.why[0])
-    assert "12 copies of 231 MB: h2d pageable → device, now h2d pinned → device." in map(text, result.why)
+    assert "Changed: 12 copies of 231 MB, h2d pageable → device, now h2d pinned → device." in map(
+        text, result.why
+    )
     kernels = {row.what: row for row in result.by_kernel}
     assert sum(row.before_count or 0 for row in kernels.values()) == 2310
     calls = {row.what: row for row in result.by_call}
@@ -53,8 +55,8 @@ def test_a_run_beside_itself_has_not_changed() -> None:
 def test_copies_that_are_new_or_gone_are_told() -> None:
     before, after = busfare.report(busfare.read(IMAGES)), busfare.report(busfare.read(PINNED))
     before.by_path = []
-    assert "12 copies of 231 MB: h2d pinned → device, new." in map(text, diff(before, after).why)
-    assert "12 copies of 231 MB: h2d pinned → device, gone now." in map(text, diff(after, before).why)
+    assert "New: 12 copies of 231 MB, h2d pinned → device." in map(text, diff(before, after).why)
+    assert "Gone: 12 copies of 231 MB, h2d pinned → device." in map(text, diff(after, before).why)
 
 
 def test_a_trace_that_ends_in_the_middle_is_said_to_before_what_differs(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
     recorded = run(*kernels, *waits)
     # Four kernels of 100 µs, no longer 85 µs of host work after each.
     assert predicted(recorded, without_synchronisations()) < 480
-    with pytest.raises(InputError, match="found in nothing"):
+    with pytest.raises(InputError, match="matches nothing"):
         predicted(recorded, without_synchronisations("Stream"))
     waits[0] |= {"end_ns": 121_000}
     recorded = run(*kernels, *waits, made(copy(111, 116, 64, "d2h"), 4.2, 4.8, "cudaMemcpyAsync"))

@@ -478,7 +478,7 @@ def test_a_chrome_trace_of_another_program_is_refused_by_its_name(
     content: bytes, told: str, packed: bool, cut: float, tmp_path: Path
 ) -> None:
     content = content[: int(cut * len(content))]
-    if cut < 1 and "made of" not in told:
+    if cut < 1 and "original" not in told:
         told = "is truncated before"
     with pytest.raises(InputError, match=told):
         of_bytes(gzipped(content) if packed else content, tmp_path)

@@ -107,7 +107,7 @@ def test_without_nsys_the_line_to_run_is_said(
     assert "this machine has no `nsys`" in (said := refused(report))
     assert "`nsys export --type sqlite the run.nsys-rep`" in said
     report.write_bytes(LATER)
-    assert "an Nsight Systems report of version 2025.6.1, and there is no `nsys`" in refused(report)
+    assert "an Nsight Systems report of version 2025.6.1, and this machine has no `nsys`" in refused(report)
 
 
 def test_a_report_that_nsys_cannot_read_is_refused_with_its_reason(

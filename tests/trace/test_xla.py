@@ -261,7 +261,7 @@ def test_a_time_line_of_a_million_events_is_cut(tmp_path: Path, monkeypatch: pyt
     path = write_time_line(tmp_path / "host.trace.json.gz")
     monkeypatch.setattr(xla, "MOST_EVENTS", 13)
     [cut] = read(path).omissions
-    assert cut.id == "cut" and "give the .xplane.pb" in cut.what
+    assert cut.id == "cut" and "pass the .xplane.pb" in cut.what
     monkeypatch.setattr(xla, "MOST_EVENTS", 14)
     assert read(path).omissions == []
 
@@ -308,5 +308,5 @@ def test_other_time_lines_are_refused(tmp_path: Path) -> None:
         "args": {"name": "/job:localhost/device:CPU:0 Compute"},
     }
     path.write_text(json.dumps({"traceEvents": [named]}))
-    with pytest.raises(InputError, match=r"TensorFlow 1; record .* give the .xplane.pb"):
+    with pytest.raises(InputError, match=r"TensorFlow 1; record .* pass the .xplane.pb"):
         read(path)

@@ -68,7 +68,7 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
     [
         ({"model": "llama-2-7b", "only_experts": True}, "has no experts"),
         ({"cached_experts": "4"}, "need `only_experts`"),
-        ({"only_experts": True, "cached_experts": "9"}, "the model has 8 a layer"),
+        ({"only_experts": True, "cached_experts": "9"}, "the model has 8 per layer"),
         ({"only_experts": True, "hit_rate": "2"}, "`hit_rate` 2"),
         ({"batch": "0"}, "`batch` '0' is not a whole number from 1"),
         ({"context": "1.5"}, "`context` '1.5' is not a whole number"),

@@ -209,7 +209,7 @@ def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
         ({"layers": "0"}, "`layers` '0' is not a whole number from 1 to 4096"),
         ({"layers": None}, "`layers`: the number of layers"),
         ({"bytes_per_layer": "1MB,2MB"}, "`bytes_per_layer`: 2 values for 16 layers"),
-        ({"seconds_per_layer": "1=1ms,2ms"}, "`seconds_per_layer` '2ms' is no point"),
+        ({"seconds_per_layer": "1=1ms,2ms"}, "`seconds_per_layer` '2ms' is not a point"),
         ({"seconds_per_layer": "1=1ms"}, "`tokens`: the times depend on the tokens"),
         ({"resident": "17"}, "`resident` 17: not a whole number from 0 to 16"),
         ({"memory": "tape"}, "`memory` 'tape' is unknown"),
