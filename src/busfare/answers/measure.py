@@ -91,7 +91,7 @@ def _gpu_count(command: str) -> int:
         count = int(cuda.checked(cuda.driver.cuDeviceGetCount(), "cuDeviceGetCount"))
     except ImportError as error:
         raise NoGpuError(
-            f"cannot use a GPU: needs the package {error.name or 'cuda.bindings'}, which is not installed; "
+            f"cannot use a GPU: needs the package {error.name or 'cuda.bindings'}, which was not found; "
             f"pip install 'busfare[gpu]', or {instead}"
         ) from None
     except (cuda.CudaError, RuntimeError) as error:
