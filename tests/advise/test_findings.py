@@ -185,7 +185,7 @@ def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() 
     )
     finding = found(recorded, "repeated-copies")
     assert finding is not None and finding.by_replay
-    assert text(finding.evidence).startswith("19 of the copies")
+    assert text(finding.evidence).startswith("19 copies to the GPU")
     # 19 times the call of 108 µs.
     assert finding.predicted_gain_seconds == pytest.approx(19 * 108e-6, rel=0.01)
 

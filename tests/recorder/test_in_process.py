@@ -60,7 +60,7 @@ def test_a_process_records_itself_twice(built: Built, variables: dict[str, str],
     assert (
         "contains an earlier recording" in refused[0]
         and "unknown" in refused[1]
-        and "under way" in refused[2]
+        and "is running" in refused[2]
     )
     assert left == []
     # CUPTI says nothing of devices in use; what the driver says of them (the stand-in: an attribute's own number) is there.

@@ -84,7 +84,7 @@ def test_gains_say_which_figures_they_rest_on() -> None:
         assert f"(gains are predicted, from {said}; in brackets, 80 % prediction intervals)" in text
         assert said in page(document)
     copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
-    assert "by the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))
+    assert "from the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))
 
 
 def test_gains_are_of_the_run_without_its_recorder() -> None:

@@ -308,5 +308,5 @@ def test_other_time_lines_are_refused(tmp_path: Path) -> None:
         "args": {"name": "/job:localhost/device:CPU:0 Compute"},
     }
     path.write_text(json.dumps({"traceEvents": [named]}))
-    with pytest.raises(InputError, match=r"TensorFlow 1; record .* pass the .xplane.pb"):
+    with pytest.raises(InputError, match=r"TensorFlow 1; record .* give the .xplane.pb"):
         read(path)
