@@ -1,4 +1,4 @@
-"""busfare: what data pays to ride the bus between CPU and GPU, what it would pay elsewhere, and what to change.
+"""busfare: what transfers between CPU and GPU cost, what they would cost elsewhere, and what to change.
 
 What `busfare.api` has is here, too: `busfare.read("run.sqlite").what_if(pin=True)`.
 """
