@@ -98,7 +98,7 @@ gap_per_byte_s = [5e-11]
 @pytest.mark.parametrize(
     ("node", "ranks", "hosts", "why"),
     [
-        ("mi300x", 8, 1, "AMD's"),
+        ("mi300x", 8, 1, "from AMD"),
         ("titan", 2, 1, "has 1 GPU, not 2"),
         ("dgx-a100", 9, 2, "same number on each host"),
         ("dgx-a100", 1, 1, "2 to 65536"),

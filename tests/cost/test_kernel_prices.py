@@ -197,10 +197,10 @@ def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
     assert row.high_seconds is not None
     assert row.low_seconds <= row.seconds <= row.high_seconds
     flops, moved = 2.0 * 64 * 8192 * 8192, 2.0 * (2 * 64 * 8192 + 8192 * 8192)
-    (skinny,) = price_kernel(here, there, "gemm", 5e-5, "fp16", flops=flops, bytes_=int(moved))
+    (skinny,) = price_kernel(here, there, "gemm", 5e-5, "fp16", flops=flops, bytes=int(moved))
     assert skinny.seconds is not None
     assert skinny.seconds < 0.85 * 5e-5  # its weights are read once: the memory bounds it
-    (counted,) = price_kernel(here, there, "other", 1e-3, bytes_=int(2.9e9))
+    (counted,) = price_kernel(here, there, "other", 1e-3, bytes=int(2.9e9))
     assert counted.rung == "counters"
     assert counted.seconds == pytest.approx(1e-3 * 2.968 / 4.152, rel=0.12)
 
@@ -238,7 +238,7 @@ def test_the_longer_a_stream_is_the_more_of_it_goes_by_the_memory() -> None:
     assert kept(3e-6) > kept(30e-6) > kept(100e-6) > kept(1e-3)
     # Few known bytes leave the rest to the multiprocessors, of which both GPUs have the same. Only the floor differs: 0.96
     # and 0.68 µs, of which 2 µs of work hide most.
-    assert kept(3e-6, bytes_=1e4) == pytest.approx(1 - math.exp(-2.04 / 2) * 0.28 / 3, abs=0.002)
+    assert kept(3e-6, bytes=1e4) == pytest.approx(1 - math.exp(-2.04 / 2) * 0.28 / 3, abs=0.002)
 
 
 @given(st.floats(1e-4, 1e-2), st.sampled_from([(H100, H200), (A100, H100), ("t4", A100)]))
@@ -302,7 +302,7 @@ def test_a_kernel_of_known_bytes_goes_as_measured_passes_of_its_class() -> None:
     there = with_passes(H100, "norm", (1 << 20, 2e-6), (1 << 24, 4e-6), (1 << 28, 200e-6))
 
     def seconds(bytes_: int, took: float, kind: str = "norm") -> float:
-        best = price_kernel(here, there, kind, took, bytes_=bytes_)[0]
+        best = price_kernel(here, there, kind, took, bytes=bytes_)[0]
         assert (best.rung, best.seconds is not None) == ("probed", True)
         return best.seconds or 0.0
 
@@ -322,13 +322,11 @@ def test_a_kernel_of_known_bytes_goes_as_measured_passes_of_its_class() -> None:
 def test_of_the_same_code_what_is_beyond_a_pass_is_no_time_of_the_memory() -> None:
     here = with_passes(H100, "gather", (1 << 20, 2e-6), (1 << 28, 300e-6))
     there = with_passes(H200, "gather", (1 << 20, 2e-6), (1 << 28, 200e-6))
-    quick, slow = (price_kernel(here, there, "gather", took, bytes_=1 << 28)[0] for took in (300e-6, 900e-6))
+    quick, slow = (price_kernel(here, there, "gather", took, bytes=1 << 28)[0] for took in (300e-6, 900e-6))
     assert quick.seconds == pytest.approx(200e-6, rel=0.01)
     assert slow.seconds == pytest.approx(900e-6, rel=0.04)
     # Without passes the bytes of a gather are counted ones.
-    assert (
-        price_kernel(load_node(H100), load_node(H200), "gather", 1e-3, bytes_=1 << 28)[0].rung == "counters"
-    )
+    assert price_kernel(load_node(H100), load_node(H200), "gather", 1e-3, bytes=1 << 28)[0].rung == "counters"
 
 
 def test_passes_that_go_down_are_noise_and_one_alone_says_nothing() -> None:

@@ -14,23 +14,8 @@ from typing import Any, Protocol, get_args
 import numpy as np
 import polars as pl
 
-from busfare.cost.copies import (
-    FORMULAS,
-    Batch,
-    ByFormula,
-    Seconds,
-    batches,
-    copy_ratio,
-    copying_seconds_per_byte,
-    measured_copy,
-    moving_seconds,
-    of_node,
-    of_trace,
-    priced,
-    recorded_seconds,
-    staged_seconds,
-    stays_on_device,
-)
+from busfare.cost import copies
+from busfare.cost.copies import Batch, Seconds
 from busfare.cost.ranges import ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
@@ -102,9 +87,9 @@ class Calibrated:
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
         """Seconds of every recorded copy on `node`: its recorded time where that is the node it was recorded on."""
-        recorded, found = recorded_seconds(operations), batches(operations)
-        before = of_trace(operations, found)
-        after = of_node(self._latency_from) if self._latency_from is not None else before
+        recorded, found = copies.recorded_seconds(operations), copies.batches(operations)
+        before = copies.of_trace(operations, found)
+        after = copies.of_node(self._latency_from) if self._latency_from is not None else before
 
         def price(batch: Batch) -> Seconds | None:
             own = recorded[batch.rows]
@@ -116,20 +101,20 @@ class Calibrated:
             moved = _by_shares(batch, own - overhead, self._old, node)
             return None if moved is None else overhead * (after.of(batch) / before.of(batch)) + moved
 
-        return priced(operations.height, found, price)
+        return copies.priced(operations.height, found, price)
 
 
 def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArray | None:
     """What is left of recorded times without their overhead, on another node: link and host share by the data sheets."""
-    old_link, new_link = moving_seconds(batch, old), moving_seconds(batch, new)
+    old_link, new_link = copies.moving_seconds(batch, old), copies.moving_seconds(batch, new)
     if old_link is None or new_link is None:
         return None
     link = np.minimum(old_link, rest)
     moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
-    if batch.memory == "pageable" and not stays_on_device(batch, new):
+    if batch.memory == "pageable" and not copies.stays_on_device(batch, new):
         sizes = np.maximum(batch.sizes, 1.0)
-        copying = copying_seconds_per_byte(sizes, rest, link / sizes)
-        return staged_seconds(sizes, moved / sizes, copying * copy_ratio(sizes, old, new))
+        copying = copies.copying_seconds_per_byte(sizes, rest, link / sizes)
+        return copies.staged_seconds(sizes, moved / sizes, copying * copies.copy_ratio(sizes, old, new))
     return moved + (rest - link) * _memory_ratio(old, new)
 
 
@@ -217,7 +202,7 @@ def how_staged(direction: str, old: Node, new: Node) -> Words:
         return statement("project.staged-as-recorded")
     if all(_curves(old, new, direction, memory) for memory in ("pinned", "pageable")):
         return statement("project.staged-measured")
-    rates = [(node.name, measured_copy(node)) for node in (old, new)]
+    rates = [(node.name, copies.measured_copy(node)) for node in (old, new)]
     if missing := [name for name, rate in rates if rate is None]:
         return statement("project.staged-unmeasured", nodes=tuple(missing))
     there = (
@@ -228,13 +213,9 @@ def how_staged(direction: str, old: Node, new: Node) -> Words:
 
 
 Factory = Callable[..., CostModel]
-_BY_FORMULA: dict[str, Factory] = {name: partial(ByFormula, name) for name in FORMULAS}
 #: The one for machines that nobody measured first, then that for a recorded trace.
-_BUILT_IN: dict[str, Factory] = {
-    "datasheet": _BY_FORMULA["datasheet"],
-    "calibrated": Calibrated,
-    **_BY_FORMULA,
-}
+_BUILT_IN: dict[str, Factory] = dict.fromkeys(["datasheet", "calibrated"], Calibrated)
+_BUILT_IN |= {name: partial(copies.ByFormula, name) for name in copies.FORMULAS}
 
 
 def _plugins() -> dict[str, EntryPoint]:
@@ -322,7 +303,7 @@ def trusted(
         return None
     gpu, cpu = node.gpu(0), next((c for c in node.components if isinstance(c, Cpu)), None)
     within = gpu.unified_memory and direction != "p2p"
-    table, rate = (gpu, gpu.copy_bandwidth_bytes_per_s) if within else (cpu, measured_copy(node))
+    table, rate = (gpu, gpu.copy_bandwidth_bytes_per_s) if within else (cpu, copies.measured_copy(node))
     source = node.provenance(table, "copy_bandwidth_bytes_per_s") if table and rate else None
     if within or (memory == "pageable" and direction in ("h2d", "d2h")):
         why = source.cite if source else UNMEASURED[within]

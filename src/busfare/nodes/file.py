@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, pairwise, product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from busfare.errors import InputError, instead_of
+from busfare.nodes import gpus
 from busfare.nodes.component import Component, Cost, Gpu, Kernels, Name, Source, Sourced, Tag, Text
-from busfare.nodes.gpus import (
-    bare_node,
-    catalogue_names,
-    catalogue_text,
-    gpu_names,
-    gpu_of_device_name,
-    node_of_gpu,
-)
 from busfare.nodes.graph import Node
 from busfare.nodes.link import FORMS, Link, link_in_short
 from busfare.nodes.toml import WrongError, decoded, read_text
@@ -99,21 +92,21 @@ def load_node(text: object) -> Node:
         raise InputError(f"{text!r:.80} is not a node; give its name, as in 'h100-sxm'")
     name = re.sub(r"[\s_]+", "-", text.strip().lower())
     name = ALIASES.get(name, name)
-    if name in catalogue_names():
+    if name in gpus.catalogue_names():
         return _of_catalogue(name)
     if (link := link_in_short(text.strip())) is not None:
-        return bare_node(link)
+        return gpus.bare_node(link)
     if text.endswith(".toml") or "/" in text:
         return decode(read_text(text, "node file", MOST_BYTES), text)
-    if (gpu := gpu_of_device_name(text)) is not None:
-        return _of_catalogue(gpu.node) if gpu.node else node_of_gpu(gpu)
+    if (gpu := gpus.gpu_of_device_name(text)) is not None:
+        return _of_catalogue(gpu.node) if gpu.node else gpus.node_of_gpu(gpu)
     if _is_there(text):
         found = "a folder" if Path(text).is_dir() else "the file name does not end in .toml"
         raise InputError(
             f"node {text[:80]!r}: {found}; give a node file (.toml), or a name that `busfare nodes` lists"
         )
     near = _suggestions(name)
-    fix = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(catalogue_names())}"
+    fix = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(gpus.catalogue_names())}"
     raise InputError(
         f"node {text[:80]!r}: not a catalogue name, a .toml file or a short link ({FORMS}); {fix}"
     )
@@ -128,12 +121,12 @@ def _is_there(path: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _of_catalogue(name: str) -> Node:
-    return decode(catalogue_text(name), f"{name}.toml")
+    return decode(gpus.catalogue_text(name), f"{name}.toml")
 
 
 def _suggestions(name: str, most: int = 3) -> list[str]:
     """The names that are nearest to an unknown one, those of the same maker first; empty where none is near."""
-    names = ALIASES | {known: known for known in (*catalogue_names(), *gpu_names())}
+    names = ALIASES | {known: known for known in (*gpus.catalogue_names(), *gpus.gpu_names())}
     near = difflib.get_close_matches(name, names, 3 * most, 0.6)
     near.sort(key=lambda one: bool(_AMD.match(names[one])) != bool(_AMD.match(name)))
     return list(dict.fromkeys(names[one] for one in near))[:most]
@@ -146,8 +139,8 @@ def decode(text: str, origin: str) -> Node:
 
 def _build(file: _File) -> Node:
     components = list(_expanded_components(file))
-    gpus = sum(isinstance(one, Gpu) for one in components)
-    if not gpus:
+    gpu_count = sum(isinstance(one, Gpu) for one in components)
+    if not gpu_count:
         raise WrongError("$.component", "no component of kind 'gpu'; a node needs at least one")
     links = _expanded_links(file, {one.name for one in components})
     if file.source is not None and file.source not in file.sources:
@@ -155,23 +148,13 @@ def _build(file: _File) -> Node:
     tables: dict[str, Any] = {name: getattr(file, name) for name in _TABLES}
     for name, key in _TABLES.items():
         for n, table in enumerate(tables[name]):
-            _check(table, f"$.{key}[{n}]", file.sources, gpus)
+            _check(table, f"$.{key}[{n}]", file.sources, gpu_count)
     tables |= {"components": components, "links": links}
-    tables = {name: _sourced(some, file.source) for name, some in tables.items()}
+    for name, some in tables.items():  # a table that names no source has that of the file
+        tables[name] = tuple(msgspec.structs.replace(one, source=one.source or file.source) for one in some)
     node = Node(file.name, title=file.title, description=file.description, sources=file.sources, **tables)
     node.host_path(0)
     return node
-
-
-_Table = TypeVar("_Table", bound=Sourced)
-
-
-def _sourced(tables: Iterable[_Table], source: str | None) -> tuple[_Table, ...]:
-    """The same with `source` where a table names none of its own and has figures."""
-    return tuple(
-        msgspec.structs.replace(one, source=source) if source and one.source is None else one
-        for one in tables
-    )
 
 
 def _expanded_components(file: _File) -> Iterator[Component]:
@@ -228,7 +211,7 @@ def _names(name: str, path: str) -> list[str]:
     return [f"{before}{n}{after}" for n in range(first, last + 1)]
 
 
-def _check(table: Sourced, path: str, sources: Container[str], gpus: int) -> None:
+def _check(table: Sourced, path: str, sources: Container[str], gpu_count: int) -> None:
     """Refuses a table whose sources, keys, GPUs or pieces are not there."""
     for tag in (table.source, *table.source_of.values()):
         if tag is not None and tag not in sources:
@@ -238,8 +221,8 @@ def _check(table: Sourced, path: str, sources: Container[str], gpus: int) -> Non
             raise WrongError(f"{path}.source_of", f"{key!r} is not a key of this table; correct it")
     for key in ("gpu", "peer"):
         ordinal = getattr(table, key, None)
-        if ordinal is not None and ordinal >= gpus:
-            raise WrongError(f"{path}.{key}", f"no GPU {ordinal}; ordinals run from 0 to {gpus - 1}")
+        if ordinal is not None and ordinal >= gpu_count:
+            raise WrongError(f"{path}.{key}", f"no GPU {ordinal}; ordinals run from 0 to {gpu_count - 1}")
     if isinstance(table, Pieces):
         _check_pieces(table, path)
 

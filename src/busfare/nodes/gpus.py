@@ -305,8 +305,7 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     if link is None:
         if bandwidth is None:
             raise InputError(
-                f"node {gpu.name!r}: modules with several rates have this name; choose one: busfare "
-                "nodes {gpu.name}"
+                f"node {gpu.name!r}: modules with several rates have this name; choose one: busfare nodes {gpu.name}"
             )
         link = SocketLink(between=("cpu0", "gpu0"), title="one memory", bandwidth_bytes_per_s=bandwidth)
     elif isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):

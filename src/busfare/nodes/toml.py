@@ -12,17 +12,7 @@ from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.inspect import (
-    DictType,
-    ListType,
-    LiteralType,
-    Metadata,
-    NoneType,
-    StructType,
-    UnionType,
-    VarTupleType,
-    type_info,
-)
+from msgspec import inspect
 
 from busfare.errors import InputError, instead_of
 from busfare.printable import printable
@@ -148,7 +138,7 @@ def _explained(message: str, raw: Any, file: type) -> tuple[str, str]:
     if missing := re.search(r"missing required field `(.*)`", what):
         return f"the key {missing[1]!r} is missing; add it", path
     if wrong := re.search(r"(unknown field|Invalid enum value|Invalid value) [`']?(.*?)[`']?$", what):
-        known = _known(type_info(file), path, raw)
+        known = _known(inspect.type_info(file), path, raw)
         fix = instead_of(wrong[2], known)
         if "field" in wrong[1]:
             return f"unknown key; {fix}", f"{path}.{wrong[2]}"
@@ -160,33 +150,33 @@ def _known(kind: Any, path: str, raw: Any) -> list[str]:
     """The words that may stand at `path` of a file of the type `kind`: keys of a table, or values of a key."""
     for step in _STEP.finditer(path):
         kind = _of_tag(kind, raw)
-        if isinstance(kind, UnionType):  # of tables, and the step is the tag that tells them apart
-            return [str(one.tag) for one in kind.types if isinstance(one, StructType)]
-        if isinstance(kind, StructType):
+        if isinstance(kind, inspect.UnionType):  # of tables, and the step is the tag that tells them apart
+            return [str(one.tag) for one in kind.types if isinstance(one, inspect.StructType)]
+        if isinstance(kind, inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == step[1])
             raw = raw.get(step[1]) if isinstance(raw, dict) else None
-        elif isinstance(kind, DictType):
+        elif isinstance(kind, inspect.DictType):
             kind, raw = kind.value_type, None
-        elif isinstance(kind, (ListType, VarTupleType)):
+        elif isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
             kind, raw = kind.item_type, raw[int(step[2])] if raw and step[2] else None
     kind = _of_tag(kind, raw)
-    if isinstance(kind, DictType):
+    if isinstance(kind, inspect.DictType):
         kind = kind.key_type
-    if isinstance(kind, LiteralType):
+    if isinstance(kind, inspect.LiteralType):
         return [str(value) for value in kind.values]
-    if not isinstance(kind, StructType):
+    if not isinstance(kind, inspect.StructType):
         return []
     return [*([kind.tag_field] if kind.tag_field else []), *(field.encode_name for field in kind.fields)]
 
 
 def _of_tag(kind: Any, raw: Any) -> Any:
     """`kind`; of a union, the table that has the tag of `raw`, or what is no table; a union of tables where none has it."""
-    if isinstance(kind, Metadata):
+    if isinstance(kind, inspect.Metadata):
         kind = kind.type
-    if not isinstance(kind, UnionType):
+    if not isinstance(kind, inspect.UnionType):
         return kind
     tagged = raw if isinstance(raw, dict) else {}
-    fitting = [one for one in kind.types if not isinstance(one, NoneType)]
+    fitting = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
     fitting = [
         one
         for one in fitting

@@ -14,16 +14,8 @@ from numpy.typing import ArrayLike
 
 from busfare.cost.kernels.classes import type_named
 from busfare.errors import InputError
-from busfare.nodes import FloatArray, Gemm, Node
+from busfare.nodes import FloatArray, Gemm, Node, gpus
 from busfare.nodes.component import Pass
-from busfare.nodes.gpus import (
-    Recorded,
-    clock_by_peak,
-    gpu_of_device_name,
-    gpus,
-    measured_rates,
-    typical_launch_seconds,
-)
 
 __all__ = ["TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "product_seconds"]
 
@@ -85,7 +77,7 @@ class Limits:
     @property
     def least_s(self) -> float:
         """What an empty kernel takes, or may where nobody measured it, s."""
-        return self.launch_s or typical_launch_seconds()
+        return self.launch_s or gpus.typical_launch_seconds()
 
     @property
     def threads(self) -> int:
@@ -131,13 +123,13 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     """
     gpu = node.gpu(0)
     # A node file need not repeat a data sheet: the table knows GPUs by the names that drivers give them.
-    sheet = next((row for row in gpus().values() if row.node == node.name), None) or gpu_of_device_name(
-        gpu.title, Recorded(multiprocessors=gpu.multiprocessors)
-    )
+    sheet = next(
+        (row for row in gpus.gpus().values() if row.node == node.name), None
+    ) or gpus.gpu_of_device_name(gpu.title, gpus.Recorded(multiprocessors=gpu.multiprocessors))
     probed = node.probed_kernels() if measured else None
     memory = gpu.memory_bandwidth_bytes_per_s or (sheet and sheet.memory_bandwidth_bytes_per_s)
     units = gpu.multiprocessors or (sheet and sheet.multiprocessors)
-    clock = gpu.clock_hz or (sheet and (sheet.clock_hz or clock_by_peak(sheet)))
+    clock = gpu.clock_hz or (sheet and (sheet.clock_hz or gpus.clock_by_peak(sheet)))
     capability = gpu.compute_capability or (sheet.compute_capability if sheet else "")
     needed = {"memory_bandwidth_bytes_per_s": memory, "multiprocessors": units, "clock_hz": clock}
     if not memory or not units or not clock:
@@ -150,7 +142,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     if not peaks and gpu.flops_per_s:
         peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
     name = sheet.name if sheet else ""
-    share, l2, launch = measured_rates(name, capability)
+    share, l2, launch = gpus.measured_rates(name, capability)
     reached = memory * share
     if probed is not None:
         streams = probed.memory_bytes_per_s

@@ -9,16 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.cost.kernels.classes import (
-    CLASSES,
-    Work,
-    class_named,
-    class_of,
-    is_own_code,
-    type_named,
-    type_of,
-    work_of,
-)
+from busfare.cost.kernels import classes
 from busfare.cost.kernels.limits import Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
 from busfare.cost.ranges import UNCHANGED, range_of
@@ -101,7 +92,7 @@ def price_kernels(
     placed = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")
     of, recorded = placed["of"].to_numpy().astype(np.intp), kernels["recorded"].to_numpy()
     evidence = _evidence(_known(distinct, launches, counters))
-    kinds = np.array([CLASSES.index(kind) for kind in evidence.kinds], np.int8)
+    kinds = np.array([classes.CLASSES.index(kind) for kind in evidence.kinds], np.int8)
     moved = move(evidence, of, recorded, here, there)
     low, high = ranges(moved.seconds, recorded, moved.bounds, here, there)
     rung = "probed" if here.rung == there.rung == "probed" else "class"
@@ -114,37 +105,30 @@ def price_kernel(
     kind: str,
     seconds: float,
     number_type: str = "fp32",
-    flops: float | None = None,
-    bytes_: float | None = None,
     shape: tuple[int, int, int] | None = None,
-    blocks: int | None = None,
-    threads: int | None = None,
-    registers: int | None = None,
-    shared_bytes: int | None = None,
+    **given: float | None,
 ) -> list[KernelPrice]:
     """Prices on `to` of a kernel that took `seconds` on `recorded_on`, by each rung that the nodes have, the best first.
 
-    `kind`: a class; `flops`, `bytes_`: of its work; `shape`: m, n, k of a product of matrices; of its launch: `blocks`,
-    `threads` and `shared_bytes` of a block, `registers` of a thread.
+    `kind`: a class; `shape`: m, n, k of a product of matrices. `given`: columns of `Evidence`; of its work `flops` and
+    `bytes`, of its launch `blocks`, `threads` and `shared_bytes` of a block, `registers` of a thread.
 
     Raises InputError for a class, type or size that is not known.
     """
-    known = class_named(kind)
+    known = classes.class_named(kind)
     if known is None:
-        raise InputError(f"`kernel` {kind!r}: not a kernel class; choose one of {', '.join(CLASSES)}")
-    typed = type_named(number_type, known)
+        raise InputError(f"`kernel` {kind!r}: not a kernel class; choose one of {', '.join(classes.CLASSES)}")
+    typed = classes.type_named(number_type, known)
     if typed is None:
         raise InputError(f"`type` {number_type!r}: not known; fp64, fp32, tf32, fp16, bf16, fp8 or int8")
     if not 0 < seconds < 1e9:
         raise InputError(f"`seconds` {seconds:g}: give the time of one launch, above 0")
     pipeline, width = typed
+    bytes_, flops = given.get("bytes"), given.get("flops")
     if known == "gemm" and shape is None and flops and bytes_:
         shape = _square_shape(flops, bytes_ / width)
-    given = {
-        "bytes": bytes_, "flops": flops, "batch": 1.0 if shape else None, "element_bytes": width,
-        **dict(zip("mnk", shape or (), strict=False)),
-        "blocks": blocks, "threads": threads, "registers": registers, "shared_bytes": shared_bytes,
-    }  # fmt: skip
+    product = dict(zip("mnk", shape, strict=True)) | {"batch": 1} if shape else {}
+    given |= {"element_bytes": width} | product
     took = np.array([seconds])
     pairs = [(limits_of(recorded_on, measured), limits_of(to, measured)) for measured in (True, False)]
     prices: list[KernelPrice] = []
@@ -198,17 +182,17 @@ def _evidence(known: pl.DataFrame) -> Evidence:
     ]
     kinds, pipelines, works = [], [], []
     for name, operator, shapes, types in zip(*texts, strict=True):
-        kind = "communication" if name and _CARRIES.search(name) else class_of(name or "", operator)
+        kind = "communication" if name and _CARRIES.search(name) else classes.class_of(name or "", operator)
         part = kind == "gemm" and "reduce" in name.lower()
-        work = Work() if part else work_of(kind, operator, shapes, types)
+        work = classes.Work() if part else classes.work_of(kind, operator, shapes, types)
         kinds.append(kind)
         # The kernel's name knows better than its inputs whether a product of fp32 ran as tf32, and nothing else better.
         plain = work.pipeline in (None, "fp32")
-        pipelines.append((type_of(name or "") if plain else None) or work.pipeline)
+        pipelines.append((classes.type_of(name or "") if plain else None) or work.pipeline)
         works.append(work)
     fields = ("flops", "bytes", "batch", "m", "n", "k", "element_bytes")
     columns = {field: np.array([getattr(work, field) for work in works], np.float64) for field in fields}
-    columns["own_code"] = np.array([is_own_code(name or "") for name in texts[0]], np.float64)
+    columns["own_code"] = np.array([classes.is_own_code(name or "") for name in texts[0]], np.float64)
     for side, name in (("grid", "blocks"), ("block", "threads")):
         sides = [f"{side}_{axis}" for axis in "xyz"]
         if all(column in known.columns for column in sides):
