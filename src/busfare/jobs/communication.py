@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -26,20 +27,25 @@ MOST_LISTED, MOST_LATE = 200, 3
 #: What a row of the report is of.
 KEYS = ["communicator", "collective_kind", "members", "matched"]
 LEFT_OUT = {
-    "unmatched-communication": "communication kernels and MPI calls without a match on another rank: excluded from "
-    "the collectives and from waiting",
-    "absent-ranks": "collectives with ranks that have no trace here: their waiting is a lower bound",
-    "unaligned-clocks": "traces without a collective shared with others: their clocks are not aligned",
+    "unmatched-communication": "communication {kernel or MPI call|kernels and MPI calls} without a match on another rank: "
+    "excluded from the collectives and from waiting",
+    "absent-ranks": "{collective|collectives} with ranks that have no trace here: the waiting is a lower bound",
+    "unaligned-clocks": "{trace|traces} without a collective shared with others: clock not aligned",
 }
 
 
 class Left(Struct):
-    """What is left out; `traces` is None of what the report itself leaves out."""
+    """What is left out; `traces` is None of what the report itself leaves out. Words that depend on the number stand in
+    braces where it is made: `{trace is|traces are}`.
+    """
 
     id: str
     count: int | None
     traces: int | None
     what: str
+
+    def __post_init__(self) -> None:
+        self.what = re.sub(r"\{(.*?)\|(.*?)\}", r"\1" if self.count == 1 else r"\2", self.what)
 
 
 class Last(Struct):

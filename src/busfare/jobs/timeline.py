@@ -18,12 +18,10 @@ from busfare.jobs.ranks import Rank, ranks_of_all, rows_of
 from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
 from busfare.timeline import play, timeline
+from busfare.timeline.build import RANGE_CORRELATION, with_mpi_calls
 from busfare.timeline.play import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
-from busfare.trace.tables import CALLS, conform
 
-#: Rows of communication that are calls carry such numbers, below all that a profiler gives.
-RANGE_CORRELATION = -(1 << 40)
 #: What a call or an operation takes at most while a job is replayed: 636 in 49 ranks of benchmarks/large_job.py.
 BYTES_A_ROW = 700
 #: Of a job that does not fit, ranks of so many rows are replayed at most: 2.8 GB.
@@ -87,8 +85,8 @@ def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = (
         left_out=Omission(
             "ranks-left-out",
             len(by_path) - len(some),
-            f"traces are too many to be replayed beside {len(some):,} others: those of ranks for which the others wait "
-            f"({share:.0%} of all waiting), and of some spread over the rest; what these wait for the others stays",
+            f"traces are not replayed: {len(some):,} fit, of ranks that the others wait for ({share:.0%} of all waiting) "
+            "and of some spread over the rest; their waits for ranks that are not replayed are unchanged",
         ),
     )
 
@@ -212,17 +210,11 @@ def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...],
     """The process of a trace, its MPI calls among its calls."""
     mine = pl.col("process").eq_missing(process)
     rows = np.arange(trace.operations.height)
-    ranges, markers = trace.collectives.drop_nulls("marker").filter(mine).unique("marker"), trace.markers
+    trace = with_mpi_calls(trace)
     if trace.operations["process"].n_unique() > 1 or trace.calls["process"].n_unique() > 1:
         rows = np.flatnonzero(trace.operations.select(mine).to_series().to_numpy())
         tables = ("operations", "calls", "events", "markers", "streams")
         trace = replace(trace, **{name: getattr(trace, name).filter(mine) for name in tables})
-    if ranges.height:
-        calls = markers[ranges["marker"]].with_columns(
-            correlation=RANGE_CORRELATION - ranges["marker"].cast(pl.Int64), waits_for=pl.lit("none")
-        )
-        both = pl.concat([trace.calls.select(list(CALLS)), conform(calls, CALLS)])
-        trace = replace(trace, calls=both.sort("start_ns", maintain_order=True))
     run = timeline(trace, node, alone_there=False)
     return Part(clock, process, ranks, run, rows[run.operations["row"].to_numpy()])
 

@@ -21,6 +21,8 @@ from pathlib import Path, PurePosixPath
 from types import FrameType, ModuleType
 from typing import Any
 
+import msgspec
+
 from busfare.errors import InputError
 from busfare.jobs.parts import Part, size_of
 from busfare.nodes import Node
@@ -284,9 +286,8 @@ def connected(address: str) -> Iterator[Any]:
     except ImportError:
         raise InputError("`scheduler` needs Dask; run `pip install 'busfare[jobs]'`") from None
     _silence_dask()
-    where = {"scheduler_file" if Path(address).is_file() else "address": address}
     try:
-        client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = Client(_address(address), timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError, ImportError) as error:
         client, refusal = None, short(error)
     except AssertionError:  # it gives its event loop ten seconds to start
@@ -301,6 +302,25 @@ def connected(address: str) -> Iterator[Any]:
         yield client
     finally:
         client.close(timeout=5)
+
+
+class SchedulerFile(msgspec.Struct):
+    """What Dask writes of its scheduler, as far as it is read."""
+
+    address: str
+
+
+def _address(place: str) -> str:
+    """The address of a scheduler, or the one in its file at `place`. Raises InputError for a file of something else."""
+    if not Path(place).is_file():
+        return place
+    try:
+        return msgspec.json.decode(Path(place).read_bytes(), type=SchedulerFile).address
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise InputError(
+            f"`scheduler` {printable(place)}: no scheduler file of Dask ({short(error)}); give the one that "
+            "`dask scheduler --scheduler-file FILE` writes, or tcp://HOST:PORT"
+        ) from None
 
 
 def _silence_dask() -> None:
