@@ -115,6 +115,25 @@ def test_ranks_of_one_file(tmp_path: Path) -> None:
     assert waiting[0] == pytest.approx(3 * 300e-6) and waiting[1] == 0
 
 
+def test_a_process_that_only_calls_mpi_is_a_rank_beside_one_that_computes(tmp_path: Path) -> None:
+    export = small_export()  # process 71 computes
+    for rank, process in enumerate((71, 72)):
+        export.rank(rank, process)
+        export.mpi("MPI_Init", 1000, 2000, process)
+        for step in range(3):
+            start = MS * (1 + step)
+            export.mpi("MPI_Barrier", start + 300_000 * rank, start + 400_000, process, commHandle=0x44000000)
+    export.mpi("MPI_Recv", 5 * MS, 9 * MS, 72, commHandle=0x44000000, tag=1, remoteRank=0, size=8)
+    export.mpi("MPI_Send", 8 * MS, 9 * MS, 71, commHandle=0x44000000, tag=1, remoteRank=1, size=8)
+    result = reported(export.write(tmp_path / "job.sqlite"))
+    assert table(result)[("MPI_COMM_WORLD", "barrier")] == (3, 2, 0)
+    ranks = {one["rank"]: one for one in result["ranks"]}
+    assert ranks[0]["waiting_seconds"] == pytest.approx(3 * 300e-6)
+    assert ranks[1]["kernels_seconds"] == 0
+    assert ranks[1]["makespan_seconds"] == pytest.approx(7.7e-3)
+    assert "unmatched-communication" not in {one["id"] for one in result["omissions"]}
+
+
 def test_older_exports_are_a_job_without_matches(tmp_path: Path) -> None:
     for rank in range(2):
         export = small_export("2022")

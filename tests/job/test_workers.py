@@ -200,6 +200,23 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch,
         assert set(left) <= {"closed"}
 
 
+@pytest.mark.parametrize("text", ["", "not JSON", "[1]", '{"workers": {}}', '{"address": 7}'])
+def test_a_file_of_something_else_is_no_scheduler_file(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(text)
+    write_rank(tmp_path / "a.json")
+    with pytest.raises(InputError, match=r"scheduler\.json: no scheduler file of Dask \("):
+        run_job([tmp_path / "a.json"], None, Report(scheduler=str(file)), Noted())
+
+
+def test_a_scheduler_file_gives_the_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("busfare.jobs.workers.CONNECT_SECONDS", 0.5)
+    (tmp_path / "scheduler.json").write_text('{"type": "Scheduler", "address": "tcp://127.0.0.1:9"}')
+    write_rank(tmp_path / "a.json")
+    with pytest.raises(InputError, match="no Dask scheduler answers there"):
+        run_job([tmp_path / "a.json"], None, Report(scheduler=str(tmp_path / "scheduler.json")), Noted())
+
+
 @pytest.mark.parametrize(
     ("options", "status"),
     [(("--scheduler", "tcp://127.0.0.1:9"), 2), (("--jobs", "1"), 0), (("--jobs", "2"), 0)],

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busfare.cli import app
 from busfare.errors import InputError
 from busfare.questions import WhatIf
 from busfare.timeline import timeline
@@ -133,17 +136,19 @@ def counted(file: Path, recording: Path, text: str) -> dict[str, tuple[float, ..
     file.write_text(text)
     rows = counted_kernels(file, read(recording, launches=True))
     assert rows.schema == COUNTERS
+    assert rows.filter(pl.col("l2_bytes").is_null() == pl.col("uncounted").is_null()).is_empty()
+    rows = rows.filter(pl.col("uncounted").is_null())
     return {row["name"]: tuple(row[name] for name in METRICS.values()) for row in rows.iter_rows(named=True)}
 
 
 def test_units_separators_and_lines_around_the_table_are_read(counters: Path) -> None:
     before = '==PROF== Connected to process 77\nKernel Name "of the program\'s\n==PROF== Profiling "scale" - 0: 100%\n'
     counters.write_text(
-        before + printed((SCALE, 1234567, 0, "2,048.50"), (ADD, "n/a", 1, 2)) + "done\n==PROF== Disconnected"
+        before + printed((SCALE, 1234567, 0, "2,048"), (ADD, "n/a", 1, 2)) + "done\n==PROF== Disconnected"
     )
     rows = printed_counters(counters)
     assert rows.rows() == [
-        (SCALE, 1056, 1, 1, 256, 1, 1, 1234567.0, 0.0, 2048.5),
+        (SCALE, 1056, 1, 1, 256, 1, 1, 1234567.0, 0.0, 2048.0),
         (ADD, 1056, 1, 1, 256, 1, 1, None, 1.0, 2.0),
     ]
 
@@ -205,9 +210,26 @@ def test_rows_of_one_kernel_that_differ_count_for_none(counters: Path, recording
     }
 
 
-def test_a_row_without_a_number_counts_for_none(counters: Path, recording: Path) -> None:
-    text = printed((SCALE, 8, 4, 16), (ADD, "n/a", 4, 16))
-    assert list(counted(counters, recording, text)) == ["void scale<float>(float*, int)"]
+def test_each_kernel_without_counted_bytes_has_a_reason(counters: Path, recording: Path) -> None:
+    def reasons(*rows: tuple[Any, ...]) -> dict[str, str | None]:
+        counters.write_text(printed(*rows))
+        frame = counted_kernels(counters, read(recording, launches=True))
+        assert dict(frame.select("name", "launches").iter_rows())["void scale<float>(float*, int)"] == 2
+        return {_plain(name): why for name, why in frame.select("name", "uncounted").iter_rows()}
+
+    scale, double, add = "scale<float>", "scale<double>", "(anonymousnamespace)::add"
+    differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
+    assert reasons((SCALE, "n/a", 4, 16), *differ) == {
+        scale: "no-number",
+        double: "no-row",
+        add: "rows-differ",
+    }
+    assert reasons(*differ) == {scale: "no-row", double: "no-row", add: "rows-differ"}
+    assert reasons(("scale", 1, 2, 3), ("add", "nan", 1, 1), ("add", 7, 7, 7)) == {
+        scale: "shared-name",
+        double: "shared-name",
+        add: None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -226,6 +248,25 @@ def test_a_row_without_a_number_counts_for_none(counters: Path, recording: Path)
             "none of its kernels matches .*run.sqlite in name, grid and block",
         ),
         (printed(("another", 1, 2, 3)), "none of its kernels matches"),
+        (printed((SCALE, 1, 2, 3), unit=""), "its metrics are in no unit, not in byte"),
+        (printed((SCALE, 1, 2, 3)).replace(printed().splitlines()[1] + "\n", ""), "no row of units"),
+        *(
+            (
+                printed((SCALE, cell, 2, 3)),
+                f"line 3, dram__bytes_read.sum: '{shown}' is no whole number of bytes",
+            )
+            for cell, shown in (
+                ("1.000", "1.000"),
+                ("1.000.000", "1.000.000"),
+                ("1\u202f000", r"1.*000"),
+                ("1\u2019000", "1.*000"),
+                ("1,00", "1,00"),
+                ("-5", "-5"),
+            )
+        ),
+        (printed((SCALE, 1, 2, 3000), (SCALE, 1, 2, 3000))[:-3], "line 4 is cut in the middle of a row"),
+        (printed((SCALE, 1, 2, 3000), (SCALE, 1, 2, 3000))[:-9], "line 4 is cut in the middle of a row"),
+        (printed(("", 1, 2, 3)), "none of its kernels matches"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(
@@ -251,11 +292,16 @@ def test_project_and_compare_say_how_many_kernels_were_counted(
     plain = ask("project", recording, *option)["kernels"]
     assert "counted" not in plain
     kernels = ask("project", recording, *option, "--counters", counters)["kernels"]
-    assert (kernels["count"], kernels["counted"]) == (4, 3)
+    assert (kernels["count"], kernels["counted"], kernels["uncounted"]) == (4, 3, {"no-row": 1})
     bounds = {row["bound"]: row for row in kernels["by_class"]}
     assert bounds["counted"]["count"] == 3 and bounds["counted"]["rung"] == "counters"
     compared = ask("compare", recording, recording, *option, "--counters", counters)["kernels"]
-    assert compared["counted"] == 3
+    assert (compared["counted"], compared["uncounted"]) == (3, {"no-row": 1})
+    counters.write_text(printed((SCALE, 1000, 0, 2000), (SCALE, 1300, 0, 2000)))
+    answer = CliRunner().invoke(app, ["project", str(recording), *option, "--counters", str(counters)])
+    assert "Priced by counters: 0 kernels." in answer.output
+    assert "Not counted: 2, whose rows in --counters differ by more than 10 %." in answer.output
+    assert "Not counted: 2, without a row of their name, grid and block." in answer.output
     assert "counted" not in ask("compare", recording, recording, *option)["kernels"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from busfare.timeline import play, timeline
 from busfare.trace import Trace, read
 from tests.trace.build_nsys import (
     COMMUNICATORS,
@@ -286,3 +287,59 @@ def test_ranges_of_other_domains_count_as_before(tmp_path: Path) -> None:
     trace = read(older_export("wrappers").write(tmp_path / "rank.sqlite"))
     assert trace.collectives["collective_kind"].to_list() == ["send", "all_reduce"]
     assert "mpi-without-partners" not in omitted(trace)
+
+
+def named_range(export: NsysExport, name: str, start: int, end: int, process: int = 71) -> None:
+    """A range that the program itself names."""
+    tid = global_pid(process) + 5
+    export.add("NVTX_EVENTS", start=start, end=end, eventType=59, text=name, globalTid=tid, domainId=0)
+
+
+def test_ranges_named_like_mpi_calls_are_ignored_where_calls_were_recorded(tmp_path: Path) -> None:
+    export = export_of()
+    export.mpi("MPI_Allreduce", 3000, 3100, commHandle=WORLD, size=8)
+    named_range(export, "MPI_Allreduce", 2900, 3200)
+    named_range(export, "MPI_Barrier", 2900, 3200, process=72)  # nobody recorded this process's calls
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    found = trace.collectives.sort("start_ns", "process").select("process", "communicator", "bytes").rows()
+    assert sorted(found, key=str) == [(71, "MPI_COMM_WORLD", 8), (72, None, None)]
+
+
+def test_a_range_named_like_an_mpi_call_in_an_older_export(tmp_path: Path) -> None:
+    export = older_export()
+    named_range(export, "MPI_Allreduce", 3000, 3100)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    assert trace.collectives.is_empty()
+    assert omitted(trace)["mpi-without-partners"] == 3
+
+
+def test_calls_without_a_thread_are_counted_as_left_out(tmp_path: Path) -> None:
+    export = export_of()
+    name = export.text("MPI_Barrier")
+    export.add("MPI_COLLECTIVES_EVENTS", start=3000, end=3100, globalTid=None, textId=name, commHandle=WORLD)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    assert trace.collectives.is_empty()
+    assert omitted(trace)["mpi-without-process"] == 1
+
+
+def test_asking_whether_mpi_began_does_not_begin_it(tmp_path: Path) -> None:
+    export = small_export()
+    export.rank(1)
+    export.mpi("MPI_Initialized", 1000, 1010)
+    export.mpi("MPI_Barrier", 3000, 3010, commHandle=WORLD)
+    assert [row[5] for row in rows(read(export.write(tmp_path / "rank.sqlite")))] == [None]
+
+
+def test_a_run_lasts_to_its_last_call_of_mpi(tmp_path: Path) -> None:
+    export = export_of()
+    before = read(export.write(tmp_path / "before.sqlite"))
+    export.mpi("MPI_Gather", 50_000, 80_000, commHandle=WORLD, size=8)
+    trace = read(export.write(tmp_path / "rank.sqlite"))
+    begin = int(trace.operations["start_ns"].min())  # type: ignore[arg-type]
+    assert before.makespan_seconds < 2e-6
+    assert trace.makespan_seconds == pytest.approx((80_000 - trace.origin_ns - begin) * 1e-9, abs=1e-6)
+    run = timeline(trace)
+    assert run.recorded_ns == round(trace.makespan_seconds * 1e9)
+    assert play(run).makespan_ns == run.recorded_ns
+    changed = run.with_columns(operation_duration=run.columns["operation_duration"] * 0)
+    assert run.recorded_ns - 1000 < play(changed).makespan_ns <= run.recorded_ns  # the gather keeps its time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import polars as pl
-from msgspec import UNSET, convert
+from msgspec import convert
 from msgspec.structs import asdict
 
 from busfare.answers.project import (
@@ -17,6 +17,7 @@ from busfare.answers.project import (
     KernelCompared,
     KernelsCompared,
     PathCompared,
+    by_counters,
     by_path,
     recorded_transfers,
     transfers_priced,
@@ -124,7 +125,7 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
         there = price_kernels(actual.operations, actual.launches, to, to)
     except InputError:
         return None
-    counted = UNSET if trace.counters.is_empty() else prices.counted
+    counted = by_counters(trace, prices)
     priced = _named(trace, prices).with_columns(
         predicted_seconds=prices.seconds, low_seconds=prices.low, high_seconds=prices.high,
         bound=pl.Series([BOUNDS[bound] for bound in prices.bounds], dtype=pl.String),
@@ -137,7 +138,7 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
     theirs = theirs.select("key", actual_seconds="recorded_seconds", kernels_there="kernels")
     both, unmatched = ours.join(theirs, on="key"), prices.rows.size + there.rows.size
     if both.is_empty():
-        return KernelsCompared(unmatched=unmatched, counted=counted)
+        return KernelsCompared(unmatched=unmatched, **counted)
     recorded, launches = pl.col("actual_seconds"), pl.col("count")
     error = (pl.col("predicted_seconds") - recorded).abs()
     inside = recorded.is_between(pl.col("low_seconds") - 1e-9, pl.col("high_seconds") + 1e-9)
@@ -149,7 +150,7 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
         unmatched=unmatched - pl.sum("kernels") - pl.sum("kernels_there"),
     ).to_dicts()[0]
     rows = both.sort(pl.col("recorded_seconds") * launches, descending=True).to_dicts()
-    return KernelsCompared(**figures, counted=counted, by_kernel=convert(rows, list[KernelCompared]))
+    return KernelsCompared(**figures, **counted, by_kernel=convert(rows, list[KernelCompared]))
 
 
 def _named(trace: Trace, prices: KernelPrices) -> pl.DataFrame:

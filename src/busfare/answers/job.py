@@ -30,15 +30,16 @@ __all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job"]
 FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
 LEFT_OUT = {
-    "unreadable": "files could not be read and are excluded from all figures; see the failures",
-    "not-traces": "files in the folders are not traces: skipped",
-    "duplicates": "paths lead to a run that is already listed under another path or file: counted once",
-    "idle-processes": "traces of processes without GPU work and without a rank: excluded from the spread",
-    "unknown-rank": "traces do not record their rank: excluded from the strip of ranks",
-    "several-of-a-rank": "traces belong to a rank that has another trace here: each is counted separately",
-    "guessed-node": "traces' nodes were guessed from the GPU names: override with --from for gains, data-sheet rates and "
+    "unreadable": "{file|files} could not be read: excluded from all figures; see the failures",
+    "not-traces": "{file in the folders is not a trace|files in the folders are not traces}: skipped",
+    "duplicates": "{path leads|paths lead} to a run that is already listed under another path or file: counted once",
+    "idle-processes": "{trace|traces} of processes without GPU work and without a rank: excluded from the spread",
+    "unknown-rank": "{trace does not record its|traces do not record their} rank: excluded from the strip of ranks",
+    "several-of-a-rank": "{trace belongs|traces belong} to a rank that has another trace here: counted separately",
+    "guessed-node": "{node was|nodes were} guessed from the GPU name: override with --from for gains, data-sheet rates and "
     "links",
-    "unrouted": "bytes were copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link traffic",
+    "unrouted": "{byte was|bytes were} copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link "
+    "traffic",
 }
 
 
@@ -200,8 +201,7 @@ def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
         if count:
             yield Left(id, count, None, what)
     for name, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
-        what = left.order[1] if left.traces == 1 else f"{left.order[1]} (as the first says it)"
-        yield Left(str(name), left.count, left.traces, what)
+        yield Left(str(name), left.count, left.traces, left.order[1])
 
 
 def _most_first(counts: Counter[str]) -> list[Named]:

@@ -5,7 +5,7 @@ and `compare` answer. Keys in docs/json.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -81,11 +81,12 @@ class KernelClassThere(KernelsPredicted, kw_only=True):
 
 class KernelsThere(Struct, kw_only=True):
     """`rule`: how their times were had. `by_class` is empty where a rule of the user's was followed. `counted`: of `count`,
-    those whose bytes were counted; left out where no counters were given.
+    those whose bytes were counted; `uncounted`: the others by the reason (UNCOUNTED); both left out without counters.
     """
 
     count: int
     counted: int | UnsetType = UNSET
+    uncounted: dict[str, int] | UnsetType = UNSET
     recorded_seconds: float
     rule: Words
     not_predicted: int = 0
@@ -134,11 +135,12 @@ class Errors(Struct, kw_only=True):
 
 
 class KernelsCompared(Errors, kw_only=True):
-    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`: of all launches
-    of the first, those whose bytes were counted; left out where no counters were given.
+    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`, `uncounted`: of
+    all launches of the first, as of KernelsThere.
     """
 
     counted: int | UnsetType = UNSET
+    uncounted: dict[str, int] | UnsetType = UNSET
     median_percent: float | None = None
     by_kernel: list[KernelCompared] = []
 
@@ -267,11 +269,19 @@ def _prices(recorded: Timeline, setting: Setting, to: Node) -> KernelPrices | No
         return None
 
 
+def by_counters(trace: Trace, prices: KernelPrices) -> dict[str, Any]:
+    """The keys `counted` and `uncounted` of KernelsThere."""
+    if trace.counters is None:
+        return {}
+    left = trace.counters.drop_nulls("uncounted").group_by("uncounted").agg(pl.col("launches").sum())
+    return {"counted": prices.counted, "uncounted": dict(left.sort("uncounted").iter_rows())}
+
+
 def _kernels(trace: Trace, prices: KernelPrices | None, rule: Words) -> KernelsThere:
     kernels = trace.operations.filter(kind="kernel")
     return KernelsThere(
         count=kernels.height,
-        counted=UNSET if prices is None or trace.counters.is_empty() else prices.counted,
+        **({} if prices is None else by_counters(trace, prices)),
         recorded_seconds=float((kernels["end_ns"] - kernels["start_ns"]).sum()) * NS,
         rule=rule,
         not_predicted=kernels.height if prices is None else int(np.isnan(prices.seconds).sum()),

@@ -257,7 +257,11 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
 
 def _together(trace: Trace) -> Communication | None:
     """What the ranks of one trace do together; None where it has one, or they do not communicate."""
-    if trace.lanes.groups.select("process", "device").n_unique() < 2 or trace.collectives.is_empty():
+    places = [
+        trace.lanes.groups.select("process", "device").n_unique(),
+        trace.mpi_calls["process"].n_unique(),
+    ]
+    if max(places) < 2 or trace.collectives.is_empty():
         return None
     ranks = ranks_of(trace)
     if len(ranks) < 2:

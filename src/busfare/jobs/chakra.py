@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from busfare.trace import Trace, read
 from busfare.trace.protobuf import message_classes
 
 VERSION = "0.0.4"
-MESSAGES = {
+SCHEMA = {
     "GlobalMetadata": "version 1 string",
     "AttributeProto": "name 1 string, int32_val 7 int32, int64_val 9 int64, uint64_val 13 uint64, bool_val 27 bool, "
     "string_val 29 string",
@@ -43,22 +43,31 @@ COLLECTIVES = {
     "all_reduce": 0, "reduce": 1, "all_gather": 2, "gather": 3, "scatter": 4, "broadcast": 5, "all_to_all": 6,
     "reduce_scatter": 7, "barrier": 9,
 }  # fmt: skip
+#: Types of messages, and the attribute that holds the peer.
+MESSAGES = {"send": (SEND, "comm_dst"), "receive": (RECEIVE, "comm_src")}
+#: The field of each attribute's value.
+ATTRIBUTES = {
+    "is_cpu_op": "bool_val", "tensor_size": "uint64_val", "pg_name": "string_val", "comm_size": "int64_val",
+    "comm_type": "int64_val", "comm_dst": "int32_val", "comm_src": "int32_val", "comm_tag": "int32_val",
+}  # fmt: skip
+#: Type and attributes of a node of communication; its process group by its members, as in "0,1".
+Attributes = dict[str, int | str]
+Carried = tuple[int, Attributes]
 #: Nodes of a call: the host's time before it, itself, and its wait. Those of operations follow.
 BEFORE, CALL, WAITED, NODES_A_CALL = range(4)
-MESSAGE_KINDS = {"send": SEND, "receive": RECEIVE}
 
 
 @cache
 def chakra_classes() -> dict[str, Any]:
-    """The classes of MESSAGES."""
-    return message_classes("busfare.chakra", MESSAGES)
+    """The classes of SCHEMA."""
+    return message_classes("busfare.chakra", SCHEMA)
 
 
 def export_chakra(path: Path, output: Path) -> list[str]:
     """`write_chakra` of the trace, or the folder of all ranks' traces, at `path`; nothing is left where it fails."""
     paths = trace_paths(path)
     with replacing(output) as place:
-        return write_chakra([read(each) for each in paths], paths, place)
+        return write_chakra([read(own) for own in paths], paths, place)
 
 
 def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -> list[str]:
@@ -66,95 +75,78 @@ def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -
 
     Returns what of the run is not in them. Raises InputError where a process has several ranks.
     """
-    ranks = ranks_of_all(traces, paths)
-    parts = parts_of(traces, ranks, None)
+    parts = parts_of(traces, ranks_of_all(traces, paths), None)
     folder.mkdir(parents=True, exist_ok=True)
     groups: dict[str, int] = {}
-    unsaid = 0
+    unknown = 0
     for part in parts:
         if len(part.ranks) != 1:
             raise InputError(
                 f"{paths[part.clock]}: one process drives several GPUs, but Chakra needs a file per GPU; record with "
                 "one process per GPU"
             )
-        described = _described(traces[part.clock], part, len(parts))
-        unsaid += sum(one is not None and not _is_told(one) for one in described)
+        carried = _carried(traces[part.clock], len(parts))
+        unknown += sum(row in carried and carried[row] is None for row in part.rows.tolist())
         with (folder / f"rank.{part.ranks[0]}.et").open("wb") as file:
             proto.serialize_length_prefixed(chakra_classes()["GlobalMetadata"](version=VERSION), file)
-            _write(part, described, groups, file)
+            for node in _nodes(part, carried, groups):
+                proto.serialize_length_prefixed(node, file)
     members = {str(number): [int(rank) for rank in group.split(",")] for group, number in groups.items()}
     (folder / "groups.json").write_bytes(msgspec.json.encode(members))
-    return [f"{unsaid} collectives of unknown kind or size: written as computation of the same duration"] * (
-        unsaid > 0
+    return [f"{unknown} collectives of unknown kind or size: written as computation of the same duration"] * (
+        unknown > 0
     )
 
 
-def _described(trace: Trace, part: Part, ranks: int) -> list[dict[str, Any] | None]:
-    """What is told of the communication that each operation is; None of all others."""
+def _carried(trace: Trace, ranks: int) -> dict[int, Carried | None]:
+    """What operations carry between ranks, by their rows; None where the trace does not give its kind, size or peer."""
     rows = trace.collectives.drop_nulls("operation").unique("operation", maintain_order=True)
-    everyone = ",".join(map(str, range(ranks)))
-    told: dict[int, dict[str, Any]] = {
-        row["operation"]: row | {"members": row["members"] or everyone}
-        for row in rows.with_columns(pl.col("collective_kind").cast(pl.String)).iter_rows(named=True)
-    }
-    return [told.get(row) for row in part.rows.tolist()]
+    rows = rows.with_columns(
+        pl.col("collective_kind").cast(pl.String),
+        pl.col("members").fill_null(",".join(map(str, range(ranks)))),
+    ).select("operation", "collective_kind", "bytes", "members", "place", "peer", "tag")
+    carried: dict[int, Carried | None] = {}
+    for operation, kind, size, members, place, peer, tag in rows.iter_rows():
+        attributes = {"comm_size": size, "pg_name": members}
+        if size is not None and kind in COLLECTIVES:
+            carried[operation] = COLLECTIVE, attributes | {"comm_type": COLLECTIVES[kind]}
+        elif size is not None and kind in MESSAGES and peer is not None:
+            node_type, end = MESSAGES[kind]
+            rank = peer if place is None else int(members.split(",")[peer])
+            carried[operation] = node_type, attributes | {end: rank, "comm_tag": tag or 0}
+        else:
+            carried[operation] = None
+    return carried
 
 
-def _is_told(one: dict[str, Any]) -> bool:
-    kind = one["collective_kind"]
-    return one["bytes"] is not None and (
-        kind in COLLECTIVES or (kind in MESSAGE_KINDS and one["peer"] is not None)
-    )
-
-
-def _write(
-    part: Part, described: list[dict[str, Any] | None], groups: dict[str, int], file: BinaryIO
-) -> None:
+def _nodes(part: Part, carried: dict[int, Carried | None], groups: dict[str, int]) -> Iterator[Any]:
+    """The nodes of a rank; `groups`, the numbers of process groups by their members, grows."""
     run = part.timeline
-    node_class = chakra_classes()["Node"]
-    calls = len(run.columns["call_own"])
+    first = NODES_A_CALL * len(run.columns["call_own"])
     waits_for = _dependencies(part)
+
+    def node(id: int, name: str, start_ns: int, end_ns: int, type: int, attributes: Attributes) -> Any:
+        start, end = round(start_ns / 1000), round(end_ns / 1000)
+        times = {"start_time_micros": start, "duration_micros": end - start}
+        made = chakra_classes()["Node"](id=id, name=name, type=type, data_deps=waits_for.get(id, ()), **times)
+        for key, value in attributes.items():
+            made.attr.add(name=key, **{ATTRIBUTES[key]: value})
+        return made
+
     for number, name, start, end in _host(part):
-        node = node_class(id=number, name=name, type=COMPUTE, data_deps=waits_for.get(number, ()))
-        node.attr.add(name="is_cpu_op", bool_val=True)
-        _timed(node, start, end)
-        proto.serialize_length_prefixed(node, file)
-    starts, ends = (span - run.origin_ns for span in run.recorded_spans)
+        yield node(number, name, start, end, COMPUTE, {"is_cpu_op": True})
+    starts, ends = ((span - run.origin_ns).tolist() for span in run.recorded_spans)
     rows = run.operations.select(pl.col("kind", "direction", "name").cast(pl.String), "bytes")
-    for number, (kind, direction, name, moved) in enumerate(rows.iter_rows()):
-        place = NODES_A_CALL * calls + number
-        one = described[number]
-        node = node_class(
-            id=place, name=name or direction or kind, type=COMPUTE, data_deps=waits_for.get(place, ())
-        )
-        node.attr.add(name="is_cpu_op", bool_val=False)
-        if one is not None and _is_told(one):
-            _communication(node, one, groups)
+    for number, (kind, direction, name, size) in enumerate(rows.iter_rows()):
+        node_type, attributes = carried.get(int(part.rows[number])) or (COMPUTE, {})
+        if "pg_name" in attributes:
+            group = groups.setdefault(str(attributes["pg_name"]), len(groups) + 1)
+            attributes = attributes | {"pg_name": str(group)}
         elif direction in ("h2d", "d2h"):
-            node.type = LOAD if direction == "h2d" else STORE
-            node.attr.add(name="tensor_size", uint64_val=moved or 0)
-        _timed(node, int(starts[number]), int(ends[number]))
-        proto.serialize_length_prefixed(node, file)
-
-
-def _communication(node: Any, one: dict[str, Any], groups: dict[str, int]) -> None:
-    kind = one["collective_kind"]
-    node.attr.add(name="comm_size", int64_val=one["bytes"])
-    node.attr.add(name="pg_name", string_val=str(groups.setdefault(one["members"], len(groups) + 1)))
-    if kind in COLLECTIVES:
-        node.type = COLLECTIVE
-        node.attr.add(name="comm_type", int64_val=COLLECTIVES[kind])
-        return
-    node.type = MESSAGE_KINDS[kind]
-    members = [int(rank) for rank in one["members"].split(",")]
-    peer = members[one["peer"]] if one["place"] is not None else one["peer"]
-    node.attr.add(name="comm_dst" if kind == "send" else "comm_src", int32_val=peer)
-    node.attr.add(name="comm_tag", int32_val=one["tag"] or 0)
-
-
-def _timed(node: Any, start: int, end: int) -> None:
-    node.start_time_micros = round(start / 1000)
-    node.duration_micros = round(end / 1000) - node.start_time_micros
+            node_type, attributes = LOAD if direction == "h2d" else STORE, {"tensor_size": size or 0}
+        attributes = {"is_cpu_op": False} | attributes
+        name = name or direction or kind
+        yield node(first + number, name, starts[number], ends[number], node_type, attributes)
 
 
 def _host(part: Part) -> Iterator[tuple[int, str, int, int]]:
@@ -177,9 +169,9 @@ def _dependencies(part: Part) -> dict[int, list[int]]:
     run = part.timeline
     calls, waits = len(run.columns["call_own"]), run.columns["call_wait"] != WAIT["none"]
     edges = _core.dependencies(core_columns(run))
-    turns = _engine_turns(run.columns)
+    in_order = _engine_order(run.columns)
     source, target = (
-        np.concatenate([edges[name].astype(np.int64), turns[name] + calls]) for name in ("from", "to")
+        np.concatenate([edges[name].astype(np.int64), in_order[name] + calls]) for name in ("from", "to")
     )
     to_call, from_call = target < calls, source < calls
     last = np.where(waits[source * from_call], WAITED, CALL)
@@ -188,17 +180,15 @@ def _dependencies(part: Part) -> dict[int, list[int]]:
     launches = from_call & ~to_call
     source_node = _node(source, np.where(launches, CALL, last), calls)
     target_node = _node(target, into, calls)
-    found: dict[int, list[int]] = {}
-    for call in range(calls):
-        found[NODES_A_CALL * call + CALL] = [NODES_A_CALL * call + BEFORE]
-        if waits[call]:
-            found[NODES_A_CALL * call + WAITED] = [NODES_A_CALL * call + CALL]
+    dependencies: dict[int, list[int]] = {}
+    for call in range(0, NODES_A_CALL * calls, NODES_A_CALL):
+        dependencies |= {call + CALL: [call + BEFORE], call + WAITED: [call + CALL]}
     for before, behind in zip(source_node.tolist(), target_node.tolist(), strict=True):
-        found.setdefault(behind, []).append(before)
-    return found
+        dependencies.setdefault(behind, []).append(before)
+    return dependencies
 
 
-def _engine_turns(columns: Columns) -> dict[str, Times]:
+def _engine_order(columns: Columns) -> dict[str, Times]:
     """Of operations that an engine does one after another, each and the next: the format knows no engines."""
     engine, slots = columns["operation_engine"], columns["engine_slots"]
     order = np.lexsort((columns["operation_turn"], engine)).astype(np.int64)

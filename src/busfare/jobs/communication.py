@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
-from msgspec import Struct
+from msgspec import Struct, convert
 from numpy.typing import NDArray
 
 from busfare.cost.collectives import KINDS, bus_factor
@@ -26,20 +26,25 @@ MOST_LISTED, MOST_LATE = 200, 3
 #: What a row of the report is of.
 KEYS = ["communicator", "collective_kind", "members", "matched"]
 LEFT_OUT = {
-    "unmatched-communication": "communication kernels and MPI calls without a match on another rank: excluded from "
-    "the collectives and from waiting",
-    "absent-ranks": "collectives with ranks that have no trace here: their waiting is a lower bound",
-    "unaligned-clocks": "traces without a collective shared with others: their clocks are not aligned",
+    "unmatched-communication": "communication {kernel or MPI call|kernels and MPI calls} without a match on another rank: "
+    "excluded from the collectives and from waiting",
+    "absent-ranks": "{collective|collectives} with ranks that have no trace here: the waiting is a lower bound",
+    "unaligned-clocks": "{trace|traces} without a collective shared with others: clock not aligned",
 }
 
 
 class Left(Struct):
-    """What is left out; `traces` is None of what the report itself leaves out."""
+    """What is left out; `traces` is None of what the report itself leaves out. Words that depend on the number stand in
+    braces where it is made: `{trace is|traces are}`.
+    """
 
     id: str
     count: int | None
     traces: int | None
     what: str
+
+    def __post_init__(self) -> None:
+        self.what = re.sub(r"\{(.*?)\|(.*?)\}", r"\1" if self.count == 1 else r"\2", self.what)
 
 
 class Last(Struct):
@@ -286,31 +291,20 @@ class Sums:
             pl.col("ranks").max(), pl.col("sized").all(),
             pl.col("count", "bytes", "wait", "transfer", "time", "carried", "longest").sum(),
         ).sort("time", *KEYS, descending=[True, *[False] * len(KEYS)])  # fmt: skip
-        late = pl.concat(self._last).group_by(*KEYS, "last").agg(pl.col("often").sum())
-        late = late.sort("often", "last", descending=[True, False]).group_by(KEYS, maintain_order=True).agg(
-            "last", "often"
+        late = pl.concat(self._last).group_by(*KEYS, "last").agg(count=pl.col("often").sum())
+        late = late.sort("count", "last", descending=[True, False]).group_by(KEYS, maintain_order=True).agg(
+            last=pl.struct("count", rank="last").head(MOST_LATE)
         )  # fmt: skip
         rows = rows.head(MOST_LISTED).join(late, on=KEYS, how="left", nulls_equal=True, maintain_order="left")
-        return [_collective(row) for row in rows.iter_rows(named=True)]
-
-
-def _collective(row: dict[str, Any]) -> Collective:
-    late = [Last(*one) for one in zip(row["last"] or (), row["often"] or (), strict=True)][:MOST_LATE]
-    seen = row["matched"]
-    rate = row["carried"] / row["longest"] / NS if row["longest"] else None
-    return Collective(
-        communicator=row["communicator"],
-        kind=row["collective_kind"],
-        ranks=row["ranks"] if seen else None,
-        count=row["count"],
-        bytes=row["bytes"] if row["sized"] else None,
-        seconds=row["time"] * NS,
-        arrive_seconds=row["wait"] * NS if seen else None,
-        transfer_seconds=row["transfer"] * NS if seen else None,
-        last_rank=late[0].rank if late else None,
-        last=late,
-        bus_bytes_per_second=rate if seen and rate else None,
-    )
+        seen, rate = pl.when("matched"), pl.col("carried") / pl.col("longest") / NS
+        rows = rows.select(
+            "communicator", "count", seen.then("ranks").alias("ranks"), pl.when("sized").then("bytes").alias("bytes"),
+            pl.col("last").fill_null([]), kind=pl.col("collective_kind").cast(pl.String), seconds=pl.col("time") * NS,
+            arrive_seconds=seen.then(pl.col("wait") * NS), transfer_seconds=seen.then(pl.col("transfer") * NS),
+            last_rank=pl.col("last").list.first().struct.field("rank"),
+            bus_bytes_per_second=pl.when(pl.col("matched") & (rate > 0) & rate.is_finite()).then(rate),
+        )  # fmt: skip
+        return convert(rows.to_dicts(), list[Collective])
 
 
 def _exposed(members: pl.DataFrame) -> NDArray[np.int64]:

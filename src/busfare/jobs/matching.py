@@ -213,16 +213,11 @@ class InOrder(NamedTuple):
         Order alone will not do where ranks differ in kinds or count, or where what ends together does not: recordings
         begin at another collective, or leave some out.
         """
-        in_order = len(self.row) == len(first.row) and bool(
-            ((self.kinds == first.kinds) & (self.kinds >= 0)).all()
-        )
-        if in_order and (not self.symmetric or _spread(first.end_ns - self.end_ns) <= TOGETHER_NS):
-            return None
+        if len(self.row) == len(first.row) and ((self.kinds == first.kinds) & (self.kinds >= 0)).all():
+            apart = first.end_ns - self.end_ns
+            if not self.symmetric or np.median(np.abs(apart - np.median(apart))) <= TOGETHER_NS:
+                return None
         return _ending_together(first, self)
-
-
-def _spread(values: NDArray[np.int64]) -> float:
-    return float(np.median(np.abs(values - np.median(values))))
 
 
 def _ending_together(first: InOrder, own: InOrder) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

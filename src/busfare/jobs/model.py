@@ -258,11 +258,16 @@ def places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Tim
         if run is own.timeline:
             continue
         chosen = np.flatnonzero((part == number) & ~is_call)
-        before, now = (frame.operations["row"].to_numpy().astype(np.int64) for frame in (own.timeline, run))
-        place = np.full(int(before.max(initial=-1)) + 1, -1)
-        place[now[::-1]] = np.arange(len(now))[::-1]
-        node[chosen] = place[before[node[chosen]]]
+        node[chosen] = places_in(own.timeline, run)[node[chosen]]
     return node
+
+
+def places_in(run: Timeline, changed: Timeline) -> Rows:
+    """Where each operation of `run` is in `changed`, by the rows of their trace, the first of several; -1: nowhere."""
+    rows, there = (frame.operations["row"].to_numpy().astype(np.int64) for frame in (run, changed))
+    place = np.full(max(rows.max(initial=-1), there.max(initial=-1)) + 1, -1)
+    place[there[::-1]] = np.arange(len(there))[::-1]
+    return np.asarray(place[rows])
 
 
 def places_of(

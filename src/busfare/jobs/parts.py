@@ -23,9 +23,13 @@ MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
 LEAST_RANKS = 6
 #: What JAX and TensorFlow write of a host: its profile, and timelines made of it.
 XSPACE, TIME_LINE, PERFETTO = ".xplane.pb", ".trace.json.gz", "perfetto_trace.json.gz"
-#: What rocprof and rocprofv3 write of a run: a file for each form that was asked for, and of CSV a file for each kind of
-#: record, which that of the kernels stands for. Each with those that say more.
-OF_AMD = {".json": [".db"], ".csv": [".db"], ".pftrace": [".db", ".json"]}
+#: Forms of one run, each with those that hold more. rocprof and rocprofv3 write a file for each form that was asked for, and
+#: of CSV a file for each kind of record, which that of the kernels stands for.
+MORE_IN = dict.fromkeys(REPORTS, (".sqlite",)) | {
+    ".json": (".db",),
+    ".csv": (".db",),
+    ".pftrace": (".db", ".json"),
+}
 RUN, KERNELS, FULLER = "results", "kernel_trace.csv", (".db", ".json")
 
 
@@ -80,9 +84,9 @@ class Parts:
                 folders.clear()
                 continue
             folders.sort()
-            others = _others(files)
+            other_forms = _other_forms({*files})
             for name in sorted(files):
-                if name in others:
+                if name in other_forms:
                     self.duplicates += 1
                 else:
                     self.take(Part(str(Path(here, name)), False))
@@ -99,21 +103,19 @@ def one_trace(paths: list[Path]) -> Path | None:
     The content decides: a directory is one trace if it holds recordings or the tables of an export itself. Where what
     stands for tables of rocprofv3 says more than these, it is taken.
     """
-    named = [one for path in paths for one in _expanded(path)]
+    named = [file for path in paths for file in _expanded(path)]
     if len(named) != 1 or (named[0].is_dir() and not is_trace_directory(named[0])):
         return None
-    fuller = _fuller(named[0])
-    return named[0] if not fuller else fuller[0] if len(fuller) == 1 else None
+    fuller = _fuller(named[0]) or named
+    return fuller[0] if len(fuller) == 1 else None
 
 
 def _fuller(path: Path) -> list[Path]:
     """Files in a folder that say more of a run than its CSV of rocprofv3; none where some have no such file."""
     files = {file.name for file in path.iterdir()} if path.is_dir() else set()
-    runs = [name.removesuffix(KERNELS) for name in files if name.endswith(KERNELS)]
-    found = [
-        next((f"{run}{RUN}{form}" for form in FULLER if f"{run}{RUN}{form}" in files), None) for run in runs
-    ]
-    return [] if None in found else sorted(path / name for name in found if name)
+    runs = [name.removesuffix(KERNELS) + RUN for name in files if name.endswith(KERNELS)]
+    more = [next((run + form for form in FULLER if run + form in files), "") for run in runs]
+    return sorted(path / name for name in more) if all(more) else []
 
 
 def stamp_of(path: str) -> Stamp | None:
@@ -141,7 +143,7 @@ def find_parts(paths: list[Path]) -> Parts:
     Raises InputError where a path is not there or a glob matches nothing.
     """
     parts = Parts()
-    for path in (one for given in paths for one in _expanded(given)):
+    for path in (file for given in paths for file in _expanded(given)):
         try:
             folder = path.stat() and path.is_dir()
         except OSError as error:
@@ -163,8 +165,8 @@ def trace_paths(path: Path) -> list[Path]:
     """
     if path.is_file() or is_trace_directory(path):
         return _fuller(path) or [path]
-    found = [Path(part.path) for part in find_parts([path]).parts]
-    traces = [each for each in found if each.is_dir() or may_be_trace(each)]
+    files = [Path(part.path) for part in find_parts([path]).parts]
+    traces = [file for file in files if file.is_dir() or may_be_trace(file)]
     if not traces:
         raise InputError(f"{printable(shown(path))}: no trace found; give the folder of all ranks' traces")
     return traces
@@ -194,28 +196,24 @@ def _holds_tables(folder: Path, files: list[str]) -> bool:
     return tables and is_trace_directory(folder) and not any(is_recording(folder / n) for n in files)
 
 
-def _others(files: list[str]) -> set[str]:
-    """Those of a folder's files that another one of them says more of: the same run, made into another form."""
-    exports = {Path(name).stem for name in files if name.endswith(".sqlite")}
-    profiles = {name.removesuffix(XSPACE) for name in files if name.endswith(XSPACE)}
-    reports = {name for name in files if name.endswith(REPORTS) and Path(name).stem in exports}
-    made = {f"{host}{TIME_LINE}" for host in profiles} | {PERFETTO for _ in profiles}
-    return reports | made.intersection(files) | _others_of_amd({*files})
+def _other_forms(files: set[str]) -> set[str]:
+    """Those of a folder's files of whose run another one of them holds more: the same run, made into another form."""
+    return {name for name in files if _forms_with_more(name, files) & files}
 
 
-def _others_of_amd(files: set[str]) -> set[str]:
-    """The same, of files of rocprof and rocprofv3."""
-    others = set()
-    for name in files:
-        stem, form = Path(name).stem, Path(name).suffix
-        more = {f"{stem}{better}" for better in OF_AMD.get(form, ())}
-        if name.endswith(KERNELS):
-            more |= {f"{name.removesuffix(KERNELS)}{RUN}{better}" for better in FULLER}
-        elif form == ".pftrace" and stem.endswith(RUN):
-            more.add(f"{stem.removesuffix(RUN)}{KERNELS}")
-        if more & files:
-            others.add(name)
-    return others
+def _forms_with_more(name: str, files: set[str]) -> set[str]:
+    """What files are called that hold more of the run of file `name`."""
+    stem, form = Path(name).stem, Path(name).suffix
+    if name == PERFETTO:
+        return {other for other in files if other.endswith(XSPACE)}
+    if name.endswith(TIME_LINE):
+        return {name.removesuffix(TIME_LINE) + XSPACE}
+    more = {stem + better for better in MORE_IN.get(form, ())}
+    if name.endswith(KERNELS):
+        more |= {name.removesuffix(KERNELS) + RUN + better for better in FULLER}
+    elif form == ".pftrace" and stem.endswith(RUN):
+        more.add(stem.removesuffix(RUN) + KERNELS)
+    return more
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -67,38 +67,37 @@ class Rank(msgspec.Struct, frozen=True):
 
 
 def ranks_of(trace: Trace) -> list[TraceRank]:
-    """Each process and GPU of `trace` that computes or communicates, in order of GPU and process; the first where none
-    does. Where nothing ran on a GPU, each process that communicates.
+    """Each process and GPU of `trace` that computes or communicates, in order of GPU and process, then each other process
+    that calls MPI; the first process and GPU where there is none.
     """
     timed_by = trace.host.get("hostname") or None if trace.format == "recorded" else None
-    said = {
+    numbers = {
         int(process): int(rank) for process, rank in re.findall(r"(\d+)=(\d+)", trace.host.get("ranks", ""))
     }
-    if trace.operations.is_empty():  # ranks that use no GPU
-        spans = trace.collectives.group_by("process").agg(pl.col("end_ns").max() - pl.col("start_ns").min())
-        return [
-            TraceRank(process, None, span, 0, 0, timed_by, said.get(process))
-            for process, span in spans.sort("process").iter_rows()
-        ]
     seconds = pl.col("seconds")
-    of_lanes = trace.lanes.groups.group_by(PLACE).agg(
+    busy = trace.lanes.groups.group_by(PLACE).agg(
         kernels=seconds.filter(is_work()).sum(), communication=seconds.filter(is_communication()).sum()
     )
-    calls = trace.calls.group_by("process").agg(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
-    own = trace.operations.group_by(PLACE).agg(start=pl.col("start_ns").min(), end=pl.col("end_ns").max())
-    own = own.join(calls, on="process", how="left", nulls_equal=True).join(
-        of_lanes, on=PLACE, nulls_equal=True
-    )
-    own = own.with_columns(start=pl.min_horizontal("start", "first"), end=pl.max_horizontal("end", "last"))
-    own = own.sort("device", "process", nulls_last=True)
+    span = [pl.col("start_ns").min(), pl.col("end_ns").max()]
+    places = trace.operations.group_by(PLACE).agg(span).join(busy, on=PLACE, nulls_equal=True)
+    places = places.sort("device", "process", nulls_last=True)
     # A process that only copies to another's GPU is no rank there.
-    working = own.filter(pl.col("kernels") + pl.col("communication") > 0)
+    working = places.filter(pl.col("kernels") + pl.col("communication") > 0)
+    talking = trace.mpi_calls.group_by("process").agg(span).sort("process")
+    talking = talking.join(working, on="process", how="anti", nulls_equal=True)
+    ranks = pl.concat([working, talking], how="diagonal")
+    ranks = ranks if ranks.height else places.head(1)
+    of_host = [table.select("process", "start_ns", "end_ns") for table in (trace.calls, trace.mpi_calls)]
+    called = pl.concat(of_host).group_by("process").agg(first=span[0], last=span[1])
+    ranks = ranks.join(called, on="process", how="left", nulls_equal=True, maintain_order="left")
+    last, first = pl.max_horizontal("end_ns", "last"), pl.min_horizontal("start_ns", "first")
+    ranks = ranks.with_columns(pl.col("kernels", "communication").fill_null(0), span=last - first)
     return [
         TraceRank(
-            row["process"], row["device"], row["end"] - row["start"],
-            round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by, said.get(row["process"]),
+            row["process"], row["device"], row["span"], round(row["kernels"] * 1e9),
+            round(row["communication"] * 1e9), timed_by, numbers.get(row["process"]),
         )
-        for row in (working if working.height else own.head(1)).iter_rows(named=True)
+        for row in ranks.iter_rows(named=True)
     ]  # fmt: skip
 
 

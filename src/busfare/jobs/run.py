@@ -71,7 +71,7 @@ def run_job(
         progress.parts(done, whole, len(job.failures))
 
     work = partial(do_part, advise=advise)
-    with keeping(how.resume, question_of(node, of_many, advise is not None)) as kept:
+    with keeping(how.resume, repr((__version__, node, of_many, advise is not None))) as kept:
 
         def remaining() -> Iterator[Part]:
             for part in named.parts:
@@ -233,14 +233,11 @@ class Kept:
             raise InputError(f"{self._file.name}: cannot be written ({error.strerror}); make room") from None
 
 
-def question_of(node: Node | None, of_many: bool, advised: bool) -> str:
-    """What outcomes depend on beside their files; arguments as of `partial_of`."""
-    return repr((__version__, node, of_many, advised))
-
-
 @contextmanager
 def keeping(folder: Path | None, question: str = "") -> Iterator[Kept]:
-    """What `folder` (None: nothing) keeps of `question`. Raises InputError if it cannot be used, or another run uses it."""
+    """What `folder` (None: nothing) keeps of `question`, all that outcomes depend on beside their files. Raises InputError
+    if it cannot be used, or another run uses it.
+    """
     if folder is None:
         yield Kept(None, question)
         return

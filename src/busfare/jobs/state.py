@@ -15,7 +15,7 @@ from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_colle
 from busfare.cost.kernels.classes import class_of
 from busfare.errors import InputError
 from busfare.jobs.matching import MESSAGES
-from busfare.jobs.model import JobTimeline, Part, together
+from busfare.jobs.model import JobTimeline, Part, places_in, together
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Words, statement
@@ -66,14 +66,7 @@ class Crowd:
             last = first + run.operations.height
             starts, ends = (times[first:last] for times in (played.operation_start, played.operation_end))
             first = last
-            place = np.arange(run.operations.height)
-            if run is not part.timeline:  # by the trace's rows; what is new there has none
-                rows, now = (
-                    frame.operations["row"].to_numpy().astype(np.int64) for frame in (part.timeline, run)
-                )
-                known = np.full(max(rows.max(initial=-1), now.max(initial=-1)) + 1, -1)
-                known[rows] = np.arange(len(rows))
-                place = known[now]
+            place = places_in(run, part.timeline)  # what is new there has none
             carries, loses, before = (
                 np.where(place >= 0, values[number][np.maximum(place, 0)], 0)
                 for values in (self.carries, self.loses, self.recorded)
@@ -101,8 +94,11 @@ def _loses(
     frames = []
     for number, (part, own, time) in enumerate(zip(parts, carries, beside, strict=True)):
         operations = part.timeline.operations
-        launches = part.timeline.trace.launches
         multiprocessors = part.timeline.trace.devices["multiprocessors"].drop_nulls()
+        grid = part.timeline.trace.launches.with_row_index("launch").select(
+            pl.col("launch").cast(pl.UInt32),
+            blocks=pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z"),
+        )
         frame = operations.select(
             pl.col("name").cast(pl.String).fill_null(""),
             kernel=(pl.col("kind") == "kernel") & ~pl.Series(own),
@@ -113,14 +109,7 @@ def _loses(
             multiprocessors=pl.lit(multiprocessors.first(), dtype=pl.Int64),
             launch=pl.col("launch") if "launch" in operations.columns else pl.lit(None, dtype=pl.UInt32),
         )
-        if launches.height:
-            grid = launches.with_row_index("launch").select(
-                "launch", blocks=pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
-            )
-            frame = frame.join(grid, on="launch", how="left", maintain_order="left")
-        else:
-            frame = frame.with_columns(blocks=pl.lit(None, dtype=pl.Int64))
-        frames.append(frame)
+        frames.append(frame.join(grid, on="launch", how="left", maintain_order="left"))
     every = pl.concat(frames)
     alone, crowded = pl.col("beside") == 0, pl.col("beside") > BESIDE * pl.col("ns")
     # A kernel by name and blocks: on another rank the same may have more to do.
@@ -307,14 +296,9 @@ def _before_launches(run: Timeline) -> tuple[FloatArray, NDArray[np.int64]]:
     calls, first = np.unique(columns["operation_call"][launched], return_index=True)
     number = np.full(len(columns["call_own"]), -1)
     number[calls] = launched[first]
-    thread = columns["call_thread"]
-    up_to = np.full(len(number), -1)
-    for one in np.unique(thread):
-        mine = np.flatnonzero(thread == one)
-        launches = np.flatnonzero(number[mine] >= 0)
-        following = np.searchsorted(launches, np.arange(len(mine)))
-        inside = following < len(launches)
-        up_to[mine[inside]] = number[mine[launches[following[inside]]]]
+    launches = pl.DataFrame({"thread": columns["call_thread"], "number": number})
+    following = pl.col("number").replace(-1, None).backward_fill().over("thread").fill_null(-1)
+    up_to = launches.select(following).to_series().to_numpy()
     own = (columns["call_gap"] + columns["call_own"]).astype(float)
     known = up_to >= 0
     return np.asarray(np.bincount(up_to[known], own[known], len(columns["operation_call"])), float), up_to

@@ -18,12 +18,10 @@ from busfare.jobs.ranks import Rank, ranks_of_all, rows_of
 from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
 from busfare.timeline import play, timeline
+from busfare.timeline.build import RANGE_CORRELATION, with_mpi_calls
 from busfare.timeline.play import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
-from busfare.trace.tables import CALLS, conform
 
-#: Rows of communication that are calls carry such numbers, below all that a profiler gives.
-RANGE_CORRELATION = -(1 << 40)
 #: What a call or an operation takes at most while a job is replayed: 636 in 49 ranks of benchmarks/large_job.py.
 BYTES_A_ROW = 700
 #: Of a job that does not fit, ranks of so many rows are replayed at most: 2.8 GB.
@@ -60,35 +58,33 @@ def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = (
     """About `count` traces of the job whose ranks are `of_all`: of the ranks `named`, of those that others wait for most,
     and of some spread over all others by the time that they do not wait.
     """
-    by_path: dict[str, list[RankTimes]] = {}
-    for one in of_all:
-        by_path.setdefault(one.path, []).append(one)
-    awaited = {path: sum(one.awaited_seconds for one in ranks) for path, ranks in by_path.items()}
-    busy = {
-        path: max(one.makespan_seconds - one.waiting_seconds for one in ranks)
-        for path, ranks in by_path.items()
-    }
-    count = min(max(count, LEAST_RANKS), len(by_path))
-    most = sorted(awaited, key=lambda path: (-awaited[path], path))[: round(count * AWAITED)]
-    alone = [path for path, ranks in by_path.items() if any(one.rank in named for one in ranks)]
-    alone += [path for path in most if awaited[path] > 0]
-    chosen = dict.fromkeys(alone, 1.0)
-    others = sorted((path for path in by_path if path not in chosen), key=lambda path: (busy[path], path))
-    left = max(0, count - len(chosen))
-    spread = [others[(2 * place + 1) * len(others) // (2 * left)] for place in range(left)]
-    chosen |= dict.fromkeys(spread, len(others) / max(left, 1))
-    whole = sum(awaited.values())
-    share = sum(awaited[path] for path in chosen) / whole if whole else 1.0
-    some = [path for path in by_path if path in chosen]
+    ranks = pl.DataFrame([
+        (own.path, own.rank, own.awaited_seconds, own.makespan_seconds - own.waiting_seconds, own.rank in named)
+        for own in of_all
+    ], ["path", "rank", "awaited", "busy", "named"], orient="row")  # fmt: skip
+    files = ranks.group_by("path", maintain_order=True).agg(
+        pl.col("rank").first(), pl.len(), pl.col("awaited").sum(), pl.col("busy").max(), pl.col("named").any()
+    )
+    count = min(max(count, LEAST_RANKS), files.height)
+    most = pl.struct(-pl.col("awaited"), "path").rank("ordinal") <= round(count * AWAITED)
+    files = files.with_columns(chosen=pl.col("named") | (most & (pl.col("awaited") > 0)))
+    rest = files.filter(~pl.col("chosen")).sort("busy", "path")["path"].to_list()
+    left = max(0, count - int(files["chosen"].sum()))
+    spread = {rest[(2 * place + 1) * len(rest) // (2 * left)]: len(rest) / left for place in range(left)}
+    some = files.filter(pl.col("chosen") | pl.col("path").is_in(list(spread)))
+    share = float(some["awaited"].sum()) / whole if (whole := float(files["awaited"].sum())) else 1.0
     return Deciding(
-        paths={Path(path): chosen[path] for path in some},
-        ranks={Path(path): by_path[path][0].rank for path in some if len(by_path[path]) == 1},
+        paths={Path(path): spread.get(path, 1.0) for path in some["path"]},
+        ranks={
+            Path(path): rank
+            for path, rank in some.filter(pl.col("len") == 1).select("path", "rank").iter_rows()
+        },
         size=len(of_all),
         left_out=Omission(
             "ranks-left-out",
-            len(by_path) - len(some),
-            f"traces are too many to be replayed beside {len(some):,} others: those of ranks for which the others wait "
-            f"({share:.0%} of all waiting), and of some spread over the rest; what these wait for the others stays",
+            files.height - some.height,
+            f"traces are not replayed: {some.height:,} fit, of ranks that the others wait for ({share:.0%} of all waiting) "
+            "and of some spread over the rest; their waits for ranks that are not replayed are unchanged",
         ),
     )
 
@@ -112,7 +108,10 @@ def job_timeline(
         )
     parts = parts_of(traces, ranks, node)
     ranks_by_number = {rank.rank: rank for rank in ranks}
-    starts = np.array([_absolute(traces[part.clock], part, members) for part in parts], np.int64)
+    shift = dict(members.group_by("clock").agg(pl.col("shift_ns").median()).iter_rows())
+    starts = np.array([
+        traces[part.clock].origin_ns + part.timeline.origin_ns + int(shift.get(part.clock, 0)) for part in parts
+    ], np.int64)  # fmt: skip
     starts -= starts.min()
     ends = starts + np.array([part.timeline.recorded_ns for part in parts], np.int64)
     _refuse_several_runs(parts, starts, ends, paths)
@@ -212,34 +211,24 @@ def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...],
     """The process of a trace, its MPI calls among its calls."""
     mine = pl.col("process").eq_missing(process)
     rows = np.arange(trace.operations.height)
-    ranges, markers = trace.collectives.drop_nulls("marker").filter(mine).unique("marker"), trace.markers
+    trace = with_mpi_calls(trace)
     if trace.operations["process"].n_unique() > 1 or trace.calls["process"].n_unique() > 1:
         rows = np.flatnonzero(trace.operations.select(mine).to_series().to_numpy())
         tables = ("operations", "calls", "events", "markers", "streams")
         trace = replace(trace, **{name: getattr(trace, name).filter(mine) for name in tables})
-    if ranges.height:
-        calls = markers[ranges["marker"]].with_columns(
-            correlation=RANGE_CORRELATION - ranges["marker"].cast(pl.Int64), waits_for=pl.lit("none")
-        )
-        both = pl.concat([trace.calls.select(list(CALLS)), conform(calls, CALLS)])
-        trace = replace(trace, calls=both.sort("start_ns", maintain_order=True))
     run = timeline(trace, node, alone_there=False)
     return Part(clock, process, ranks, run, rows[run.operations["row"].to_numpy()])
-
-
-def _absolute(trace: Trace, part: Part, members: pl.DataFrame) -> int:
-    """When a part begins by the clock that all share."""
-    own = members.filter(pl.col("clock") == part.clock)
-    shift = int(np.median(own["shift_ns"].to_numpy())) if own.height else 0
-    return trace.origin_ns + part.timeline.origin_ns + shift
 
 
 def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
     """`members` with `part`, `node` and `is_call`: where each is in the timelines; without those that are in none."""
     both = []
     for key, is_call in (("operation", False), ("marker", True)):
+        # Calls that are no range have numbers below 0.
         frames = [
-            pl.DataFrame({key: _markers(part) if is_call else part.rows})
+            pl.DataFrame(
+                {key: RANGE_CORRELATION - part.timeline.calls["correlation"] if is_call else part.rows}
+            )
             .with_columns(
                 clock=pl.lit(part.clock, pl.UInt32),
                 part=pl.lit(number, pl.Int64),
@@ -251,11 +240,6 @@ def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
         places = pl.concat(frames).with_columns(pl.col(key).cast(pl.UInt32), is_call=pl.lit(is_call))
         both.append(members.drop_nulls(key).join(places, on=["clock", key], maintain_order="left"))
     return pl.concat(both)
-
-
-def _markers(part: Part) -> pl.Series:
-    """The numbers of the ranges that a part's calls are of; below 0 of other calls."""
-    return RANGE_CORRELATION - part.timeline.calls["correlation"].cast(pl.Int64)
 
 
 def without_recorder(job: JobTimeline, target_ns: int) -> tuple[JobTimeline, Unrecorded]:

@@ -18,8 +18,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path, PurePosixPath
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
+
+import msgspec
 
 from busfare.errors import InputError
 from busfare.jobs.parts import Part, size_of
@@ -204,20 +206,14 @@ def _starting(jobs: int) -> Iterator[None]:
             del os.environ[name]
 
 
-def _is_busfare(main: ModuleType) -> bool:
-    return (
-        main.__spec__.parent == "busfare"
-        if main.__spec__
-        else Path(getattr(main, "__file__", "")).name == "busfare"
-    )
-
-
 def usual_processes(parts: Sequence[Part]) -> int:
     """How many processes read `parts` where the user does not say: one, or of many parts one a core, as memory allows.
 
     Another program than `busfare` starts none unasked: each would import that program's main module again.
     """
-    if len(parts) < MANY_PARTS or not _is_busfare(sys.modules["__main__"]):
+    main = sys.modules["__main__"]
+    of_busfare = main.__spec__.parent if main.__spec__ else Path(getattr(main, "__file__", "")).name
+    if len(parts) < MANY_PARTS or of_busfare != "busfare":
         return 1
     largest = max((size_of(part.path) for part in parts), default=0)
     cores = len(os.sched_getaffinity(0))
@@ -283,10 +279,12 @@ def connected(address: str) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise InputError("`scheduler` needs Dask; run `pip install 'busfare[jobs]'`") from None
-    _silence_dask()
-    where = {"scheduler_file" if Path(address).is_file() else "address": address}
+    # Its log stays off the terminal, to the end of the process; each of its loggers may have a level of its own.
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        client = Client(**where, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = Client(_address(address), timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError, ImportError) as error:
         client, refusal = None, short(error)
     except AssertionError:  # it gives its event loop ten seconds to start
@@ -303,26 +301,33 @@ def connected(address: str) -> Iterator[Any]:
         client.close(timeout=5)
 
 
-def _silence_dask() -> None:
-    """Keeps Dask's own log off the terminal, to the end of the process: what matters is said in our one line."""
-    # Each of its loggers may have a level of its own.
-    for name in ["distributed", *logging.root.manager.loggerDict]:
-        if name.split(".")[0] == "distributed":
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+class SchedulerFile(msgspec.Struct):
+    """What Dask writes of its scheduler, as far as it is read."""
+
+    address: str
+
+
+def _address(place: str) -> str:
+    """The address of a scheduler, or the one in its file at `place`. Raises InputError for a file of something else."""
+    if not Path(place).is_file():
+        return place
+    try:
+        return msgspec.json.decode(Path(place).read_bytes(), type=SchedulerFile).address
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise InputError(
+            f"`scheduler` {printable(place)}: no scheduler file of Dask ({short(error)}); give the one that "
+            "`dask scheduler --scheduler-file FILE` writes, or tcp://HOST:PORT"
+        ) from None
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Bytes that can still be taken: what caches of files hold is free, too. `root`: of the file system."""
-    return min([_of_machine(root), *_of_groups(root)])
-
-
-def _of_machine(root: Path) -> int:
-    said = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
-    return int(said[1]) << 10 if said else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _of_groups(root: Path) -> Iterator[int]:
-    """What each group that this process is in leaves, and each that holds one of these."""
+    """Bytes that can still be taken on this machine, and in each group that this process is in or that holds one of these:
+    what caches of files hold is free, too. `root`: of the file system.
+    """
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
+    free = [
+        int(available[1]) << 10 if available else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    ]
     for line in _text(root / "proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         if controllers and "memory" not in controllers.split(","):
@@ -333,7 +338,8 @@ def _of_groups(root: Path) -> Iterator[int]:
             most, used = _text(group / limit), _text(group / taken)
             if most.isdigit() and used.isdigit():
                 held = re.search(rf"^{cached} (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
-                yield max(0, int(most) - int(used) + (int(held[1]) if held else 0))
+                free.append(max(0, int(most) - int(used) + (int(held[1]) if held else 0)))
+    return min(free)
 
 
 def _text(path: Path) -> str:

@@ -184,7 +184,11 @@ def omitted(omissions: Sequence[Omission | Left], title: str = "Limits of this t
     """What was skipped, repaired or unknown; nothing where nothing was."""
     sentences = [
         f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
-        + (f" [{several(o.traces, 'trace')}]" if isinstance(o, Left) and o.traces else "")
+        + (
+            f" ({several(o.traces, 'trace')}{'; first shown' * (o.traces > 1)})"
+            if isinstance(o, Left) and o.traces
+            else ""
+        )
         for o in omissions
     ]
     return [Items(sentences, title)] if sentences else []

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from busfare.advise.amounts import several, time
-from busfare.answers.project import Compared, KernelClassThere, KernelsCompared, Projected, Projection, There
+from busfare.answers.project import (
+    Compared,
+    KernelClassThere,
+    KernelsCompared,
+    KernelsThere,
+    Projected,
+    Projection,
+    There,
+)
 from busfare.answers.report import path_name
 from busfare.answers.what_if import Outcome, WhatIf
 from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder
@@ -18,6 +26,13 @@ from busfare.show.time_line import TimeLine
 from busfare.show.words import worded
 
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
+#: Why the bytes of kernels are not counted.
+NOT_COUNTED = {
+    "rows-differ": "whose rows in --counters differ by more than 10 %",
+    "shared-name": "whose bare name several kernels share",
+    "no-number": "whose cells hold no number",
+    "no-row": "without a row of their name, grid and block",
+}
 GUESS = " (guessed from the GPU name; override with --from)"
 
 
@@ -68,16 +83,18 @@ def _kernels(projection: Projection) -> Block:
 
     figures = {"count": "count", **THERE, "predicted": predicted}
     title, behind = f"{projection.to}, kernels by class", {"rung": "rung", "why": "why"}
-    notes = _counted(kernels.counted)
+    notes = _counted(kernels)
     return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind, notes=notes)
 
 
-def _counted(counted: int | UnsetType) -> list[str]:
-    """How many kernels the file of --counters is of, where one was given."""
-    if counted is UNSET:
+def _counted(kernels: KernelsThere | KernelsCompared) -> list[str]:
+    """How many kernels are priced by what --counters holds, and why others are not."""
+    if kernels.counted is UNSET or kernels.uncounted is UNSET:
         return []
-    priced = several(counted, "kernel")
-    return [f"Priced by counters: {priced}. The others have no row in --counters, or conflicting rows."]
+    lines = [f"Priced by counters: {several(kernels.counted, 'kernel')}."]
+    return lines + [
+        f"Not counted: {count:,}, {NOT_COUNTED[why]}." for why, count in kernels.uncounted.items()
+    ]
 
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
@@ -131,7 +148,7 @@ def _kernels_compared(kernels: KernelsCompared) -> Table:
         f"WMAPE over {kernels.count:,} launches in both traces: {kernels.wmape_percent:.1f} %; median error of a "
         f"kernel: {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % in range."
     ]
-    notes += _counted(kernels.counted)
+    notes += _counted(kernels)
     if kernels.unmatched:
         notes.append(
             f"Not compared, because only one trace has them: {several(kernels.unmatched, 'kernel')}."

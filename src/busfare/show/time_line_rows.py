@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ def time_line(
     """`recorded`, and below it what is `predicted` of it, with the critical path of each where the run as it replays is
     given. `findings`, which are about some of what is `recorded`, light up.
     """
+    if run is not None:
+        recorded = replace(recorded, calls=run.trace.calls)  # MPI's among them
     shown = [one.id for one in findings if one.touches is not None or one.calls is not None]
     marks = _marks(recorded, findings, {id: 1 << bit for bit, id in enumerate(shown)})
     mine = None

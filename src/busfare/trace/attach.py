@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from busfare.errors import InputError
+from busfare.printable import printable
 from busfare.trace.model import Trace
 from busfare.trace.tables import COUNTERS, OPERATIONS_RECORDED, SHAPE, conform, empty
 
@@ -80,88 +81,126 @@ METRICS = {
 }
 #: How such a file is made.
 COUNT = f"ncu --csv --page raw --print-units base --metrics {','.join(METRICS)} ./app > counters.csv"
-NAME, SIDES = "Kernel Name", {"Grid Size": "grid", "Block Size": "block"}
+NAME, NAMED, SIDES = "Kernel Name", "name", {"Grid Size": "grid", "Block Size": "block"}
 #: Rows of one kernel whose bytes lie no further apart, as a share of the most that one of its metrics has, are alike.
 ALIKE = 0.1
+#: A whole number as Nsight Compute prints it, and what it prints where it has none.
+NUMBER, NO_NUMBER = re.compile(r"\d{1,18}|\d{1,3}(,\d{3}){1,5}"), ("", "n/a", "nan", "-nan", "inf", "(nan)")
 
 
 def counted_kernels(path: Path, trace: Trace) -> pl.DataFrame:
-    """Rows of `COUNTERS` for the kernels of `trace` that the file has by name, grid and block: medians over its rows.
+    """Rows of `COUNTERS` for all kernels of `trace`: by the rows of the file of its name, grid and block, medians over them.
 
     A name is looked for without its parameters; where that is not there, without template arguments and namespaces, too.
-    Left out are kernels whose rows differ, and those that share a bare name. Raises InputError where the file holds no
-    table of these metrics, or none of the kernels.
+    Raises InputError where the file holds no table of these metrics, or none of the kernels.
     """
-    rows = printed_counters(path)
+    rows = _with_keys(printed_counters(path).drop_nulls([NAMED, *SHAPE]))
     launches = trace.launches.with_row_index("launch").select(pl.col("launch").cast(pl.UInt32), *SHAPE)
     kernels = trace.operations.filter(kind="kernel")
     if "launch" in kernels.columns:
         kernels = kernels.join(launches, on="launch", how="left")
-    kernels = conform(kernels, {"name": pl.String(), **SHAPE}).drop_nulls().unique(maintain_order=True)
-    kernels, rows = _with_keys(kernels), _with_keys(rows.drop_nulls())
-    named = kernels.join(rows, on=["plain", *SHAPE], suffix="_printed")
-    others = kernels.join(named, on=["name", *SHAPE], how="anti")
-    # One row may be of any of the kernels that share a bare name.
-    alone = kernels.filter(pl.col("plain").n_unique().over("bare", *SHAPE) == 1)
-    bare = others.join(alone, on=["name", *SHAPE], how="semi").join(
-        rows, on=["bare", *SHAPE], suffix="_printed"
+    key = [NAMED, *SHAPE]
+    kernels = (
+        conform(kernels, {NAMED: pl.String(), **SHAPE}).group_by(key, maintain_order=True).len("launches")
     )
-    matched = pl.concat([named, bare], how="diagonal")
+    kernels = _with_keys(kernels)
+    by_name = kernels.join(rows, on=["plain", *SHAPE], suffix="_printed")
+    rest = kernels.join(by_name, on=key, how="anti")
+    bare_rows = rows.join(kernels, on=["plain", *SHAPE], how="anti")
+    by_bare_name = rest.join(bare_rows, on=["bare", *SHAPE], suffix="_printed")
+    matched = pl.concat([by_name, by_bare_name], how="diagonal")
     if matched.is_empty():
         raise InputError(
             f"{path}: none of its kernels matches {trace.path} in name, grid and block; count the same program: {COUNT}"
         )
+    # One row may be of any of the kernels that share a bare name.
+    several = kernels.filter(pl.col("plain").n_unique().over("bare", *SHAPE) > 1).join(
+        by_bare_name, on=key, how="semi"
+    )
     bytes_ = pl.col(*METRICS.values())
+    readable = matched.drop_nulls([*METRICS.values()])
     spread = pl.max_horizontal(bytes_.max() - bytes_.min()) <= ALIKE * pl.max_horizontal(bytes_.max())
-    counted = matched.group_by("name", *SHAPE, maintain_order=True).agg(bytes_.median(), alike=spread)
-    return conform(counted.filter("alike"), COUNTERS)
+    counted = readable.group_by(key, maintain_order=True).agg(bytes_.median(), alike=spread)
+    unlike = counted.filter(~pl.col("alike"))
+    reasons = {"shared-name": several, "rows-differ": unlike, "no-number": matched, "no-row": kernels}
+    every = kernels.join(
+        counted.filter("alike").join(several, on=key, how="anti"), on=key, how="left", maintain_order="left"
+    )
+    for reason, frame in reasons.items():
+        marks = frame.select(key).unique().with_columns(pl.lit(reason).alias(reason))
+        every = every.join(marks, on=key, how="left", nulls_equal=True, maintain_order="left")
+    why = pl.when(pl.col("alike").is_null()).then(pl.coalesce(*reasons))
+    return conform(every.with_columns(uncounted=why), COUNTERS)
 
 
 def printed_counters(path: Path) -> pl.DataFrame:
     """The rows of the file, one a launch, as columns of `COUNTERS`; null where a cell holds no number.
 
-    Raises InputError where there is no table of these metrics in bytes.
+    Raises InputError where there is no table of these metrics in bytes, and where a row or a number is damaged.
     """
     try:
         text = path.read_text("utf-8-sig", "replace")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    lines = [line for line in text.splitlines() if not line.startswith("==")]  # ==PROF==, ==WARNING==
-    # The program's own output may stand before the table.
-    first = next((n for n, line in enumerate(lines) if NAME in line and NAME in _cells(line)), None)
-    if first is None:
-        raise InputError(f"{path}: not a kernel table of Nsight Compute; create one with: {COUNT}")
-    columns = _cells(lines[first])
-    if missing := [column for column in (*SIDES, *METRICS) if column not in columns]:
-        raise InputError(f"{path}: its table lacks {', '.join(missing)}; create one with: {COUNT}")
-    rows = list(_printed(path, columns, lines[first + 1 :]))
+    rows = list(_printed(path, text.splitlines()))
     if not rows:
         raise InputError(f"{path}: its table has no kernel; create one with: {COUNT}")
-    printed = pl.DataFrame(rows, dict.fromkeys(COUNTERS, pl.String), orient="row")
-    # Thousands have separators.
-    numbers = pl.col(*METRICS.values()).str.replace_all(",", "").str.extract(r"^(\d+(?:\.\d*)?)$")
-    return conform(printed.with_columns(numbers), COUNTERS)
+    wanted = [NAMED, *SHAPE, *METRICS.values()]
+    printed = pl.DataFrame(rows, dict.fromkeys(wanted, pl.String), orient="row")
+    return conform(printed, {name: COUNTERS[name] for name in wanted})
 
 
-def _printed(path: Path, columns: list[str], lines: list[str]) -> Iterator[list[str | None]]:
-    """Name, sides and numbers of each kernel."""
-    for cells in map(_cells, lines):
-        if len(cells) != len(columns) or cells == columns:  # the program's output; the table of another run
+def _printed(path: Path, lines: list[str]) -> Iterator[list[str | None]]:
+    """Name, sides and numbers of each kernel; the program's own output may stand before, between and behind the tables."""
+    columns: list[str] = []
+    in_bytes = False
+    last = max((number for number, line in enumerate(lines) if line.startswith('"')), default=-1)
+    for number, line in enumerate(lines):
+        if line.startswith("=="):  # ==PROF==, ==WARNING==
+            continue
+        cells = _cells(line)
+        if NAME in cells:
+            columns, in_bytes = cells, False
+            if missing := [column for column in (*SIDES, *METRICS) if column not in columns]:
+                raise InputError(f"{path}: its table lacks {', '.join(missing)}; create one with: {COUNT}")
+            continue
+        if (
+            columns
+            and line.startswith('"')
+            and (line.count('"') % 2 or (len(cells) < len(columns) and number == last))
+        ):
+            raise InputError(f"{path}: line {number + 1} is cut in the middle of a row; count again: {COUNT}")
+        if len(cells) != len(columns) or not columns:
             continue
         row = dict(zip(columns, cells, strict=True))
-        if not row[NAME]:
-            units = {row[metric] for metric in METRICS} - {"byte", ""}
-            if units:
-                raise InputError(
-                    f"{path}: its metrics are in {', '.join(sorted(units))}, not in byte; add --print-units base"
-                )
+        if not any(row[column] for column in (NAME, *SIDES)):  # of units
+            if units := {row[metric] for metric in METRICS} - {"byte"}:
+                named = ", ".join(sorted(units - {""})) or "no unit"
+                raise InputError(f"{path}: its metrics are in {named}, not in byte; add --print-units base")
+            in_bytes = True
             continue
+        if not in_bytes:
+            raise InputError(f"{path}: its table has no row of units; create one with: {COUNT}")
         sides = [re.findall(r"\d+", row[column]) for column in SIDES]
         yield [
-            row[NAME],
-            *(side for each in sides for side in (each if len(each) == 3 else [None] * 3)),
-            *(row[metric] for metric in METRICS),
+            row[NAME] or None,
+            *(side for three in sides for side in (three if len(three) == 3 else [None] * 3)),
+            *(_number(path, number, metric, row[metric].strip()) for metric in METRICS),
         ]
+    if not columns:
+        raise InputError(f"{path}: not a kernel table of Nsight Compute; create one with: {COUNT}")
+
+
+def _number(path: Path, line: int, column: str, cell: str) -> str | None:
+    """The digits of a cell, None where it holds no number. Raises InputError for what may be read in two ways."""
+    if NUMBER.fullmatch(cell):
+        return cell.replace(",", "")
+    if cell.lower() in NO_NUMBER:
+        return None
+    raise InputError(
+        f"{path}: line {line + 1}, {column}: {printable(cell[:40])!r} is no whole number of bytes (1234 or 1,234); "
+        "count again with LC_ALL=C"
+    )
 
 
 def _cells(line: str) -> list[str]:

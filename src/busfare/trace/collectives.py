@@ -150,11 +150,18 @@ def _members(ranks: str | list[int] | None) -> str | None:
 
 
 def collectives_of(
-    operations: pl.DataFrame, lanes: Lanes, calls: pl.DataFrame, markers: pl.DataFrame, given: pl.DataFrame
+    operations: pl.DataFrame,
+    lanes: Lanes,
+    calls: pl.DataFrame,
+    markers: pl.DataFrame,
+    given: pl.DataFrame,
+    ranges: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Columns of COLLECTIVES, in order of their starts, of a trace's tables; `given`: DESCRIBED, by the reader."""
+    """Columns of COLLECTIVES, in order of their starts, of a trace's tables; `given`: DESCRIBED, by the reader; `ranges`:
+    as of `mpi_calls`.
+    """
     rows = lanes.rows(is_communication())
-    kernels, ranges = empty(schema.COLLECTIVES), _mpi_calls(markers, given)
+    kernels = empty(schema.COLLECTIVES)
     if len(rows):
         kernels = operations[rows].with_columns(operation=rows)
         tables = (
@@ -228,24 +235,26 @@ def _named(names: pl.Series) -> pl.DataFrame:
     return conform(each, schema.DESCRIBED)
 
 
-def _mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
-    """MPI calls, as ranges of their names; those inside another are its own business."""
+def mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
+    """MPI calls that give other ranks something or wait for it: columns of COLLECTIVES. A range of such a name is one only
+    in processes whose calls nobody recorded; those inside another are part of it.
+    """
     markers = markers.with_row_index("marker")
-    name = pl.col("name").cast(pl.String)
-    theirs = name.str.contains(MPI)
+    names = markers["name"].unique().drop_nulls()
+    of_mpi = pl.col("name").is_in(names.filter(names.cast(pl.String).str.starts_with("MPI_")).implode())
+    theirs = pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(MPI)).implode())
     if "messages" in markers.columns:
-        noted = pl.col("messages").is_not_null()
-        theirs = (
-            pl.when(noted).then(name.str.starts_with("MPI_") & (pl.col("messages") > 0)).otherwise(theirs)
-        )
+        recorded = pl.col("messages").is_not_null() & of_mpi
+        by_name = pl.col("messages").is_null() & theirs & ~recorded.any().over("process")
+        theirs = (recorded & (pl.col("messages") > 0)) | by_name
     markers = markers.filter(theirs & pl.col("end_ns").is_not_null())
     if markers.is_empty():
         return empty(schema.COLLECTIVES)
-    reached = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
+    ended = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
     markers = markers.sort("start_ns", -pl.col("end_ns")).filter(
-        (pl.col("start_ns") >= reached).fill_null(True)
+        (pl.col("start_ns") >= ended).fill_null(True)
     )
-    if "messages" in markers.columns:
+    if "collective" in markers.columns:
         several = pl.int_ranges("collective", pl.col("collective") + pl.col("messages"), dtype=pl.UInt32)
         markers = markers.with_columns(collective=several).explode("collective")
     called = markers["name"].cast(pl.String).str.extract(MPI, 1)

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace import tables
-from busfare.trace.collectives import collectives_of
+from busfare.trace.collectives import collectives_of, mpi_calls
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
 from busfare.trace.omissions import Omission, Omissions
@@ -38,7 +38,7 @@ class Trace:
     devices: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DEVICES))
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
-    counters: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.COUNTERS))
+    counters: pl.DataFrame | None = None  # COUNTERS
     host: dict[str, str] = field(default_factory=dict)  # cpu, driver, cuda, hostname, rank
     omissions: list[Omission] = field(default_factory=list)
     described: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DESCRIBED))  # communication
@@ -46,8 +46,14 @@ class Trace:
 
     @cached_property
     def collectives(self) -> pl.DataFrame:
-        """What communicates between ranks: columns of COLLECTIVES."""
-        return collectives_of(self.operations, self.lanes, self.calls, self.markers, self.described)
+        """What communicates between ranks, on GPUs and by MPI: columns of COLLECTIVES."""
+        tables = self.operations, self.lanes, self.calls, self.markers, self.described
+        return collectives_of(*tables, self.mpi_calls)
+
+    @cached_property
+    def mpi_calls(self) -> pl.DataFrame:
+        """Of these, MPI's calls."""
+        return mpi_calls(self.markers, self.described)
 
     @cached_property
     def lanes(self) -> Lanes:
@@ -61,10 +67,10 @@ class Trace:
 
     @cached_property
     def makespan_seconds(self) -> float:
-        """From the start of the first operation or call to the end of the last, else of MPI's calls; 0 if there is none."""
-        frames = [frame for frame in (self.operations, self.calls) if frame.height]
-        if not frames and self.collectives.height:  # a rank that uses no GPU
-            frames = [self.collectives]
+        """From the start of the first operation, API call or call of MPI that communicates to the end of the last; 0 if
+        there is none.
+        """
+        frames = [frame for frame in (self.operations, self.calls, self.mpi_calls) if frame.height]
         if not frames:
             return 0.0
         first = min(int(frame["start_ns"].min()) for frame in frames)  # type: ignore[arg-type]

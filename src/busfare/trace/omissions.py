@@ -52,6 +52,7 @@ WHAT = {
     "other-accelerator": "events of an accelerator that is not a GPU: skipped",
     # Of Nsight Systems and nvprof.
     "links-unlike": "PCIe links recorded for only some GPUs, or of several kinds: they cannot be matched to GPUs",
+    "mpi-without-process": "MPI calls without a process: skipped",
     "mpi-without-partners": "MPI calls without communicators, partners and bytes, as recorded by older versions of Nsight "
     "Systems: shown, but not matched across ranks; record with a newer version or with `busfare record`",
     "unknown-communicators": "MPI calls on communicators that the export does not describe: shown, but not matched "

@@ -209,6 +209,8 @@ STREAMS: Schema = {
     "priority": pl.Int32(),
 }
 
+#: Why a kernel's bytes are not counted: its rows differ, it shares its bare name, their cells hold no number, it has none.
+UNCOUNTED = ("rows-differ", "shared-name", "no-number", "no-row")
 #: Bytes that hardware counters saw, a row a distinct kernel (name, grid, block): of a file that was given with the trace.
 COUNTERS: Schema = {
     "name": pl.String(),  # as in `operations`
@@ -216,6 +218,8 @@ COUNTERS: Schema = {
     "dram_read_bytes": pl.Float64(),
     "dram_write_bytes": pl.Float64(),
     "l2_bytes": pl.Float64(),  # looked up in L2, by whomever
+    "launches": pl.UInt32(),
+    "uncounted": pl.Enum(UNCOUNTED),  # null: counted
 }
 
 

@@ -166,7 +166,7 @@ def _known(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFram
             on="launch", how="left", maintain_order="left",
         )  # fmt: skip
     distinct = distinct.with_columns(pl.col("name").cast(pl.String))
-    if counters is None or counters.is_empty():
+    if counters is None:
         return distinct
     sizes = [name for name in SIDES if name in distinct.columns]
     counted = counters.with_columns(pl.col("name").cast(pl.String)).unique(["name", *sizes], keep="first")

@@ -27,18 +27,21 @@ from busfare.timeline.build.work import (
 from busfare.timeline.model import LINK_COLUMNS, LONGEST_NS, Columns, Timeline, at_rest
 from busfare.trace import Omission, Trace
 from busfare.trace.omissions import INCOMPLETE
+from busfare.trace.tables import CALLS, conform
 from busfare.trace.words import HOST_FUNCTION, Names, calls_named
 
 __all__ = ["timeline"]
 
 TIMES = ("start_ns", "end_ns")
+#: Calls of MPI carry such numbers, below all that a profiler gives.
+RANGE_CORRELATION = -(1 << 40)
 
 
 def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -> Timeline:
     """`trace` taken apart; `node` is where it was recorded, `alone_there` or beside others, to whom links are left.
     Raises InputError where it holds nothing with times.
     """
-    trace, moved = _within_a_year(trace)
+    trace, moved = _within_a_year(with_mpi_calls(trace) if alone_there else trace)
     asked = without_pollers(trace.calls.with_row_index("row"))
     host = outermost(asked)
     work = issued(trace, host)
@@ -134,6 +137,17 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         node=node,
         links=links,
     )
+
+
+def with_mpi_calls(trace: Trace) -> Trace:
+    """`trace` with MPI's calls behind its own; their correlations say which of its markers they are."""
+    ranges = trace.mpi_calls.unique("marker")
+    if ranges.is_empty():
+        return trace
+    calls = trace.markers[ranges["marker"]].with_columns(
+        correlation=RANGE_CORRELATION - ranges["marker"].cast(pl.Int64), waits_for=pl.lit("none")
+    )
+    return replace(trace, calls=pl.concat([trace.calls, conform(calls, CALLS)], how="diagonal"))
 
 
 def _within_a_year(trace: Trace) -> tuple[Trace, int]:

@@ -59,6 +59,8 @@ def calls(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """MPI's calls as rows of `MARKERS`, and of `DESCRIBED` those that they number."""
     noted = _noted(tables, strings)
+    omissions.count("mpi-without-process", noted["process"].null_count())
+    noted = noted.drop_nulls("process")
     if noted.is_empty():
         return empty(MARKERS), empty(DESCRIBED)
     omissions.count("open-ranges", noted["end_ns"].null_count())
@@ -68,7 +70,7 @@ def calls(
     rows = [of_mpi(noted.clear())]
     for _, of_process in noted.group_by("process", maintain_order=True):
         # Numbers count from where the process began to talk.
-        from_start = bool(of_process["name"].str.contains(r"^MPI_Init").any())
+        from_start = bool(of_process["name"].str.contains(r"^MPI_Init(_thread)?$").any())
         talked = of_process.filter("talks")
         # Messages have numbers only where none of their communicator can be any other's.
         message = pl.col("kind").is_in(MESSAGES).fill_null(False)
