@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import polars as pl
 import pytest
 
 import busfare
 from busfare import questions
-from busfare.cli import planning, traces
+from busfare.cli.options import measuring, planning, traces
 from busfare.show.notebook import JobReport
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
@@ -112,6 +113,8 @@ def test_a_job_and_the_run_without_its_recorder_answer(images: busfare.Run, tmp_
     changed = busfare.what_if(tmp_path / "job", no_stragglers=True)
     assert changed.ranks and changed.runs is None and changed.gain_seconds > 0
     assert busfare.what_if(tmp_path / "job", rank=1, drop_synchronisations=True).ranks
+    since = images.report(baseline=busfare.report(PINNED)).baseline
+    assert not isinstance(since, msgspec.UnsetType) and since.before == str(PINNED)
     bare = images.report(unrecorded=0.15)
     assert bare.recording_cost is not None and bare.recording_cost.replayed_seconds == pytest.approx(
         0.15, rel=0.01
@@ -165,6 +168,16 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
         (lambda run: run.what_if(pin=3), "`pin` 3: give True for all, or a regular expression"),
         (lambda run: run.what_if(dedupe=3), "`dedupe` 3: give True"),
         (
+            lambda run: questions.BenchStrategies.of(outputs=17),
+            "`outputs` 17 is not a whole number from 1 to 16",
+        ),
+        (
+            lambda run: questions.Record.of(delay=1, nvtx="x"),
+            "`delay`: the program itself starts the recording",
+        ),
+        (lambda run: questions.Record.of(flush_every=0), "`flush_every` 0.0: give 0.01 seconds or more"),
+        (lambda run: busfare.report([IMAGES, PINNED], baseline=run.report()), "`baseline` is of one run"),
+        (
             lambda run: run.what_if(to="gh200", node="h200-sxm"),
             "`node`: given twice, under both of its names",
         ),
@@ -182,10 +195,14 @@ def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, messa
         (questions.WhatIf, traces.what_if, {"trace", "fingerprints", "perfetto"}),
         (questions.Project, traces.project, {"trace", "counters"}),
         (questions.Compare, traces.compare, {"predicted", "actual", "counters"}),
-        (questions.Plan, planning.plan_app.commands["strategies"], set()),
-        (questions.Offload, planning.plan_app.commands["offload"], set()),
-        (questions.KvCache, planning.plan_app.commands["kv"], set()),
+        (questions.Plan, planning.strategies, set()),
+        (questions.Offload, planning.offload, set()),
+        (questions.KvCache, planning.kv, set()),
         (questions.Price, planning.price, set()),
+        (questions.Probe, measuring.probe, {"output", "raw", "from_"}),
+        (questions.Record, measuring.record, {"command", "output"}),
+        (questions.BenchMethods, measuring.methods, {"from_"}),
+        (questions.BenchStrategies, measuring.strategies, {"from_"}),
     ],
 )
 def test_a_question_has_a_field_for_each_option_with_its_default(

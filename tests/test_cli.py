@@ -8,15 +8,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from busfare.cli import COMMANDS
-from busfare.cli.traces import import_ahead
 from tests.conftest import BUSFARE, Run, run
 from tests.processes import ended, finished, wait_until
 from tests.trace.build_kineto import call, write_kineto
@@ -66,12 +63,10 @@ def test_version_is_the_package_s() -> None:
         (
             ["report", "--help"],
             [
-                *(f"busfare.cli.{name}" for name in ("about", "measuring", "planning", "traces")),
-                "polars",
-                "numpy",
-                "rich",
+                *(f"busfare.cli.options.{name}" for name in ("measuring", "planning", "traces")),
+                *("busfare.cli.about", "busfare.cli.traces", "polars", "numpy", "rich"),
             ],
-            ["busfare.cli.traces"],
+            ["busfare.cli.options.traces"],
         ),
     ],
 )
@@ -205,7 +200,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"demo --output {TRACE}/pages", "cannot be written (Not a directory)"),
         ("probe --output /proc/node.toml", "/proc/node.toml: cannot be written"),
         ("record -o /proc/run.bf -- true", "/proc/run.bf: cannot be written"),
-        ("record -o run.bf --kinds colours -- true", "--kinds colours: unknown"),
+        ("record -o run.bf --kinds colours -- true", "--kinds 'colours' is unknown"),
         (f"what-if {TRACE} --pin '(?=h2d)'", "look-around"),
         (f"what-if {TRACE} --kernels '(a)\\1=2x'", "not a regular expression"),
         (f"what-if {TRACE} --streams 0", "1 to 1024"),
@@ -421,19 +416,3 @@ def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
     os.close(ours)
     assert process.returncode == 0
     assert b"/6" in shown
-
-
-def test_what_is_imported_ahead_and_fails_is_told_where_it_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "busfare_sound.py").write_text("here = True")
-    (tmp_path / "busfare_broken.py").write_text("raise ImportError('broken')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import_ahead("busfare_sound", "busfare_broken")
-    for thread in threading.enumerate():
-        if thread.name == "import ahead":
-            thread.join(30)
-    assert sys.modules["busfare_sound"].here
-    with pytest.raises(ImportError, match="broken"):
-        import_module("busfare_broken")
-    assert capfd.readouterr() == ("", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busfare.cli.measuring import VARIABLE, rates
+from busfare.cli.programs import VARIABLE, rates
 from busfare.nodes import load_node
 from tests.conftest import run
 

@@ -102,8 +102,7 @@ def probe_raw(name: str) -> Path:
     """Samples of one process of `probe`: `h100-eighth-run1`. Each that is kept stands for SAMPLES of those taken."""
     raw = json.loads((unpacked("probe") / f"{name}.json").read_text("utf-8"))
     for case in raw["cases"]:
-        for key in ("device_ns", "api_ns", "moments"):
-            case[key] = [sample for sample in case[key] for _ in range(SAMPLES)]
+        case |= {key: [ns for ns in case[key] for _ in range(SAMPLES)] for key in ("device_ns", "api_ns")}
         case["visits"] = [1] * (SAMPLES * len(case["visits"]))
     path = _place() / f"{name}.json"
     path.write_text(json.dumps(raw), "utf-8")

@@ -23,6 +23,7 @@ from busfare import questions
 from busfare.advise import guess_node, where_recorded
 from busfare.advise.jobs import advised
 from busfare.answers.compare import compared
+from busfare.answers.diff import diff as diff_reports
 from busfare.answers.diff import diff_traces
 from busfare.answers.job import job_report, of_whole_job
 from busfare.answers.kv import answer_kv
@@ -30,6 +31,7 @@ from busfare.answers.offload import answer_offload
 from busfare.answers.plan import answer_plan
 from busfare.answers.project import project as project_trace
 from busfare.answers.project import projected
+from busfare.answers.report import Report as _Report
 from busfare.answers.report import examine, summarise
 from busfare.answers.what_if import answer_job_what_if, answer_what_if
 from busfare.errors import BusfareError, InputError
@@ -38,6 +40,7 @@ from busfare.jobs.changes import is_job, job_changes_of
 from busfare.jobs.parts import LEAST_RANKS, size_of, trace_paths
 from busfare.jobs.run import run_job
 from busfare.jobs.timeline import Deciding, deciding, job_timeline, ranks_that_fit
+from busfare.measure.record import recording
 from busfare.nodes import Node, load_node
 from busfare.questions import Where
 from busfare.show import plans as planned
@@ -106,7 +109,7 @@ class Run(Trace):
 
 
 Source = str | Path | Trace
-OF_ONE_RUN = "`fingerprints`: needs the trace of one run, not a job"
+OF_ONE_RUN = "`{}` is of one run: give it with one trace"
 node = load_node
 
 
@@ -137,31 +140,29 @@ def _node(where: Where | None) -> Node | None:
 
 
 @overload
-def report(trace: Trace, *, fingerprints: Source | None = None, **asked: Any) -> Report: ...
+def report(trace: Trace, **asked: Any) -> Report: ...
 @overload
-def report(
-    trace: str | Path | Sequence[str | Path], *, fingerprints: Source | None = None, **asked: Any
-) -> Report | JobReport: ...
+def report(trace: str | Path | Sequence[str | Path], **asked: Any) -> Report | JobReport: ...
 
 
 def report(
-    trace: Source | Sequence[str | Path], *, fingerprints: Source | None = None, **asked: Any
-) -> Report | JobReport:
+    trace: Source | Sequence[str | Path], *, fingerprints: Source | None = None, baseline: _Report | None = None,
+    **asked: Any,
+) -> Report | JobReport:  # fmt: skip
     """Where transfer time goes in a run, or in all runs of a job (a folder, a glob, several paths), and what to do.
 
     Options of `questions.Report`. `fingerprints`: a recording of one run again, with fingerprints, that shows which copies
-    carry the same bytes.
+    carry the same bytes; `baseline`: an earlier report of the same program, for what changed since.
     """
     question = questions.Report.of(**asked)
     where = _node(question.recorded_on)
-    if isinstance(trace, Trace):
-        run = _run(trace)
-    else:
+    if not isinstance(trace, Trace):
         paths = [_path(path) for path in (trace if isinstance(trace, (list, tuple)) else [trace])]
-        path = None if question.of_job else one_trace(paths)
-        if path is None:
-            if fingerprints is not None:
-                raise InputError(OF_ONE_RUN)
+        alone = None if question.of_job else one_trace(paths)
+        if alone is None:
+            of_run = {"unrecorded": question.unrecorded, "fingerprints": fingerprints, "baseline": baseline}
+            if given := [name for name, value in of_run.items() if value]:
+                raise InputError(OF_ONE_RUN.format(given[0]))
             with job_progress() as shown:
                 job = run_job(paths, where, question, shown, advised)
             of_job, together = of_whole_job(job_report(job), where)
@@ -171,10 +172,11 @@ def report(
                 of_job,
                 lambda page: job_document(of_job, where, together if page else None, figures),
             )
-        run = _run(path)
-    if fingerprints is not None:
-        run = _run(with_fingerprints_of(run, _run(fingerprints)))
+        trace = alone
+    run = _fingerprinted(_run(trace), fingerprints)
     result, replayed, findings = examine(run, where, question.unrecorded)
+    if baseline:
+        result.baseline = diff_reports(baseline, result)
     return answer(
         Report,
         result,
@@ -206,8 +208,8 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
         of_job, runs = True, [_run(source, launches=True) for source in sources]
     if fingerprints is not None:
         if of_job:
-            raise InputError(OF_ONE_RUN)
-        runs = [_run(with_fingerprints_of(runs[0], _run(fingerprints)))]
+            raise InputError(OF_ONE_RUN.format("fingerprints"))
+        runs = [_fingerprinted(runs[0], fingerprints)]
     here = recorded_on or guess_node(runs[0])
     setting, guessed = Setting(here, asked.model), recorded_on is None
     if of_job:
@@ -227,6 +229,11 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     made = answer(WhatIf, result, document)
     made.played = runs[0], played
     return made
+
+
+def _fingerprinted(run: Run, again: Source | None) -> Run:
+    """`run` with what another recording of it says of the bytes of copies, where that is given."""
+    return run if again is None else _run(with_fingerprints_of(run, _run(again)))
 
 
 def _runs_that_fit(
@@ -335,11 +342,10 @@ def record(output: str | Path | None = None, **options: Any) -> Iterator[Recorde
     """Records what this process does on the GPU while the context lasts: `with busfare.record() as recorded: …`, and then
     `recorded.trace`. `output` is a new directory for it; otherwise it is kept until Python ends.
 
-    `options` are those of `busfare.measure.record.environment`, as `stacks=True`. Needs an NVIDIA GPU, and that no other
-    profiler records meanwhile.
+    `options` are those of `questions.Record`, as `stacks=True`. Needs an NVIDIA GPU, and that no other profiler records
+    meanwhile.
     """
-    from busfare.answers.measure import recording
-
+    asked = questions.Record.of(**options)
     folder = Path(output or mkdtemp(dir=_kept().name))
-    with recording(folder, **options):
+    with recording(folder, asked):
         yield Recorder(folder)

@@ -39,12 +39,11 @@ def _parsed(
     what: str,
     most: float,
     limit: str,
-    option: str,
 ) -> float:
-    """A number times its unit, or a number as it is. Raises InputError, naming `option`, for what is none, with `what` to
-    write, and above `most`.
+    """A number times its unit, or a number as it is. Raises InputError for what is none, with `what` to write, and above
+    `most`.
     """
-    named, value = f"{option} {given[:80] if isinstance(given, str) else given!r:.80}".lstrip(), None
+    named, value = shown(given), None
     if isinstance(given, str):
         match = _NUMBER.fullmatch(given)
         factor = units.get(unit_of(match[3])) if match else None
@@ -60,14 +59,11 @@ def _parsed(
     return value
 
 
-def parse_bytes(text: str | float, option: str = "", *, most: int = MOST_BYTES) -> int:
-    """'4096', '64M' (of 1,000,000), '64MiB' or '1.5GB' in bytes.
-
-    Raises InputError, naming `option`, for anything else, and for more than `most` (an exbibyte).
-    """
+def parse_bytes(text: str | float, *, most: int = MOST_BYTES) -> int:
+    """'4096', '64M' (of 1,000,000), '64MiB' or '1.5GB' in bytes. Raises InputError for anything else, and above `most`."""
     limit = "1 EiB" if most == MOST_BYTES else f"{most / 1e12:g} TB"
     what = f"size; write bytes (4096) or a unit ({', '.join(BYTE_UNITS)})"
-    return round(_parsed(text, _BYTES, str.lower, what, most, limit, option))
+    return round(_parsed(text, _BYTES, str.lower, what, most, limit))
 
 
 def exact_bytes(number: int) -> str:
@@ -78,26 +74,24 @@ def exact_bytes(number: int) -> str:
     return f"{number // factor:,} {name}"
 
 
-def parse_seconds(text: str | float, option: str = "", *, most: float = MOST_SECONDS) -> float:
-    """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError, naming `option`, for anything else: a time needs its
-    unit.
-    """
+def parse_seconds(text: str | float, *, most: float = MOST_SECONDS) -> float:
+    """'12ms', '3.5 µs' or '2s' in seconds. Raises InputError for anything else: a time needs its unit."""
     what = f"time; write a unit ({', '.join(TIME_UNITS)}), as in 12ms"
-    return _parsed(text, TIME_UNITS, str, what, most, f"{most:g} s", option)
+    return _parsed(text, TIME_UNITS, str, what, most, f"{most:g} s")
 
 
-def parse_count(text: str | float, option: str = "") -> float:
-    """'42', '1.5e9' or '12G' as a number. Raises InputError, naming `option`, for anything else."""
+def parse_count(text: str | float) -> float:
+    """'42', '1.5e9' or '12G' as a number. Raises InputError for anything else."""
     what = f"number; write 42, 1.5e9 or a prefix ({', '.join(filter(None, COUNT_UNITS))})"
-    return _parsed(text, _COUNTS, str.lower, what, MOST_COUNT, f"{MOST_COUNT:g}", option)
+    return _parsed(text, _COUNTS, str.lower, what, MOST_COUNT, f"{MOST_COUNT:g}")
 
 
-def parse_factor(text: str | float, option: str = "", words: str = "") -> float:
-    """'2x' or '0.8' as a number. Raises InputError, naming `option` and the `words` that it also takes, for others."""
+def parse_factor(text: str | float, words: str = "") -> float:
+    """'2x' or '0.8' as a number. Raises InputError, naming the `words` that are also taken, for others."""
     match = _FACTOR.fullmatch(str(text))
     value = float(match[1]) if match else 0.0
     if not 1e-6 <= value <= 1e6:
-        raise InputError(f"{option} {str(text)[:40]!r}: write {words}a factor, as in 2x or 0.8".lstrip())
+        raise InputError(f"{str(text)[:40]!r}: write {words}a factor, as in 2x or 0.8")
     return value
 
 

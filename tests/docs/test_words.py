@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from busfare.advise.finding import LANGUAGES
+from busfare.cli import output
 from busfare.cost.ranges import RUNGS
 from busfare.quantities import BYTE_UNITS, TIME_UNITS
-from busfare.show import terminal
 from busfare.show.document import Document, Table
 from busfare.show.words import templates
 from busfare.timeline.play import PARTS
@@ -96,7 +96,7 @@ def test_the_headings_of_an_output_are_defined(
 ) -> None:
     shown: list[Document] = []
     monkeypatch.chdir(job)
-    monkeypatch.setattr(terminal, "show", shown.append)
+    monkeypatch.setattr(output, "show", shown.append)
     done = run_here(*command.split())
     assert done.returncode == 0, done.stderr
     found = [heading for document in shown for heading in headings(document)]

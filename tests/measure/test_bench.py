@@ -4,6 +4,7 @@ virtual nodes, which the engine of `plan` plays, probe, node file, plan and benc
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,15 @@ from busfare.measure.node_file import encode
 from busfare.measure.virtual import VirtualDevice, VirtualMethods, VirtualStrategies
 from busfare.nodes import load_node
 from busfare.planning import Machine, machine_of
+from busfare.questions import BenchMethods, BenchStrategies, Probe
 from busfare.show.bench import methods_document, strategies_document
 from busfare.show.terminal import show
 from tests.measure.stand_in_driver import StandIn
 
 WORKS = (Work(KERNELS["state"], 42, 1 << 16), Work(KERNELS["buoydiff"], 42, 1 << 14))
+
+METHODS = BenchMethods(node="h100-probed", quick=True, largest=1 << 20)
+STRATEGIES = BenchStrategies(node="h100-probed", quick=True)
 
 
 def silent(line: str) -> None: ...
@@ -46,7 +51,7 @@ def test_strategies(
         Work(KERNELS["scale"], 8, 1 << 16),
     )
     monkeypatch.setattr(strategies, "QUICK_CELLS", small)
-    made = bench("strategies", "h100-probed", True, None, None, silent)
+    made = bench(STRATEGIES, None, silent)
     assert isinstance(made, StrategiesResult)
     result = encoded(made)
     assert result["virtual"] is False and result["gpu"] == "stand-in"
@@ -68,7 +73,7 @@ def test_methods(
 ) -> None:
     monkeypatch.setattr(methods, "QUICK_ELEMENTS", (3000, 5000))
     monkeypatch.setattr(methods, "SWEPT", 5000)
-    made = bench("methods", "h100-probed", True, None, None, silent, largest="1048576")
+    made = bench(METHODS, None, silent)
     assert isinstance(made, MethodsResult)
     result = encoded(made)
     assert result["left_out"] == []
@@ -91,17 +96,14 @@ def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(
     path = tmp_path / "mine.cu"
     path.write_text('extern "C" __global__ void mine(const double* a, double* b) { b[0] = missing; }')
     with pytest.raises(InputError, match=r"mine.*NVRTC refused it.*missing.*undefined"):
-        bench("strategies", "h100-probed", True, None, None, silent, kernel=path, levels=4, level=64)
+        bench(replace(STRATEGIES, kernel=path, levels=4, level=64), None, silent)
 
 
 def test_a_driver_without_a_device_is_no_gpu(stand_in: StandIn) -> None:
     stand_in.gpus = 0
-    for command in (
-        lambda: bench("strategies", "h100-probed", True, None, None, silent),
-        lambda: bench("methods", "h100-probed", True, None, None, silent, largest="1048576"),
-    ):
+    for asked in (STRATEGIES, METHODS):
         with pytest.raises(NoGpuError, match="shows no device"):
-            command()
+            bench(asked, None, silent)
 
 
 @pytest.fixture(scope="module", params=["h100-probed", "gtx-titan"])
@@ -111,8 +113,8 @@ def node_and_machine(
     """A virtual node's name, and what `plan` reads in the file that `probe` wrote of it."""
     name = str(request.param)
     path: Path = tmp_path_factory.mktemp("probed") / f"{name}.toml"
-    record, knees = probe.measured(VirtualDevice(load_node(name)), fast=True, seed=11, gpus=(0,))
-    path.write_text(encode(probe.evaluated(record, knees).node))
+    record = probe.measured(VirtualDevice(load_node(name)), Probe(quick=True), seed=11, gpus=(0,))
+    path.write_text(encode(probe.evaluated(record).node))
     return name, machine_of(load_node(str(path)))
 
 

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from busfare.cli import app
-from busfare.measure import probe as probing
+from busfare.cli import app, measuring
 from busfare.measure.bench.methods import crossover
 from busfare.measure.bench.run import ranked
 from busfare.measure.cases import read_record
 from busfare.nodes import load_node
-from busfare.show import probe as probe_document
 from tests.conftest import Run
 from validation.stored import probe_raw
 
@@ -52,8 +50,7 @@ def test_samples_and_node_are_on_file_before_they_are_fitted_and_shown(
     def break_(*_: object) -> None:
         raise RuntimeError(f"the {broken} broke")
 
-    late = {"fit": (probing, "evaluated"), "terminal": (probe_document, "probe_document")}
-    monkeypatch.setattr(*late[broken], break_)
+    monkeypatch.setattr(measuring, {"fit": "evaluated", "terminal": "probe_document"}[broken], break_)
     raw, toml = tmp_path / "raw.json.gz", tmp_path / "node.toml"
     asked = ["probe", "--virtual", "gtx-titan", "--quick", "--raw", str(raw), "-o", str(toml)]
     assert f"the {broken} broke" in str(CliRunner().invoke(app, asked).exception)
@@ -66,6 +63,7 @@ def test_what_cannot_be_shown_fails_before_it_is_measured(monkeypatch: pytest.Mo
     opened: list[str] = []
     monkeypatch.setattr("busfare.answers.measure.opened", lambda *_, **__: opened.append("device"))
     monkeypatch.setitem(sys.modules, "busfare.show.probe", None)
+    monkeypatch.delitem(sys.modules, "busfare.cli.measuring")
     done = CliRunner().invoke(app, ["probe", "--virtual", "gtx-titan", "--quick"])
     assert isinstance(done.exception, ImportError)
     assert not opened
@@ -155,7 +153,10 @@ def test_without_a_gpu_one_line_says_what_was_looked_for(
         (("strategies", "--virtual", "no-such-node"), "no-such-node"),
         (("strategies", "--virtual", "gtx-titan", "--node", "no-such-node"), "no-such-node"),
         (("strategies", "--virtual", "gtx-titan", "--kernel", "mine.cu"), "a virtual node runs no kernels"),
-        (("strategies", "--kernel", "mine.cu", "--levels", "0"), "--levels 0: give a number from 1 to"),
+        (
+            ("strategies", "--kernel", "mine.cu", "--levels", "0"),
+            "--levels '0' is not a whole number from 1 to",
+        ),
     ],
 )
 def test_what_cannot_be_used_gets_one_line(

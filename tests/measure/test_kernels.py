@@ -10,7 +10,7 @@ from msgspec import structs
 
 from busfare.errors import InputError
 from busfare.measure import probe as probing
-from busfare.measure.cases import Case, Measurement, Moment, Samples, read_record, write_record
+from busfare.measure.cases import Case, Measurement, Samples, read_record, write_record
 from busfare.measure.kernels import (
     GEMMS,
     KERNELS_S,
@@ -32,6 +32,7 @@ from busfare.measure.virtual import VirtualDevice
 from busfare.nodes import Gemm, Kernels, Node, load_node
 from busfare.nodes.component import Pass
 from busfare.nodes.file import decode
+from busfare.questions import Probe
 from busfare.show.document import Table
 from busfare.show.probe import probe_document
 
@@ -62,8 +63,8 @@ def playing(kernels: Kernels = TRUE) -> Node:
 
 def probed(fast: bool) -> probing.Probed:
     device = VirtualDevice(playing(), seed=3)
-    record, knees = probing.measured(device, fast, seed=5, only="kernels")
-    return probing.evaluated(record, knees)
+    record = probing.measured(device, Probe(quick=fast, only="kernels"), seed=5)
+    return probing.evaluated(record)
 
 
 @pytest.mark.parametrize(("fast", "limit_s"), [(True, QUICK_KERNELS_S), (False, KERNELS_S)])
@@ -101,11 +102,11 @@ def test_a_node_that_is_played_comes_back(fast: bool, limit_s: float, tmp_path: 
 
 def test_copies_alone_and_a_node_that_says_nothing_of_kernels() -> None:
     both, alone = (VirtualDevice(playing()) for _ in range(2))
-    assert probing.evaluated(*probing.measured(both, fast=True)).node.kernels
-    assert not probing.evaluated(*probing.measured(alone, fast=True, only="copies")).node.kernels
+    assert probing.evaluated(probing.measured(both, Probe(quick=True))).node.kernels
+    assert not probing.evaluated(probing.measured(alone, Probe(quick=True, only="copies"))).node.kernels
     bare = VirtualDevice(load_node("h100-sxm"))
     with pytest.raises(InputError, match="no kernel rates"):
-        probing.measured(bare, fast=True, only="kernels")
+        probing.measured(bare, Probe(quick=True, only="kernels"))
 
 
 def measurements(seconds: dict[str, tuple[int, int, float]]) -> dict[Case, Measurement]:
@@ -113,7 +114,7 @@ def measurements(seconds: dict[str, tuple[int, int, float]]) -> dict[Case, Measu
     made = {}
     for mode, (bytes_, count, s) in seconds.items():
         own = Measurement.of(Case("none", "device", mode, bytes_, count))
-        own.add(Samples((s,), (s,)), Moment(0.0, 0))
+        own.add(Samples((s,), (s,)))
         made[own.case] = own
     return made
 

@@ -22,6 +22,7 @@ from busfare.measure.run import UnavailableError
 from busfare.measure.virtual import VirtualDevice
 from busfare.nodes import load_node
 from busfare.nodes.file import decode
+from busfare.questions import Probe
 from tests.measure.stand_in_driver import StandIn, Stream
 
 SOURCE = r"""
@@ -124,7 +125,7 @@ def test_one_gpu_is_told_before_anything_is_measured() -> None:
 
 def test_a_probe_writes_what_price_reads(tmp_path: Path) -> None:
     played = VirtualDevice(load_node("dgx-a100"))
-    probed = probe.evaluated(*probe.measured(played, True, seed=3, only="collectives"))
+    probed = probe.evaluated(probe.measured(played, Probe(quick=True, only="collectives"), seed=3))
     node = decode(encode(probed.node), "own.toml")
     own, known = Fabric.of(node, 8), Fabric.of(load_node("dgx-a100"), 8)
     sizes = np.array([2.0**14, 2.0**26])

@@ -11,6 +11,7 @@ import pytest
 from busfare.errors import InputError, NoGpuError
 from busfare.measure import record as recorder
 from busfare.measure.record import record
+from busfare.questions import Record
 from busfare.trace import read
 from tests.conftest import Ask
 from tests.trace.build_rocprof import small_process, write_rocpd
@@ -53,26 +54,26 @@ PROGRAM = [sys.executable, "-c", "import sys; sys.exit(7)"]
 
 
 def test_what_rocprofv3_records_is_what_busfare_reads(amd: Path, ask: Ask) -> None:
-    assert record(PROGRAM, str(amd)) == 7
+    assert record(PROGRAM, str(amd), Record()) == 7
     assert [str(file.relative_to(amd)) for file in amd.rglob("*.db")] == ["host-77_results.db"]
     assert read(amd / "host-77_results.db").operations.height == 3
     assert ask("report", amd)["kernels"]["count"] == 1
 
 
 def test_names_of_outputs_are_in_its_words(amd: Path) -> None:
-    record(PROGRAM, str(amd / "run-%r-%p"))
+    record(PROGRAM, str(amd / "run-%r-%p"), Record())
     assert [file.name for file in amd.iterdir()] == ["run-3-77_results.db"]
 
 
 def test_options_of_the_recorder_are_refused(amd: Path) -> None:
     with pytest.raises(InputError, match="`kinds`, `stacks`: not available on AMD GPUs"):
-        record(PROGRAM, str(amd), stacks=True, kinds=["copies"], delay=0.0)
+        record(PROGRAM, str(amd), Record.of(stacks=True, kinds=["copies"], delay=0.0))
 
 
 def test_without_rocprofv3_a_gpu_is_missing(amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("ROCM_PATH", str(amd / "nowhere"))
     with pytest.raises(NoGpuError, match="or use ROCm's rocprofv3"):
-        record(PROGRAM, str(amd))
+        record(PROGRAM, str(amd), Record())
     monkeypatch.setenv("ROCM_PATH", str(amd.parent))
-    assert record(PROGRAM, str(amd)) == 7
+    assert record(PROGRAM, str(amd), Record()) == 7

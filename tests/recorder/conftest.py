@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from busfare.measure.record import environment
+from busfare.questions import Record
 from busfare.trace.readers.recorded.file import Recording, read_recording
 from tests.processes import finished
 
@@ -124,7 +125,7 @@ def recorded(built: Built, variables: dict[str, str], tmp_path: Path) -> Recorde
         *arguments: str, extra: dict[str, str] | None = None, limit_file_bytes: int = 0, **options: object
     ) -> Run:
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        asked = environment(f"{folder}/", (built.program, *arguments), library=built.library, **options)  # type: ignore[arg-type]
+        asked = environment(f"{folder}/", Record.of(**options), (built.program, *arguments), built.library)
         command = [built.program, *arguments]
         if limit_file_bytes:
             command = [shutil.which("prlimit") or "prlimit", f"--fsize={limit_file_bytes}", *command]

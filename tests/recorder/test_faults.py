@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from busfare.measure.record import environment
+from busfare.questions import Record
 from busfare.trace import read
 from busfare.trace.readers.recorded.file import HEADER_BYTES, Recording, read_recording
 from tests.processes import ended, wait_until
@@ -55,7 +56,7 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
     built: Built, variables: dict[str, str], tmp_path: Path, seed: int
 ) -> None:
     progress, folder = tmp_path / "progress", tmp_path / "run"
-    asked = environment(f"{folder}/", library=built.library, flush_every=0.05)
+    asked = environment(f"{folder}/", Record(flush_every=0.05), library=built.library)
     process = subprocess.Popen([built.program, "forever", "20", str(progress)], env=variables | asked)
     try:
         wait_until(lambda: progress.exists() and progress.stat().st_size == 8, process)
@@ -78,7 +79,7 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
 def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
     built: Built, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    asked = environment(f"{tmp_path}/run/", library=built.library, flush_every=0.1)
+    asked = environment(f"{tmp_path}/run/", Record(flush_every=0.1), library=built.library)
     process = subprocess.Popen([built.program, "hang", "50"], env=variables | asked, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"recorded\n"

@@ -12,6 +12,7 @@ import pytest
 
 import busfare
 from busfare.measure.record import environment
+from busfare.questions import Record
 from busfare.timeline.changes.fewer_copies import returned_copies
 from busfare.trace import Trace, read
 from busfare.trace.readers.recorded.file import Recording, read_recording
@@ -54,7 +55,9 @@ def play(built: Built, variables: dict[str, str], tmp_path: Path) -> Play:
     ) -> Played:
         command = [str(built.folder / "testing" / "hashes_program"), scenario]
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        asked = environment(f"{folder}/", command, library=built.library, fingerprint=fingerprint, **options)
+        asked = environment(
+            f"{folder}/", Record.of(fingerprint=fingerprint, **options), command, built.library
+        )
         given = variables | asked | {"FAKE_CUPTI_SYSTEM_CLOCK": "1"} | (more or {})
         done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, ""), done

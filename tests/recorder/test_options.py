@@ -15,7 +15,8 @@ import pytest
 from busfare.errors import InputError, NoGpuError
 from busfare.jobs import one_trace
 from busfare.jobs.parts import find_parts
-from busfare.measure.record import KINDS, environment, record
+from busfare.measure.record import environment, record
+from busfare.questions import Record
 from busfare.trace import read
 from busfare.trace.readers.recorded.file import read_recording
 from tests.processes import ended
@@ -220,7 +221,7 @@ def test_an_earlier_recording_is_not_written_over(launch: Launch, tmp_path: Path
 
 
 def test_the_environment_alone_suffices(recorded: Recorded) -> None:
-    assert kernels(recorded("rounds", kinds=KINDS[1:3])) == 10
+    assert kernels(recorded("rounds", kinds=["kernels", "copies"])) == 10
 
 
 def test_a_missing_library_is_said(tmp_path: Path) -> None:
@@ -234,6 +235,7 @@ def test_record_in_this_process_restores_the_signals(
     monkeypatch.setattr("busfare.measure.record._require_driver", lambda: None)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     command = [sys.executable, "-c", "raise SystemExit(9)"]
-    assert record(command, str(tmp_path / "x"), library=built.library) == 9
+    monkeypatch.setenv("BUSFARE_RECORDER_LIBRARY", str(built.library))
+    assert record(command, str(tmp_path / "x"), Record()) == 9
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     assert not any(name.startswith("BUSFARE_RECORD_") for name in os.environ)

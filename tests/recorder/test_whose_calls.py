@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.measure.record import environment
+from busfare.questions import Record
 from busfare.timeline import timeline
 from busfare.trace.readers import recorded as reader
 from busfare.trace.readers.recorded.file import Recording
@@ -51,8 +51,8 @@ def test_none_leaves_calls_out_and_addresses_in(recorded: Recorded) -> None:
 
 
 def test_wrong_words(recorded: Recorded, built: Built) -> None:
-    with pytest.raises(InputError, match="`calls` cuda: unknown"):
-        environment("x", library=built.library, calls="cuda")
+    with pytest.raises(InputError, match="`calls` 'cuda' is unknown"):
+        Record.of(calls="cuda")
     run = recorded("rounds", extra={"BUSFARE_RECORD_CALLS": "cuda"})
     assert "unknown choice of calls 'cuda'" in run.error
     assert set(run.only.table("calls")["domain"].tolist()) == {DRIVER}

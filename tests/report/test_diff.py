@@ -109,7 +109,6 @@ def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text: str) -> 
         (("--fail-if", "makespan > +5%"), "--baseline FILE"),
         (("--fail-if", "makespan > +x%", "--baseline", "x"), "not a percentage"),
         (("--fail-if", "makespan > +5", "--baseline", "x"), "not a time"),
-        (("--jobs", "1", "--baseline", "x"), "one trace"),
     ],
 )
 def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], message: str) -> None:

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from busfare.advise import amounts
-from busfare.cli import app
-from busfare.show import terminal
+from busfare.cli import app, output
 from busfare.show.document import Column, Document, Table, numbers, words
 from busfare.show.terminal import render
 from tests.conftest import BUSFARE, run
@@ -51,7 +50,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_width_cuts_a_number_or_a_unit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     documents: list[Document] = []
-    monkeypatch.setattr(terminal, "show", documents.append)
+    monkeypatch.setattr(output, "show", documents.append)
     CliRunner().invoke(app, COMMANDS[name], catch_exceptions=False)
     (document,) = documents
     shown = [block for block in document.blocks if isinstance(block, Table) and block.face != "page"]

@@ -33,6 +33,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from training import AFTER, BEFORE, Step, world
 
 from busfare.measure.record import environment
+from busfare.questions import Record
 
 Span = tuple[float, float]
 HERE = Path(__file__).resolve()
@@ -139,7 +140,7 @@ def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float)
         files = out / f"{chosen[0]}.bf"
         files.mkdir(parents=True, exist_ok=True)
         title = ["jobs/record.py", *chosen]
-        variables |= environment(str(files / "%h-r%r-%p.bf"), title, capture="profiler-calls")
+        variables |= environment(str(files / "%h-r%r-%p.bf"), Record(capture="profiler-calls"), title)
     if chosen == ["halo"]:
         launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(count)]
         started = [subprocess.Popen([*launcher, *own], env=variables)]

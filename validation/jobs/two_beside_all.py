@@ -27,6 +27,7 @@ from record import captured, ended_well, meet, region, write_times
 from training import BEFORE
 
 from busfare.measure.record import environment
+from busfare.questions import Record
 
 HERE = Path(__file__).resolve()
 #: Turns in all, those before anything counts, and the one behind which a region is recorded.
@@ -74,7 +75,9 @@ def both(name: str, sets: list[int], out: Path, timeout_s: float) -> bool:
             "NCCL_NVLS_ENABLE": "0",
             "WORLD_SIZE": str(size),
         }
-        variables |= environment(str(files / "%h-r%r-%p.bf"), ["jobs", name], capture="profiler-calls")
+        variables |= environment(
+            str(files / "%h-r%r-%p.bf"), Record(capture="profiler-calls"), ["jobs", name]
+        )
         own = [sys.executable, str(HERE), "--out", str(out), "--only", name, "--store", str(turns.port)]
         started += [
             subprocess.Popen(

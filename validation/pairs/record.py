@@ -31,6 +31,7 @@ from table import Program, read_plan
 
 from build import build
 from busfare.measure.record import environment
+from busfare.questions import Record
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from stored import pack
@@ -64,10 +65,9 @@ class Run:
         if recording:
             variables |= environment(
                 str(self.file),
+                Record(capture="profiler-calls", fingerprint=recording.endswith("fingerprint")),
                 # What the recording says of itself: no path of this machine.
                 [source.name, "--variant", variant],
-                capture="profiler-calls",
-                fingerprint=recording.endswith("fingerprint"),
             )
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
         self._process = subprocess.Popen(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from busfare.answers.job import JobReport
 from busfare.answers.report import Report
-from busfare.errors import InputError, LimitPassed
+from busfare.errors import FieldError, InputError, LimitPassed
 from busfare.quantities import parse_bytes, parse_seconds
 
 Result = Report | JobReport
@@ -87,7 +87,10 @@ def parse_limit(text: str) -> Limit:
             raise InputError(f"`fail_if` {text[:60]!r}: {value[:20]!r} is not a percentage; write it as 20%")
         return Limit(text, of, COMPARISONS[sign], float(percent[1]) / 100, "%", grows)
     if known.amount:
-        number = parse_bytes(value, "`fail_if`") if known.counted else parse_seconds(value, "`fail_if`")
+        try:
+            number = parse_bytes(value) if known.counted else parse_seconds(value)
+        except InputError as error:
+            raise FieldError("fail_if", f" {error}") from None
         return Limit(text, known.amount, COMPARISONS[sign], number, "" if known.counted else " s")
     hint = "; it needs a percentage" if known.share else f"; one of {', '.join(LIMITED)}"
     raise InputError(f"`fail_if` {text[:60]!r}: {name!r} cannot have this limit{hint}")

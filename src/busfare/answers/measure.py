@@ -1,4 +1,4 @@
-"""The answers of a machine that is measured: from what `probe` and `bench` are asked to their results.
+"""The answers of a machine that is measured: from the questions of `probe` and `bench` to their results.
 
 The results, in seconds, bytes and bytes per second, are declared where they are measured; `show` takes them from here.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from busfare.errors import NoGpuError
 from busfare.measure import cases
@@ -17,67 +17,71 @@ from busfare.measure.bench import methods, strategies
 from busfare.measure.bench import run as results
 from busfare.measure.bench.run import Benched, MethodsResult, Run, Say, StrategiesResult
 from busfare.measure.probe import ProbedCase, ProbeResult, ResidualCase, evaluated, measured
-from busfare.measure.record import recording
 from busfare.measure.run import Progress
 from busfare.measure.virtual import VirtualDevice, VirtualMethods, VirtualStrategies
 from busfare.nodes import Node, load_node
 from busfare.planning import machine_of
+from busfare.questions import Bench, BenchMethods, BenchStrategies, Probe
 
-__all__ = [
-    "ProbeResult", "ProbedCase", "ResidualCase", "bench", "opened", "read_result", "recording", "results",
-]  # fmt: skip
-
-#: By command: what plays a node, and what drives GPUs, imported where there are some, for it needs the extra 'gpu'.
-_DEVICES: dict[str, tuple[Callable[[Node], Any], str, str]] = {
-    "probe": (VirtualDevice, "device", "CudaDevice"),
-    "bench methods": (VirtualMethods, "methods", "CudaMethods"),
-    "bench strategies": (VirtualStrategies, "strategies", "CudaStrategies"),
-}
-#: By benchmark: what takes its options, and its result.
-_BENCHMARKS: dict[str, Any] = {
-    "methods": (methods.asked, MethodsResult),
-    "strategies": (strategies.asked, StrategiesResult),
-}
+__all__ = ["ProbeResult", "ProbedCase", "ResidualCase", "bench", "opened", "read_result", "results"]
 
 
-def bench(
-    benchmark: str, node: str | None, quick: bool, virtual: str | None, progress: Progress | None, say: Say,
-    **options: Any,
-) -> Benched:  # fmt: skip
-    """The result of a benchmark by its name, with options that only it has. It is predicted for the node that is named, else
-    for what a quick probe of this machine finds. Raises InputError, and NoGpuError where there is no GPU.
+class _Measured(NamedTuple):
+    """What a command measures with: what plays a node, and what drives GPUs, a module and its class, imported where there
+    are some, for it needs the extra 'gpu'; of a benchmark what prepares its run, and its result.
     """
-    # Options are refused before a GPU is looked for.
-    prepare, _ = _BENCHMARKS[benchmark]
-    run = prepare(quick, virtual, **options)
-    with closing(opened(f"bench {benchmark}", virtual)) as device:
-        if node is not None:
-            predicted_for, source = load_node(node), "given with --node"
+
+    command: str
+    play: Callable[[Node], Any]
+    module: str
+    drive: str
+    prepare: Any = None
+    result: Any = None
+
+
+_MEASURED: dict[type, _Measured] = {
+    Probe: _Measured("probe", VirtualDevice, "device", "CudaDevice"),
+    BenchMethods: _Measured(
+        "bench methods", VirtualMethods, "methods", "CudaMethods", methods.prepared, MethodsResult
+    ),
+    BenchStrategies: _Measured(
+        "bench strategies", VirtualStrategies, "strategies", "CudaStrategies", strategies.prepared, StrategiesResult
+    ),
+}  # fmt: skip
+
+
+def bench(asked: Bench, progress: Progress | None, say: Say) -> Benched:
+    """The result of a benchmark. Raises InputError, and NoGpuError where there is no GPU."""
+    # A kernel's file is refused before a GPU is looked for.
+    run = _MEASURED[type(asked)].prepare(asked)
+    with closing(opened(asked)) as device:
+        if asked.node is not None:
+            predicted_for, source = load_node(asked.node), "given with --node"
         else:
             say("no node given: probing this machine first (10 s per GPU)")
             source = "probed just before (--quick)"
-            with closing(opened("probe", virtual)) as probed:
+            probe = Probe(quick=True, only="copies", virtual=asked.virtual)
+            with closing(opened(probe)) as probed:
                 # Only the first GPU is predicted for.
-                samples = measured(probed, True, progress, gpus=(0,), only="copies")
-                predicted_for = evaluated(*samples).node
-        result: Benched = run(Run(device, machine_of(predicted_for), quick, source, progress, say))
+                predicted_for = evaluated(measured(probed, probe, progress, gpus=(0,))).node
+        result: Benched = run(Run(device, machine_of(predicted_for), asked.quick, source, progress, say))
         return result
 
 
-def read_result(path: Path, benchmark: str) -> Benched:
+def read_result(path: Path, benchmark: type[Bench]) -> Benched:
     """What an earlier `--json` of a benchmark wrote. Raises InputError where the file holds nothing of that kind."""
-    _, kind = _BENCHMARKS[benchmark]
-    result: Benched = cases.read_result(path, kind, "result of this benchmark", f"bench {benchmark} --json")
+    of = _MEASURED[benchmark]
+    result: Benched = cases.read_result(path, of.result, "result of this benchmark", f"{of.command} --json")
     return result
 
 
-def opened(command: str, virtual: str | None) -> Any:
-    """This machine's GPUs as `command` drives them, or a virtual node. Raises NoGpuError where there is none."""
-    play, module, name = _DEVICES[command]
-    if virtual is not None:
-        return play(load_node(virtual))
-    count = _gpu_count(command)
-    return getattr(import_module(f"busfare.measure.cuda.{module}"), name)(count)
+def opened(asked: Probe | Bench) -> Any:
+    """This machine's GPUs as the question measures them, or a virtual node. Raises NoGpuError where there is none."""
+    of = _MEASURED[type(asked)]
+    if asked.virtual is not None:
+        return of.play(load_node(asked.virtual))
+    count = _gpu_count(of.command)
+    return getattr(import_module(f"busfare.measure.cuda.{of.module}"), of.drive)(count)
 
 
 def _gpu_count(command: str) -> int:

@@ -1,4 +1,4 @@
-"""The command line: one short function a command, and no logic. Whatever is heavy is imported where it is used."""
+"""The command line: the options of each command in `options`, what it does in the other modules, and no logic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TextIO
 import click
 
 from busfare import __version__
-from busfare.cli.options import prepared
 from busfare.errors import BusfareError
 from busfare.printable import printable
 
@@ -22,21 +21,21 @@ __all__ = ["app", "main"]
 
 #: Options of `what-if` whose value may be left out.
 BARE = ("--pin", "--async", "--drop-synchronisations")
-#: Each command, in the order of `busfare --help`: the module here that has it, and its name there.
+#: Each command, in the order of `busfare --help`: the module here that has its options, and its name there.
 COMMANDS = {
-    "report": ("traces", "report"),
-    "what-if": ("traces", "what_if"),
-    "project": ("traces", "project"),
-    "compare": ("traces", "compare"),
-    "diff": ("traces", "diff"),
-    "price": ("planning", "price"),
-    "plan": ("planning", "plan_app"),
-    "export": ("traces", "export"),
-    "record": ("measuring", "record"),
-    "demo": ("traces", "demo"),
-    "probe": ("measuring", "probe"),
-    "nodes": ("planning", "nodes_app"),
-    "bench": ("measuring", "bench_app"),
+    "report": ("options.traces", "report"),
+    "what-if": ("options.traces", "what_if"),
+    "project": ("options.traces", "project"),
+    "compare": ("options.traces", "compare"),
+    "diff": ("options.traces", "diff"),
+    "price": ("options.planning", "price"),
+    "plan": ("options.planning", "plan"),
+    "export": ("options.traces", "export"),
+    "record": ("options.measuring", "record"),
+    "demo": ("options.traces", "demo"),
+    "probe": ("options.measuring", "probe"),
+    "nodes": ("options.planning", "nodes"),
+    "bench": ("options.measuring", "bench"),
     "doctor": ("about", "doctor"),
     "completion": ("about", "completion"),
     "help": ("about", "help_"),
@@ -66,7 +65,7 @@ REMOVED = {
 
 
 class Commands(click.Group):
-    """The commands, of which only the one that is called is imported."""
+    """The commands, of which only the options of the one that is called are imported."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -78,7 +77,7 @@ class Commands(click.Group):
             module, name = COMMANDS[cmd_name]
             command = getattr(import_module(f"busfare.cli.{module}"), name)
             assert isinstance(command, click.Command)
-            self.commands[cmd_name] = prepared(command)
+            self.commands[cmd_name] = command
         return self.commands[cmd_name]
 
 

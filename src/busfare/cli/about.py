@@ -1,60 +1,58 @@
-"""Commands about busfare itself: doctor, completion, help."""
+"""Commands about busfare itself, which need nothing else of it: completion, help; and the options of doctor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import click
+from click.shell_completion import get_completion_class
 
 from busfare import __version__
-from busfare.cli.options import answer, as_json, option
+from busfare.cli.options import Command, as_json, option
 
 __all__ = ["completion", "doctor", "every_command", "help_", "options_of", "usage"]
 
 #: Options that mean the same in every command that takes them.
 SHARED_OPTIONS = {"--json", "--html", "--wide", "--help", "--version"}
+
+
 #: Where shells look for what completes a command.
 SHELLS = {
     "bash": "as ~/.local/share/bash-completion/completions/busfare",
     "zsh": "in a folder of $fpath, as _busfare",
     "fish": "as ~/.config/fish/completions/busfare.fish",
 }
+doctor = Command(
+    "doctor",
+    "What works on this machine, and what to do where something is missing.",
+    "planning.doctor",
+    as_json,
+)
+completion = Command(
+    "completion",
+    "Print the script by which a shell completes busfare's commands and options.",
+    "about.print_completion",
+    click.Argument(["shell"], type=click.Choice(list(SHELLS)), help="The shell."),
+    epilog=" ".join(f"{shell}: save it {place}." for shell, place in SHELLS.items()),
+)
+help_ = Command(
+    "help",
+    "Show the help of a command, or of all of them as a man page.",
+    "about.print_help",
+    click.Argument(["command"], nargs=-1, help="The command, for example `plan kv`."),
+    option("--man", "Print all commands as one man page: busfare help --man > busfare.1.", is_flag=True),
+    option("--count", "Print the number of options; shared options count once.", is_flag=True),
+)
 
 
-@click.command()
-@as_json
-def doctor(json: bool) -> None:
-    """Check what works on this machine, and how to fix the rest."""
-    from busfare.answers.doctor import examined
-    from busfare.show.nodes import doctor_document
-
-    result = examined()
-    answer(result, lambda: doctor_document(result), json)
-    if not result.checks[0].works:
-        raise click.exceptions.Exit(2)
-
-
-@click.command(epilog=" ".join(f"{shell}: save it {place}." for shell, place in SHELLS.items()))
-@click.argument("shell", type=click.Choice(list(SHELLS)), help="The shell.")
-def completion(shell: str) -> None:
-    """Print the shell script that completes commands and options."""
-    from click.shell_completion import get_completion_class
-
-    from busfare.cli import app
-
+def print_completion(shell: str) -> None:
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(app, {}, "busfare", "_BUSFARE_COMPLETE").source())
+    click.echo(made(_app(), {}, "busfare", "_BUSFARE_COMPLETE").source())
 
 
-@click.command("help")
-@click.argument("command", nargs=-1, help="The command, for example `plan kv`.")
-@option("--man", "Print all commands as one man page: busfare help --man > busfare.1.", is_flag=True)
-@option("--count", "Print the number of options; shared options count once.", is_flag=True)
-def help_(command: tuple[str, ...], man: bool, count: bool) -> None:
-    """Show the help of a command, or of all commands as a man page."""
-    from busfare.cli import app
-
+def print_help(command: tuple[str, ...], man: bool, count: bool) -> None:
+    app = _app()
     if man or count:
         click.echo(man_page(app) if man else len(options_of(app)))
         return
@@ -66,6 +64,13 @@ def help_(command: tuple[str, ...], man: bool, count: bool) -> None:
             raise click.UsageError(f"{' '.join(command)!r} is not a command.")
         context, shown = click.Context(found, parent=context, info_name=word), found
     click.echo(shown.get_help(context))
+
+
+def _app() -> click.Group:
+    """The group that holds all commands."""
+    app = click.get_current_context().find_root().command
+    assert isinstance(app, click.Group)
+    return app
 
 
 def options_of(app: click.Group) -> set[tuple[str, str]]:

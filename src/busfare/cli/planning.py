@@ -1,234 +1,56 @@
-"""Commands that ask about nodes and plans, with no trace or little of one: price, plan, nodes."""
+"""What commands about plans and machines do: plan, price, nodes, doctor."""
 
 from __future__ import annotations
 
 import textwrap
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from busfare import questions
-from busfare.cli.options import PATH, answer, as_html, as_json, option
+from busfare.answers.doctor import examined
+from busfare.answers.kv import answer_kv
+from busfare.answers.offload import answer_offload
+from busfare.answers.plan import answer_plan
+from busfare.answers.price import answer_price
+from busfare.cli.output import answer
 from busfare.errors import InputError
+from busfare.nodes import load_node
+from busfare.nodes.graph import WIDTH, draw
 from busfare.printable import print_json
-
-__all__ = ["nodes_app", "plan_app", "price"]
-
-
-OTHERS = (
-    "For data on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
+from busfare.show.nodes import (
+    catalogue,
+    doctor_document,
+    node_shown,
+    nodes_document,
+    nodes_with,
+    price_document,
 )
+from busfare.show.plans import kv_document, offload_document, plan_document
 
 
-class Plans(click.Group):
-    """What names no command of the group asks for the strategies of a kernel."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        completed = extra.get("resilient_parsing") and not args  # a shell asks how it goes on
-        if completed or (args and args[0] in self.commands):
-            return super().make_context(info_name, args, parent, **extra)
-        if args and not Path(args[0]).exists() and (near := get_close_matches(args[0], self.commands, 1)):
-            raise click.UsageError(
-                f"{args[0]!r}: neither a command nor a plan file; did you mean `busfare plan {near[0]}`?"
-            )
-        return self.commands["strategies"].make_context(info_name, args, parent, **extra)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Its commands, and the options of strategies."""
-        strategies = self.commands["strategies"].shell_complete(ctx, incomplete)
-        return [*super().shell_complete(ctx, incomplete), *strategies]
-
-
-@click.group("plan", cls=Plans)
-def plan_app() -> None:
-    """Compare strategies for a kernel, offloaded weights, KV caches."""
-
-
-@plan_app.command("strategies", hidden=True, epilog=OTHERS)
-@click.argument(
-    "file", metavar="FILE.toml", type=PATH, required=False, help="Kernels to plan, one [[kernel]] table each."
-)
-@option("--h2d SIZE", "Bytes copied to the GPU: 336MB.")
-@option("--d2h SIZE", "Bytes copied back: 504MB.")
-@option("--kernel TIME", "Kernel time with its data on the GPU: 12ms.")
-@option(
-    "--node --from node NODE",
-    "The machine (with --from-trace: where it was recorded): catalogue name, GPU, TOML file or link (pcie:4x16).",
-)
-@option("--to NODE", "Compare with another node; repeatable.", multiple=True)
-@option("--flops N", "Operations of the kernel: 12G.")
-@option("--device-bytes SIZE", "Bytes that the kernel reads and writes in GPU memory.")
-@option("--accesses-in N", "How often the kernel reads each input element.")
-@option("--accesses-out N", "How often the kernel writes each output element.")
-@option("--access-bytes SIZE", "Bytes that neighbouring threads access together: 32B.")
-@option("--streams N", "Use this many streams instead of the best number.")
-@option("--levels N", "Maximum number of chunks.")
-@option("--memory KIND", "Current host buffers: pinned or pageable.")
-@option("--copies-in N", "Number of separate arrays copied in.")
-@option("--copies-out N", "Number of separate arrays copied back.")
-@option("--chunks A,B,…", "Shares of unequal chunks: 1,2,2,1.")
-@option("--kernel-at N=TIME", "Total kernel time when cut into N chunks; repeatable.", multiple=True)
-@option("--queues N", "Number of hardware queues. Default: one per stream.")
-@option("--concurrent-kernels N", "Kernels that run concurrently at full speed.")
-@option("--launch TIME", "CPU time per call: 4us.")
-@option("--from-trace TRACE", "Take bytes and times from a trace.", type=PATH)
-@option("--kernel-name REGEX", "Kernels of the trace.")
-@option("--sweep WHAT", "Vary link, streams, bytes or kernel.")
-@as_json
-@as_html
 def strategies(json: bool, html: Path | None, **asked: Any) -> None:
-    """Find the fastest overlap strategy for a kernel, and its number of streams."""
-    from busfare.answers.plan import answer_plan
-    from busfare.show.plans import plan_document
-
-    result = answer_plan(questions.Plan.of(**asked))
-    answer(result, lambda: plan_document(result), json, html)
+    answer(answer_plan(questions.Plan.of(**asked)), plan_document, json, html)
 
 
-@plan_app.command("offload")
-@option("--node NODE", "The machine: catalogue name, GPU, TOML file or link (pcie:4x16).")
-@option("--model SHAPE", "A network by name, or its config.json; replaces the next three options.")
-@option("--layers N", "Layers of the network.")
-@option("--bytes-per-layer SIZE", "Weights of a layer: 436MB; or one size per layer: a,b,….")
-@option(
-    "--seconds-per-layer TIME",
-    "Time of a layer with its weights on the GPU: 1.2ms; by tokens: 1=0.2ms,2048=4ms; or one time per layer.",
-)
-@option("--tokens N", "Tokens per pass: 1 in decoding, the prompt length in prefill.")
-@option("--resident R", "Number of layers that stay on the GPU. Default: as many as fit.")
-@option("--depth D", "Layers to prefetch, each into its own buffer; 0: none.")
-@option("--memory KIND", "Host memory: pinned, pageable, mapped or managed.")
-@option("--budget SIZE", "GPU memory for layers and buffers: 24GB. Default: all.")
-@option("--back-bytes-per-layer SIZE", "Bytes copied out after each layer: gradients, weights.")
-@option("--cpu-seconds-per-layer TIME", "Time of a layer on the CPU; by tokens as above.")
-@option("--gpus N", "Number of GPUs that stream at once.")
-@option("--type TYPE", "With --model: weight type: fp16 (default), fp8, int4, q4_0, …")
-@option("--context N", "With --model: tokens in the cache of each sequence before the pass.")
-@option("--batch N", "With --model: sequences per pass; in decoding, equal to --tokens.")
-@option("--only-experts", "With --model: stream only the experts of a mixture.", is_flag=True)
-@option("--cached-experts N", "Experts per layer that are already on the GPU.")
-@option(
-    "--hit-rate SHARE", "Share of needed experts that are on the GPU: 0.9. Default: from --cached-experts."
-)
-@option("--cpu-bandwidth SIZE", "With --model: CPU memory bandwidth per second: 80GB.")
-@option("--cpu-flops N", "With --model: CPU operations per second: 1.5T.")
-@option("--from-trace TRACE", "Take the layers from a recorded run that streams them.", type=PATH)
-@as_json
-@as_html
 def offload(json: bool, html: Path | None, **asked: Any) -> None:
-    """Plan layers with weights on the host: how many to keep on the GPU, prefetch depth, host memory."""
-    from busfare.answers.offload import answer_offload
-    from busfare.show.plans import offload_document
-
-    result = answer_offload(questions.Offload.of(**asked))
-    answer(result, lambda: offload_document(result), json, html)
+    answer(answer_offload(questions.Offload.of(**asked)), offload_document, json, html)
 
 
-@plan_app.command("kv")
-@option("--node NODE", "The machine: catalogue name, GPU, TOML file or link (pcie:4x16).")
-@option("--model SHAPE", "A network by name, or its config.json.")
-@option("--type TYPE", "With --model: element type: fp16, fp8, …")
-@option("--bytes-per-token SIZE", "Cache bytes per token, all layers: 128KiB.")
-@option("--tokens N", "Length of the prompt to fetch.", default="8192", show_default=True)
-@option("--block-tokens N", "Tokens per block.", default="16", show_default=True)
-@option("--pieces N", "Pieces per block: 1, or 2 · layers with --model.")
-@option("--layout NAME", "Layout for the break-even. Default: the fastest.")
-@option("--evict N", "Tokens written back at the same time.")
-@option("--prefill-seconds N=TIME,…", "Time to compute a prompt of N tokens: 1024=80ms,8192=700ms.")
-@option("--launch TIME", "CPU time per copy: 10us from Python.")
-@option("--batch-launch TIME", "CPU time per piece of a batch.")
-@option("--memcpy SIZE", "Bytes that one core packs per second: 9.4GB.")
-@as_json
-@as_html
 def kv(json: bool, html: Path | None, **asked: Any) -> None:
-    """Plan KV caches on the host: fetch or recompute, block size and layout."""
-    from busfare.answers.kv import answer_kv
-    from busfare.show.plans import kv_document
-
-    result = answer_kv(questions.KvCache.of(**asked))
-    answer(result, lambda: kv_document(result), json, html)
+    answer(answer_kv(questions.KvCache.of(**asked)), kv_document, json, html)
 
 
-@click.command()
-@option("--node NODE", "Catalogue name, GPU, TOML file or link (pcie:4x16).", required=True)
-@option("--bytes bytes N", "Size of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, its memory traffic.")
-@option("--direction", "h2d, d2h, d2d or p2p; with --gpus also h2d+d2h.", default="h2d")
-@option("--memory", "Host memory: pageable, pinned (default), managed or mapped; device between GPUs.")
-@option("--gpus N", "Number of GPUs that copy --bytes each at once.")
-@option("--latency-from NODE", "Use the measured L+o of this node.")
-@option("--kernel CLASS", "A kernel instead of a copy: gemm, elementwise, reduction, other …")
-@option(
-    "--collective KIND",
-    "A collective instead of a copy: all_reduce, all_gather, broadcast, all_to_all, send_receive …",
-)
-@option("--ranks N", "Number of ranks of the collective, one GPU each.")
-@option("--hosts N", "Number of such nodes, each with the same number of ranks.", default="1")
-@option("--nvls", "Reduce in the NVLink switch.", is_flag=True)
-@option("--from recorded_on NODE", "Node where the kernel was recorded.")
-@option("--seconds TIME", "Recorded time of a launch: 1.2ms.")
-@option("--type type TYPE", "fp64, fp32, tf32, fp16, bf16, fp8 or int8.", default="fp32")
-@option("--flops N", "Operations per launch: 12G.")
-@option("--shape M,N,K", "Dimensions of a matrix product.")
-@option("--grid X,Y,Z", "Grid size in blocks.")
-@option("--block X,Y,Z", "Block size in threads.")
-@option("--registers N", "Registers per thread.")
-@option("--shared-bytes SIZE", "Shared memory per block.")
-@as_json
 def price(json: bool, **asked: Any) -> None:
-    """Estimate one copy, collective or kernel. Copies use every cost model that applies; a kernel needs its time on "
-    "another node."""
-    from busfare.answers.price import answer_price
-    from busfare.show.nodes import price_document
-
-    result = answer_price(questions.Price.of(**asked))
-    answer(result, lambda: price_document(result), json)
+    answer(answer_price(questions.Price.of(**asked)), price_document, json)
 
 
-class Nodes(click.Group):
-    """A word that is no command is one to look for."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["find", *args])
+def find(words: tuple[str, ...], json: bool) -> None:
+    answer(nodes_with(" ".join(words)) if words else catalogue(), nodes_document, json)
 
 
-@click.group("nodes", cls=Nodes, invoke_without_command=True, subcommand_metavar="[WORD … | COMMAND]")
-@as_json
-@click.pass_context
-def nodes_app(context: click.Context, json: bool) -> None:
-    """List nodes and GPUs, show one, or check a node file. With WORDs, list the names that contain all of them."""
-    if context.invoked_subcommand is None:
-        context.invoke(nodes_find, words=(), json=json)
-
-
-@nodes_app.command("find", hidden=True)
-@click.argument("words", metavar="WORD …", nargs=-1, required=True)
-@as_json
-@click.pass_context
-def nodes_find(context: click.Context, words: tuple[str, ...], json: bool) -> None:
-    """List the nodes and GPUs with every word in their name."""
-    from busfare.show.nodes import catalogue, nodes_document, nodes_with
-
-    result = nodes_with(" ".join(words)) if words else catalogue()
-    shown = json or (context.parent is not None and context.parent.params["json"])
-    answer(result, lambda: nodes_document(result), shown)
-
-
-@nodes_app.command("show")
-@click.argument("node", metavar="NODE", help="Catalogue name, GPU, TOML file, or a link such as pcie:4x16.")
-@as_json
-def nodes_show(node: str, json: bool) -> None:
-    """Show one node, with a drawing of its graph."""
-    from busfare.nodes import load_node
-    from busfare.nodes.graph import WIDTH, draw
-    from busfare.show.nodes import node_shown
-
+def show(node: str, json: bool) -> None:
     shown = load_node(node)
     if json:
         print_json(node_shown(shown))
@@ -238,12 +60,7 @@ def nodes_show(node: str, json: bool) -> None:
         print("", *textwrap.wrap(shown.description, WIDTH), sep="\n")
 
 
-@nodes_app.command("check")
-@click.argument("file", metavar="FILE", type=PATH, help="A node file (TOML).")
-def nodes_check(file: Path) -> None:
-    """Check a node file; name the key, the line and the fix of an error."""
-    from busfare.nodes import load_node
-
+def check(file: Path) -> None:
     if not file.is_file():
         found = "a folder" if file.is_dir() else "no such file"
         raise InputError(f"{file}: {found}; give the path of a node file")
@@ -252,3 +69,10 @@ def nodes_check(file: Path) -> None:
         f"{file}: {checked.name} is valid: {len(checked.components)} components, {len(checked.links)} "
         f"links, {len(checked.gpus())} GPU{'s' * (len(checked.gpus()) != 1)}"
     )
+
+
+def doctor(json: bool) -> None:
+    result = examined()
+    answer(result, doctor_document, json)
+    if not result.checks[0].works:
+        raise click.exceptions.Exit(2)

@@ -246,18 +246,8 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-class Moment(Struct, frozen=True, array_like=True):
-    """When a visit was: seconds since the run began, what it took in all, and its first sample, where that is not among
-    the samples. Older files have more in them.
-    """
-
-    at_s: float
-    took_ns: int
-    first_ns: int | None = None
-
-
 class Measurement(Struct, omit_defaults=True):
-    """The raw samples of a case, how many each visit took and when, and why it was left."""
+    """The raw samples of a case, how many each visit took, and why it was left. Older files have more in them."""
 
     direction: Direction
     memory: Memory
@@ -269,7 +259,6 @@ class Measurement(Struct, omit_defaults=True):
     visits: list[int]
     device_ns: list[int]
     api_ns: list[int]
-    moments: list[Moment] = []
     peer: int | None = None
 
     @classmethod
@@ -281,12 +270,11 @@ class Measurement(Struct, omit_defaults=True):
     def case(self) -> Case:
         return Case(self.direction, self.memory, self.mode, self.bytes, self.count, self.gpu, self.peer)
 
-    def add(self, taken: Samples, moment: Moment) -> None:
+    def add(self, taken: Samples) -> None:
         """The samples of a visit."""
         self.device_ns += map(nanoseconds, taken.device_s)
         self.api_ns += map(nanoseconds, taken.api_s)
         self.visits.append(len(taken.api_s))
-        self.moments.append(moment)
 
     @property
     def device_s(self) -> list[float]:

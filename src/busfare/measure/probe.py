@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -19,8 +19,6 @@ from msgspec import Struct
 from busfare.errors import InputError
 from busfare.measure import kernels, run
 from busfare.measure.cases import (
-    HOST_DIRECTIONS,
-    Case,
     LeftOut,
     Measurement,
     Ranged,
@@ -32,16 +30,16 @@ from busfare.measure.cases import (
 )
 from busfare.measure.node_file import link_of, most_of, named
 from busfare.measure.profile import Residual, profile, residuals
-from busfare.measure.run import Device, Knee, Progress
+from busfare.measure.run import Device, Progress
 from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels, Node, PcieLink
+from busfare.questions import Probe
 
-#: What may be measured by itself.
-Part = Literal["copies", "kernels", "collectives"]
+DEFAULT = Probe()
 #: Seconds a GPU of copies, of the goals that the project set itself.
 FULL_S, QUICK_S = 30.0, 10.0
 #: Of several GPUs, for copies of all together.
 AT_ONCE_S, QUICK_AT_ONCE_S = 3.0, 1.0
-#: What remains of them after start-up, knees and fit.
+#: What remains of them after start-up and fit.
 _MEASURING_SHARE = 0.88
 
 
@@ -114,7 +112,6 @@ class ProbeResult(Struct, tag_field="schema", tag="busfare.probe/1", kw_only=Tru
     residuals: Residuals
     residual_cases: list[ResidualCase]
     health: list[LinkState]
-    knees: list[Knee]
     cases: list[ProbedCase]
     disturbances: list[str]
     left_out: list[LeftOut]
@@ -132,12 +129,11 @@ class Probed:
 
 
 def measured(
-    device: Device, fast: bool, progress: Progress | None = None, seed: int | None = None,
-    gpus: Sequence[int] | None = None, only: Part | None = None, collectives: bool = False,
-) -> tuple[Record, list[Knee]]:  # fmt: skip
-    """The samples alone, of every GPU of `device`, and where its paths jump; of one part `only` where asked for; with
-    `collectives` among all GPUs, too. Raises InputError where a virtual node has nothing of it, and NoGpuError where
-    collectives have one GPU.
+    device: Device, asked: Probe = DEFAULT, progress: Progress | None = None, seed: int | None = None,
+    gpus: Sequence[int] | None = None,
+) -> Record:  # fmt: skip
+    """The samples alone, of every GPU of `device`. Raises InputError where a virtual node has
+    nothing of it, and NoGpuError where collectives have one GPU.
     """
     facts = device.facts()
     record = Record(
@@ -148,16 +144,16 @@ def measured(
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
     chosen = range(len(facts["gpus"])) if gpus is None else gpus
-    knees: list[Knee] = []
     # Asked for first: with one GPU it is said before anything is measured.
-    together = kernels.collective_cases(len(chosen), fast) if collectives or only == "collectives" else ()
+    fast, only = asked.quick, asked.only
+    together = (
+        kernels.collective_cases(len(chosen), fast) if asked.collectives or only == "collectives" else ()
+    )
     for gpu in chosen:
         if only in (None, "copies"):
             cases = copies(gpu, [other for other in chosen if other != gpu], fast)
             budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
             run.measure(device, cases, record, budget, progress)
-            for direction in HOST_DIRECTIONS:
-                knees += run.locate(device, record, Case(direction, "pinned", "copies", 1, 1, gpu))
         # A node that nobody measured kernels on has none to play.
         plays = facts["gpus"][gpu].get("kernels", True)
         if only == "kernels" and not plays:
@@ -174,7 +170,7 @@ def measured(
         budget = kernels.QUICK_COLLECTIVES_S if fast else kernels.COLLECTIVES_S
         run.measure(device, together, record, budget, progress)
     _note_disturbances(record)
-    return record, knees
+    return record
 
 
 def _note_disturbances(record: Record) -> None:
@@ -182,7 +178,7 @@ def _note_disturbances(record: Record) -> None:
     record.disturbances = list(dict.fromkeys([*record.disturbances, *seen]))
 
 
-def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
+def evaluated(record: Record) -> Probed:
     """What the samples of a record say. Raises BusfareError where nothing could be measured."""
     node = named(profile(record), record)
     if not (node.curves or node.kernels or node.collectives):
@@ -199,7 +195,6 @@ def evaluated(record: Record, knees: Sequence[Knee] = ()) -> Probed:
             for r in held_out
         ],
         health=health(node, record),
-        knees=list(knees),
         cases=[_probed(m) for m in record.measurements],
         disturbances=record.disturbances,
         left_out=record.left_out,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import inspect
 import os
 import shlex
 import shutil
@@ -22,30 +21,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from busfare.errors import InputError, NoGpuError
 from busfare.files import check_place
+from busfare.questions import Record
 from busfare.trace.readers.recorded.file import CHUNK, CHUNK_MAGIC, ENTRY, TABLES, read_recording
 from busfare.trace.sites import is_library_module
 
+DEFAULT = Record()
 LIBRARY = "libbusfare_recorder.so"
 #: Stands in front of MPI and NCCL in the program; beside LIBRARY.
 MESSAGES = "libbusfare_messages.so"
-
-#: What `kinds` may name; `default` stands for all but `all-calls` and `graphs`.
-KINDS = (
-    "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
-    "overheads", "graphs", "addresses", "messages",
-)  # fmt: skip
-
-#: Whose calls: the driver's, also where the runtime makes them; or `both`, as the program itself makes them.
-CALLS = ("driver", "both", "none")
-
-#: When: to the end, or from cudaProfilerStart to cudaProfilerStop.
-CAPTURES = ("whole", "profiler-calls")
 
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
@@ -63,8 +51,8 @@ LINE_TOOLS, LINES_S = ("addr2line", "llvm-addr2line", "eu-addr2line"), 120
 _NUMBERS = {name: number for number, (name, _) in TABLES.items()}
 
 
-def record(command: Sequence[str], output: str, **options: Any) -> int:
-    """Runs `command` recorded, with options of `environment`; its exit status (128 + N when signal N ended it).
+def record(command: Sequence[str], output: str, asked: Record) -> int:
+    """Runs `command` recorded; its exit status (128 + N when signal N ended it).
 
     `output` is a directory that gets a file of each process that uses CUDA; with %p (process id), %h (host) or
     %r (rank) in it, it is the name of one process's file.
@@ -80,11 +68,10 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
     tool = None if elsewhere or shared_library("libcuda.so.1") else _rocprofv3()
     if tool is not None:
-        profiled = _under_rocprofv3(tool, command, target, options)
+        profiled = _under_rocprofv3(tool, command, target, asked)
         _make_folder(target)
         return _run(profiled, {})
-    # Wrong options are refused where there is no GPU, too.
-    variables = environment(target, command, **options)
+    variables = environment(target, asked, command)
     if not elsewhere:
         _require_driver()
     folder = _make_folder(target)
@@ -92,7 +79,7 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
     run = f"{os.getpid()}-{time.time_ns()}"
     status = _run(command, variables | {"BUSFARE_RECORD_RUN": run})
     written = set(folder.glob("*")) - before if folder else set()
-    if options.get("stacks"):
+    if asked.stacks:
         for file in written:
             add_lines(file, run)
     if folder and not elsewhere and not written:
@@ -105,14 +92,14 @@ def record(command: Sequence[str], output: str, **options: Any) -> int:
 
 
 @contextmanager
-def recording(output: Path, **options: Any) -> Iterator[None]:
-    """Records this process into the new directory `output` while the context lasts, with options of `environment`.
+def recording(output: Path, asked: Record) -> Iterator[None]:
+    """Records this process into the new directory `output` while the context lasts.
 
     What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
     target = _target(str(output))
-    variables = environment(target, (sys.executable, *sys.argv), **options)
+    variables = environment(target, asked, (sys.executable, *sys.argv))
     _require_driver()
     _make_folder(target)
     library = ctypes.CDLL(variables.pop("CUDA_INJECTION64_PATH"))
@@ -135,49 +122,34 @@ def recording(output: Path, **options: Any) -> Iterator[None]:
 
 
 def environment(
-    output: str, command: Sequence[str] = (), *, duration: float = 0.0, delay: float = 0.0, capture: str = "whole",
-    nvtx: str = "", flush_every: float = 1.0, kinds: Sequence[str] = (), calls: str = "driver", fingerprint: bool = False,
-    stacks: bool = False, library: Path | None = None,
-) -> dict[str, str]:  # fmt: skip
-    """The environment variables that make a program record itself, for launchers that cannot be wrapped.
-
-    `duration` (0: to the end), `delay` and `flush_every` are seconds. `capture` is `whole` or `profiler-calls` (from
-    cudaProfilerStart to cudaProfilerStop); `nvtx` names a range outside of which nothing is recorded. `kinds` are of
-    `KINDS`, `calls` one of `CALLS`. `stacks` takes the call stack of each call that is noted. `library` is the recorder to
-    use.
-    Raises InputError for values out of range, and where the recorder is not installed.
+    output: str, asked: Record = DEFAULT, command: Sequence[str] = (), library: Path | None = None
+) -> dict[str, str]:
+    """The environment variables that make a program record itself, for launchers that cannot be wrapped. `library` is the
+    recorder to use. Raises InputError where it is not installed.
     """
-    words = {"kinds": (kinds, KINDS), "calls": ((calls,), CALLS), "capture": ((capture,), CAPTURES)}
-    for name, (given, choices) in words.items():
-        if unknown := [word for word in given if word not in choices]:
-            raise InputError(f"`{name}` {','.join(unknown)}: unknown; choose from {', '.join(choices)}")
-    times = {"duration": (duration, 0.0), "delay": (delay, 0.0), "flush_every": (flush_every, 0.01)}
-    for name, (seconds, least) in times.items():
-        if not least <= seconds < float("inf"):
-            raise InputError(f"`{name}` {seconds}: give seconds, {least:g} or more")
-    if delay and (nvtx or capture != "whole"):
-        raise InputError(
-            "`delay`: the program itself starts the recording (`nvtx`, `capture`); leave one out"
-        )
     path = recorder_library(library)
     settings = {
         "OUTPUT": output,
-        "FLUSH_EVERY": repr(flush_every),
+        "FLUSH_EVERY": repr(asked.flush_every),
         "COMMAND": shlex.join(command),
         "CUPTI": ":".join(map(str, cupti_libraries())),
-        "DURATION": repr(duration) if duration else None,
-        "DELAY": repr(delay) if delay else None,
-        "CAPTURE": f"nvtx:{nvtx}" if nvtx else capture if capture != "whole" else None,
-        "KINDS": ",".join(kinds) or None,
-        "CALLS": calls if calls != "driver" else None,
-        "FINGERPRINT": "1" if fingerprint else None,
-        "STACKS": "1" if stacks else None,
+        "DURATION": repr(asked.duration) if asked.duration else None,
+        "DELAY": repr(asked.delay) if asked.delay else None,
+        "CAPTURE": f"nvtx:{asked.nvtx}"
+        if asked.nvtx
+        else asked.capture
+        if asked.capture != "whole"
+        else None,
+        "KINDS": ",".join(asked.kinds) or None,
+        "CALLS": asked.calls if asked.calls != "driver" else None,
+        "FINGERPRINT": "1" if asked.fingerprint else None,
+        "STACKS": "1" if asked.stacks else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
     messages = path.with_name(MESSAGES)
     # The loader takes the list apart at spaces and colons.
     loadable = messages.is_file() and not {*" :"} & {*str(messages)}
-    if loadable and {"default", "messages"} & set(kinds or ("default",)):
+    if loadable and {"default", "messages"} & {*(asked.kinds or ("default",))}:
         variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in settings.items() if text is not None}
 
@@ -230,12 +202,10 @@ def _rocprofv3() -> str | None:
     return shutil.which("rocprofv3", path=os.pathsep.join(places))
 
 
-def _under_rocprofv3(tool: str, command: Sequence[str], target: str, options: Mapping[str, Any]) -> list[str]:
+def _under_rocprofv3(tool: str, command: Sequence[str], target: str, asked: Record) -> list[str]:
     """The command that runs `command` under rocprofv3. Raises InputError for options that only the recorder knows."""
-    usual = inspect.signature(environment).parameters
-    given = sorted(name for name, value in options.items() if value not in (usual[name].default, []))
-    if given:
-        names = ", ".join(f"`{name}`" for name in given)
+    if given := asked.given():
+        names = ", ".join(f"`{name}`" for name in sorted(given))
         raise InputError(f"{names}: not available on AMD GPUs, where rocprofv3 records; leave it out")
     folder, name = (target, "%h-%p") if target.endswith("/") else os.path.split(target)
     for ours, theirs in _FIELDS.items():

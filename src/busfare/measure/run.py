@@ -1,11 +1,9 @@
 """Measuring a list of cases on a machine, real or virtual: warm-up, rounds of visits in random order, stop on noise with a
-reason, a time budget, a log of the machine's state and what it says of disturbances; and the sizes at which a path's time
-jumps, because the driver or the hardware moves data in another way.
+reason, a time budget, a log of the machine's state and what it says of disturbances.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 import sys
@@ -16,19 +14,15 @@ from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
-from msgspec import Struct
 
 from busfare.errors import BusfareError
 from busfare.measure.cases import (
     Case,
     LeftOut,
     Measurement,
-    Moment,
     Record,
     Samples,
-    interquartile_mean,
     interval,
-    nanoseconds,
 )
 from busfare.nodes.transfers import NEAR
 
@@ -43,21 +37,13 @@ LEAST_VISITS, MOST_VISITS = 6, 24
 VISIT_S, MOST_REPEATS = 0.002, 5
 #: What costs more than this a visit is not visited in every round: Neyman's allocation, over the root of the cost.
 CHEAP_S = 0.004
-#: The first sample of a visit finds caches and address translation as the case before left them, and is kept apart. Where
+#: The first sample of a visit finds caches and address translation as the case before left them, and is left out. Where
 #: one takes this long what it finds does not matter (0.1 % of a pinned copy of 4 ms), and it counts.
 LONG_S = 0.006
 #: The machine's state is logged this often.
 LOG_EVERY_S = 1.0
 #: Copies before the first measurement, until clocks and link have left their idle states.
 WARM_UP_S = 0.25
-#: A jump is what neither neighbour's slope explains, and this share of the time before it …
-LEAST_JUMP = 0.15
-#: … but no less than this: clocks tick every 32 ns, and latencies scatter by more.
-LEAST_JUMP_S = 0.4e-6
-#: A knee is located to a sixty-fourth of its size: kernels and drivers change at round sizes.
-RESOLUTION = 64
-#: Each of the sizes tried takes this long.
-KNEE_S = 0.05
 #: NVML's bits of reasons why clocks are held down, without the harmless ones (idle, applications' setting).
 _THROTTLES = {
     0x04: "its power cap",
@@ -141,13 +127,10 @@ class _Visited:
             return 0.0
         return min(1.0, math.sqrt(CHEAP_S / (self.sample_s * sum(self.next_repeats()))))
 
-    def add(self, taken: Samples, untimed: int, at_s: float, took_s: float) -> None:
+    def add(self, taken: Samples, untimed: int, took_s: float) -> None:
         """One visit's samples, of which the first are not counted; says why this case needs no more, if it does not."""
         self.sample_s = min(self.sample_s, max(took_s, 1e-6) / len(taken.api_s))
-        samples = taken.device_s if self.case.memory != "pageable" and taken.device_s else taken.api_s
-        first_ns = nanoseconds(samples[0]) if untimed else None
-        moment = Moment(round(at_s, 4), nanoseconds(took_s), first_ns)
-        self.seen.add(Samples(taken.device_s[untimed:], taken.api_s[untimed:]), moment)
+        self.seen.add(Samples(taken.device_s[untimed:], taken.api_s[untimed:]))
         if len(self.seen.visits) >= MOST_VISITS:
             self.seen.stopped = "enough"
         elif len(self.seen.visits) >= LEAST_VISITS:
@@ -162,7 +145,6 @@ def measure(
     record: Record,
     budget_s: float,
     progress: Progress | None = None,
-    warm_up: bool = True,
 ) -> None:
     """Adds raw samples of `cases` to `record`, within about `budget_s` seconds of the device's clock.
 
@@ -173,10 +155,9 @@ def measure(
     zero = began - record.seconds
     drawn = random.Random(record.seed)
     log = StateLog(device, sorted({case.gpu for case in cases}), zero, record.states)
-    log.now(force=warm_up)
+    log.now(force=True)
     every = [_Visited(case, Measurement.of(case)) for case in cases]
-    if warm_up:
-        _warm_up(device, cases)
+    _warm_up(device, cases)
     # Every case is visited once even past the budget: half a node file is of no use.
     todo = drawn.sample(every, len(every))
     first_round = True
@@ -186,14 +167,14 @@ def measure(
                 break
             if progress:
                 progress(min((clock() - began) / budget_s, 1.0), str(visited.case))
-            _visit(device, visited, record, zero)
+            _visit(device, visited, record)
             log.now()
         first_round = False
         open_ = [v for v in every if not v.seen.stopped] if clock() - began < budget_s else []
         # Where none happens to be due, one is: the budget is there to be used.
         due = [v for v in open_ if drawn.random() < v.due] or open_[:1]
         todo = drawn.sample(due, len(due))
-    log.now(force=warm_up)
+    log.now(force=True)
     for visited in every:
         visited.seen.stopped = visited.seen.stopped or "time"
     record.measurements += [v.seen for v in every if v.seen.api_ns]
@@ -209,7 +190,7 @@ def _warm_up(device: Device, cases: Sequence[Case]) -> None:
             device.run(max(copies, key=lambda c: c.bytes), 1)
 
 
-def _visit(device: Device, visited: _Visited, record: Record, zero: float) -> None:
+def _visit(device: Device, visited: _Visited, record: Record) -> None:
     case, at = visited.case, device.clock()
     repeats, untimed = visited.next_repeats()
     try:
@@ -225,7 +206,7 @@ def _visit(device: Device, visited: _Visited, record: Record, zero: float) -> No
         visited.seen = Measurement.of(case)
         visited.seen.stopped = "disturbed"
     else:
-        visited.add(taken, untimed, at - zero, device.clock() - at)
+        visited.add(taken, untimed, device.clock() - at)
 
 
 @dataclass
@@ -296,55 +277,6 @@ def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
     if others:
         sentences.append(f"GPU {gpu} was busy: {others} other program{'s' * (others > 1)} had it open")
     return sentences
-
-
-class Knee(Struct):
-    """A size after which a path's time jumps by so many seconds."""
-
-    direction: str
-    memory: str
-    gpu: int
-    after_bytes: int
-    seconds: float
-
-
-def jumps(sizes: Sequence[int], seconds: Sequence[float]) -> list[int]:
-    """Indices of the sizes (bytes, rising, parallel to `seconds`) after which the time jumps."""
-    slopes = [(seconds[i + 1] - seconds[i]) / (sizes[i + 1] - sizes[i]) for i in range(len(sizes) - 1)]
-    return [
-        i
-        for i in range(1, len(slopes) - 1)
-        if seconds[i + 1] - seconds[i] - max(slopes[i - 1], slopes[i + 1], 0.0) * (sizes[i + 1] - sizes[i])
-        > max(LEAST_JUMP * seconds[i], LEAST_JUMP_S)
-    ]
-
-
-def locate(device: Device, record: Record, like: Case) -> list[Knee]:
-    """The knees of the path of `like`, which gives all but the size: each jump is halved until it is known well enough.
-    The measurements go to `record` as any others.
-    """
-    path = [
-        m for m in record.measurements if m.bytes and dataclasses.replace(m.case, bytes=like.bytes) == like
-    ]
-    path.sort(key=lambda m: m.bytes)
-    sizes, seconds = [m.bytes for m in path], [interquartile_mean(m.seconds) for m in path]
-    located = []
-    for i in jumps(sizes, seconds):
-        (low, high), (before, after) = sizes[i : i + 2], seconds[i : i + 2]
-        while high - low > max(1, low // RESOLUTION):
-            between = dataclasses.replace(like, bytes=(low + high) // 2)
-            if record.of(between) is None:
-                measure(device, [between], record, KNEE_S, warm_up=False)
-            taken = record.of(between)
-            if taken is None:
-                break
-            half_s = interquartile_mean(taken.seconds)
-            if half_s - before > after - half_s:
-                high, after = between.bytes, half_s
-            else:
-                low, before = between.bytes, half_s
-        located.append(Knee(like.direction, like.memory, like.gpu, after_bytes=low, seconds=after - before))
-    return located
 
 
 def nothing_measured(left_out: Sequence[LeftOut]) -> BusfareError:

@@ -108,7 +108,6 @@ Reach = Literal["above", "surface"]
 #: Given the inputs of all levels and the number of one level: its outputs.
 Reference = Callable[[Sequence[FloatArray], int], list[FloatArray]]
 
-MOST_ARRAYS = 16
 _DECLARED = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
 
 
@@ -193,9 +192,6 @@ def user_kernel(path: Path, inputs: int, outputs: int, function: str | None = No
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
         raise InputError(f"{path}: {why}; give a CUDA file with the kernel") from None
-    for field, count in (("inputs", inputs), ("outputs", outputs)):
-        if not 1 <= count <= MOST_ARRAYS:
-            raise InputError(f"`{field}` {count}: a kernel takes 1 to {MOST_ARRAYS} arrays in each direction")
     declared = sorted(set(_DECLARED.findall(text)))
     names = ", ".join(declared)
     if function is None and len(declared) != 1:

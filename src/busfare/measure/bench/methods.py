@@ -12,13 +12,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from busfare.cost.ranges import range_beside
-from busfare.errors import InputError
 from busfare.measure.bench import run as results
 from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.run import GpuHost
 from busfare.nodes import Node
 from busfare.planning import Machine, Prediction, Problem, plan
-from busfare.quantities import parse_count
+from busfare.questions import BenchMethods
 
 
 class Method(NamedTuple):
@@ -58,7 +57,6 @@ RUNS = 5
 BATCH = 16
 #: Cases that start after so many seconds are left out, and named.
 BUDGET_S, QUICK_S = 90.0, 15.0
-LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
 #: The five ranges of a run, in their order [S16 §4.1], and those of the GPU.
 RANGES = ("initialise", "h2d", "kernel", "d2h", "sum")
 GPU_RANGES = RANGES[1:4]
@@ -192,16 +190,9 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
     return dict.fromkeys((Case(swept, a) for a in sweep), SWEEP_METHODS) | grid
 
 
-def asked(
-    quick: bool, virtual: str | None, largest: str
-) -> Callable[[Run[MethodDevice]], results.MethodsResult]:
-    """What measures vectors of up to `largest` ints. Raises InputError."""
-    ints = parse_count(largest, "`largest`")
-    if not LEAST_INTS <= ints <= MOST_INTS:
-        raise InputError(
-            f"`largest` {largest[:40]!r}: give a number of ints from {LEAST_INTS} to {MOST_INTS}"
-        )
-    return lambda run: methods_result(run, run_methods(run, int(ints)))
+def prepared(asked: BenchMethods) -> Callable[[Run[MethodDevice]], results.MethodsResult]:
+    """What measures vectors of up to `asked.largest` ints."""
+    return lambda run: methods_result(run, run_methods(run, asked.largest))
 
 
 def run_methods(run: Run[MethodDevice], largest: int) -> Methods:

@@ -133,27 +133,24 @@ def kernels_alone(work: Work, count: int) -> Program:
     return Program("kernel", 1, tuple(Operation("kernel", 0, part) for part in work.cut(count)))
 
 
-def link_alone(work: Work, kind: Literal["h2d", "d2h"] | None = None) -> Program:
-    """All copies in and all copies out at once, in two streams, or those of one direction: what the link takes."""
-    copies = _copies(work, kind) if kind else [*_copies(work, "h2d"), *_copies(work, "d2h", 1)]
-    return Program("link", 1 if kind else 2, tuple(copies))
+def link_alone(work: Work) -> Program:
+    """All copies in and all copies out at once, in two streams: what the link takes."""
+    return Program("link", 2, (*_copies(work, "h2d"), *_copies(work, "d2h", 1)))
 
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds of one program. `device_s`: from its first operation's start to its last one's end, by events on the
     GPU; `held`: everything was submitted before it began. `host_s`: from the first call until everything is done, by
-    the host's clock, nothing held. `ends_s`: of each sample, when each stream ended, for one GPU's programs of a few.
+    the host's clock, nothing held.
     """
 
     device_s: tuple[float, ...] = ()
     host_s: tuple[float, ...] = ()
     held: bool = True
-    ends_s: tuple[tuple[float, ...], ...] = ()
 
     def __add__(self, later: Timing) -> Timing:
-        device_s, host_s = self.device_s + later.device_s, self.host_s + later.host_s
-        return Timing(device_s, host_s, self.held and later.held, self.ends_s + later.ends_s)
+        return Timing(self.device_s + later.device_s, self.host_s + later.host_s, self.held and later.held)
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,6 @@ class StrategyCell(Struct, kw_only=True):
     measured_kernel_seconds_by_chunks: list[ByChunks] = msgspec.field(default_factory=list)
     measured_link_seconds: float
     measured_link_samples_seconds: tuple[float, ...] = ()
-    measured_link_ends_seconds: tuple[tuple[float, ...], ...] = ()
-    measured_one_way_seconds: tuple[float, ...] = ()
     checked_against: str | None
     versions: list[Version]
     best: Best[Fastest]

@@ -8,12 +8,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from pathlib import Path
 from statistics import median
-from typing import Literal
 
 from busfare.cost.ranges import range_beside
-from busfare.errors import InputError
 from busfare.measure.bench import program as programs
 from busfare.measure.bench import run as results
 from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
@@ -21,6 +18,7 @@ from busfare.measure.bench.program import STRATEGIES, STREAMED, Predicted, Progr
 from busfare.measure.bench.run import Run, off_percent
 from busfare.measure.cases import KIB, MIB, QUIETEST_ONE_IN, fastest_part, interval, overlapping
 from busfare.measure.run import Progress, UnavailableError, WrongDataError
+from busfare.questions import BenchStrategies
 
 #: A cell that would start after so many seconds is left out, and named; of what is left each one takes its share for
 #: moments beyond those that it has anyhow.
@@ -56,8 +54,8 @@ QUICK_SWEEP = (1, 8, 42, 128)
 LEAST_MOMENTS, MOST_MOMENTS = 4, 8
 #: At each moment it runs about so long, so many times at least and at most; by the host's clock so often in all.
 MOMENT_S, LEAST_RUNS, MOST_RUNS, BY_HOST = 0.01, 5, 25, 3
-#: Pinned host memory that one cell may take; levels, and elements of one, of a kernel of the user's own.
-MOST_HOST_BYTES, MOST_LEVELS, MOST_LEVEL = 4 << 30, 4096, 1 << 28
+#: Pinned host memory that one cell may take.
+MOST_HOST_BYTES = 4 << 30
 #: What moves data one way at a time; the others live on the host's memory where they take longer than this, which other
 #: programs slow for most of a run, but not for every millisecond of it.
 _ONE_WAY, _SHORT_S = ("explicit", "batched"), 5e-4
@@ -109,7 +107,6 @@ class Measuring:
     #: What results are compared with; empty where nothing is computed.
     _against: str = ""
     _link: Timing = field(default_factory=Timing)
-    _one_way: dict[Literal["h2d", "d2h"], list[float]] = field(default_factory=lambda: {"h2d": [], "d2h": []})
 
     def measured(self) -> results.StrategyCell:
         """The cell. Raises UnavailableError and WrongDataError where one of the plain strategies cannot be measured."""
@@ -122,7 +119,7 @@ class Measuring:
         for moment in range(1 if self.run.quick else MOST_MOMENTS):
             if moment >= LEAST_MOMENTS and self.run.seconds > self.until:
                 break
-            self._link_once()
+            self._link += self.run.device.run((programs.link_alone(work),), LEAST_RUNS)
             self.order.shuffle(versions)
             for n, version in enumerate(versions):
                 what = f"{version.strategy} {version.streams}"
@@ -163,13 +160,6 @@ class Measuring:
         if device.compare().wrong != work.kernel.outputs * work.elements:
             raise WrongDataError("the comparison on the GPU takes cleared arrays for results")
         device.run(explicit, 1)  # data to compute on, not NaN
-
-    def _link_once(self) -> None:
-        """One more moment of the link alone: both ways at once, and each way."""
-        run = self.run.device.run
-        self._link += run((programs.link_alone(self.work),), LEAST_RUNS)
-        for kind, seen in self._one_way.items():
-            seen.append(median(run((programs.link_alone(self.work, kind),), LEAST_RUNS).device_s))
 
     def _counts(self, strategy: str, *more: int) -> list[int]:
         sweep = QUICK_SWEEP if self.run.quick else SWEEPS[strategy]
@@ -276,8 +266,6 @@ class Measuring:
             ],
             measured_link_seconds=link_s,
             measured_link_samples_seconds=self._link.device_s,
-            measured_link_ends_seconds=self._link.ends_s,
-            measured_one_way_seconds=tuple(min(seen) for seen in self._one_way.values()),
             checked_against=self._against or None,
             versions=versions,
             best=results.Best(
@@ -301,23 +289,12 @@ class Measuring:
         )
 
 
-def asked(
-    quick: bool, virtual: str | None, kernel: Path | None = None, inputs: int = 1, outputs: int = 1,
-    function: str | None = None, levels: int = 42, level: int = 1 << 20,
-) -> Callable[[Run[StrategyDevice]], results.StrategiesResult]:  # fmt: skip
-    """What runs all strategies on `kernel`, a file of the user's own with so many arrays of `levels` times `level` doubles,
-    or on ours. Raises InputError.
-    """
-    works = QUICK_CELLS if quick else CELLS
-    if kernel is not None:
-        works = (Work(user_kernel(kernel, inputs, outputs, function), levels, level),)
-        for field, number, most in (("levels", levels, MOST_LEVELS), ("level", level, MOST_LEVEL)):
-            if not 1 <= number <= most:
-                raise InputError(f"`{field}` {number}: give a number from 1 to {most}")
-        if virtual is not None:
-            raise InputError(
-                "`kernel` needs a GPU, because a virtual node runs no kernels; leave out `virtual`"
-            )
+def prepared(asked: BenchStrategies) -> Callable[[Run[StrategyDevice]], results.StrategiesResult]:
+    """What runs all strategies on the user's own kernel, or on ours. Raises InputError where its file holds none."""
+    works = QUICK_CELLS if asked.quick else CELLS
+    if asked.kernel is not None:
+        kernel = user_kernel(asked.kernel, asked.inputs, asked.outputs, asked.function)
+        works = (Work(kernel, asked.levels, asked.level),)
 
     def measured(run: Run[StrategyDevice]) -> results.StrategiesResult:
         cells = run_cells(run, works)

@@ -22,8 +22,6 @@ from busfare.measure.cuda.timing import LEAD_IN_BYTES, Step, Timed, captured, in
 from busfare.measure.run import StalledError
 from busfare.nodes import FloatArray
 
-#: Programs of so few streams tell when each of them ended.
-_FEW_STREAMS = 3
 _THREADS = 256
 #: Arrays start at multiples of this, as allocators give.
 _PAGE = 4096
@@ -213,18 +211,16 @@ class CudaStrategies(CudaHost):
         in_streams = [Counter(op.stream for op in program.operations) for program in programs]
         longest = max(n.total() for n in in_streams), max(max(n.values()) for n in in_streams)
         held = not any(longest[0] >= all_ and longest[1] >= own for all_, own in self._too_many)
-        ends: list[tuple[float, ...]] = []
-        while len(ends) < repeats:
+        device_s: list[float] = []
+        while len(device_s) < repeats:
             try:
-                ends.append(once(timed, held)[0])
+                device_s.append(max(once(timed, held)[0]))
             except StalledError:
                 # It is longer than a launch queue: gaps between the host's calls are in all of its samples then.
                 self._too_many.append(longest)
                 held = False
-                ends.clear()
-        host_s = tuple(_called(timed) for _ in range(by_host))
-        few = held and len(timed) == 1 and programs[0].streams <= _FEW_STREAMS
-        return Timing(tuple(max(one) for one in ends), host_s, held, tuple(ends) if few else ())
+                device_s.clear()
+        return Timing(tuple(device_s), tuple(_called(timed) for _ in range(by_host)), held)
 
     def _forget(self) -> None:
         """Gives back what the work took."""

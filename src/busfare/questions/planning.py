@@ -1,61 +1,23 @@
-"""What busfare can be asked: a frozen dataclass a command, with defaults, units and limits, and what goes together.
-
-Times are seconds, sizes bytes, rates bytes per second; None is 'not given'. `Question.of` reads what the command line or
-Python gives: numbers in these units, or texts (`336MB`, `12ms`). Traces are no part of a question: they go beside it.
-Nothing of busfare is imported here but errors and units.
-"""
+"""Questions on plans and prices, with no trace or little of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
+from typing import Annotated, Literal, get_args
 
 from busfare import quantities as q
 from busfare.errors import FieldError, InputError
-from busfare.quantities import Question, parse_factor
-
-__all__ = [
-    "ChangeName", "Compare", "HostMemory", "HostRule", "Kernel", "KernelRule", "KvCache", "KvLayout", "Offload",
-    "Plan", "Price", "Project", "Question", "Removable", "Report", "Scaled", "Swept", "WhatIf", "Where",
-]  # fmt: skip
+from busfare.quantities import Question
+from busfare.questions.traces import MOST_RANKS, Nodes, Where
 
 HostMemory = Literal["pinned", "pageable", "mapped", "managed"]
 KvLayout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
-Removable = Literal["h2d", "d2h", "d2d", "p2p", "copy", "set", "migration"]
 Swept = Literal["link", "streams", "bytes", "kernel"]
-ChangeName = Literal[
-    "dedupe", "keep_on_gpu", "remove", "prefetch", "pin", "batch_below", "collect_below", "async_", "drop_synchronisations",
-    "streams", "link", "node", "copy_speed", "kernels", "host", "no_stragglers", "overlap_collectives", "bucket",
-    "collective_bytes", "ranks",
-]  # fmt: skip
-
-
-class Named(Protocol):
-    """A node that is read already."""
-
-    @property
-    def name(self) -> str: ...
-
-
-#: A node, or its name: of the catalogue, a GPU, a TOML file or a link (`pcie:4x16`).
-Where = str | Named
-
-
-class Scaled(NamedTuple):
-    """Kernels whose name `pattern` matches take `factor` times their time; all kernels where it is empty."""
-
-    factor: float
-    pattern: str = ""
-
-
-KernelRule = Literal["keep", "predicted", "bandwidth", "clock"] | Scaled
-HostRule = Literal["measured", "keep"] | float
-
-#: More chunks, streams and ranks than any program has.
-MOST_CHUNKS, MOST_STREAMS, MOST_RANKS = 4096, 1024, 4096
+#: More chunks than any program has.
+MOST_CHUNKS = 4096
 #: Layers: more than any published network has, and few enough to answer at once.
-MOST_LAYERS, MOST_DEPTH, MOST_GPUS, MOST_JOBS = 4096, 64, 64, 1024
+MOST_LAYERS, MOST_DEPTH, MOST_GPUS = 4096, 64, 64
 #: Longer prompts, caches and batches than any GPU serves.
 MOST_PROMPT, MOST_TOKENS, MOST_BATCH = 1 << 22, 1 << 24, 1 << 20
 #: What describes nothing without a model.
@@ -64,130 +26,10 @@ OF_MODEL = (
 )  # fmt: skip
 #: What a core packs in a second at the least.
 LEAST_MEMCPY = 1e6
-
-
-def kernel_rule(value: Any) -> KernelRule:
-    """'keep', 'bandwidth', 'clock', '0.8x' or 'REGEX=0.8x'."""
-    if isinstance(value, Scaled) or value in ("keep", "predicted", "bandwidth", "clock"):
-        return value  # type: ignore[no-any-return]
-    pattern, _, factor = str(value).rpartition("=")
-    words = "" if pattern else "keep, bandwidth, clock, REGEX=0.8x or "
-    return Scaled(parse_factor(factor, words=words), pattern)
-
-
-def host_rule(value: Any) -> HostRule:
-    """'measured', 'keep' or '0.8x'."""
-    return value if value in ("measured", "keep") else parse_factor(value, words="measured, keep or ")
-
-
 #: A call that takes the host longer is no call's own time.
 call_seconds = partial(q.parse_seconds, most=1.0)
 kernel_at = q.points(q.whole(1, MOST_CHUNKS), q.above_zero(q.parse_seconds), "STREAMS=TIME, as in 42=15ms")
 prefill = q.points(q.whole(1, 1 << 40), q.above_zero(q.parse_seconds), "TOKENS=TIME, as in 8192=700ms")
-KernelRules = Annotated[tuple[KernelRule, ...], q.repeated(kernel_rule)]
-Nodes = Annotated[tuple[Where, ...], q.repeated(q.as_given)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report(Question):
-    """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: how it is read, in `jobs` processes or on
-    the workers of a Dask `scheduler`, and the folder that keeps what was read.
-    """
-
-    recorded_on: Where | None = None
-    unrecorded: q.PositiveTime | None = None
-    jobs: Annotated[int | None, q.whole(1, MOST_JOBS)] = None
-    scheduler: q.Text | None = None
-    resume: q.File | None = None
-
-    def __post_init__(self) -> None:
-        if self.scheduler and self.jobs:
-            raise InputError("`scheduler` uses its own workers; leave out `jobs`")
-        if self.of_job and self.unrecorded:
-            raise InputError("`unrecorded` is the time of one run: give it with one trace")
-
-    @property
-    def of_job(self) -> bool:
-        """Whether it says how traces are read: then even one trace is a job."""
-        return bool(self.jobs or self.scheduler or self.resume)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WhatIf(Question):
-    """Changes in the order in which a program would be changed: first by what copies carry, while all are there. A text is a
-    regular expression of what is changed, empty for all.
-
-    `rank` names the ranks of a job whose program changes; changes of a job stand last. `unrecorded` as of `Report`.
-    """
-
-    dedupe: q.Flag = False
-    keep_on_gpu: q.Flag = False
-    remove: Annotated[tuple[Removable, ...], q.repeated(q.word(*get_args(Removable)))] = ()
-    prefetch: q.Flag = False
-    pin: q.Regex | None = None
-    batch_below: q.Size | None = None
-    collect_below: q.Size | None = None
-    async_: q.Regex | None = None
-    drop_synchronisations: q.Regex | None = None
-    streams: Annotated[int | None, q.whole(1, MOST_STREAMS)] = None
-    kernel: q.Regex = ""
-    link: Where | None = None
-    node: Where | None = None
-    copy_speed: q.Factor | None = None
-    kernels: KernelRules = ()
-    host: Annotated[HostRule, host_rule] = "measured"
-    rank: Annotated[tuple[int, ...], q.repeated(q.whole(0, MOST_RANKS - 1))] = ()
-    no_stragglers: q.Flag = False
-    overlap_collectives: q.Flag = False
-    bucket: q.PositiveSize | None = None
-    collective_bytes: q.Factor | None = None
-    ranks: Annotated[int | None, q.whole(2, MOST_RANKS)] = None
-    recorded_on: Where | None = None
-    unrecorded: q.PositiveTime | None = None
-    model: q.Text = "calibrated"
-
-    def __post_init__(self) -> None:
-        if self.kernel and self.streams is None:
-            raise InputError("`kernel`: selects the chunks that `streams` N spreads; add `streams` N")
-        if self.link is not None and self.node is not None:
-            raise InputError("`link`, `node`: both name the new link or node; give one of them")
-        unchanged = {"rank", "recorded_on", "unrecorded", "model"}
-        if self.host == "keep":
-            unchanged.add("host")
-        if not self.given().keys() - unchanged:
-            raise InputError(
-                "what-if: no change given; give one, as in `pin`, `streams` 3 or `node` h200-sxm"
-            )
-
-    @property
-    def of_job(self) -> bool:
-        """Whether it is about the ranks of a job."""
-        together = self.no_stragglers or self.overlap_collectives or self.bucket or self.collective_bytes
-        return bool(self.rank or together or self.ranks)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Project(Question):
-    """On the nodes `to`, the first of which stands at the top."""
-
-    to: Nodes = ()
-    recorded_on: Where | None = None
-    model: q.Text = "calibrated"
-    kernels: KernelRules = ()
-    host: Annotated[HostRule, host_rule] = "measured"
-
-    def __post_init__(self) -> None:
-        if not self.to:
-            raise InputError("project: no node given; name one, as in `to` gh200")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compare(Question):
-    """By each `model`, or all that apply; `to`: where the second run was recorded."""
-
-    recorded_on: Where | None = None
-    to: Where | None = None
-    model: Annotated[tuple[str, ...], q.repeated(q.text)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,131 @@
+"""What commands take, and how that is checked. Their options stand in the modules of this package, without anything heavy,
+for help and shells ask for them alone; what a command does stands in `busfare.cli`, and is imported when it is called.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from busfare.errors import InputError
+from busfare.printable import WIDE
+
+#: While numpy is imported: no command needs threads of its linear algebra, which take long to start.
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+class _Path(click.Path):
+    """A path as it was given; whoever opens it says what is wrong with it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":  # which would be this folder
+            self.fail("an empty path; is a shell variable unset?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Output(_Path):
+    """A path that is written to: a file, or what may be a `folder`."""
+
+    folder = False
+
+
+class _Folder(Output):
+    folder = True
+
+
+PATH, OUTPUT, FOLDER = _Path(path_type=Path), Output(path_type=Path), _Folder(path_type=Path)
+
+
+def option(spec: str, help: str, **more: Any) -> click.Option:
+    """An option, as its help shows it: `--direction -d NAME`, or with the name of its parameter, `--from from_ NODE`. What
+    its value is called has capitals.
+    """
+    *names, last = spec.split()
+    if last != last.lower():
+        return click.Option(names, metavar=last, help=help, **more)
+    return click.Option([*names, last], help=help, **more)
+
+
+def argument(spec: str, help: str, **more: Any) -> click.Argument:
+    """An argument by the name of its parameter and what its value is called, a path where no other `type` is given."""
+    name, metavar = spec.split(" ", 1)
+    return click.Argument([name], metavar=metavar, help=help, **{"type": PATH, **more})
+
+
+#: How the result is shown on standard output: as JSON, or as tables, `--wide` of any width.
+as_json = (
+    option("--json", "Print one JSON object.", is_flag=True),
+    option(
+        "--wide",
+        "Do not truncate names in tables.",
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _, value: context.meta.__setitem__(WIDE, value),
+    ),
+)
+#: And as a page.
+SHOWN = (*as_json, option("--html FILE", "Write a page that opens offline.", type=OUTPUT))
+
+
+class Command(click.Command):
+    """A command with its help, arguments and options, and its `body`: MODULE.FUNCTION of `busfare.cli`.
+
+    It refuses an option that is given twice, of which click takes the last; it writes nowhere where it reads, by whatever
+    name, nor where nothing can be written, before it reads or measures anything; and its errors name its options.
+    """
+
+    def __init__(
+        self, name: str, help: str, body: str, *params: click.Parameter | tuple[click.Parameter, ...], **more: Any
+    ) -> None:  # fmt: skip
+        every = [p for param in params for p in (param if isinstance(param, tuple) else (param,))]
+        super().__init__(name, params=every, help=help, **more)
+        self.body = body
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # a shell asks how it goes on
+            return super().parse_args(ctx, args)
+        *_, order = self.make_parser(ctx).parse_args(args=list(args))
+        single = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
+        for param in single:
+            if single.count(param) > 1:
+                names, several = " ".join(param.opts), self.name == "what-if" and "--to" in param.opts
+                more = "; `busfare project` compares several nodes" if several else ""
+                raise click.UsageError(f"{names}: given twice; give it once{more}", ctx)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        values, module = ctx.params, self.body.partition(".")[0]
+        ours = BLAS_THREADS not in os.environ  # else the user has said how many
+        os.environ |= {BLAS_THREADS: "1"} if ours else {}
+        try:
+            body = getattr(import_module(f"busfare.cli.{module}"), self.body.partition(".")[2])
+        finally:
+            if ours:
+                del os.environ[BLAS_THREADS]  # programs that are started from here are not to hear of it
+        outputs = {str(p.name): p.type for p in self.params if isinstance(p.type, Output)}
+        read = [path for name, value in values.items() if name not in outputs for path in _paths(value)]
+        options = {str(p.name): p.opts[0] for p in self.params if isinstance(p, click.Option)}
+        try:
+            for name, kind in outputs.items():
+                if values[name]:
+                    import_module("busfare.cli.places").keep_apart(values[name], kind.folder, read)
+            return ctx.invoke(body, **values)
+        except InputError as error:
+            spelled = re.sub("`([a-z_]+)`", lambda name: options.get(name[1], name[0]), str(error))
+            raise InputError(spelled) from error
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    """The files and folders that the value of an argument may name; nodes may be files, too."""
+    for part in value if isinstance(value, (tuple, list)) else [value]:
+        if isinstance(part, (str, Path)) and "\0" not in str(part):
+            yield Path(part)
+            if isinstance(part, Path) and glob.has_magic(str(part)):
+                yield from map(Path, glob.iglob(str(part), recursive=True))  # noqa: PTH207

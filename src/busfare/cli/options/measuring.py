@@ -1,0 +1,112 @@
+"""The options of commands that measure this machine: probe, record, bench. `bench ft|mg` hand theirs to the runner of
+`hybrid/`, a project that needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import click
+
+from busfare.cli.options import OUTPUT, PATH, SHOWN, Command, argument, option
+
+probe = Command(
+    "probe",
+    "Measure this machine's GPUs and links, and write the node file that describes them.",
+    "measuring.probe",
+    option("--output -o FILE", "Write the node file here.", type=OUTPUT),
+    option("--quick", "13 seconds per GPU instead of 40.", is_flag=True),
+    option(
+        "--only PART",
+        "Measure one part: copies, kernels (what they reach), or collectives (NCCL's, among all GPUs).",
+    ),
+    option("--collectives", "Also measure NCCL operations among all GPUs: 30 seconds.", is_flag=True),
+    option("--virtual NODE", "Simulate a node instead of measuring one."),
+    option("--raw FILE", "Write all raw samples here (.json, .json.gz).", type=OUTPUT),
+    option("--from from_ FILE", "Refit the raw samples of an earlier run.", type=PATH),
+    SHOWN,
+)
+
+record = Command(
+    "record",
+    "Run any CUDA program and record its GPU work; returns the program's exit status.\n\n"
+    "On AMD's GPUs, rocprofv3 records it.",
+    "programs.record",
+    argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
+    option(
+        "--output -o PATH",
+        "A directory; or one process's file, with %p process, %h host, %r rank.",
+        required=True,
+    ),
+    option("--duration S", "Record for this many seconds; 0: to the end.", default="0"),
+    option("--delay S", "Start after this many seconds.", default="0"),
+    option("--capture", "whole, or profiler-calls (cudaProfilerStart to Stop).", default="whole"),
+    option("--nvtx RANGE", "Record only inside the NVTX range with this name."),
+    option("--flush-every S", "Write at least this often.", default="1"),
+    option("--kinds KIND,…", "What to record; see docs/recorder.md."),
+    option(
+        "--calls",
+        "API calls to record: driver, both (the program's runtime and driver calls) or none.",
+        default="driver",
+    ),
+    option("--fingerprint/--no-fingerprint", "Hash each copied buffer to find repeated copies."),
+    option("--stacks/--no-stacks", "Record call stacks: the report then names source lines."),
+)
+
+predicted_by = (
+    option("--node NODE", "Predict with this node. Default: probe this machine first."),
+    option("--quick", "Fewer cases and repeats: 15 seconds.", is_flag=True),
+)
+played = (
+    option("--virtual NODE", "Simulate a node instead of measuring one."),
+    option("--from from_ FILE", "Show the result of an earlier --json.", type=PATH),
+)
+methods = Command(
+    "methods",
+    "Compare pageable, pinned, managed, zero-copy, registered and batched memory over a whole program.",
+    "measuring.methods",
+    predicted_by,
+    option("--largest N", "Ints of the longest vector, 1048576 to 268435456.", default="268435456"),
+    played,
+    SHOWN,
+)
+strategies = Command(
+    "strategies",
+    "Compare explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
+    "measuring.strategies",
+    predicted_by,
+    option("--kernel FILE.cu", "A kernel of your own; see docs/bench.md.", type=PATH),
+    option("--in inputs N", "With --kernel: number of input arrays.", default="1"),
+    option("--out outputs N", "With --kernel: number of output arrays.", default="1"),
+    option("--function NAME", "With --kernel: the kernel, if the file has several."),
+    option("--levels N", "With --kernel: levels of the grid.", default="42"),
+    option("--level-elements level N", "With --kernel: doubles per level.", default="1048576"),
+    played,
+    SHOWN,
+)
+ft, mg = (
+    Command(
+        name,
+        help,
+        "programs.run_nas",
+        option("--class CLASS", "S, W, A, B, C or D. Default: C with a GPU, otherwise A."),
+        option("--ranks N,…", "Numbers of ranks. Default: from the machine."),
+        option("--modes MODE,…", "cpu, single, multiple, multiple-mps, funneled. Default: all."),
+        option("--build DIR", "The folder with the programs of hybrid/.", type=PATH),
+        option("--timeout S", "Time limit of a run in seconds. Default: 600.", type=float),
+        option("--from FILE", "Show the result of an earlier --json.", type=PATH),
+        option("--node NODE", "Compute the limit from this node. Default: measure this GPU."),
+        option("--runner DIR", "nas_bench of hybrid/; else $BUSFARE_NAS_RUNNER.", type=PATH),
+        SHOWN,
+    )
+    for name, help in (
+        (
+            "ft",
+            "Run NAS FT: MPI ranks that share a GPU in several ways, or run on CPUs; show where time goes.",
+        ),
+        ("mg", "Run NAS MG: the same, with small kernels and ghost cells instead of large copies."),
+    )
+)
+bench = click.Group(
+    "bench",
+    [methods, strategies, ft, mg],
+    help="Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them.",
+)

@@ -1,0 +1,32 @@
+"""What busfare can be asked: a frozen dataclass for each command that takes options, with defaults, units and limits, and
+what goes together.
+
+Times are seconds, sizes bytes, rates bytes per second; None is 'not given'. `Question.of` reads what the command line or
+Python gives: numbers in these units, or texts (`336MB`, `12ms`). Nothing of busfare is imported here but errors and units.
+"""
+
+from __future__ import annotations
+
+from busfare.quantities import Question
+from busfare.questions.measuring import Bench, BenchMethods, BenchStrategies, Probe, Record
+from busfare.questions.planning import MOST_LAYERS as MOST_LAYERS
+from busfare.questions.planning import MOST_PROMPT as MOST_PROMPT
+from busfare.questions.planning import HostMemory, Kernel, KvCache, KvLayout, Offload, Plan, Price, Swept
+from busfare.questions.traces import (
+    ChangeName,
+    Compare,
+    HostRule,
+    KernelRule,
+    Project,
+    Removable,
+    Report,
+    Scaled,
+    WhatIf,
+    Where,
+)
+
+__all__ = [
+    "Bench", "BenchMethods", "BenchStrategies", "ChangeName", "Compare", "HostMemory", "HostRule", "Kernel",
+    "KernelRule", "KvCache", "KvLayout", "Offload", "Plan", "Price", "Probe", "Project", "Question", "Record", "Removable",
+    "Report", "Scaled", "Swept", "WhatIf", "Where",
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Questions on this machine, or on a node that is played in place of it (`virtual`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from busfare import quantities as q
+from busfare.errors import InputError
+from busfare.quantities import Question
+from busfare.questions.traces import Where
+
+#: What a probe may measure by itself.
+Part = Literal["copies", "kernels", "collectives"]
+#: When to record: to the end, or from cudaProfilerStart to cudaProfilerStop.
+Capture = Literal["whole", "profiler-calls"]
+#: Whose calls: the driver's, also where the runtime makes them; or `both`, as the program itself makes them.
+Calls = Literal["driver", "both", "none"]
+#: What is recorded; `default` stands for all but `all-calls` and `graphs`.
+Recorded = Literal[
+    "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
+    "overheads", "graphs", "addresses", "messages",
+]  # fmt: skip
+#: Ints of a vector; and of a kernel of the user's own its arrays each way, levels, and doubles of a level.
+LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
+MOST_ARRAYS, MOST_LEVELS, MOST_LEVEL = 16, 4096, 1 << 28
+#: What is recorded is written no more often. Seconds.
+LEAST_FLUSH_S = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Question):
+    """`quick`: fewer samples; one part `only`; with `collectives` among all GPUs, too."""
+
+    quick: q.Flag = False
+    only: Annotated[Part | None, q.word(*get_args(Part))] = None
+    collectives: q.Flag = False
+    virtual: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Question):
+    """`duration` (0: to the end), `delay` and `flush_every` are seconds; `nvtx` names a range outside of which nothing is
+    recorded; `fingerprint` hashes each copied buffer, `stacks` takes the call stack of each call that is noted.
+    """
+
+    duration: Annotated[float, q.bare_seconds] = 0.0
+    delay: Annotated[float, q.bare_seconds] = 0.0
+    capture: Annotated[Capture, q.word(*get_args(Capture))] = "whole"
+    nvtx: q.Text = ""
+    flush_every: Annotated[float, q.bare_seconds] = 1.0
+    kinds: Annotated[tuple[Recorded, ...], q.listed(q.word(*get_args(Recorded)))] = ()
+    calls: Annotated[Calls, q.word(*get_args(Calls))] = "driver"
+    fingerprint: q.Flag = False
+    stacks: q.Flag = False
+
+    def __post_init__(self) -> None:
+        if self.flush_every < LEAST_FLUSH_S:
+            raise InputError(f"`flush_every` {self.flush_every}: give {LEAST_FLUSH_S:g} seconds or more")
+        if self.delay and (self.nvtx or self.capture != "whole"):
+            raise InputError(
+                "`delay`: the program itself starts the recording (`nvtx`, `capture`); leave one out"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Question):
+    """Predicted for `node`, else for what a quick probe of this machine finds."""
+
+    node: Where | None = None
+    quick: q.Flag = False
+    virtual: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchMethods(Bench):
+    """Vectors of up to `largest` ints."""
+
+    largest: Annotated[int, q.whole(LEAST_INTS, MOST_INTS)] = MOST_INTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchStrategies(Bench):
+    """On a `kernel`, the user's own CUDA file: its `function`, arrays each way, `levels` of `level` doubles; or on ours."""
+
+    kernel: q.File | None = None
+    inputs: Annotated[int, q.whole(1, MOST_ARRAYS)] = 1
+    outputs: Annotated[int, q.whole(1, MOST_ARRAYS)] = 1
+    function: q.Text | None = None
+    levels: Annotated[int, q.whole(1, MOST_LEVELS)] = 42
+    level: Annotated[int, q.whole(1, MOST_LEVEL)] = 1 << 20
+
+    def __post_init__(self) -> None:
+        if self.kernel and self.virtual:
+            raise InputError(
+                "`kernel` needs a GPU, because a virtual node runs no kernels; leave out `virtual`"
+            )
