@@ -24,20 +24,20 @@ SHELLS = {
 }
 doctor = Command(
     "doctor",
-    "What works on this machine, and what to do where something is missing.",
+    "Check what works on this machine, and how to fix the rest.",
     "planning.doctor",
     as_json,
 )
 completion = Command(
     "completion",
-    "Print the script by which a shell completes busfare's commands and options.",
+    "Print the shell script that completes commands and options.",
     "about.print_completion",
     click.Argument(["shell"], type=click.Choice(list(SHELLS)), help="The shell."),
     epilog=" ".join(f"{shell}: save it {place}." for shell, place in SHELLS.items()),
 )
 help_ = Command(
     "help",
-    "Show the help of a command, or of all of them as a man page.",
+    "Show the help of a command, or of all commands as a man page.",
     "about.print_help",
     click.Argument(["command"], nargs=-1, help="The command, for example `plan kv`."),
     option("--man", "Print all commands as one man page: busfare help --man > busfare.1.", is_flag=True),

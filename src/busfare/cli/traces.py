@@ -54,4 +54,4 @@ def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
 
 
 def demo(output: Path) -> None:
-    print(f"\nThe page to open: {run_demo(output).resolve()}")
+    print(f"\nOpen this page: {run_demo(output).resolve()}")

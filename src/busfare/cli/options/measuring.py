@@ -10,7 +10,7 @@ from busfare.cli.options import OUTPUT, PATH, SHOWN, Command, argument, option
 
 probe = Command(
     "probe",
-    "Measure this machine's GPUs and links, and write the node file that describes them.",
+    "Measure this machine's GPUs and links, and write a node file.",
     "measuring.probe",
     option("--output -o FILE", "Write the node file here.", type=OUTPUT),
     option("--quick", "13 seconds per GPU instead of 40.", is_flag=True),
@@ -27,7 +27,7 @@ probe = Command(
 
 record = Command(
     "record",
-    "Run any CUDA program and record its GPU work; returns the program's exit status.\n\n"
+    "Record the GPU work of any CUDA program. The exit status is that of the program.\n\n"
     "On AMD's GPUs, rocprofv3 records it.",
     "programs.record",
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
@@ -108,5 +108,5 @@ ft, mg = (
 bench = click.Group(
     "bench",
     [methods, strategies, ft, mg],
-    help="Run migration methods, overlap strategies and NAS FT and MG for real, beside what is predicted of them.",
+    help="Run benchmarks, and compare them with predictions.",
 )

@@ -40,7 +40,7 @@ class WithDefault(click.Group):
 
 strategies = Command(
     "strategies",
-    "Which overlap strategy is fastest for a kernel, and with how many streams.",
+    "Find the fastest overlap strategy for a kernel, and its number of streams.",
     "planning.strategies",
     argument("file FILE.toml", "Kernels to plan, one [[kernel]] table each.", required=False),
     option("--h2d SIZE", "Bytes copied to the GPU: 336MB."),
@@ -76,7 +76,7 @@ strategies = Command(
 
 offload = Command(
     "offload",
-    "Layers whose weights live on the host: how many should stay, how deep to prefetch, from which memory.",
+    "Plan layers with weights on the host: how many to keep on the GPU, prefetch depth, host memory.",
     "planning.offload",
     option("--node NODE", "The machine: catalogue name, GPU, TOML file or link (pcie:4x16)."),
     option("--model SHAPE", "A network by name, or its config.json; replaces the next three options."),
@@ -111,7 +111,7 @@ offload = Command(
 
 kv = Command(
     "kv",
-    "KV caches on the host: fetch or compute again, and in which blocks and layout.",
+    "Plan KV caches on the host: fetch or recompute, block size and layout.",
     "planning.kv",
     option("--node NODE", "The machine: catalogue name, GPU, TOML file or link (pcie:4x16)."),
     option("--model SHAPE", "A network by name, or its config.json."),
@@ -130,12 +130,13 @@ kv = Command(
 )
 
 plan = WithDefault(
-    "plan", [strategies, offload, kv], help="Strategies for a kernel; offloaded weights, KV caches."
+    "plan", [strategies, offload, kv], help="Compare strategies for a kernel, offloaded weights, KV caches."
 )
 
 price = Command(
     "price",
-    "What one copy costs on a node, by every model that applies; or a collective; or a kernel recorded on another node.",
+    "Estimate one copy, collective or kernel. Copies use every cost model that applies; a kernel needs its time on "
+    "another node.",
     "planning.price",
     option("--node NODE", "Catalogue name, GPU, TOML file or link (pcie:4x16).", required=True),
     option("--bytes bytes N", "Size of the copy: 4096, 64M, 64MiB, 1.5GB; of a kernel, its memory traffic."),
@@ -166,7 +167,7 @@ price = Command(
 
 nodes_find = Command(
     "find",
-    "The nodes and GPUs that have every word in their name.",
+    "List the nodes and GPUs with every word in their name.",
     "planning.find",
     argument("words WORD …", "What the name holds.", type=str, nargs=-1, required=False),
     as_json,
@@ -175,7 +176,7 @@ nodes_find = Command(
 
 nodes_show = Command(
     "show",
-    "One node, with a drawing of its graph.",
+    "Show one node, with a drawing of its graph.",
     "planning.show",
     argument("node NODE", "Catalogue name, GPU, TOML file, or a link such as pcie:4x16.", type=str),
     as_json,
@@ -183,7 +184,7 @@ nodes_show = Command(
 
 nodes_check = Command(
     "check",
-    "Whether a node file is right; if not, the key, the line and how to fix it.",
+    "Check a node file; name the key, the line and the fix of an error.",
     "planning.check",
     argument("file FILE", "A node file (TOML)."),
 )
@@ -192,7 +193,6 @@ nodes = WithDefault(
     "nodes",
     [nodes_find, nodes_show, nodes_check],
     params=[*as_json],
-    help="The catalogue of nodes, or the nodes and GPUs that have every WORD in their name; show one, or check a node "
-    "file of your own.",
+    help="List nodes and GPUs, show one, or check a node file. With WORDs, list the names that contain all of them.",
     subcommand_metavar="[WORD … | COMMAND]",
 )

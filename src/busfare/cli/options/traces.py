@@ -30,7 +30,7 @@ fingerprinted = option(
 
 report = Command(
     "report",
-    "Where transfer time goes in a trace, or in all traces of a job, and what to do about it.",
+    "Show where transfer time goes, and what to change. Give one trace, or all traces of a job.",
     "traces.report",
     argument(
         "traces TRACE...",
@@ -60,7 +60,7 @@ report = Command(
 
 what_if = Command(
     "what-if",
-    "What a change to the program, or another node, would make of the whole run; or of a job, whose folder is given.",
+    "Predict the whole run after a change, or on another node. For a job, give its folder.",
     "traces.what_if",
     trace_path,
     option("--dedupe", "Copy unchanged buffers once.", is_flag=True),
@@ -108,7 +108,7 @@ what_if = Command(
 
 project = Command(
     "project",
-    "What the copies and the whole run would take on another node.",
+    "Predict the copies and the whole run on another node.",
     "traces.project",
     trace_path,
     option("--to NODE", "Node to predict for; repeatable.", multiple=True, required=True),
@@ -122,7 +122,7 @@ project = Command(
 
 compare = Command(
     "compare",
-    "How far predictions for a node are from a trace recorded there, by every cost model.",
+    "Compare predictions with a trace recorded on the target node. Covers every cost model that applies.",
     "traces.compare",
     argument("predicted TRACE", "The trace to predict from."),
     argument("actual ACTUAL", "A trace of the same program, recorded on the target node."),
@@ -135,7 +135,7 @@ compare = Command(
 
 diff = Command(
     "diff",
-    "What changed between two recorded runs of one program, and why it takes longer or shorter.",
+    "Explain why one run of a program takes longer than another.",
     "traces.diff",
     argument("before BEFORE", "A trace of a program."),
     argument("after AFTER", "A trace of the changed program."),
@@ -144,7 +144,7 @@ diff = Command(
 
 export = Command(
     "export",
-    "Write a trace as tables or as a time line for others' tools.",
+    "Write a trace as tables or as a timeline for other tools.",
     "export.export",
     trace_path,
     option(
@@ -158,7 +158,7 @@ export = Command(
 
 demo = Command(
     "demo",
-    "Report a real trace that comes with busfare, and project it onto three other nodes.",
+    "Report an example trace, and project it onto three nodes.",
     "traces.demo",
     option("--output -o FOLDER", "Folder for the page.", type=FOLDER, default="busfare-demo"),
 )
