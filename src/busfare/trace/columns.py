@@ -89,6 +89,11 @@ def rows_of(number_of: Rows, chosen: NDArray[np.bool_]) -> Rows:
     return np.flatnonzero(chosen[number_of]).astype(np.uint32)
 
 
+def kept(frame: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
+    """The rows of `frame` that are chosen: itself, and no copy, where all are."""
+    return frame if chosen.all() else frame.filter(chosen)
+
+
 def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """The places of the `most` greatest lengths and of those as great as the least of them, in order."""
     if not most:
