@@ -18,13 +18,13 @@ constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 class Firsts {
   public:
     // The number of `value`, or seen() if it has none.
-    std::size_t find(std::int64_t value) {
+    std::size_t find(std::int32_t value) {
         if (last_ < values_.size() && values_[last_] == value) return last_;
         const auto at = number_of_.find(value);
         if (at == number_of_.end()) return values_.size();
         return last_ = at->second;
     }
-    std::size_t add(std::int64_t value) {
+    std::size_t add(std::int32_t value) {
         const std::size_t number = find(value);
         if (number == values_.size()) {
             number_of_.emplace(value, number);
@@ -35,14 +35,14 @@ class Firsts {
     std::size_t seen() const { return values_.size(); }
 
   private:
-    std::vector<std::int64_t> values_;
-    std::unordered_map<std::int64_t, std::size_t> number_of_;
+    std::vector<std::int32_t> values_;
+    std::unordered_map<std::int32_t, std::size_t> number_of_;
     std::size_t last_ = 0;
 };
 
 // By a table with a place for each first and each second. False, and nothing done, if that would be too
 // large.
-bool by_table(const Pairs& have, const Pairs& wanted, std::int64_t* rows) {
+bool by_table(const Pairs& have, const Pairs& wanted, std::int32_t* rows) {
     const auto [least, most] = std::minmax_element(have.second, have.second + have.count);
     const std::uint64_t span = static_cast<std::uint64_t>(*most) - static_cast<std::uint64_t>(*least) + 1;
     const std::uint64_t limit = kSparse * (have.count + wanted.count) + kSmall;
@@ -63,7 +63,7 @@ bool by_table(const Pairs& have, const Pairs& wanted, std::int64_t* rows) {
         const std::uint64_t at = static_cast<std::uint64_t>(wanted.second[i]) - base;
         const std::size_t number = at < span ? firsts.find(wanted.first[i]) : firsts.seen();
         const std::uint32_t row = number < firsts.seen() ? table[number * span + at] : kNone;
-        rows[i] = row == kNone ? -1 : std::int64_t{row};
+        rows[i] = static_cast<std::int32_t>(row);  // kNone: -1
     }
     return true;
 }
@@ -92,7 +92,7 @@ Runs runs_of(const Pairs& pairs, Firsts& firsts, bool numbering) {
     return runs;
 }
 
-void by_merging(const Pairs& have, const Pairs& wanted, std::int64_t* rows) {
+void by_merging(const Pairs& have, const Pairs& wanted, std::int32_t* rows) {
     Firsts firsts;
     const Runs runs = runs_of(have, firsts, true), wanted_runs = runs_of(wanted, firsts, false);
     std::fill_n(rows, wanted.count, -1);
@@ -100,14 +100,14 @@ void by_merging(const Pairs& have, const Pairs& wanted, std::int64_t* rows) {
         auto at = runs[number].begin();
         for (const Entry& entry : wanted_runs[number]) {
             while (at != runs[number].end() && at->second < entry.second) ++at;
-            if (at != runs[number].end() && at->second == entry.second) rows[entry.row] = at->row;
+            if (at != runs[number].end() && at->second == entry.second) rows[entry.row] = static_cast<std::int32_t>(at->row);
         }
     }
 }
 
 }  // namespace
 
-void first_rows(const Pairs& have, const Pairs& wanted, std::int64_t* rows) {
+void first_rows(const Pairs& have, const Pairs& wanted, std::int32_t* rows) {
     if (have.count == 0 || wanted.count == 0) {
         std::fill_n(rows, wanted.count, -1);
     } else if (!by_table(have, wanted, rows)) {

@@ -186,7 +186,7 @@ def _list_text(text: str | bytes | None, kind: Any) -> str | None:
 #: What readers give: `bytes` is below 0 where they are freed, `device` null where every GPU may reach them; `in_stream`:
 #: made and freed in the order of a stream, by a host that does not wait for it.
 ALLOCATIONS: Schema = {
-    "process": pl.Int64(),
+    "process": pl.Int32(),
     "device": pl.Int32(),
     "start_ns": pl.Int64(),
     "bytes": pl.Int64(),

@@ -130,7 +130,7 @@ def _swept(spans: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     # The spans of a thread that are as deep lie apart: the last that has begun is the one. Each thread comes to a depth by
     # beginning a span there, so that none is another thread's.
     return (
-        pl.concat(edges, how="diagonal")
+        pl.concat(edges, how="diagonal_relaxed")
         .sort([*PLACE, "start_ns", "order", -pl.col("end_ns")])
         .with_columns(depth=pl.col("deeper").cum_sum())
         .filter(pl.col("order") > 0)

@@ -238,8 +238,10 @@ def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:
     Faults make migrations, which no call launched: the stream that profilers name (0) is not one that anybody waits for.
     """
     faults = Words(operations).among("kind", "migration") & ~launched
-    direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int64)
-    stream = pl.when(pl.Series(faults)).then(direction).otherwise(pl.col("stream").fill_null(-1))
+    stream = pl.col("stream").fill_null(-1)
+    if faults.any():
+        direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int32)
+        stream = pl.when(pl.Series(faults)).then(direction).otherwise(stream)
     return operations.with_columns(stream.alias("stream"), pl.col("device").fill_null(0))
 
 

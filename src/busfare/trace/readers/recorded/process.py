@@ -79,7 +79,7 @@ class RecordedProcess:
             timed = pl.Series(start > 0)
             for name, times in (("start_ns", start), ("end_ns", end)):
                 made[name] = pl.select(pl.when(timed).then(pl.Series(times + shift))).to_series()
-        return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int64))
+        return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int32))
 
     def texts(self, numbers: NDArray[np.uint64]) -> tuple[pl.Series, Rows]:
         """The strings that occur, and the place of each number's string among them; null for 0."""
