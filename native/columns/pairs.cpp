@@ -75,10 +75,12 @@ struct Entry {
 };
 using Runs = std::vector<std::vector<Entry>>;  // by the number of their first, in order
 
-// The pairs in runs; those whose first has no number yet get one if they may, and are left out else.
-Runs runs_of(const Pairs& pairs, Firsts& firsts, bool numbering) {
+// The pairs in runs; those whose first has no number yet get one if they may, and are left out else, as seconds
+// that are not from `least` to `most`.
+Runs runs_of(const Pairs& pairs, Firsts& firsts, bool numbering, std::int64_t least, std::int64_t most) {
     Runs runs(firsts.seen());
     for (std::size_t i = 0; i < pairs.count; ++i) {
+        if (pairs.second[i] < least || pairs.second[i] > most) continue;
         const std::size_t number = numbering ? firsts.add(pairs.first[i]) : firsts.find(pairs.first[i]);
         if (number == runs.size()) {
             if (!numbering) continue;
@@ -94,7 +96,9 @@ Runs runs_of(const Pairs& pairs, Firsts& firsts, bool numbering) {
 
 void by_merging(const Pairs& have, const Pairs& wanted, std::int32_t* rows) {
     Firsts firsts;
-    const Runs runs = runs_of(have, firsts, true), wanted_runs = runs_of(wanted, firsts, false);
+    const auto [least, most] = std::minmax_element(have.second, have.second + have.count);
+    const Runs runs = runs_of(have, firsts, true, *least, *most);
+    const Runs wanted_runs = runs_of(wanted, firsts, false, *least, *most);
     std::fill_n(rows, wanted.count, -1);
     for (std::size_t number = 0; number < runs.size(); ++number) {
         auto at = runs[number].begin();

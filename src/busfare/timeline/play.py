@@ -139,17 +139,18 @@ def decided(run: Timeline | Played) -> Decided:
     played = run if isinstance(run, Played) else play(run, path=True)
     timeline, path = played.timeline, played.path or play(played.timeline, path=True).path
     calls, operations = timeline.calls.height, timeline.operations.height
-    lengths, rows = path["path_end"] - path["path_start"], path["path_row"].astype(np.int64)
-    step = path["path_step"].astype(np.int64)
+    lengths, rows = path["path_end"] - path["path_start"], path["path_row"]
+    step = path["path_step"].copy()
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_own_calls(timeline, step, rows, lengths)
     step[_still_at_work(step, lengths)] = STEPS.index("call")
     operation = step == STEPS.index("operation")
-    part = np.array([PART_NAMES.index(PARTS.get(name, "other")) for name in (*STEPS, *CLASSES.categories)])
+    names = (*STEPS, *CLASSES.categories)
+    part = np.array([PART_NAMES.index(PARTS.get(name, "other")) for name in names], np.uint8)
     of_call = np.isin(step, [STEPS.index(name) for name in ("host", "call", "wake-up")])
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
     after = (
-        np.maximum(path[f"{what}_bound_by"].astype(np.int64) - calls, -1) for what in ("call", "operation")
+        np.maximum(path[f"{what}_bound_by"] - np.int32(calls), -1) for what in ("call", "operation")
     )
     whose = np.where(of_call, operations + rows, rows)
     return Decided(part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, *after)

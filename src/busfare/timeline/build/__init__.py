@@ -180,5 +180,6 @@ def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32]
         before = observed_before(operations, processes.astype(np.int64))
         after = np.where(launched, after, before).astype(np.int32)
     alone = ~launched & (after < 0)
-    released = np.where(alone, operations["start_ns"].to_numpy() - origin, 0).astype(np.int64)
+    released = np.zeros(operations.height, np.int64)
+    released[alone] = operations["start_ns"].to_numpy()[alone] - origin
     return after, released
