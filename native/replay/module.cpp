@@ -176,6 +176,10 @@ nb::dict play(nb::dict columns, bool with_path) {
         std::vector<std::uint8_t> step;
         std::vector<Index> row;
         std::vector<Time> start, end;
+        step.reserve(path.size());
+        row.reserve(path.size());
+        start.reserve(path.size());
+        end.reserve(path.size());
         for (const PathStep& s : path) {
             step.push_back(static_cast<std::uint8_t>(s.step));
             row.push_back(s.row);
