@@ -75,8 +75,8 @@ struct Entry {
 };
 using Runs = std::vector<std::vector<Entry>>;  // by the number of their first, in order
 
-// The pairs in runs; those whose first has no number yet get one if they may, and are left out else, as seconds
-// that are not from `least` to `most`.
+// The pairs in runs; those whose first has no number yet get one if they may, and are left out else, as are
+// seconds that are not from `least` to `most`.
 Runs runs_of(const Pairs& pairs, Firsts& firsts, bool numbering, std::int64_t least, std::int64_t most) {
     Runs runs(firsts.seen());
     for (std::size_t i = 0; i < pairs.count; ++i) {
@@ -104,7 +104,8 @@ void by_merging(const Pairs& have, const Pairs& wanted, std::int32_t* rows) {
         auto at = runs[number].begin();
         for (const Entry& entry : wanted_runs[number]) {
             while (at != runs[number].end() && at->second < entry.second) ++at;
-            if (at != runs[number].end() && at->second == entry.second) rows[entry.row] = static_cast<std::int32_t>(at->row);
+            if (at != runs[number].end() && at->second == entry.second)
+                rows[entry.row] = static_cast<std::int32_t>(at->row);
         }
     }
 }
