@@ -158,7 +158,9 @@ def decided(run: Timeline | Played) -> Decided:
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
     bound_by = path["call_bound_by"], path["operation_bound_by"]
     whose = np.where(of_call, operations + rows, rows)
-    return Decided(part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, calls, bound_by)
+    return Decided(
+        part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, calls, bound_by
+    )
 
 
 def critical_path_shares(run: Timeline | Played) -> list[PathPart]:

@@ -114,7 +114,9 @@ def places(ids: pl.Series, wanted: pl.Series) -> Rows:
     """Where each of `wanted` stands in `ids`, whole numbers that are all unlike; len(ids) where it does not."""
     rows = np.empty(len(wanted), np.int32)
     nobody = wanted.is_null().cast(pl.Int32).to_numpy()
-    find_pairs(np.zeros(len(ids), np.int32), numbers_of(ids, 0), nobody, numbers_of(wanted, 0).astype(np.int64), rows)
+    find_pairs(
+        np.zeros(len(ids), np.int32), numbers_of(ids, 0), nobody, numbers_of(wanted, 0).astype(np.int64), rows
+    )
     return np.where(rows < 0, len(ids), rows).astype(np.uint32)
 
 
@@ -136,12 +138,12 @@ def order_of(numbers: pl.Series) -> Rows:
 def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int32]:
     """The first row of `have` of the process and correlation of each row of `wanted`, nulls like nulls; -1: none."""
     rows = np.empty(wanted.height, np.int32)
-    pairs = (
-        numbers_of(frame[name], np.iinfo(kind).min).astype(kind, copy=False)
-        for frame in (have, wanted)
-        for name, kind in (("process", np.int32), ("correlation", np.int64))
+    frames = have, wanted
+    first, wanted_first = (numbers_of(f["process"], -(1 << 31)).astype(np.int32, copy=False) for f in frames)
+    second, wanted_second = (
+        numbers_of(f["correlation"], -(1 << 63)).astype(np.int64, copy=False) for f in frames
     )
-    find_pairs(*pairs, rows)
+    find_pairs(first, second, wanted_first, wanted_second, rows)
     return rows
 
 

@@ -86,7 +86,9 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
         omissions.add("impossible-sizes", bad)
         sized = pl.col("bytes").is_between(0, LARGEST)
         trace.operations = trace.operations.with_columns(bytes=pl.when(sized).then("bytes"))
-    sizeless = int((trace.operations["kind"].is_in(["copy", "migration"]) & trace.operations["bytes"].is_null()).sum())
+    sizeless = int(
+        (trace.operations["kind"].is_in(["copy", "migration"]) & trace.operations["bytes"].is_null()).sum()
+    )
     omissions.count("unknown-sizes", sizeless - bad if sizeless > bad else 0)
     trace.calls = _with_blocking_pageable(trace)
     _join_clocks(trace, omissions)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from busfare.cost import model
 from busfare.cost.models import one_copy
@@ -194,9 +195,7 @@ def copy_seconds_at_once(
     return ends
 
 
-def _rates(
-    operations: pl.DataFrame, duration_ns: Times
-) -> tuple[FloatArray, NDArray[np.int32], list[Route]]:
+def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, NDArray[np.int32], list[Route]]:
     """Bytes per second of each copy, 0 for what is none; the path it takes (-1: none), a number; and the paths."""
     words = Words(operations)
     moves = words.among("kind", "copy", "migration") & words.among("direction", *DIRECTIONS)

@@ -109,7 +109,7 @@ def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.
     return process.names(shown[places])
 
 
-def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+def at(values: NDArray[np.uint64], rows: NDArray[np.int32]) -> NDArray[np.uint64]:
     """The values of these rows; 0 for row -1."""
     return np.append(values, np.uint64(0))[rows]
 
