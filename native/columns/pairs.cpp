@@ -70,7 +70,7 @@ bool by_table(const Pairs& have, const Pairs& wanted, std::int32_t* rows) {
 
 struct Entry {
     std::int64_t second;
-    std::uint32_t row;
+    std::int32_t row;
     auto operator<=>(const Entry&) const = default;
 };
 using Runs = std::vector<std::vector<Entry>>;  // by the number of their first, in order
@@ -86,7 +86,7 @@ Runs runs_of(const Pairs& pairs, Firsts& firsts, bool numbering, std::int64_t le
             if (!numbering) continue;
             runs.emplace_back();
         }
-        runs[number].push_back({pairs.second[i], static_cast<std::uint32_t>(i)});
+        runs[number].push_back({pairs.second[i], static_cast<std::int32_t>(i)});
     }
     for (auto& run : runs) {
         if (!std::ranges::is_sorted(run)) std::ranges::sort(run);
@@ -104,8 +104,7 @@ void by_merging(const Pairs& have, const Pairs& wanted, std::int32_t* rows) {
         auto at = runs[number].begin();
         for (const Entry& entry : wanted_runs[number]) {
             while (at != runs[number].end() && at->second < entry.second) ++at;
-            if (at != runs[number].end() && at->second == entry.second)
-                rows[entry.row] = static_cast<std::int32_t>(at->row);
+            if (at != runs[number].end() && at->second == entry.second) rows[entry.row] = at->row;
         }
     }
 }

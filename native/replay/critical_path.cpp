@@ -15,8 +15,7 @@ class Walk {
         while (node != kNone) node = node < calls_ ? through_call(node) : through_operation(node - calls_);
         std::ranges::reverse(path_.step);
         std::ranges::reverse(path_.row);
-        std::ranges::reverse(path_.start);
-        std::ranges::reverse(path_.end);
+        for (auto* times : {&path_.start, &path_.end}) std::ranges::reverse(*times);
         return std::move(path_);
     }
 

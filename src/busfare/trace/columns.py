@@ -102,21 +102,18 @@ def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return np.flatnonzero(lengths >= np.partition(lengths, -most)[-most])
 
 
-def first_rows(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int32]:
-    """The first row of `keys` that equals each of `wanted`; -1 where there is none."""
+def first_rows(keys: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int32]:
+    """The first row of `keys`, whole numbers, that equals each of `wanted`; -1 where there is none."""
     rows = np.empty(len(wanted), np.int32)
-    have, want = (np.ascontiguousarray(some).view(np.int64) for some in (keys, wanted))
+    have, want = (np.ascontiguousarray(some).astype(np.int64, copy=False) for some in (keys, wanted))
     find_pairs(np.zeros(len(have), np.int32), have, np.zeros(len(want), np.int32), want, rows)
     return rows
 
 
 def places(ids: pl.Series, wanted: pl.Series) -> Rows:
     """Where each of `wanted` stands in `ids`, whole numbers that are all unlike; len(ids) where it does not."""
-    rows = np.empty(len(wanted), np.int32)
-    nobody = wanted.is_null().cast(pl.Int32).to_numpy()
-    find_pairs(
-        np.zeros(len(ids), np.int32), numbers_of(ids, 0), nobody, numbers_of(wanted, 0).astype(np.int64), rows
-    )
+    rows = first_rows(numbers_of(ids, 0), numbers_of(wanted, 0))
+    rows[wanted.is_null().to_numpy()] = -1
     return np.where(rows < 0, len(ids), rows).astype(np.uint32)
 
 

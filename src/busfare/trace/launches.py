@@ -141,7 +141,7 @@ def operators_of(
 
 def _first(have: pl.Series, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """The first row of each wanted number; -1 where there is none, and of those not above 0."""
-    rows = first_rows(have.fill_null(0).to_numpy().view(np.uint64), wanted.view(np.uint64)).astype(np.int64)
+    rows = first_rows(have.fill_null(0).to_numpy(), wanted).astype(np.int64)
     rows[wanted <= 0] = -1
     return rows
 
