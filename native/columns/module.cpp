@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Numbers = Array<std::int64_t>;
-using Rows = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // The vector goes on living under the array.
 nb::object given(std::vector<std::int64_t>&& values) {
@@ -74,11 +74,11 @@ std::int64_t shared_ns(const Numbers& a_starts, const Numbers& a_ends, const Num
                   b_starts.size());
 }
 
-void rows_of_pairs(const Numbers& have_first, const Numbers& have_second, const Numbers& first,
-                   const Numbers& second, const Rows& rows) {
+void rows_of_pairs(const Array<std::int32_t>& have_first, const Numbers& have_second,
+                   const Array<std::int32_t>& first, const Numbers& second, const Rows& rows) {
     check(have_first.size() == have_second.size() && first.size() == second.size() &&
           first.size() == rows.size());
-    if (std::max(have_first.size(), first.size()) >= std::numeric_limits<std::uint32_t>::max())
+    if (std::max(have_first.size(), first.size()) >= std::numeric_limits<std::int32_t>::max())
         throw std::invalid_argument("too many rows");
     const nb::gil_scoped_release unlocked;
     first_rows({have_first.data(), have_second.data(), have_first.size()},

@@ -10,10 +10,12 @@ class Walk {
     Walk(const Timeline& timeline, const Played& played)
         : t_(timeline), p_(played), calls_(static_cast<Index>(timeline.calls.size())) {}
 
-    std::vector<PathStep> back_from_the_end() {
+    Path back_from_the_end() {
         Index node = last();
         while (node != kNone) node = node < calls_ ? through_call(node) : through_operation(node - calls_);
-        std::reverse(path_.begin(), path_.end());
+        std::ranges::reverse(path_.step);
+        std::ranges::reverse(path_.row);
+        for (auto* times : {&path_.start, &path_.end}) std::ranges::reverse(*times);
         return std::move(path_);
     }
 
@@ -29,8 +31,11 @@ class Walk {
     // Steps end where the step behind them starts, and none starts before the run, so that lags below zero
     // leave neither hole nor overlap.
     void step(Step what, Index row, Time start) {
-        const Time end = path_.empty() ? p_.makespan : path_.back().start;
-        path_.push_back({what, row, std::clamp(start, Time{0}, end), end});
+        const Time end = path_.start.empty() ? p_.makespan : path_.start.back();
+        path_.step.push_back(static_cast<std::uint8_t>(what));
+        path_.row.push_back(row);
+        path_.start.push_back(std::clamp(start, Time{0}, end));
+        path_.end.push_back(end);
     }
 
     // Each gives the node whose end comes before, having walked to it.
@@ -93,12 +98,12 @@ class Walk {
     const Timeline& t_;
     const Played& p_;
     const Index calls_;
-    std::vector<PathStep> path_;
+    Path path_;
 };
 
 }  // namespace
 
-std::vector<PathStep> critical_path(const Timeline& timeline, const Played& played) {
+Path critical_path(const Timeline& timeline, const Played& played) {
     return Walk(timeline, played).back_from_the_end();
 }
 

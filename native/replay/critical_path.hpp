@@ -17,14 +17,14 @@ enum class Step : std::uint8_t {
     wake_up,      // from the end of what a call waits for to its return
 };
 
-struct PathStep {
-    Step step;
-    Index row;  // of the operation or, for host_gap, call and wake_up, of the call
-    Time start, end;
+// Its steps from the first to the last, which follow on each other without a hole, from time 0 to the
+// makespan.
+struct Path {
+    std::vector<std::uint8_t> step;  // Step
+    std::vector<Index> row;          // of the operation or, for host_gap, call and wake_up, of the call
+    std::vector<Time> start, end;
 };
 
-// From the first step to the last; the steps follow on each other without a hole, from time 0 to the
-// makespan.
-std::vector<PathStep> critical_path(const Timeline& timeline, const Played& played);
+Path critical_path(const Timeline& timeline, const Played& played);
 
 }  // namespace busfare::replay

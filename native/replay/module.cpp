@@ -158,7 +158,7 @@ nb::dict play(nb::dict columns, bool with_path) {
     const Columns c(columns);
     const Timeline t = timeline(c);
     Played p;
-    std::vector<PathStep> path;
+    Path path;
     {
         nb::gil_scoped_release unlocked;
         p = simulate(t, dependencies(t), poll, with_path);
@@ -173,19 +173,10 @@ nb::dict play(nb::dict columns, bool with_path) {
     if (with_path) {
         out["call_bound_by"] = column(std::move(p.return_bound_by));
         out["operation_bound_by"] = column(std::move(p.operation_bound_by));
-        std::vector<std::uint8_t> step;
-        std::vector<Index> row;
-        std::vector<Time> start, end;
-        for (const PathStep& s : path) {
-            step.push_back(static_cast<std::uint8_t>(s.step));
-            row.push_back(s.row);
-            start.push_back(s.start);
-            end.push_back(s.end);
-        }
-        out["path_step"] = column(std::move(step));
-        out["path_row"] = column(std::move(row));
-        out["path_start"] = column(std::move(start));
-        out["path_end"] = column(std::move(end));
+        out["path_step"] = column(std::move(path.step));
+        out["path_row"] = column(std::move(path.row));
+        out["path_start"] = column(std::move(path.start));
+        out["path_end"] = column(std::move(path.end));
     }
     return out;
 }

@@ -217,17 +217,17 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
         wanted, left_out = job_changes_of(asked, job, setting), [some.left_out] if some else []
         of_all = answer_job_what_if(job, str(where), wanted, setting, guessed, asked.unrecorded, left_out)
         return answer(WhatIf, of_all, lambda _: predictions.what_if_document(of_all))
-    result, played = answer_what_if(runs[0], changes_of(asked, here), setting, guessed, asked.unrecorded)
+    result, changed = answer_what_if(runs[0], changes_of(asked, here), setting, guessed, asked.unrecorded)
 
     def document(page: bool) -> Document:
         if not page or made.runs is None:
             return predictions.what_if_document(result)
         recorded, predicted = made.runs
-        drawn = time_line(recorded, timeline(recorded, here), predicted=(predicted, played.timeline))
+        drawn = time_line(recorded, timeline(recorded, here), predicted=(predicted, changed))
         return predictions.what_if_document(result, drawn)
 
     made = answer(WhatIf, result, document)
-    made.played = runs[0], played
+    made.changed = runs[0], changed
     return made
 
 

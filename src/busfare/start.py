@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 
 __all__ = ["main"]
+
+#: The parameter of mallopt(3) from which size on a block is mapped by itself, and that size.
+M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 4 << 20
 
 
 def main() -> None:
@@ -16,4 +20,11 @@ def main() -> None:
     from busfare.cli import main as run
 
     signal.signal(signal.SIGINT, theirs)
+    _return_large_blocks()
     run()
+
+
+def _return_large_blocks() -> None:
+    """Large columns go back to the system as they are freed: glibc would keep those of up to 32 MiB for later ones."""
+    if setting := getattr(ctypes.CDLL(None), "mallopt", None):
+        setting(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)

@@ -182,7 +182,7 @@ void spoil_one(Columns& c, Chance& chance) {
          c.operation_awaits, c.members, c.joint_begin);
 }
 
-bool holds(const Timeline& t, const Played& p, const std::vector<PathStep>& path) {
+bool holds(const Timeline& t, const Played& p, const Path& path) {
     for (std::size_t c = 0; c < t.calls.size(); ++c)
         if (p.call_start[c] < 0 || p.call_end[c] < p.call_start[c] + t.calls.own[c]) return false;
     for (std::size_t o = 0; o < t.operations.size(); ++o)
@@ -202,9 +202,9 @@ bool holds(const Timeline& t, const Played& p, const std::vector<PathStep>& path
                 std::max(arrived[joint], p.operation_start[o]) + t.operations.duration[o])
                 return false;
     Time at = 0;
-    for (const PathStep& step : path) {
-        if (step.start != at || step.end < step.start) return false;
-        at = step.end;
+    for (std::size_t i = 0; i < path.step.size(); ++i) {
+        if (path.start[i] != at || path.end[i] < path.start[i]) return false;
+        at = path.end[i];
     }
     return at == p.makespan;
 }

@@ -150,7 +150,7 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     make_sound(recorded)
     home = load_node(node) if node else None
     try:
-        result, played = answer_what_if(recorded, changes_of(EVERYTHING, home), Setting(home), False)
+        result, changed = answer_what_if(recorded, changes_of(EVERYTHING, home), Setting(home), False)
     except InputError as refused:
         assert "\n" not in str(refused)
         assert home is None or (recorded.operations.is_empty() and recorded.calls.is_empty())
@@ -161,8 +161,8 @@ def test_an_answer_to_what_if_comes_out_of_anything(
         plain["baseline"]["recorded_seconds"], rel=0.01
     )
     assert len(plain["changes"]) == 11
-    after = predicted_trace(played)
-    drawn = time_line(recorded, timeline(recorded, home), predicted=(after, played.timeline))
+    after = predicted_trace(changed)
+    drawn = time_line(recorded, timeline(recorded, home), predicted=(after, changed))
     document = what_if_document(result, drawn)
     show(document)
     assert "nan" not in capsys.readouterr().out

@@ -74,10 +74,10 @@ def planned(_: Path) -> Document:
 
 def changed(_: Path) -> Document:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
-    result, played = answer_what_if(
+    result, changed = answer_what_if(
         recorded, [pin(), kernel_times(0.5, f"smooth|{HOSTILE}")], Setting(H100), guessed=False
     )
-    after = predicted_trace(played), played.timeline
+    after = predicted_trace(changed), changed
     return what_if_document(result, time_line(recorded, timeline(recorded, H100), predicted=after))
 
 

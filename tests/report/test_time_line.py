@@ -105,8 +105,8 @@ def test_findings_mark_the_operations_that_they_touch() -> None:
 
 def test_a_what_if_is_drawn_below_the_recording_and_called_predicted() -> None:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
-    _, played = answer_what_if(recorded, [pin()], Setting(H100), guessed=False)
-    after = predicted_trace(played), played.timeline
+    _, changed = answer_what_if(recorded, [pin()], Setting(H100), guessed=False)
+    after = predicted_trace(changed), changed
     rows = time_line(recorded, timeline(recorded, H100), predicted=after).rows
     assert [row.predicted for row in rows] == sorted(row.predicted for row in rows)
     assert all(row.label.startswith("predicted" if row.predicted else "recorded") for row in rows)

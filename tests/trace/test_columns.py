@@ -40,7 +40,7 @@ def test_which_pairs_occur_and_the_first_row_of_each(have: Pairs, rows: Pairs) -
     def plain(pairs: Pairs) -> Pairs:
         return [(low if a is None else a, low if b is None else b) for a, b in pairs]
 
-    schema = {"process": pl.Int64, "correlation": pl.Int64}
+    schema = {"process": pl.Int32, "correlation": pl.Int64}
     frames = [pl.DataFrame(part, schema=schema, orient="row") for part in (have, rows)]
     assert occurs(*frames).tolist() == [p in plain(have) for p in plain(rows)]
     first = [

@@ -223,10 +223,10 @@ def test_kernels_by_which_a_runtime_copies_are_named_and_their_calls_are_not_mis
 )
 def test_the_process_of_the_calls(of_calls: list[int | None], expected: int | None) -> None:
     trace = Trace(Path("x"), "nvprof", "", conform(pl.DataFrame({"kind": ["kernel"]}), OPERATIONS))
-    trace.calls = conform(pl.DataFrame({"process": of_calls}, schema={"process": pl.Int64}), CALLS)
+    trace.calls = conform(pl.DataFrame({"process": of_calls}, schema={"process": pl.Int32}), CALLS)
     name_process(trace)
     assert trace.operations["process"].to_list() == [expected]
-    assert trace.operations.schema["process"] == pl.Int64()
+    assert trace.operations.schema["process"] == pl.Int32()
 
 
 def test_the_same_omission_noted_again_adds_to_its_count() -> None:

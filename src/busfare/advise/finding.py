@@ -268,7 +268,7 @@ def _caused(trace: Trace, finding: Finding) -> tuple[Rows, Rows, Rows | None]:
     """Rows of the calls, the nanoseconds that each took or caused, and the bytes that it moved."""
     touches, calls = finding.touches, finding.calls
     if touches is not None and touches.height:
-        rows = first_pairs(trace.calls, touches.columns("process", "correlation"))
+        rows = first_pairs(trace.calls, touches.columns("process", "correlation")).astype(np.int64)
         known = rows >= 0
         return rows[known], (touches.ends - touches.starts)[known], np.maximum(touches.sizes[known], 0)
     rows = np.zeros(0, np.int64) if calls is None else calls.astype(np.int64)

@@ -101,7 +101,7 @@ def answer_what_if(
     setting: Setting,
     guessed: bool,
     unrecorded_seconds: float | None = None,
-) -> tuple[WhatIf, Played]:
+) -> tuple[WhatIf, Timeline]:
     """What `changes` would make of `trace`, each alone and all, in the order given; and the run with all of them.
 
     With `unrecorded_seconds`, how long the run takes when it is not recorded, the recorder's cost is taken out first.
@@ -110,22 +110,32 @@ def answer_what_if(
     run, cost = timeline(trace, setting.recorded_on), None
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
-    baseline, omissions = play(run, path=True), [*trace.omissions, *run.omissions]
-    recorded = run.recorded_ns, cost, baseline
+    baseline = _baseline(run.recorded_ns, cost, play(run, path=True))
 
     def outcome(title: Words, some: Sequence[Change]) -> tuple[Outcome, Played]:
         applied = apply_all(run, some, setting)
         played = play(applied.timeline, path=len(changes) == 1)
-        seconds, ends = baseline.makespan_seconds, list[float]()
+        seconds, ends = baseline.replayed_seconds, list[float]()
         if any(change.node is None and change.kind != "host" for change in some):
             figures, touched = figures_of(setting.recorded_on), applied.touched_seconds
             ends += _after(played, seconds, figures, touched=touched)
         for change in some:
             if change.node is not None and setting.recorded_on is not None:
-                ends += _between(change, played, baseline, setting, setting.recorded_on, change.node)
+                ends += _between(change, played, run, setting, setting.recorded_on, change.node)
         return _ranged(title, applied, seconds, played, ends), played
 
-    return _answered(str(trace.path), changes, outcome, recorded, setting, guessed, _range, omissions)
+    omissions = [*trace.omissions, *run.omissions]
+    result, played = _answered(str(trace.path), changes, outcome, baseline, setting, guessed, omissions)
+    changed = played.timeline
+    del played  # before another is played
+    result.range_seconds = _range(changed, result.predicted_seconds)
+    return result, changed
+
+
+def _baseline(recorded_ns: int, cost: RecordingCost | None, replayed: Played) -> Baseline:
+    """Of a run or job that took `recorded_ns`; of its replay, which is large, no time stays."""
+    shares = critical_path_shares(replayed)
+    return Baseline(recorded_ns * NS, cost, replayed.makespan_seconds, shares)
 
 
 def answer_job_what_if(
@@ -175,10 +185,8 @@ def answer_job_what_if(
         *(o for part in job.parts for o in part.timeline.trace.omissions),
     ]
     unique = list({(o.id, o.what): o for o in omissions}.values())
-    recorded = job.recorded_ns, cost, baseline
-    result, played = _answered(
-        name, changes, outcome, recorded, setting, guessed, lambda run: [run.makespan_seconds] * 2, unique
-    )
+    before = _baseline(job.recorded_ns, cost, baseline)
+    result, played = _answered(name, changes, outcome, before, setting, guessed, unique)
     first, then = _spans(unchanged, baseline), _spans(state, played)
     result.ranks = [RankOutcome(rank, first.get(rank), then[rank]) for rank in sorted(then)]
     return result
@@ -188,33 +196,30 @@ def _answered(
     name: str,
     changes: Sequence[Asked],
     outcome: Callable[[Words, Sequence[Asked]], tuple[Outcome, Played]],
-    recorded: tuple[int, RecordingCost | None, Played],
+    baseline: Baseline,
     setting: Setting,
     guessed: bool,
-    range_of: Callable[[Played], list[float]],
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: what some changes make of it, and the run after them; `recorded`: how long the run or job took
-    (ns), what recording cost, and its replay.
-    """
-    recorded_ns, cost, baseline = recorded
-    alone = [outcome(change.title, [change]) for change in changes]
-    together, played = alone[0] if len(alone) == 1 else outcome(statement("change.all"), changes)
+    """`outcome`: what some changes make of it, and the run after them."""
+    alone = []
+    for change in changes:  # what is played is large: no two at once
+        together, played = outcome(change.title, [change])
+        alone.append(together)
+    if len(alone) != 1:
+        together, played = outcome(statement("change.all"), changes)
+    shares = critical_path_shares(played)
+    played = replace(played, path={})
     result = WhatIf(
         trace=name,
         recorded_on=setting.recorded_on.name if setting.recorded_on else None,
         from_guessed_from_gpu_name=guessed and setting.recorded_on is not None,
         model=setting.model,
-        baseline=Baseline(
-            recorded_seconds=recorded_ns * NS,
-            recording_cost=cost,
-            replayed_seconds=baseline.makespan_seconds,
-            critical_path=critical_path_shares(baseline),
-        ),
-        changes=[of_one for of_one, _ in alone],
+        baseline=baseline,
+        changes=alone,
         **asdict(together),
-        range_seconds=range_of(played),
-        critical_path=critical_path_shares(played),
+        range_seconds=[played.makespan_seconds] * 2,
+        critical_path=shares,
         omissions=omissions,
     )
     return result, played
@@ -254,7 +259,7 @@ def _ranged(
 
 
 def _between(
-    change: Change, played: Played, baseline: Played, setting: Setting, recorded_on: Node, to: Node
+    change: Change, played: Played, before: Timeline, setting: Setting, recorded_on: Node, to: Node
 ) -> tuple[float, ...]:
     """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
     other change uncertain.
@@ -262,10 +267,10 @@ def _between(
     if change.kind != "kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:
-        prices = setting.kernel_prices(baseline.timeline, to)
+        prices = setting.kernel_prices(before, to)
     except InputError:
         return ()
-    alone = play(change.apply(baseline.timeline, setting).timeline)
+    alone = play(change.apply(before, setting).timeline)
     low, high = run_between(alone, setting.model, recorded_on, to, prices)
     scale = played.makespan_seconds / max(alone.makespan_seconds, NS)
     return low * scale, high * scale
@@ -285,29 +290,32 @@ def _spans(state: JobState, played: Played) -> dict[int, float]:
     return spans
 
 
-def _range(played: Played) -> list[float]:
-    """From all unexplained waits gone to all of them kept, in seconds."""
-    extra = played.timeline.columns["operation_extra"]
+def _range(run: Timeline, seconds: float) -> list[float]:
+    """From all unexplained waits gone to all of them kept, where `run` takes `seconds`."""
+    extra = run.columns["operation_extra"]
     if not extra.any():
-        return [played.makespan_seconds] * 2
-    least = play(played.timeline.with_columns(operation_extra=np.zeros_like(extra)))
-    return sorted((least.makespan_seconds, played.makespan_seconds))
+        return [seconds] * 2
+    return sorted((play(run.with_columns(operation_extra=np.zeros_like(extra))).makespan_seconds, seconds))
 
 
-def predicted_trace(played: Played) -> Trace:
+def predicted_trace(run: Timeline) -> Trace:
     """The run as predicted, as a trace that can be exported beside the recorded one."""
-    run = played.timeline
-    number = run.columns["operation_stream"].astype(np.int64)
-    # Streams that the recording does not have are numbered above all that it has.
-    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
-    new = pl.Series(np.where(number != run.operations["stream_number"].to_numpy(), most + 1 + number, -1))
+    played = play(run)
     operations = run.operations.with_columns(
         start_ns=pl.Series(played.operation_start + run.origin_ns),
         end_ns=pl.Series(played.operation_end + run.origin_ns),
-        stream=pl.coalesce(new.replace(-1, None), "stream"),
+        stream=pl.coalesce(_new_streams(run), "stream"),
     ).drop("row", "call", "launched", "stream_number", strict=False)
     calls = run.calls.with_columns(
         start_ns=pl.Series(played.call_start + run.origin_ns),
         end_ns=pl.Series(played.call_end + run.origin_ns),
     ).select(run.trace.calls.columns)
     return replace(run.trace, operations=operations, calls=calls)
+
+
+def _new_streams(run: Timeline) -> pl.Series:
+    """Numbers for streams that the recording does not have, above all that it has; null for the others."""
+    number = run.columns["operation_stream"].astype(np.int64)
+    own = run.operations["stream_number"].to_numpy()
+    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
+    return pl.Series(np.where(number != own, most + 1 + number, -1)).replace(-1, None)

@@ -195,7 +195,7 @@ def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: in
     def of(clock: int) -> pl.DataFrame:
         of_rank = pl.DataFrame(
             [(rank.times.process, rank.times.device, rank.rank) for rank in of_file[clock]],
-            schema={"process": pl.Int64, "device": pl.Int32, "rank": pl.Int64}, orient="row",
+            schema={"process": pl.Int32, "device": pl.Int32, "rank": pl.Int64}, orient="row",
         )  # fmt: skip
         of_process = of_rank.unique("process", keep="first", maintain_order=True).select(
             "process", only="rank"

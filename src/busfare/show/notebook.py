@@ -27,7 +27,7 @@ from busfare.show.document import Document, Figure
 from busfare.show.page import page as as_page
 from busfare.show.terminal import render
 from busfare.show.words import worded
-from busfare.timeline import Played
+from busfare.timeline import Timeline
 from busfare.trace import Trace
 
 __all__ = [
@@ -113,14 +113,14 @@ class JobReport(Answer, _JobReport, dict=True):
 
 
 class _Replayed(Answer):
-    """An answer for which a run was played; `played` is None of a job."""
+    """An answer about a run that was changed; `changed`, both of them, is None of a job."""
 
-    played: tuple[Trace, Played] | None = None
+    changed: tuple[Trace, Timeline] | None = None
 
     @property
     def runs(self) -> tuple[Trace, Trace] | None:
         """The recorded run, and the run as it is predicted with all changes; None of a job."""
-        return self.played and (self.played[0], predicted_trace(self.played[1]))
+        return self.changed and (self.changed[0], predicted_trace(self.changed[1]))
 
 
 class WhatIf(_Replayed, _WhatIf, dict=True):

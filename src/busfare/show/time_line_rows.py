@@ -78,8 +78,9 @@ def _rows(
         timeline, of_operations, of_calls = run
         found = decided(timeline)
         ends = np.append(of_operations + first_id, -1)
-        cause[count + of_calls] = ends[found.call_after]
-        after[of_operations] = ends[found.operation_after]
+        of_call, of_operation = found.after
+        cause[count + of_calls] = ends[of_call]
+        after[of_operations] = ends[of_operation]
         whose = np.concatenate([of_operations, of_calls + count])[found.whose]
         parts = np.array([KINDS.index(drawn_as(part)) for part in PART_NAMES])
         path = pl.DataFrame(

@@ -70,9 +70,9 @@ def typed(columns: Mapping[str, Any]) -> Columns:
     return {name: np.ascontiguousarray(values, types[name]) for name, values in columns.items()}
 
 
-def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns:
+def at_rest(calls: int, operations: int, streams: int, **given: Any) -> Columns:
     """So many calls and operations that take no time and wait for nothing, launched by nobody, and streams that wait for no
-    other; but for the columns that are given.
+    other; but for the columns that are given. Zeros that nobody writes to take no memory.
     """
     times = ("duration", "launch_lag", "order_lag", "extra", "turn", "released")
     filled = (
@@ -85,9 +85,13 @@ def at_rest(calls: int, operations: int, streams: int, **others: Any) -> Columns
         ("stream", streams, NON_BLOCKING, ("kind",)),
     )
     columns = {
-        f"{table}_{name}": np.full(rows, value) for table, rows, value, names in filled for name in names
+        f"{table}_{name}": np.full(rows, value, kind) if value else np.zeros(rows, kind)
+        for table, rows, value, names in filled
+        for name in names
+        if f"{table}_{name}" not in given
+        for kind in [COLUMN_TYPES.get(name, np.int64)]
     }
-    return typed(NO_LINKS | columns | {"engine_slots": []} | others)
+    return typed(NO_LINKS | columns | {"engine_slots": []} | given)
 
 
 #: A direction, device and peer device (-1: none), and the number of the host that they are of.

@@ -26,6 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 NS = 1e-9
+Nodes = NDArray[np.int32]
 TIMES_OF_PLAY = ("call_start", "call_end", "operation_start", "operation_end")
 #: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
@@ -110,18 +111,24 @@ class Decided:
     (a place in PART_NAMES), whose it is (a row of the operations, or number of operations + a row of the calls), when it
     is (ns from the start of the run), and what of it is in own calls and unexplained (ns).
 
-    `call_after`, `operation_after`: the operation that had to end for each call to return, for each operation to start;
-    -1 where it is none. Shapes (calls,), (operations,).
+    `bound_by`: what had to end for each of so many `calls` to return and for each operation to start, as the core numbers
+    nodes.
     """
 
-    parts: Times
-    whose: Times
+    parts: NDArray[np.uint8]
+    whose: Nodes
     starts: Times
     ends: Times
     in_calls: Times
     unexplained: Times
-    call_after: Times
-    operation_after: Times
+    calls: int
+    bound_by: tuple[Nodes, Nodes]
+
+    @property
+    def after(self) -> tuple[Nodes, Nodes]:
+        """The operation that had to end for each call to return, for each operation to start; -1 where it is none."""
+        of_calls, of_operations = (np.maximum(by - np.int32(self.calls), -1) for by in self.bound_by)
+        return of_calls, of_operations
 
     @property
     def shown(self) -> Times:
@@ -139,32 +146,34 @@ def decided(run: Timeline | Played) -> Decided:
     played = run if isinstance(run, Played) else play(run, path=True)
     timeline, path = played.timeline, played.path or play(played.timeline, path=True).path
     calls, operations = timeline.calls.height, timeline.operations.height
-    lengths, rows = path["path_end"] - path["path_start"], path["path_row"].astype(np.int64)
-    step = path["path_step"].astype(np.int64)
+    lengths, rows = path["path_end"] - path["path_start"], path["path_row"]
+    step = path["path_step"].copy()
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_own_calls(timeline, step, rows, lengths)
     step[_still_at_work(step, lengths)] = STEPS.index("call")
     operation = step == STEPS.index("operation")
-    part = np.array([PART_NAMES.index(PARTS.get(name, "other")) for name in (*STEPS, *CLASSES.categories)])
+    names = (*STEPS, *CLASSES.categories)
+    part = np.array([PART_NAMES.index(PARTS.get(name, "other")) for name in names], np.uint8)
     of_call = np.isin(step, [STEPS.index(name) for name in ("host", "call", "wake-up")])
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
-    after = (
-        np.maximum(path[f"{what}_bound_by"].astype(np.int64) - calls, -1) for what in ("call", "operation")
-    )
+    bound_by = path["call_bound_by"], path["operation_bound_by"]
     whose = np.where(of_call, operations + rows, rows)
-    return Decided(part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, *after)
+    return Decided(
+        part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, calls, bound_by
+    )
 
 
 def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
     """What the chain that decides the run's length consists of, longest first; as `decided`."""
     path = decided(run)
-    lengths = path.ends - path.starts
-    rest = lengths - path.in_calls - path.unexplained
-    sums = np.bincount(path.parts, weights=rest, minlength=len(PART_NAMES)).astype(np.int64)
+    rest = path.ends - path.starts
+    total = int(rest.sum())
+    rest -= path.in_calls
+    rest -= path.unexplained
+    sums = [int(rest.sum(where=path.parts == part)) for part in range(len(PART_NAMES))]
     sums[PART_NAMES.index(IN_CALLS)] += int(path.in_calls.sum())
     sums[PART_NAMES.index(UNEXPLAINED)] += int(path.unexplained.sum())
-    total = int(lengths.sum())
-    named = zip(PART_NAMES, sums.tolist(), strict=True)
+    named = zip(PART_NAMES, sums, strict=True)
     parts = [PathPart(part, length * NS, length / total) for part, length in named if length > 0]
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
 
@@ -180,7 +189,7 @@ def unexplained_seconds(shares: list[PathPart]) -> float:
     return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
 
 
-def _unexplained_in_calls(timeline: Timeline, steps: Times, rows: Times, lengths: Times) -> Times:
+def _unexplained_in_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times) -> Times:
     """Of each stretch of the critical path, what lies in a call while the GPU works, though the call's wait was given up,
     or long after what it waits for had ended; ns, shape (steps,).
     """
@@ -198,13 +207,13 @@ def _unexplained_in_calls(timeline: Timeline, steps: Times, rows: Times, lengths
     return unexplained
 
 
-def _still_at_work(steps: Times, lengths: Times) -> NDArray[np.bool_]:
+def _still_at_work(steps: NDArray[np.uint8], lengths: Times) -> NDArray[np.bool_]:
     """The stretches behind a wait that last too long for a thread that only wakes up: freeing memory waits, then works."""
     working: NDArray[np.bool_] = (steps == STEPS.index("wake-up")) & (lengths > LONGEST_WAKE_UP_NS)
     return working
 
 
-def _in_own_calls(timeline: Timeline, steps: Times, rows: Times, lengths: Times) -> Times:
+def _in_own_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times) -> Times:
     """Of each unexplained stretch before an operation, what lies within the call that launched it, which was at work: it
     loads modules, sets up contexts and fills buffers; ns, shape (steps,).
     """

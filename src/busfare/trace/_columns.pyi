@@ -20,6 +20,10 @@ def shared(a_starts: Numbers, a_ends: Numbers, b_starts: Numbers, b_ends: Number
     """Nanoseconds in both of two unions."""
 
 def first_rows(
-    have_first: Numbers, have_second: Numbers, first: Numbers, second: Numbers, rows: Numbers
+    have_first: NDArray[np.int32],
+    have_second: Numbers,
+    first: NDArray[np.int32],
+    second: Numbers,
+    rows: NDArray[np.int32],
 ) -> None:
     """Sets `rows` to the first row among `have_first`, `have_second` that equals each pair (first, second), or to -1."""

@@ -18,7 +18,6 @@ from busfare.trace._columns import first_rows as find_pairs
 
 Rows = NDArray[np.uint32]
 T = TypeVar("T")
-MOST_NEGATIVE = -(1 << 63)
 #: Numbers whose runs in order are this long in the mean are merged rather than sorted.
 LONG_RUN = 64
 #: Numbers need not be numbered anew while they lie no further apart than there are rows, and this.
@@ -79,14 +78,19 @@ def plain(column: pl.Series) -> list[NDArray[np.int64]]:
     return [numbers.fill_null(0).to_numpy(), column.is_null().cast(pl.UInt8).to_numpy()]
 
 
-def numbers_of(column: pl.Series, none: int) -> NDArray[np.int64]:
-    """A column's numbers, with `none` for null."""
+def numbers_of(column: pl.Series, none: int) -> NDArray[Any]:
+    """A column's numbers, of its type, with `none` for null."""
     return np.ascontiguousarray((column.fill_null(none) if column.null_count() else column).to_numpy())
 
 
 def rows_of(number_of: Rows, chosen: NDArray[np.bool_]) -> Rows:
     """The rows whose number is chosen, in order. Raises IndexError for a number that `chosen` does not have."""
     return np.flatnonzero(chosen[number_of]).astype(np.uint32)
+
+
+def kept(frame: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
+    """The rows of `frame` that are chosen: itself, and no copy, where all are."""
+    return frame if chosen.all() else frame.filter(chosen)
 
 
 def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
@@ -98,19 +102,18 @@ def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return np.flatnonzero(lengths >= np.partition(lengths, -most)[-most])
 
 
-def first_rows(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The first row of `keys` that equals each of `wanted`; -1 where there is none."""
-    rows = np.empty(len(wanted), np.int64)
-    have, want = (np.ascontiguousarray(some).view(np.int64) for some in (keys, wanted))
-    find_pairs(np.zeros(len(have), np.int64), have, np.zeros(len(want), np.int64), want, rows)
+def first_rows(keys: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int32]:
+    """The first row of `keys`, whole numbers, that equals each of `wanted`; -1 where there is none."""
+    rows = np.empty(len(wanted), np.int32)
+    have, want = (np.ascontiguousarray(some).astype(np.int64, copy=False) for some in (keys, wanted))
+    find_pairs(np.zeros(len(have), np.int32), have, np.zeros(len(want), np.int32), want, rows)
     return rows
 
 
 def places(ids: pl.Series, wanted: pl.Series) -> Rows:
     """Where each of `wanted` stands in `ids`, whole numbers that are all unlike; len(ids) where it does not."""
-    rows = np.empty(len(wanted), np.int64)
-    nobody = wanted.is_null().cast(pl.Int64).to_numpy()
-    find_pairs(np.zeros(len(ids), np.int64), numbers_of(ids, 0), nobody, numbers_of(wanted, 0), rows)
+    rows = first_rows(numbers_of(ids, 0), numbers_of(wanted, 0))
+    rows[wanted.is_null().to_numpy()] = -1
     return np.where(rows < 0, len(ids), rows).astype(np.uint32)
 
 
@@ -129,15 +132,15 @@ def order_of(numbers: pl.Series) -> Rows:
     return (keyed & ((1 << row_bits) - 1)).astype(np.uint32)
 
 
-def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
+def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int32]:
     """The first row of `have` of the process and correlation of each row of `wanted`, nulls like nulls; -1: none."""
-    rows = np.empty(wanted.height, np.int64)
-    first, second, *pairs = (
-        numbers_of(frame[name], MOST_NEGATIVE)
-        for frame in (have, wanted)
-        for name in ("process", "correlation")
+    rows = np.empty(wanted.height, np.int32)
+    frames = have, wanted
+    first, wanted_first = (numbers_of(f["process"], -(1 << 31)).astype(np.int32, copy=False) for f in frames)
+    second, wanted_second = (
+        numbers_of(f["correlation"], -(1 << 63)).astype(np.int64, copy=False) for f in frames
     )
-    find_pairs(first, second, pairs[0], pairs[1], rows)
+    find_pairs(first, second, wanted_first, wanted_second, rows)
     return rows
 
 
@@ -149,7 +152,7 @@ def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.bool_]:
     return _rows_of_pairs(have, wanted) >= 0
 
 
-def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int64]:
+def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int32]:
     """The first row of `have` of the process and correlation of each row of `wanted`; -1 where there is none.
 
     Nulls of processes are like nulls; a null correlation is nobody's.

@@ -141,7 +141,7 @@ def operators_of(
 
 def _first(have: pl.Series, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
     """The first row of each wanted number; -1 where there is none, and of those not above 0."""
-    rows = first_rows(have.fill_null(0).to_numpy().view(np.uint64), wanted.view(np.uint64))
+    rows = first_rows(have.fill_null(0).to_numpy(), wanted).astype(np.int64)
     rows[wanted <= 0] = -1
     return rows
 
@@ -186,7 +186,7 @@ def _list_text(text: str | bytes | None, kind: Any) -> str | None:
 #: What readers give: `bytes` is below 0 where they are freed, `device` null where every GPU may reach them; `in_stream`:
 #: made and freed in the order of a stream, by a host that does not wait for it.
 ALLOCATIONS: Schema = {
-    "process": pl.Int64(),
+    "process": pl.Int32(),
     "device": pl.Int32(),
     "start_ns": pl.Int64(),
     "bytes": pl.Int64(),

@@ -96,7 +96,7 @@ def name_process(trace: Trace) -> None:
     processes = trace.calls["process"].drop_nulls().unique()
     if len(processes) != 1:
         return
-    only = pl.lit(processes[0], dtype=pl.Int64).alias("process")
+    only = pl.lit(processes[0], dtype=pl.Int32).alias("process")
     for table in ("operations", "events", "streams"):
         setattr(trace, table, getattr(trace, table).with_columns(only))
 

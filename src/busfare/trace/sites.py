@@ -5,6 +5,7 @@ innermost frame of a stack that is the program's own, not a library's.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -130,7 +131,7 @@ def _swept(spans: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     # The spans of a thread that are as deep lie apart: the last that has begun is the one. Each thread comes to a depth by
     # beginning a span there, so that none is another thread's.
     return (
-        pl.concat(edges, how="diagonal")
+        pl.concat(edges, how="diagonal_relaxed")
         .sort([*PLACE, "start_ns", "order", -pl.col("end_ns")])
         .with_columns(depth=pl.col("deeper").cum_sum())
         .filter(pl.col("order") > 0)
@@ -138,7 +139,7 @@ def _swept(spans: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.int64]) -> pl.Series:
+def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:
     """Of these rows of `calls` the row of the innermost span around each; null for row -1."""
     known = rows >= 0
     points = calls.select("process", "thread", "start_ns")[rows[known]]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import printable
-from busfare.trace.columns import occurs, order_of, several
+from busfare.trace.columns import kept, occurs, order_of, several
 from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
 from busfare.trace.readers import record_again
@@ -72,42 +72,44 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    usable = _usable("start_ns") & (end.is_null() | (_usable("end_ns") & (end >= start)))
+    start, end = trace.markers["start_ns"], trace.markers["end_ns"]
+    usable = _usable(start) & (end.is_null() | (_usable(end) & (end >= start)))
     trace.markers = _kept(trace.markers, usable, omissions, "untimed", what="markers")
-    events = _kept(trace.events, _usable("start_ns"), omissions, "records-without-call")
-    trace.events = events.with_columns(end_ns=pl.when(end.is_between("start_ns", LATEST)).then(end))
+    events = _kept(trace.events, _usable(trace.events["start_ns"]), omissions, "records-without-call")
+    returned = pl.col("end_ns")
+    trace.events = events.with_columns(pl.when(returned.is_between("start_ns", LATEST)).then(returned))
     _note_what_is_absent(trace, omissions)
 
-    unsized = pl.col("bytes").is_not_null() & ~pl.col("bytes").is_between(0, LARGEST)
-    bad = int(trace.operations.select(unsized.sum()).item())
+    sizes = trace.operations["bytes"]
+    bad = int((~sizes.is_between(0, LARGEST)).sum())
     if bad:
         omissions.add("impossible-sizes", bad)
-        trace.operations = trace.operations.with_columns(bytes=pl.when(~unsized).then("bytes"))
-    without_size = pl.col("kind").is_in(["copy", "migration"]) & pl.col("bytes").is_null()
-    sizeless = int(trace.operations.select(without_size.sum()).item())
+        sized = pl.col("bytes").is_between(0, LARGEST)
+        trace.operations = trace.operations.with_columns(bytes=pl.when(sized).then("bytes"))
+    sizeless = int(
+        (trace.operations["kind"].is_in(["copy", "migration"]) & trace.operations["bytes"].is_null()).sum()
+    )
     omissions.count("unknown-sizes", sizeless - bad if sizeless > bad else 0)
     trace.calls = _with_blocking_pageable(trace)
     _join_clocks(trace, omissions)
 
 
-def _usable(time: str) -> pl.Expr:
-    return pl.col(time).is_between(EARLIEST, LATEST).fill_null(False)
+def _usable(times: pl.Series) -> pl.Series:
+    return times.is_between(EARLIEST, LATEST).fill_null(False)
 
 
 def _kept(
-    frame: pl.DataFrame, sound: pl.Expr, omissions: Omissions, key: str, **about: object
+    frame: pl.DataFrame, sound: pl.Series, omissions: Omissions, key: str, **about: object
 ) -> pl.DataFrame:
     """The rows that are `sound`; the others are noted."""
-    flags = frame.select(sound).to_series()
-    if flags.all():  # as in most traces
-        return frame
-    omissions.add(key, int((~flags).sum()), **about)
-    return frame.filter(flags)
+    if lost := len(sound) - int(sound.sum()):
+        omissions.add(key, lost, **about)
+    return kept(frame, sound)
 
 
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
-    frame = _kept(frame, _usable("start_ns") & _usable("end_ns"), omissions, "untimed", what=what)
+    usable = _usable(frame["start_ns"]) & _usable(frame["end_ns"])
+    frame = _kept(frame, usable, omissions, "untimed", what=what)
     backwards = int((frame["end_ns"] < frame["start_ns"]).sum())
     if backwards:
         omissions.add("clock-backwards", backwards, what=what)

@@ -21,6 +21,8 @@ EVENT_KINDS = ("record", "wait")
 STREAM_KINDS = ("null", "blocking", "non-blocking")
 
 Schema = Mapping[str, pl.DataType]
+#: Numbers that only tell things apart, and have 32 bits: of a wider one, such as an address, the lower bits are kept.
+NUMBERS = ("process", "context", "stream")
 
 OPERATIONS: Schema = {
     "kind": pl.Enum(KINDS),
@@ -32,9 +34,9 @@ OPERATIONS: Schema = {
     "destination_memory": pl.Enum(MEMORY_KINDS),  # of sets, too
     "device": pl.Int32(),  # the ordinal that the program used
     "peer_device": pl.Int32(),  # the other device of a p2p copy (the destination)
-    "context": pl.Int64(),
-    "stream": pl.Int64(),
-    "process": pl.Int64(),
+    "context": pl.Int32(),
+    "stream": pl.Int32(),
+    "process": pl.Int32(),
     "correlation": pl.Int64(),  # unique within a process only
     "name": pl.Categorical(),
     "graph_node": pl.Int64(),  # not null: ran inside a graph launch, which many operations share
@@ -122,9 +124,9 @@ DESCRIBED: Schema = {
 COLLECTIVES: Schema = {
     "operation": pl.UInt32(),  # row of the operations; null of a range
     "marker": pl.UInt32(),  # row of the markers; null of a kernel
-    "process": pl.Int64(),
+    "process": pl.Int32(),
     "device": pl.Int32(),
-    "stream": pl.Int64(),
+    "stream": pl.Int32(),
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
     **DESCRIBED,
@@ -136,12 +138,12 @@ LAUNCHES: Schema = {**LAUNCH_SHAPE, **REACH, **OPERATORS}
 CALLS: Schema = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
-    "process": pl.Int64(),
+    "process": pl.Int32(),
     "thread": pl.Int64(),
     "name": pl.Categorical(),  # without the ABI suffix: cudaMemcpyAsync, not cudaMemcpyAsync_v3020
     "correlation": pl.Int64(),
     "waits_for": pl.Enum(WAITS_FOR),
-    "stream": pl.Int64(),  # the stream waited for, where `waits_for` is `stream` and the trace says which
+    "stream": pl.Int32(),  # the stream waited for, where `waits_for` is `stream` and the trace says which
     "event": pl.Int64(),  # the event waited for, likewise
 }
 
@@ -162,10 +164,10 @@ EVENTS: Schema = {
     "kind": pl.Enum(EVENT_KINDS),
     "start_ns": pl.Int64(),  # of the call on the host
     "end_ns": pl.Int64(),
-    "process": pl.Int64(),
+    "process": pl.Int32(),
     "device": pl.Int32(),
-    "context": pl.Int64(),
-    "stream": pl.Int64(),  # where the event is recorded, or which waits
+    "context": pl.Int32(),
+    "stream": pl.Int32(),  # where the event is recorded, or which waits
     "event": pl.Int64(),  # re-used: an event may be recorded many times
     "event_sync": pl.Int64(),  # unique to one record and its waits, where the trace has it
     "correlation": pl.Int64(),
@@ -177,7 +179,7 @@ EVENTS: Schema = {
 MARKERS: Schema = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),  # null for an instantaneous mark
-    "process": pl.Int64(),
+    "process": pl.Int32(),
     "thread": pl.Int64(),
     "name": pl.Categorical(),
     "domain": pl.Int64(),
@@ -185,7 +187,7 @@ MARKERS: Schema = {
 
 DEVICES: Schema = {
     "device": pl.Int32(),
-    "process": pl.Int64(),  # null: the same in every process
+    "process": pl.Int32(),  # null: the same in every process
     "name": pl.String(),
     "integrated": pl.Boolean(),  # it and the host share one memory
     "uuid": pl.String(),
@@ -201,10 +203,10 @@ DEVICES: Schema = {
 }
 
 STREAMS: Schema = {
-    "process": pl.Int64(),
+    "process": pl.Int32(),
     "device": pl.Int32(),
-    "context": pl.Int64(),
-    "stream": pl.Int64(),
+    "context": pl.Int32(),
+    "stream": pl.Int32(),
     "kind": pl.Enum(STREAM_KINDS),
     "priority": pl.Int32(),
 }
@@ -232,12 +234,14 @@ def conform(frame: pl.DataFrame, schema: Schema, optional: Schema | None = None)
     """`frame` with exactly the columns of `schema` (and of `optional` those that it has), so typed.
 
     A column that `frame` lacks is all null. A value that does not fit its type (a 64-bit number where 32 are
-    meant, a kind that is not listed) becomes null: readers must have mapped and counted it before.
+    meant, but for `NUMBERS`; a kind that is not listed) becomes null: readers must have mapped and counted it before.
     """
     wanted = dict(schema) | {k: v for k, v in (optional or {}).items() if k in frame.columns}
     given = frame.schema
     changed = [
-        pl.col(name).cast(kind, strict=False) if name in given else pl.lit(None, dtype=kind).alias(name)
+        pl.col(name).cast(kind, strict=False, wrap_numerical=name in NUMBERS)
+        if name in given
+        else pl.lit(None, dtype=kind).alias(name)
         for name, kind in wanted.items()
         if given.get(name) != kind
     ]

@@ -60,7 +60,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     call_after = handed_over(calls)
     names = Names.of_calls(calls)
     recorded: Columns = {
-        f"{table}_{name.removesuffix('_ns')}": np.ascontiguousarray(frame[name] - origin, np.int64)
+        f"{table}_{name.removesuffix('_ns')}": (frame[name] - origin if origin else frame[name]).to_numpy()
         for table, frame in (("call", calls), ("operation", operations))
         for name in TIMES
     }
@@ -90,14 +90,16 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         stream_kind=work.streams["kind_number"],
         engine_slots=slots,
     )
-    columns = {name: values for name, values in at_start.items() if name not in LINK_COLUMNS}
     recorded |= {
         "call_class": np.minimum(names.of, 255).astype(np.uint8),
         "operation_class": class_of(operations),
         "operation_unit": unit_of(operations),
     }
     explained = _core.explain(at_start, recorded)
-    columns.update({name: explained[name] for name in columns if name in explained})
+    columns = {
+        name: explained.get(name, values) for name, values in at_start.items() if name not in LINK_COLUMNS
+    }
+    del at_start
     links = shared_links(operations, node) if node is not None and alone_there else None
     if links is not None:
         links, columns = alone(links, columns, operations, recorded)
@@ -178,5 +180,6 @@ def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32]
         before = observed_before(operations, processes.astype(np.int64))
         after = np.where(launched, after, before).astype(np.int32)
     alone = ~launched & (after < 0)
-    released = np.where(alone, operations["start_ns"].to_numpy() - origin, 0).astype(np.int64)
+    released = np.zeros(operations.height, np.int64)
+    released[alone] = operations["start_ns"].to_numpy()[alone] - origin
     return after, released

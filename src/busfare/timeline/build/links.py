@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from busfare.cost import model
 from busfare.cost.models import one_copy
@@ -58,12 +59,14 @@ class Carries(NamedTuple):
 def link_columns(links: SharedLinks, operations: pl.DataFrame, columns: Columns) -> Columns:
     """Those columns of the core for operations with `columns`. A lane carries its quickest copy in any case."""
     rate, path_of, keys = _rates(operations, columns["operation_duration"])
-    rate = rate * columns.get("operation_demand", 1.0)
+    rate *= columns.get("operation_demand", 1.0)
     if "operation_awaits" in columns:  # a transfer of its own kind
         path_of = np.where(columns["operation_awaits"] >= 0, -1, path_of)
     taken = [links.paths.get(key, Taken([], [], 1.0)) for key in keys]
-    count = np.array([*(len(one.lanes) for one in taken), 0], np.int64)[path_of]
-    begin = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    count = np.array([*(len(one.lanes) for one in taken), 0], np.int32)[path_of]
+    rate[count == 0] = 0.0
+    begin = np.zeros(len(rate) + 1, np.int64)
+    np.cumsum(count, out=begin[1:])
     lanes, costs = np.zeros(begin[-1], np.int32), np.zeros(begin[-1])
     capacity = links.bytes_per_s.copy()
     for number, mine in enumerate(taken):
@@ -73,7 +76,7 @@ def link_columns(links: SharedLinks, operations: pl.DataFrame, columns: Columns)
             lanes[begin[rows] + place] = lane
             costs[begin[rows] + place] = cost
     return {
-        "operation_bytes_per_s": np.where(count > 0, rate, 0.0),
+        "operation_bytes_per_s": rate,
         "operation_weight": np.array([*(one.weight for one in taken), 1.0])[path_of],
         "operation_link_begin": begin,
         "operation_links": lanes,
@@ -192,19 +195,20 @@ def copy_seconds_at_once(
     return ends
 
 
-def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, Times, list[Route]]:
+def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, NDArray[np.int32], list[Route]]:
     """Bytes per second of each copy, 0 for what is none; the path it takes (-1: none), a number; and the paths."""
-    size = operations["bytes"].fill_null(0).to_numpy().astype(np.float64)
     words = Words(operations)
     moves = words.among("kind", "copy", "migration") & words.among("direction", *DIRECTIONS)
-    moves = moves & (size > 0) & (duration_ns > 0)
-    rate = np.divide(size, duration_ns * 1e-9, out=np.zeros_like(size), where=moves)
+    moves = moves & (operations["bytes"] > 0).fill_null(False).to_numpy() & (duration_ns > 0)
+    rows = np.flatnonzero(moves)
+    rate = np.zeros(len(moves))
+    rate[rows] = operations["bytes"].gather(rows).to_numpy() / (duration_ns[rows] * 1e-9)
     device, peer = (
         pl.col(name).fill_null(none).cast(pl.Int64) for name, none in (("device", 0), ("peer_device", -1))
     )
-    path_of = np.full(len(size), -1, np.int64)
+    path_of = np.full(len(rate), -1, np.int32)
     host = pl.col("host") if "host" in operations.columns else pl.lit(0, pl.Int64).alias("host")
-    path_of[moves], paths = alike(operations.filter(pl.Series(moves)).select("direction", device, peer, host))
+    path_of[rows], paths = alike(operations.select("direction", device, peer, host)[rows])
     return rate, path_of, paths.cast({"direction": pl.String}).rows()
 
 

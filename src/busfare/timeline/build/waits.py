@@ -94,16 +94,16 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
     if not (records.any() and awaiting.any() and len(launched)):
         return {}
     caller = operations["call"].to_numpy()[launched]
-    kind = np.full(calls.height, -1)
+    kind = np.full(calls.height, NONE, np.uint8)
     kind[awaiting], kind[records], kind[caller] = AWAITS, RECORDS, LAUNCHES
-    rows = np.flatnonzero(kind >= 0)
+    rows = np.flatnonzero(kind != NONE)
     kind = kind[rows]
     # Of calls that launch nothing, these are of another's operations, and not looked at.
     ends = (np.searchsorted(caller, rows, side) for side in ("left", "right"))
     first, last = (launched[np.clip(of - step, 0, len(launched) - 1)] for step, of in enumerate(ends))
     columns: Columns = {
         "row": rows.astype(np.int32),
-        "kind": kind.astype(np.uint8),
+        "kind": kind,
         "thread": calls["thread_number"].to_numpy()[rows].astype(np.int32),
         "process": alike(calls.select("process"))[0][rows].astype(np.int32),
         "time": calls["start_ns"].to_numpy()[rows].astype(np.int64),

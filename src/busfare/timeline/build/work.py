@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from busfare.nodes import FloatArray
 from busfare.timeline.model import STREAM_KINDS, Mask, Times
 from busfare.trace import Trace
-from busfare.trace.columns import first_pairs, numbered, plain
+from busfare.trace.columns import first_pairs, kept, numbered, plain
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import PREFETCH, QUERY, Names, Words
@@ -63,19 +63,22 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
     outer = spans.select((pl.col("start_ns") >= reached).fill_null(True)).to_series()
     spans = spans.with_columns(number=pl.when(outer).then(pl.Series(np.cumsum(outer) - 1)))
     # An inner call's outer one is the last before it that is one.
-    call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int64)).to_series()
+    call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int32)).to_series()
     rows = np.flatnonzero(outer)
-    # What each waits for is taken from its first inner call that waits, where it does not itself.
-    words = Words(ordered)
-    inner = np.flatnonzero(words.among("waits_for", *WAITS_FOR[1:]) & ~outer.to_numpy())
-    of_call, first = np.unique(call.to_numpy()[inner], return_index=True)
-    takes = words.among("waits_for", "none")[rows[of_call]]
-    source = rows.copy()
-    source[of_call[takes]] = inner[first[takes]]
-    kept = ordered[rows].with_columns(ordered[name][source] for name in ("waits_for", "stream", "event"))
+    outside = ordered
+    if len(rows) < ordered.height:
+        # What each waits for is taken from its first inner call that waits, where it does not itself.
+        words = Words(ordered)
+        inner = np.flatnonzero(words.among("waits_for", *WAITS_FOR[1:]) & ~outer.to_numpy())
+        of_call, first = np.unique(call.to_numpy()[inner], return_index=True)
+        takes = words.among("waits_for", "none")[rows[of_call]]
+        source = rows.copy()
+        source[of_call[takes]] = inner[first[takes]]
+        waited = (ordered[name][source] for name in ("waits_for", "stream", "event"))
+        outside = ordered[rows].with_columns(waited)
     rank = threads.select(pl.struct("process", "thread").rank("dense").cast(pl.Int32) - 1).to_series()
-    kept = kept.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of[rows]]))
-    return HostCalls(kept, ordered.select("process", "correlation", "start_ns", call=call))
+    outside = outside.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of[rows]]))
+    return HostCalls(outside, ordered.select("process", "correlation", "start_ns", call=call))
 
 
 def without_pollers(calls: pl.DataFrame) -> pl.DataFrame:
@@ -84,14 +87,13 @@ def without_pollers(calls: pl.DataFrame) -> pl.DataFrame:
     asks = pl.Series(names.texts, dtype=pl.String).str.contains(QUERY).fill_null(False).to_numpy()
     if not asks.any():
         return calls
-    works = pl.col("works").any().over("process", "thread")
-    return calls.with_columns(works=pl.Series(~asks[names.of])).filter(works).drop("works")
+    works = calls.select("process", "thread", works=pl.Series(~asks[names.of]))
+    return kept(calls, works.select(pl.col("works").any().over("process", "thread")).to_series())
 
 
 def timed(rows: pl.DataFrame) -> pl.DataFrame:
     """Those of a table that have times."""
-    has = (pl.col("end_ns") >= pl.col("start_ns")).fill_null(False)
-    return rows if rows.select(has.all()).item() else rows.filter(has)
+    return kept(rows, (rows["end_ns"] >= rows["start_ns"]).fill_null(False))
 
 
 def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
@@ -187,10 +189,11 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     operations = _with_streams(operations, launched)
     if not launched.all():
         call = _before_what_follows(operations, call, launched)
-    order = np.lexsort((begun, call))  # like starts keep their order
-    operations = operations[order].with_columns(
-        call=pl.Series(call[order]), launched=pl.Series(launched[order])
-    )
+    same = call[1:] == call[:-1]
+    if ((call[1:] < call[:-1]) | (same & (begun[1:] < begun[:-1]))).any():
+        order = np.lexsort((begun, call))  # like starts keep their order
+        operations, call, launched = operations[order], call[order], launched[order]
+    operations = operations.with_columns(call=pl.Series(call), launched=pl.Series(launched))
     number, used = alike(operations.select("process", "device", "context", "stream"))
     operations = operations.with_columns(stream_number=pl.Series(number.astype(np.int32)))
     return DeviceWork(operations, _streams(trace, used))
@@ -235,8 +238,10 @@ def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:
     Faults make migrations, which no call launched: the stream that profilers name (0) is not one that anybody waits for.
     """
     faults = Words(operations).among("kind", "migration") & ~launched
-    direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int64)
-    stream = pl.when(pl.Series(faults)).then(direction).otherwise(pl.col("stream").fill_null(-1))
+    stream = pl.col("stream").fill_null(-1)
+    if faults.any():
+        direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int32)
+        stream = pl.when(pl.Series(faults)).then(direction).otherwise(stream)
     return operations.with_columns(stream.alias("stream"), pl.col("device").fill_null(0))
 
 

@@ -21,12 +21,17 @@ from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wante
 from busfare.trace.readers.compressed import copied
 from busfare.trace.tables import Schema, conform
 
-INT, TEXT = pl.Int64(), pl.String()
+INT, SMALL, TEXT = pl.Int64(), pl.Int32(), pl.String()
 
 
 def ints(names: str) -> dict[str, pl.DataType]:
     """Columns of whole numbers, their names apart by spaces."""
     return dict.fromkeys(names.split(), INT)
+
+
+def smalls(names: str) -> dict[str, pl.DataType]:
+    """Columns of whole numbers of 32 bits, their names apart by spaces."""
+    return dict.fromkeys(names.split(), SMALL)
 
 
 def texts(names: str) -> dict[str, pl.DataType]:

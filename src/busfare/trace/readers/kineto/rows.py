@@ -21,8 +21,8 @@ from busfare.trace.tables import conform, empty
 #: hipMemcpyKind, of the kinds that have an end on the host and one on the GPU.
 DIRECTION_OF_KIND = {1: "h2d", 2: "d2h"}
 LAUNCH = ["process", "correlation"]
-#: A number of a process is less: what is above tells processes apart that have one number.
-RANK_BITS = 32
+#: A number of a process is less, at most 2^22 on Linux: what is above tells processes apart that have one number.
+RANK_BITS = 24
 #: `Category` of the event scanner.
 KERNEL, COPY, SET, RUNTIME_CALL, DRIVER_CALL, SYNC, EVENT_RECORD, ANNOTATION = range(8)
 CALL = pl.col("category").is_in([RUNTIME_CALL, DRIVER_CALL])

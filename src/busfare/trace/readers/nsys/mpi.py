@@ -13,7 +13,7 @@ from busfare.trace.collectives import CALL, MESSAGES, as_ranges, kinds_of, of_mp
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import TIMES
 from busfare.trace.readers.nsys.rows import process_of, thread_of
-from busfare.trace.readers.tables import TableSource, ints
+from busfare.trace.readers.tables import TableSource, ints, smalls
 from busfare.trace.tables import DESCRIBED, MARKERS, empty
 
 #: Calls by their table, each with the columns that its calls have beside CALL_COLUMNS.
@@ -134,7 +134,7 @@ def _communicators(described: pl.DataFrame, rank_of: pl.DataFrame) -> pl.DataFra
 def _in_communicators(noted: pl.DataFrame, tables: TableSource) -> pl.DataFrame:
     """With `called`, `place` and `size` of each row's communicator, and `members`, of which the guide says too little."""
     keys = ["process", "handle"]
-    rank_of = pl.DataFrame(list(ranks(tables).items()), schema=ints("process rank"), orient="row")
+    rank_of = pl.DataFrame(list(ranks(tables).items()), schema=smalls("process") | ints("rank"), orient="row")
     described = tables.read(COMMUNICATORS, COMMUNICATOR_COLUMNS).drop_nulls("commHandle")
     made = _communicators(described, rank_of)
     placed = noted.with_row_index("at").sort("start_ns")

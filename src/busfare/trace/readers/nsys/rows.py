@@ -14,7 +14,7 @@ from busfare.trace.launches import ALLOCATIONS
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
-from busfare.trace.readers.tables import INT, TableSource, ints, texts
+from busfare.trace.readers.tables import INT, SMALL, TableSource, ints, smalls, texts
 from busfare.trace.tables import conform, empty
 from busfare.trace.words import of_codes
 
@@ -30,14 +30,13 @@ CALLCHAINS = "CUDA_CALLCHAINS"
 ENOUGH = 10_000
 #: Where process and thread stand in a serialised global id: the first bit, and how many.
 PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
-SMALL_INT = pl.Int32()
-PLACE: dict[str, pl.DataType] = {"deviceId": SMALL_INT, **ints("contextId streamId correlationId globalPid")}
+PLACE = smalls("deviceId contextId streamId") | ints("correlationId globalPid")
 #: What kernels, copies and sets have in common.
 OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
-COPY_COLUMNS = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind copyCount") | {"dstDeviceId": SMALL_INT}
+COPY_COLUMNS = OF_OPERATIONS | ints("bytes") | smalls("copyKind srcKind dstKind copyCount dstDeviceId")
 SET_COLUMNS = OF_OPERATIONS | ints("bytes memKind")
 GRAPH_COLUMNS = TIMES | PLACE | ints("graphId")
-CALL_COLUMNS = TIMES | ints("globalTid correlationId nameId")
+CALL_COLUMNS = TIMES | ints("globalTid correlationId") | smalls("nameId")
 RECORD_COLUMNS = PLACE | ints("eventId eventSyncId")
 WAIT_COLUMNS = TIMES | RECORD_COLUMNS
 #: What only allocations of a pool have, which a stream makes and frees.
@@ -56,7 +55,7 @@ DOMAIN_CREATED = 75
 
 def _bits(column: str, first: int, bits: int) -> pl.Expr:
     # Of numbers below 0, too: Polars divides towards minus infinity.
-    return (pl.col(column) // (1 << first)) & ((1 << bits) - 1)
+    return ((pl.col(column) // (1 << first)) & ((1 << bits) - 1)).cast(SMALL)
 
 
 def process_of(column: str) -> pl.Expr:
@@ -119,10 +118,10 @@ def operations(
 
 
 def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.DataFrame:
-    frame = tables.read(KERNELS, OF_OPERATIONS | ints("demangledName") | (cupti.LAUNCH if launches else {}))
+    frame = tables.read(KERNELS, OF_OPERATIONS | smalls("demangledName") | (cupti.LAUNCH if launches else {}))
     named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
     if named.unknown:  # some versions and languages fill only another column
-        others = tables.read(KERNELS, ints("demangledName shortName mangledName"))
+        others = tables.read(KERNELS, smalls("demangledName shortName mangledName"))
         if others.height == frame.height:
             known = [
                 pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in others.columns
@@ -256,7 +255,7 @@ def _of_events(frame: pl.DataFrame) -> pl.DataFrame:
     """Records of events, or waits, with ids that are null where there is none."""
     frame = _placed(frame).rename({"eventId": "event", "eventSyncId": "event_sync"})
     return frame.with_columns(
-        pl.col("stream").replace(NO_ID, None), pl.col("event", "event_sync").replace([0, *NO_ID], None)
+        pl.col("stream").replace(-1, None), pl.col("event", "event_sync").replace([0, *NO_ID], None)
     )
 
 

@@ -79,7 +79,7 @@ class RecordedProcess:
             timed = pl.Series(start > 0)
             for name, times in (("start_ns", start), ("end_ns", end)):
                 made[name] = pl.select(pl.when(timed).then(pl.Series(times + shift))).to_series()
-        return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int64))
+        return pl.DataFrame(made).with_columns(process=pl.lit(self.process, pl.Int32))
 
     def texts(self, numbers: NDArray[np.uint64]) -> tuple[pl.Series, Rows]:
         """The strings that occur, and the place of each number's string among them; null for 0."""
@@ -109,7 +109,7 @@ def readable_names(process: RecordedProcess, numbers: NDArray[np.uint64]) -> pl.
     return process.names(shown[places])
 
 
-def at(values: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+def at(values: NDArray[np.uint64], rows: NDArray[np.int32]) -> NDArray[np.uint64]:
     """The values of these rows; 0 for row -1."""
     return np.append(values, np.uint64(0))[rows]
 
