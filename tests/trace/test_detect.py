@@ -395,7 +395,7 @@ def test_formats_are_declared_in_order_with_ways_to_record_again() -> None:
         ("Total (MB),Count,Avg (MB),Operation\n", "summary of `nsys stats`", "nsys profile"),
         (
             "Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.1ms,12.0ms,12.1ms,f\n",
-            "nvprof printed",
+            "summary of nvprof",
             "nvprof -o",
         ),
         ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "summary of nvprof", "nvprof -o"),

@@ -42,7 +42,8 @@ REFUSED = {
     "nvprof; record with `nvprof -o run.nvprof ./app`",
     rb'\A"?(?:Time ?\(%\)"?,"?Total Time|Total \(MB\))': f"a summary of `nsys stats`, with {SUMS}; give the .nsys-rep or "
     ".sqlite behind it, or record with `nsys profile --trace=cuda ./app`",
-    rb'\A(?:"?Type"?,)?"?Time\(%\)"?,"?Time"?,': f"a summary of nvprof, with {SUMS}; record with `nvprof -o run.nvprof ./app`",
+    rb'\A(?:"?Type"?,)?"?Time\(%\)"?,"?Time"?,': f"a summary of nvprof, with {SUMS}; record with `nvprof -o "
+    "run.nvprof ./app`",
     rb"\AStart \(ns\),": "a table of `nsys stats`; give the .nsys-rep or .sqlite behind it",
     JSON
     + rb'"writer":\s*"busfare export"': "a timeline that `busfare export` wrote for ui.perfetto.dev; give the "
