@@ -577,8 +577,8 @@ def test_gpus_that_cuda_alone_names_and_memory_in_mib(tmp_path: Path) -> None:
         (0, 32510, 0, "0000:05:00.0"),
         (1, 34 << 30, 900_000_000, "<UNKNOWN_BUS_ID>"),
     ):
-        told = {"globalMemorySize": memory, "globalMemoryBandwidth": bandwidth, "pciBusId": bus}
-        export.add("TARGET_INFO_CUDA_GPU", deviceId=number, **told, **facts)
+        sizes = {"globalMemorySize": memory, "globalMemoryBandwidth": bandwidth, "pciBusId": bus}
+        export.add("TARGET_INFO_CUDA_GPU", deviceId=number, **sizes, **facts)
     columns = ("device", "name", "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "bus_id")
     assert written(export, tmp_path).devices.select(columns).rows() == [
         (0, "Tesla V100-PCIE-32GB", 32510 << 20, None, 80, "0000:05:00.0"),

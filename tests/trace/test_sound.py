@@ -269,8 +269,14 @@ def copied(
     start: int, lasting: int, bytes_: int, correlation: int | None = 1, direction: str = "d2d"
 ) -> dict[str, object]:
     """A copy on stream 7, in ns."""
-    told = {"kind": "copy", "direction": direction, "bytes": bytes_, "correlation": correlation, "stream": 7}
-    return operation(start, start + lasting, **told)
+    columns = {
+        "kind": "copy",
+        "direction": direction,
+        "bytes": bytes_,
+        "correlation": correlation,
+        "stream": 7,
+    }
+    return operation(start, start + lasting, **columns)
 
 
 def test_a_copy_that_a_graph_lists_a_second_time_is_left_out() -> None:

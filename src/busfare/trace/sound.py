@@ -106,8 +106,8 @@ def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
     moved = pl.col("bytes") * pl.when(pl.col("direction") == "d2d").then(2).otherwise(1)  # read and written
     fast = ((pl.col("kind") == "copy") & (ns > 0) & (moved / ns > FASTEST_MEMORY)).fill_null(False)
     operations = trace.operations.with_columns(fast=fast)
-    one_copy = ["process", "correlation", "device", "stream", "kind", "direction", "bytes"]
-    twice = pl.col("fast") & (~pl.col("fast")).any().over(one_copy) & pl.col("correlation").is_not_null()
+    copy_key = ["process", "correlation", "device", "stream", "kind", "direction", "bytes"]
+    twice = pl.col("fast") & (~pl.col("fast")).any().over(copy_key) & pl.col("correlation").is_not_null()
     operations = _kept(operations, ~twice, omissions, "listed-twice")
     unsized = int(operations["fast"].sum())
     omissions.count("impossible-rates", unsized)
