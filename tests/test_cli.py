@@ -212,6 +212,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         (f"what-if {TRACE} --node h100sxm", "did you mean h100-sxm"),
         (f"what-if {TRACE} --dedupe", "--fingerprint"),
         ("what-if no/such/file --pin", "cannot be read"),
+        ("price --node t4 --bytes 1MB --direction p2p", "cannot be priced on t4: it has one GPU"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(run_here: Run, arguments: str, told: str) -> None:

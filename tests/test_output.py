@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from busfare.errors import InputError
 from busfare.files import replacing, write_file
 from busfare.trace import read
 from busfare.trace.write import FORMATS, export
-from tests.conftest import Run
+from tests.conftest import BUSFARE, Run
 from tests.trace.build_directory import export_directory
 from tests.trace.build_nsys import small_export
 from tests.traces import EXAMPLES
@@ -169,3 +172,59 @@ def test_an_empty_path_is_refused(run_here: Run) -> None:
     for arguments in (("report", ""), ("export", str(TRACE), "--to", "parquet", "-o", "")):
         done = run_here(*arguments)
         assert (done.returncode, "an empty path" in done.stderr) == (2, True)
+
+
+def test_a_change_of_all_copies_writes_its_time_line_again(run_here: Run, trace: Path) -> None:
+    """`--pin` without a value is an empty text, and no path."""
+    for _ in range(2):
+        done = run_here("what-if", str(trace), "--pin", "--perfetto", str(trace.with_name("line.json")))
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_two_outputs_of_one_name_are_refused(run_here: Run, trace: Path) -> None:
+    names = str(trace.with_name("out")), f"{trace.parent}/../{trace.parent.name}/out"
+    done = run_here("what-if", str(trace), "--pin", "--perfetto", names[0], "--html", names[1])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--perfetto and --html name the same file" in done.stderr
+    assert not trace.with_name("out").exists()
+
+
+@pytest.mark.parametrize("mode", [os.O_APPEND, 0])
+def test_standard_output_does_not_go_into_what_is_read(mode: int, trace: Path) -> None:
+    before = trace.read_bytes()
+    opened = os.open(trace, os.O_RDWR | mode)
+    done = subprocess.run(
+        [*BUSFARE, "report", trace], stdout=opened, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(opened)
+    assert (done.returncode, trace.read_bytes()) == (2, before)
+    assert done.stderr.count("\n") == 1 and "standard output goes into this input" in done.stderr
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    for to in FORMATS:
+        command = [*BUSFARE, "export", TRACE, "--to", to, "-o", tmp_path / to]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limited)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), to
+        assert "cannot be written" in done.stderr and not (tmp_path / to).exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["report", "report --json", "what-if --pin --from t4 --json", "export --to parquet -o out"]
+)
+def test_a_path_that_is_not_utf8_is_no_error(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = os.fsencode(tmp_path) + b"/\xff\xfe.sqlite"
+    small_export().write(tmp_path / "t.sqlite").rename(os.fsdecode(path))
+    done = subprocess.run([*BUSFARE, *command.split(), path], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if "--json" in command:
+        named = json.loads(done.stdout)["trace"]
+        assert os.fsencode(named["path"] if isinstance(named, dict) else named) == path

@@ -31,7 +31,10 @@ def print_json(result: object) -> None:
 
     import msgspec
 
-    text = msgspec.json.encode(result).decode()
+    try:
+        text = msgspec.json.encode(result).decode()
+    except UnicodeEncodeError:  # a path that is not UTF-8, which Python spells by halves of pairs
+        text = json.dumps(msgspec.to_builtins(result))
     if not text.isprintable():  # the same to whoever decodes it, and nothing that a terminal would obey
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
     sys.stdout.write(text + "\n")

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from busfare.advise import findings, guess_node
+from busfare.cost.kernels.limits import limits_of
 from busfare.trace import tables
 from tests.traces import copy, trace
 
@@ -48,3 +49,20 @@ def test_of_unlike_gpus_the_one_that_ran_counts() -> None:
     found.devices = tables.conform(two, tables.DEVICES)
     guessed = guess_node(found)
     assert guessed is not None and guessed.name == "rtx-3060"
+
+
+def test_what_a_data_sheet_leaves_out_is_taken_from_the_trace() -> None:
+    recorded = trace(copy(0, 10, 1000), gpu="NVIDIA GeForce RTX 3050 Laptop GPU")
+    figures = {"memory_bandwidth_bytes_per_s": 176.032e9, "clock_hz": 1.057e9, "multiprocessors": 16}
+    recorded.devices = recorded.devices.with_columns(
+        **{name: pl.lit(value) for name, value in figures.items()}
+    )
+    node = guess_node(recorded)
+    assert node is not None and node.name == "rtx-3050-laptop"
+    assert node.gpu(0).memory_bandwidth_bytes_per_s == 176.032e9
+    assert limits_of(node).memory_peak == 176.032e9
+    assert node.provenance(node.gpu(0), "memory_bandwidth_bytes_per_s").kind == "measured"
+    listed = trace(copy(0, 10, 1000), gpu="Tesla T4")
+    listed.devices = listed.devices.with_columns(memory_bandwidth_bytes_per_s=pl.lit(1e9))
+    t4 = guess_node(listed)
+    assert t4 is not None and t4.gpu(0).memory_bandwidth_bytes_per_s == 320e9  # the data sheet comes first

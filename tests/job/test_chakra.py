@@ -13,6 +13,8 @@ from busfare.errors import InputError
 from busfare.jobs.chakra import chakra_classes, export_chakra
 from busfare.trace import read
 from tests.job.kineto_job import write_ranks
+from tests.trace.build_kineto import copy as kineto_copy
+from tests.trace.build_kineto import write_kineto
 from tests.traces import EXAMPLES
 
 COMPUTE, LOAD, STORE, COLLECTIVE = 4, 2, 3, 7
@@ -82,3 +84,14 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         export_chakra(tmp_path / "empty.json", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_trace_without_calls_holds_its_operations(tmp_path: Path) -> None:
+    events = [
+        kineto_copy("Memcpy HtoD (Pinned -> Device)", 8, 10, 5, 1),
+        kineto_copy("Memcpy DtoH (Device -> Pinned)", 8, 20, 5, 2),
+    ]
+    source = write_kineto(tmp_path / "t.json", events)
+    assert export_chakra(source, tmp_path / "out") == []
+    nodes = nodes_of(tmp_path / "out" / "rank.0.et")
+    assert [(node.type, node.duration_micros) for node in nodes] == [(LOAD, 5), (STORE, 5)]

@@ -57,3 +57,13 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot be written"):
         export(trace(), "parquet", tmp_path / "file" / "tables")
+
+
+def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path) -> None:
+    names = ["=cmd|' /C calc'!A0", "+1", "-2+3", "@SUM(A1)", "\t=1", "plain", "a=b"]
+    recorded = trace(*(kernel(10 * n, 10 * n + 5, name) for n, name in enumerate(names)), copy(90, 95, 64))
+    export(recorded, "csv", tmp_path / "csv")
+    back = pl.read_csv(tmp_path / "csv" / "operations.csv")["name"].to_list()
+    assert back == [*(f"'{name}" for name in names[:5]), *names[5:], None]
+    export(recorded, "parquet", tmp_path / "parquet")
+    assert pl.read_parquet(tmp_path / "parquet" / "operations.parquet")["name"].to_list()[:5] == names[:5]

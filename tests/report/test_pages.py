@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -188,3 +190,13 @@ def test_a_page_has_all_rows_of_a_table_that_a_terminal_shows_in_part() -> None:
     assert "row 49" in page(document)
     shown = [line for line, _ in render(document, 80)]
     assert "row 4" in shown and "row 5" not in shown and "and 45 more (--json)" in shown
+
+
+def test_a_page_allows_no_scripts_but_its_own() -> None:
+    with_line, without = page(reported(hostile_trace())), page(planned(Path()))
+    scripts = re.findall("<script>(.*?)</script>", with_line, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert len(hashes) == 2
+    [allowed] = re.findall("script-src (.*?);", with_line)
+    assert allowed.split() == [f"'sha256-{digest}'" for digest in hashes]
+    assert re.findall("script-src (.*?);", without) == ["'none'"]

@@ -163,3 +163,22 @@ def test_nothing_is_said_on_standard_error_when_all_is_well(name: str, tmp_path:
 def test_every_command_is_rendered_here() -> None:
     seen = {arguments[0] for arguments in [*COMMANDS.values(), *WRITING.values()]}
     assert seen == set(app.list_commands(None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-5", "x"])
+def test_a_width_of_nothing_hides_nothing(columns: str) -> None:
+    done = run("price", "--node", "t4", "--bytes", "1MB", COLUMNS=columns)
+    assert done.returncode == 0 and "envelope" in done.stdout
+
+
+def test_columns_that_do_not_fit_beside_each_other_stand_below() -> None:
+    table = Table((*words("model"), *numbers("time (80 % range)")), [["datasheet", "84–949 µs"]])
+    document = Document("", "", blocks=[table])
+    lines = [line for line, _ in render(document, 16)]
+    assert lines == ["model", "datasheet", "  time (80 %", "  range)", "  84–949 µs"]
+    assert [line for line, _ in render(document, 40)][1] == "datasheet          84–949 µs"
+
+
+def test_a_table_without_rows_says_that() -> None:
+    document = Document("", "", blocks=[Table(words("model"), [], "Prices")])
+    assert [line for line, _ in render(document, 40)] == ["Prices", "model", "No rows."]

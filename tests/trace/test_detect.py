@@ -24,7 +24,8 @@ from backports import zstd
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace import is_trace_directory, may_be_trace, read, readers
-from busfare.trace.readers import RecordAgain, formats, kineto, record_again
+from busfare.trace.readers import RecordAgain, compressed, formats, kineto, record_again
+from busfare.trace.readers.compressed import unpack
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
@@ -247,7 +248,9 @@ def test_compressed_traces_are_read_and_leave_nothing(
         assert "not a trace that busfare knows" in refused(packed)
         packed.unlink()
     packed = tmp_path / "cut.sqlite.gz"
-    whole = pack(small_export().write(plain).read_bytes() + os.urandom(1 << 21))
+    with closing(sqlite3.connect(small_export().write(plain))) as database:
+        database.executescript("CREATE TABLE B AS SELECT randomblob(2097152) AS b;")
+    whole = pack(plain.read_bytes())
     packed.write_bytes(whole[: len(whole) // 2])
     assert "the compressed file is truncated" in refused(packed)
     packed.write_bytes(pack(b"SQLite format 3\0" + bytes(84)))
@@ -378,3 +381,63 @@ def test_formats_are_declared_in_order_with_ways_to_record_again() -> None:
     assert [format.name for format in formats() if format.any_json] == ["kineto"]
     assert record_again("nsys-directory").allocations == "nsys --cuda-memory-usage=true"
     assert record_again("of a job") == RecordAgain()
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "command"),
+    [
+        (
+            "Time (%),Total Time (ns),Instances,Avg (ns),Name\n50.0,9,1,9.0,f(int)\n",
+            "summary of `nsys stats`",
+            "nsys profile",
+        ),
+        ('"Time(%)","Total Time (ns)","Num Calls","Name"\n', "summary of `nsys stats`", "nsys profile"),
+        ("Total (MB),Count,Avg (MB),Operation\n", "summary of `nsys stats`", "nsys profile"),
+        (
+            "Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.1ms,12.0ms,12.1ms,f\n",
+            "summary of nvprof",
+            "nvprof -o",
+        ),
+        ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "summary of nvprof", "nvprof -o"),
+    ],
+)
+def test_a_summary_is_named_and_so_is_what_records_a_trace(
+    text: str, what: str, command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sums.csv").write_text(text)
+    message = refused(tmp_path / "sums.csv")
+    assert what in message and f"record with `{command}" in message
+
+
+def test_of_a_compressed_database_only_its_pages_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = written_export(tmp_path).read_bytes()
+    path = tmp_path / "padded.sqlite.zst"
+    path.write_bytes(zstd.compress(content + bytes(50 << 20)))
+    sizes = []
+
+    def noted(packed: Path, place: Path) -> None:
+        unpack(packed, place)
+        sizes.append(place.stat().st_size)
+
+    monkeypatch.setattr(compressed, "unpack", noted)
+    assert read(path).operations.equals(read(tmp_path / "t.sqlite").operations)
+    assert sizes == [len(content)]
+
+
+@pytest.mark.parametrize("beginning", [b"SQLite format 3\0" + bytes(84), b'{"traceEvents": [' + b" " * 99])
+def test_what_grows_more_than_any_trace_is_refused(
+    beginning: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.zst"
+    path.write_bytes(zstd.compress(beginning + b" " * (8 << 20)))
+    monkeypatch.setattr(compressed, "ANY_SIZE", 1 << 20)
+    message = refused(path)
+    assert "unpacks to more than 200 times its size" in message and "BUSFARE_MOST_GROWTH" in message
+    monkeypatch.setenv("BUSFARE_MOST_GROWTH", "1000000")
+    assert "unpacks to more" not in refused(path)
+
+
+def written_export(folder: Path) -> Path:
+    return small_export().write(folder / "t.sqlite")

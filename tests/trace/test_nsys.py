@@ -387,16 +387,15 @@ def test_warnings_and_errors_of_the_profiler_reach_the_user(tmp_path: Path) -> N
     assert said[5:] == [(1, "")]  # further ones
 
 
-@pytest.mark.parametrize(
-    "instead",
-    ['CREATE VIEW "{0}" AS SELECT * FROM kept', 'CREATE VIRTUAL TABLE "{0}" USING fts5(start)'],
-)
-def test_a_view_in_place_of_a_table_is_refused_not_empty(instead: str, tmp_path: Path) -> None:
-    table = "CUPTI_ACTIVITY_KIND_KERNEL"
-    script = f'ALTER TABLE "{table}" RENAME TO kept; {instead.format(table)}'
-    path = small_export().write(tmp_path / "run.sqlite", after=script)
-    with pytest.raises(InputError, match=f"{table} is a view"):
-        read(path)
+def test_a_view_in_place_of_a_table_is_read_and_a_virtual_table_refused(tmp_path: Path) -> None:
+    table, wanted = "CUPTI_ACTIVITY_KIND_KERNEL", written(small_export(), tmp_path)
+    script = f'ALTER TABLE "{table}" RENAME TO kept; CREATE VIEW "{table}" AS SELECT * FROM kept'
+    assert read(small_export().write(tmp_path / "view.sqlite", after=script)).operations.equals(
+        wanted.operations
+    )
+    script = f'DROP TABLE "{table}"; CREATE VIRTUAL TABLE "{table}" USING fts5(start)'
+    with pytest.raises(InputError, match=f"{table} is a virtual table"):
+        read(small_export().write(tmp_path / "virtual.sqlite", after=script))
     # Those that a profiler makes beside its tables do no harm.
     path = small_export().write(tmp_path / "run.sqlite", after=f'CREATE VIEW top AS SELECT * FROM "{table}"')
     assert read(path).operations.height == 4
@@ -566,3 +565,22 @@ def test_the_rank_is_what_the_nearest_launcher_said(
     export = small_export()
     export.add("TARGET_INFO_SYSTEM_ENV", globalVid=0, name="DeviceEnvironment", value=environment)
     assert written(export, tmp_path).host.get("rank") == rank
+
+
+def test_gpus_that_cuda_alone_names_and_memory_in_mib(tmp_path: Path) -> None:
+    """Two columns more than other exports of 2021: the name and the memory, which counts MiB."""
+    export = small_export("2021")
+    export.without("TARGET_INFO_GPU", None)
+    export.columns["TARGET_INFO_CUDA_GPU"] += ["name", "globalMemorySize"]
+    facts = {"coreClockRate": 1380000, "numMultiprocessors": 80, "name": "Tesla V100-PCIE-32GB"}
+    for number, memory, bandwidth, bus in (
+        (0, 32510, 0, "0000:05:00.0"),
+        (1, 34 << 30, 900_000_000, "<UNKNOWN_BUS_ID>"),
+    ):
+        sizes = {"globalMemorySize": memory, "globalMemoryBandwidth": bandwidth, "pciBusId": bus}
+        export.add("TARGET_INFO_CUDA_GPU", deviceId=number, **sizes, **facts)
+    columns = ("device", "name", "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "bus_id")
+    assert written(export, tmp_path).devices.select(columns).rows() == [
+        (0, "Tesla V100-PCIE-32GB", 32510 << 20, None, 80, "0000:05:00.0"),
+        (1, "Tesla V100-PCIE-32GB", 34 << 30, 9e11, 80, None),
+    ]

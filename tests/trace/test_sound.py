@@ -85,8 +85,8 @@ def test_rows_without_usable_times_are_left_out_and_counted(start: int | None, e
 
 
 def test_the_widest_times_do_not_overflow() -> None:
-    trace = trace_of([operation(-(1 << 60), 0), operation(0, LATEST)])
-    assert trace.operations.select("start_ns", "end_ns").rows() == [(0, 1 << 60), (1 << 60, 1 << 62)]
+    trace = trace_of([operation(-(1 << 60), 0), operation(LATEST - 9, LATEST), operation(LATEST - 5, LATEST)])
+    assert trace.operations.select("start_ns", "end_ns").rows() == [(0, 9), (4, 9)]
 
 
 def test_clocks_that_run_backwards_take_no_time() -> None:
@@ -116,7 +116,7 @@ def test_unknown_sizes_are_counted_of_copies_and_migrations_only() -> None:
 
 
 def test_sums_of_the_largest_sizes_stay_positive() -> None:
-    trace = trace_of([operation(0, 1, bytes=LARGEST) | {"kind": "copy"}] * 1000)
+    trace = trace_of([operation(0, 10**9, bytes=LARGEST) | {"kind": "copy"}] * 1000)
     assert trace.operations["bytes"].sum() == 1000 * LARGEST
 
 
@@ -242,3 +242,58 @@ def test_the_same_omission_noted_again_adds_to_its_count() -> None:
         Omission("truncated", 0, WHAT["truncated"]),
         Omission("untimed", 1, recorded),
     ]
+
+
+FAR_NS = 31 * 86_400 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(FAR_NS, FAR_NS + 5), (-FAR_NS, 5), (4, FAR_NS), (1_700_000_000 * 10**9, None)]
+)
+def test_a_kernel_that_is_a_month_away_makes_no_run_of_a_month(start: int, end: int | None) -> None:
+    rows = [operation(10 * n, 10 * n + 5) for n in range(4)]
+    trace = trace_of(
+        [*rows, operation(start, start + 7 if end is None else end)],
+        [{"start_ns": 0, "end_ns": 40, "name": "cuInit"}],
+    )
+    assert trace.makespan_seconds == pytest.approx(40e-6, abs=40e-6)
+    assert omitted(trace)["far-away"] == 1 and trace.operations.height == 4
+
+
+def test_a_run_of_weeks_stays_whole() -> None:
+    trace = trace_of([operation(0, 5), operation(20 * 86_400 * 10**9, 21 * 86_400 * 10**9)])
+    assert trace.operations.height == 2 and "far-away" not in omitted(trace)
+
+
+def copied(
+    start: int, lasting: int, bytes_: int, correlation: int | None = 1, direction: str = "d2d"
+) -> dict[str, object]:
+    """A copy on stream 7, in ns."""
+    columns = {
+        "kind": "copy",
+        "direction": direction,
+        "bytes": bytes_,
+        "correlation": correlation,
+        "stream": 7,
+    }
+    return operation(start, start + lasting, **columns)
+
+
+def test_a_copy_that_a_graph_lists_a_second_time_is_left_out() -> None:
+    size = 1 << 29  # read and written: 7.2 TB/s, and 230 TB/s the second time
+    trace = trace_of(
+        [copied(0, 149_000, size), copied(150_000, 4600, size), copied(200_000, 300_000, size, 2)]
+    )
+    assert trace.operations["bytes"].to_list() == [size, size]
+    assert (trace.operations["end_ns"] - trace.operations["start_ns"]).to_list() == [149_000, 300_000]
+    assert omitted(trace)["listed-twice"] == 1 and "impossible-rates" not in omitted(trace)
+
+
+def test_a_copy_that_is_faster_than_any_memory_has_no_size() -> None:
+    trace = trace_of(
+        [copied(0, 4600, 1 << 29), copied(5000, 30_000, 1 << 29, 2, "h2d"), copied(9000, 0, 64, 3)]
+    )
+    assert trace.operations["bytes"].to_list() == [None, 1 << 29, 64]
+    assert omitted(trace)["impossible-rates"] == 1 and not {"listed-twice", "unknown-sizes"} & {
+        *omitted(trace)
+    }

@@ -14,7 +14,7 @@ from busfare.advise.finding import Finding, call_sites, language_of
 from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.errors import InputError
 from busfare.nodes import Node, load_node
-from busfare.nodes.gpus import Recorded, gpu_of_device_name, node_of_gpu
+from busfare.nodes.gpus import Recorded, completed, gpu_of_device_name, node_of_gpu
 from busfare.statements import Statement
 from busfare.timeline import Timeline, timeline
 from busfare.trace import Trace
@@ -129,7 +129,7 @@ def guess_node(trace: Trace) -> Node | None:
         if gpu is not None and gpu.has_node:
             if gpu.node:
                 return load_node(gpu.node)
-            return node_of_gpu(gpu, device["pcie_generation"], device["pcie_lanes"])
+            return node_of_gpu(completed(gpu, device), device["pcie_generation"], device["pcie_lanes"])
     return None
 
 

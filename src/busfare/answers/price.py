@@ -112,6 +112,17 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
     memory = asked.memory or ("device" if asked.direction in ("d2d", "p2p") else "pinned")
     latency_from = None if asked.latency_from is None else load_node(asked.latency_from)
     rows = cost.price(node, asked.direction, memory, asked.bytes, latency_from)
+    if not rows:
+        gpus = len(node.gpus())
+        why = (
+            "it has one GPU"
+            if asked.direction == "p2p" and gpus == 1
+            else "nothing in it says what that takes"
+        )
+        raise InputError(
+            f"`direction` {asked.direction} from or to {memory} memory cannot be priced on {node.name}: {why}; give a node "
+            "that has such a path (`busfare nodes`), or another direction or memory"
+        )
     trust = cost.trusted(node, asked.direction, memory, rows)
     trusted = Trusted(**trust) if trust else None
     return Prices(

@@ -174,7 +174,7 @@ def _dependencies(part: Part) -> dict[int, list[int]]:
         np.concatenate([edges[name].astype(np.int64), in_order[name] + calls]) for name in ("from", "to")
     )
     to_call, from_call = target < calls, source < calls
-    last = np.where(waits[source * from_call], WAITED, CALL)
+    last = np.where(np.append(waits, False)[np.where(from_call, source, calls)], WAITED, CALL)
     # A call begins when those before it have returned; its wait, and so it, ends with the operations that it waits for.
     into = np.where(from_call, BEFORE, WAITED)
     launches = from_call & ~to_call

@@ -18,15 +18,15 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 # All finite, all within what hardware could ever be.
-#: Bytes, flops or cycles per second. 1e18 bounds it, so that no sum of a path overflows.
-Rate = Annotated[float, Meta(gt=0, le=1e18)]
+#: Bytes, flops or cycles per second. 1e18 bounds it, so that no sum of a path overflows; 1, so that no quotient does.
+Rate = Annotated[float, Meta(ge=1, le=1e18)]
 #: Bytes; at most 2^53, so that a size is exact as a float.
 Size = Annotated[int, Meta(gt=0, le=2**53)]
 #: Seconds that may be zero.
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
-SecondsPerByte = Annotated[float, Meta(gt=0, le=1.0)]
+SecondsPerByte = Annotated[float, Meta(ge=1e-18, le=1.0)]
 #: A share of a rate.
-Factor = Annotated[float, Meta(gt=0, le=1)]
+Factor = Annotated[float, Meta(ge=1e-6, le=1)]
 Count = Annotated[int, Meta(ge=1, le=65536)]
 Ordinal = Annotated[int, Meta(ge=0, le=65535)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._\[\]-]*$")]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
@@ -19,7 +20,8 @@ from busfare.nodes.graph import Node
 from busfare.nodes.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink, link_in_short
 
 __all__ = [
-    "Gpu", "Recorded", "bare_node", "catalogue_names", "catalogue_text", "clock_by_peak", "gpu_names", "gpu_of_device_name",
+    "Gpu", "Recorded", "bare_node", "catalogue_names", "catalogue_text", "clock_by_peak", "completed",
+    "gpu_names", "gpu_of_device_name",
     "gpus", "measured_rates", "node_of_gpu", "typical_launch_seconds",
 ]  # fmt: skip
 
@@ -82,6 +84,12 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     clock_hz: float | None = None
     compute_capability: str | None = None
+
+
+def completed(gpu: Gpu, recorded: Mapping[str, Any]) -> Gpu:
+    """`gpu`, with what a trace says of it where its data sheet does not."""
+    figures = {key: recorded[key] for key in _OF_COMPONENT if getattr(gpu, key) is None and recorded.get(key)}
+    return msgspec.structs.replace(gpu, **figures, sources=gpu.sources | dict.fromkeys(figures, "recorded"))
 
 
 class _Reached(msgspec.Struct, forbid_unknown_fields=True):
@@ -314,7 +322,9 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     own = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
     own = {key: value for key, value in own.items() if value is not None}
     source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in own}
-    sources = _file().sources | {"recorded": Source("measured", "the PCIe link recorded in the trace")}
+    sources = _file().sources | {
+        "recorded": Source("measured", "the GPU and its link as recorded in the trace")
+    }
     used = {*source_of.values(), link_source}
     memory = Memory(
         name="memory0",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterable
 from importlib import resources
@@ -13,8 +15,8 @@ from busfare.show.svg import escaped
 from busfare.show.time_line import TimeLine
 
 CODE = re.compile("`([^`]+)`")
-#: Nothing but what the page carries itself may run or load.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+#: Nothing but what the page carries itself may load, and no scripts but its own, which their hashes name, may run.
+POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:"
 #: What is laid over the colour of everything predicted.
 HATCH = (
     '<svg width="0" height="0" aria-hidden="true"><defs><pattern id="hatch" width="7" height="7" patternUnits='
@@ -31,12 +33,14 @@ def page(document: Document) -> str:
     style = files.joinpath("page.css").read_text(encoding="utf-8")
     drawn = any(isinstance(block, Figure) and isinstance(block.chart, TimeLine) for block in document.blocks)
     scripts = [files.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS if drawn]
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    policy = POLICY.format(" ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'")
     blocks = (_block(block) for block in document.blocks if block.face != "terminal")
     facts = f'<p class="dim">{_words(document.facts)}</p>' if document.facts else ""
     return "\n".join(
         (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escaped(document.title)}</title>\n<style>{style}</style>\n</head><body>{HATCH}",
             # Paths wrap between their folders.
@@ -121,4 +125,6 @@ def _table(table: Table) -> str:
 
     head = line("th", (_words(column.name) for column in table.columns))
     rows = (line("td", map(_words, row)) for row in table.rows)
+    if not table.rows:
+        return '<p class="dim">No rows.</p>'
     return _wide(f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>", table.title)

@@ -36,7 +36,7 @@ def show(document: Document) -> None:
     wide = command is not None and command.meta.get(WIDE)
     width = sys.maxsize if wide else shutil.get_terminal_size((PIPE, 0)).columns
     # Text of a trace may hold brackets: it is never markup, nor an emoji name.
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    console = Console(file=sys.stdout, width=PIPE, markup=False, emoji=False, highlight=False)
     for line, style in render(document, width):
         console.print(Styled(line, style=style), no_wrap=True, crop=False, overflow="ignore")
 
@@ -64,6 +64,7 @@ def _block(block: Block, width: int) -> Iterator[Line]:
         case Table():
             rows = block.rows[: block.most]
             yield from _table(block, rows, width)
+            yield from _sentences("" if rows else "No rows.", width, style="dim")
             if len(rows) < len(block.rows):
                 yield from _sentences(
                     f"and {len(block.rows) - len(rows):,} more (--json)", width, style="dim"
@@ -117,6 +118,15 @@ def _table(table: Table, rows: Sequence[Sequence[str]], width: int) -> Iterator[
         return (" " * BETWEEN).join(drawn).rstrip()
 
     for block in _blocks(table.columns, cells, width):
+        if cells and _total(block) > width:  # not even two columns fit: below each other
+            least = max(width, LEAST_NAME)
+            yield from _sentences(table.columns[0].name, width, style="dim")
+            for row in cells:
+                yield _shortened(row[0], least), ""
+                for i in [*block][1:]:
+                    value = row[i] if table.columns[i].numeric else _shortened(row[i], least - 2)
+                    yield from _sentences(f"{table.columns[i].name}  {value}", width, 2)
+            continue
         heads = [wrap(table.columns[i].name, wide) or [""] for i, wide in block.items()]
         high = max(map(len, heads))
         for texts in zip_longest(*([""] * (high - len(head)) + head for head in heads), fillvalue=""):

@@ -14,15 +14,15 @@ from busfare.printable import printable
 from busfare.trace.launches import number_launches
 from busfare.trace.model import Trace
 from busfare.trace.readers import Format, Source, formats
-from busfare.trace.readers.compressed import COMPRESSIONS, SUFFIXES, head_of
-from busfare.trace.readers.tables import SqliteTables, at_rest
+from busfare.trace.readers.compressed import COMPRESSIONS, SQLITE_MAGIC, SUFFIXES, at_rest, head_of
+from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
 
 __all__ = ["is_trace_directory", "may_be_trace", "read"]
 
-SQLITE_MAGIC = b"SQLite format 3\0"
 JSON = rb"\A(?:\xef\xbb\xbf)?\s*[{\[](?s:.*?)"
 COMPUTE = "an Nsight Compute report, which has single kernels and no copies; record with `nsys profile`"
+SUMS = "only sums by name, without the times of single records"
 #: Formats that are known and not read: what stands in their first bytes, and what to say. Of several the first one counts.
 REFUSED = {
     rb"\AQDSTRM": "an unfinished Nsight Systems capture (.qdstrm); import it with the Nsight Systems version that "
@@ -40,6 +40,10 @@ REFUSED = {
     rb"\A(?!(?:\xef\xbb\xbf)?\s*[{\[])(?s:.*?)(?m:^)"
     rb'(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)': "the printed output of "
     "nvprof; record with `nvprof -o run.nvprof ./app`",
+    rb'\A"?(?:Time ?\(%\)"?,"?Total Time|Total \(MB\))': f"a summary of `nsys stats`, with {SUMS}; give the .nsys-rep or "
+    ".sqlite behind it, or record with `nsys profile --trace=cuda ./app`",
+    rb'\A(?:"?Type"?,)?"?Time\(%\)"?,"?Time"?,': f"a summary of nvprof, with {SUMS}; record with `nvprof -o "
+    "run.nvprof ./app`",
     rb"\AStart \(ns\),": "a table of `nsys stats`; give the .nsys-rep or .sqlite behind it",
     JSON
     + rb'"writer":\s*"busfare export"': "a timeline that `busfare export` wrote for ui.perfetto.dev; give the "

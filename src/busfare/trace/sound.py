@@ -32,6 +32,10 @@ EARLIEST, LATEST = -(1 << 60), 3 << 60
 #: No memory holds more than 16 TiB today; half a million copies of that size add up within 64 bits.
 LARGEST = 1 << 44
 
+#: The memory of no GPU carries more, in bytes a nanosecond [NVIDIA: Rubin GPU, HBM4].
+FASTEST_MEMORY = 22_000
+#: No run is recorded for longer than 30 days.
+LONGEST_NS = 30 * 86_400 * 10**9
 #: Fourteen of today's largest domains of one memory (72 GPUs).
 MOST_GPUS = 1024
 
@@ -86,12 +90,33 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
         omissions.add("impossible-sizes", bad)
         sized = pl.col("bytes").is_between(0, LARGEST)
         trace.operations = trace.operations.with_columns(bytes=pl.when(sized).then("bytes"))
+    bad += _drop_impossible_copies(trace, omissions)
     sizeless = int(
         (trace.operations["kind"].is_in(["copy", "migration"]) & trace.operations["bytes"].is_null()).sum()
     )
     omissions.count("unknown-sizes", sizeless - bad if sizeless > bad else 0)
     trace.calls = _with_blocking_pageable(trace)
     _join_clocks(trace, omissions)
+
+
+def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
+    """Leaves out copies that a graph lists a second time, faster than any memory; takes the size of others that are as
+    unknown, and gives their number.
+    """
+    ns = pl.col("end_ns") - pl.col("start_ns")
+    if not trace.operations.select((pl.col("bytes") > ns * (FASTEST_MEMORY // 2)).any()).item():
+        return 0
+    moved = pl.col("bytes") * pl.when(pl.col("direction") == "d2d").then(2).otherwise(1)  # read and written
+    fast = ((pl.col("kind") == "copy") & (ns > 0) & (moved / ns > FASTEST_MEMORY)).fill_null(False)
+    operations = trace.operations.with_columns(fast=fast)
+    copy_key = ["process", "correlation", "device", "stream", "kind", "direction", "bytes"]
+    twice = pl.col("fast") & (~pl.col("fast")).any().over(copy_key) & pl.col("correlation").is_not_null()
+    first = operations.select(~twice).to_series()
+    operations = _kept(operations, first, omissions, "listed-twice")
+    unsized = int(operations["fast"].sum())
+    omissions.count("impossible-rates", unsized)
+    trace.operations = operations.with_columns(bytes=pl.when(~pl.col("fast")).then("bytes")).drop("fast")
+    return unsized
 
 
 def _usable(times: pl.Series) -> pl.Series:
@@ -110,6 +135,10 @@ def _kept(
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
     usable = _usable(frame["start_ns"]) & _usable(frame["end_ns"])
     frame = _kept(frame, usable, omissions, "untimed", what=what)
+    start, end = frame["start_ns"], frame["end_ns"]
+    if frame.height and end.max() - start.min() > LONGEST_NS:  # type: ignore[operator]
+        near = ((start - start.quantile(0.5, "nearest")).abs() <= LONGEST_NS) & (end - start <= LONGEST_NS)
+        frame = _kept(frame, near, omissions, "far-away", what=what)
     backwards = int((frame["end_ns"] < frame["start_ns"]).sum())
     if backwards:
         omissions.add("clock-backwards", backwards, what=what)

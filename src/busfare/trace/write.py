@@ -19,6 +19,8 @@ FORMATS = ("parquet", "csv", "perfetto")
 FOLDERS = ("parquet", "csv")
 #: Formats of earlier versions, and what to use instead.
 REMOVED = {"nsys-sqlite": "use `to` parquet", "otf2": "use `to` perfetto, or parquet"}
+#: How cells begin that spreadsheets take for formulas.
+FORMULA = r"^[=+\-@\t\r]"
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
 
 
@@ -52,10 +54,21 @@ def _write_tables(trace: Trace, to: str, folder: Path) -> None:
     schema = {"id": pl.String, "count": pl.Int64, "what": pl.String}
     omissions = pl.DataFrame(rows, schema=schema, orient="row")
     for name, table in [*((name, getattr(trace, name)) for name in TABLES), ("omissions", omissions)]:
-        if to == "csv":
-            table.write_csv(folder / f"{name}.csv")
-        else:
-            table.write_parquet(folder / f"{name}.parquet")
+        file = folder / f"{name}.{to}"
+        try:
+            if to == "csv":
+                table.with_columns(_plain_cells()).write_csv(file)
+            else:
+                table.write_parquet(file)
+        except pl.exceptions.PolarsError as error:
+            reason = next(iter(str(error).splitlines()), "no reason given")
+            raise OSError(None, reason) from None
+
+
+def _plain_cells() -> pl.Expr:
+    """Texts, an apostrophe before those that a spreadsheet would compute."""
+    texts = pl.selectors.string() | pl.selectors.categorical()
+    return texts.cast(pl.String).str.replace(FORMULA, "'$0")
 
 
 #: Rows of GPU operations get process ids of their own, above any real one; and those of a predicted run beside another's.

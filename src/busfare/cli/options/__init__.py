@@ -7,7 +7,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -113,9 +115,14 @@ class Command(click.Command):
         read = [path for name, value in values.items() if name not in outputs for path in _paths(value)]
         options = {str(p.name): p.opts[0] for p in self.params if isinstance(p, click.Option)}
         try:
+            _keep_apart_from_stdout(read)
+            written: dict[str, str] = {}
             for name, kind in outputs.items():
-                if values[name]:
-                    import_module("busfare.cli.places").keep_apart(values[name], kind.folder, read)
+                if output := values[name]:
+                    import_module("busfare.cli.places").keep_apart(output, kind.folder, read)
+                    taken = written.setdefault(os.path.realpath(output), name)
+                    if taken != name and not output.is_relative_to("/dev"):
+                        raise InputError(f"{output}: `{taken}` and `{name}` name the same file; name two")
             return ctx.invoke(body, **values)
         except InputError as error:
             spelled = re.sub("`([a-z_]+)`", lambda name: options.get(name[1], name[0]), str(error))
@@ -125,7 +132,19 @@ class Command(click.Command):
 def _paths(value: Any) -> Iterator[Path]:
     """The files and folders that the value of an argument may name; nodes may be files, too."""
     for part in value if isinstance(value, (tuple, list)) else [value]:
-        if isinstance(part, (str, Path)) and "\0" not in str(part):
-            yield Path(part)
-            if isinstance(part, Path) and glob.has_magic(str(part)):
+        if isinstance(part, Path) and "\0" not in str(part):
+            yield part
+            if glob.has_magic(str(part)):
                 yield from map(Path, glob.iglob(str(part), recursive=True))  # noqa: PTH207
+        elif isinstance(part, str) and "\0" not in part and Path(part).is_file():
+            yield Path(part)
+
+
+def _keep_apart_from_stdout(inputs: Iterable[Path]) -> None:
+    """Raises InputError where standard output goes into a file that is read, as `>> TRACE` does."""
+    with suppress(OSError):  # closed
+        stdout = os.fstat(1)
+        for source in inputs if stat.S_ISREG(stdout.st_mode) else ():
+            with suppress(OSError, ValueError):
+                if os.path.samestat(source.stat(), stdout):
+                    raise InputError(f"{source}: standard output goes into this input; name another place")

@@ -1,15 +1,18 @@
-"""Compressed files as text in pieces of bounded size, or whole in a place of their own."""
+"""Compressed files as text in pieces of bounded size, or whole in a place of their own; so are databases in transactions."""
 
 from __future__ import annotations
 
 import bz2
 import lzma
+import os
+import shutil
+import sqlite3
 import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,11 @@ COMPRESSIONS: dict[str, tuple[bytes, Callable[[], Any]]] = {
 }
 #: What the libraries raise where data is damaged; the stubs of zlib-ng do not say that its error is an exception.
 DAMAGES: tuple[Any, ...] = (zlib_ng.error, lzma.LZMAError, ZstdError, OSError, EOFError, ValueError)
+#: Traces shrink to a tenth, at most to a fiftieth: a file that grows more than so many times, and beyond this size, is none.
+MOST_GROWTH, ANY_SIZE = 200, 1 << 30
+#: The variable of the environment that raises MOST_GROWTH.
+GROWTH_VARIABLE = "BUSFARE_MOST_GROWTH"
+SQLITE_MAGIC = b"SQLite format 3\0"
 #: What compressed files are called.
 SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 
@@ -89,7 +97,13 @@ def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
 
 
 def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
-    """The text of a compressed file of any number of members, in pieces of bounded size."""
+    """The text of a compressed file of any number of members, in pieces of bounded size.
+
+    Raises InputError where it grows more than a trace does.
+    """
+    growth = os.environ.get(GROWTH_VARIABLE, "")
+    times = int(growth) if growth.isdecimal() else MOST_GROWTH
+    room = max(path.stat().st_size * times, ANY_SIZE)
     with path.open("rb") as file:
         waiting = file.read(PIECE // 4)
         name = compression(waiting)
@@ -111,6 +125,12 @@ def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
                 return
             if piece:
                 yield piece
+                room -= len(piece)
+            if room < 0:
+                raise InputError(
+                    f"{path}: unpacks to more than {times} times its size, as no trace does; unpack it yourself, or set "
+                    f"{GROWTH_VARIABLE} to a larger number"
+                )
             if member.eof:
                 waiting = member.unused_data or file.read(PIECE // 4)
             else:
@@ -137,13 +157,25 @@ def whole(path: Path, packed: bool) -> Iterator[Path]:
 
 def unpack(path: Path, place: Path) -> None:
     """Writes what the compressed file at `path` holds to `place`. Raises InputError where it is damaged, and OSError."""
-    lost = Omissions()
+    lost, room = Omissions(), None
     with place.open("wb") as file:
         for piece in decompressed(path, lost):
-            file.write(piece)
+            room = room or database_bytes(piece)
+            file.write(piece[: room - file.tell()] if room else piece)
+            if file.tell() == room:  # what follows is of no page
+                return
     for omission in lost.list():
         if omission.id != "after-compressed":
             raise InputError(f"{path}: {omission.what}; copy or compress it again")
+
+
+def database_bytes(head: bytes) -> int | None:
+    """The size of an SQLite file by its header; None where it is none, or does not say [SQLite: Database File Format]."""
+    if not head.startswith(SQLITE_MAGIC) or len(head) < 100:
+        return None
+    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    sound = head[24:28] == head[92:96]  # else a version before 3.7 wrote it last
+    return (1 << 16 if page == 1 else page) * pages or None if sound else None
 
 
 @contextmanager
@@ -158,4 +190,34 @@ def copied(path: Path, copy: Callable[[Path], None]) -> Iterator[Path]:
                 f"{path}: cannot be copied to {folder} for reading ({error.strerror or error}); make room, or name "
                 "another folder with TMPDIR"
             ) from None
+        yield place
+
+
+def beside(path: Path) -> list[tuple[Path, str]]:
+    """The files, with their suffix, in which a transaction of someone's on the SQLite file at `path` may be."""
+    real = Path(os.path.realpath(path))  # SQLite looks there, too
+    files = [(real.with_name(real.name + suffix), suffix) for suffix in ("-journal", "-wal")]
+    return [(file, suffix) for file, suffix in files if file.is_file() and file.stat().st_size]
+
+
+@contextmanager
+def at_rest(path: Path) -> Iterator[Path]:
+    """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards.
+
+    SQLite would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
+    """
+    waiting = beside(path)
+    if not waiting:
+        yield path
+        return
+
+    def copy(place: Path) -> None:
+        shutil.copyfile(path, place)
+        for file, suffix in waiting:
+            shutil.copyfile(file, f"{place}{suffix}")
+
+    with copied(path, copy) as place:
+        # Whoever reads a damaged one is told.
+        with suppress(sqlite3.Error), closing(sqlite3.connect(place)) as database:
+            database.execute("PRAGMA journal_mode=DELETE").fetchall()
         yield place

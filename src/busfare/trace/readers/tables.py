@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +17,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
-from busfare.trace.readers.compressed import copied
+from busfare.trace.readers.compressed import beside
 from busfare.trace.tables import Schema, conform
 
 INT, SMALL, TEXT = pl.Int64(), pl.Int32(), pl.String()
@@ -159,6 +158,10 @@ def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
 DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 #: Write-ahead mode, in the bytes 18 and 19 of the file.
 WRITE_AHEAD = 2
+#: Types of columns that keep numbers as text [SQLite: determination of column affinity].
+KEEPS_TEXT = re.compile("(?is)(?!.*INT).*(CHAR|CLOB|TEXT)")
+#: What views may do, and how many steps of SQLite's machine they take between two looks at how many are left.
+SELECTING, STEPS_AT_ONCE = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ), 100_000
 ROWS_A_FETCH = 1 << 10
 ROWS_A_PIECE = 1 << 16
 #: A row takes two bytes of its page's index, and at least four of its own.
@@ -174,8 +177,9 @@ KIND_OF: dict[pl.DataType, Kind] = {
 class SqliteTables(TableSource):
     """The ordinary tables of a file, open read-only, and locked against writers until it is closed.
 
-    Views, virtual tables and triggers are never run: a trace cannot execute anything. Columns come straight from the file's
-    pages where that can be done; whatever it cannot, damage included, is left to SQLite's own judgement.
+    Virtual tables and triggers are never run, and views only where they select columns: a trace cannot execute anything.
+    Columns come straight from the file's pages where that can be done; whatever it cannot, damage included, is left to
+    SQLite's own judgement.
     """
 
     def __init__(self, path: Path, place: Path | None = None) -> None:
@@ -188,7 +192,7 @@ class SqliteTables(TableSource):
                 modes = file.read(20)[18:20]
             # SQLite leaves files beside one in write-ahead mode, if that is not immutable.
             immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(self.place) else ""
-            address = f"file:{quote(str(self.place))}?mode=ro{immutable}"
+            address = f"file:{quote(os.fsencode(self.place))}?mode=ro{immutable}"
             self.database = sqlite3.connect(address, uri=True, isolation_level=None)
             self.database.text_factory = lambda text: text.decode("utf-8", "replace")
             self.database.execute("PRAGMA trusted_schema=OFF")
@@ -201,13 +205,12 @@ class SqliteTables(TableSource):
         except DAMAGE as error:
             raise self.unusable(error) from None
         named = [row for row in rows if isinstance(row[0], str) and isinstance(row[1], str)]
-        self._made_up = {
-            name
-            for name, sql, kind in named
-            if kind == "view" or sql.lstrip().upper().startswith("CREATE VIRTUAL")
-        }
-        self.names = {name for name, _, _ in named} - self._made_up
-        self._columns: dict[str, list[str]] = {}
+        self._views = {name for name, _, kind in named if kind == "view"}
+        self._virtual = {name for name, sql, _ in named if sql.lstrip().upper().startswith("CREATE VIRTUAL")}
+        self.names = {name for name, _, _ in named} - self._virtual
+        # Views that unite tables, whose names go on behind theirs, stand for what is read from the tables themselves.
+        self.names -= {view for view in self._views if any(n.startswith(f"{view}_") for n in self.names)}
+        self._types: dict[str, dict[str, str]] = {}
         self.pages: Pages | None = None  # to be read past SQLite, where that can be done
         try:
             self.pages = Pages(self.place, self.database)
@@ -219,23 +222,42 @@ class SqliteTables(TableSource):
         self.pages = None
 
     def columns(self, table: str) -> list[str]:
-        """Names of the columns of `table`, none if it is not there. Raises InputError if it is no table but a view."""
-        if table in self._made_up:
-            raise InputError(
-                f"{self.path}: {table} is a view or virtual table, which busfare does not run; give the file as the "
-                "profiler wrote it"
-            )
+        """Names of the columns of `table`, none if it is not there. Raises InputError if it is a virtual table."""
+        if table in self._virtual:
+            what = f"{table} is a virtual table, which busfare does not run"
+            raise InputError(f"{self.path}: {what}; give the file as the profiler wrote it")
         if table not in self.names:
             return []
-        if table not in self._columns:
+        if table not in self._types:
             try:
                 rows = self.database.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
             except DAMAGE as error:
                 raise self.unusable(error) from None
-            self._columns[table] = [row[1] for row in rows]
-        return self._columns[table]
+            self._types[table] = {row[1]: row[2] for row in rows}
+        return [*self._types[table]]
 
     def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        types = self._types[table]
+        numerals = [name for name, kind in present.items() if kind != TEXT and KEEPS_TEXT.match(types[name])]
+        stored = present | dict.fromkeys(numerals, TEXT)
+        frame = self._viewed(table, stored) if table in self._views else self._stored(table, stored)
+        return frame.cast({name: present[name] for name in numerals}, strict=False) if numerals else frame
+
+    def _viewed(self, view: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
+        """The columns of a view that does nothing but select, in a number of steps that the file's size bounds."""
+        steps = iter(range(1 + self.place.stat().st_size // 1000))
+        self.database.set_authorizer(lambda action, *_: 0 if action in SELECTING else 1)
+        self.database.set_progress_handler(lambda: next(steps, None) is None, STEPS_AT_ONCE)
+        try:
+            return self._stepped(view, present)
+        except InputError as error:
+            what = f"{view} is a view that does more than select columns, so busfare does not run it"
+            raise InputError(f"{self.path}: {what}; give the file as the profiler wrote it") from error
+        finally:
+            self.database.set_authorizer(None)
+            self.database.set_progress_handler(None, 0)
+
+    def _stored(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
         if self.pages is not None:
             try:
                 return self.pages.read(table, present)
@@ -292,7 +314,10 @@ class Pages:
         if beside(path):
             raise UnreadableError("the file has a journal next to it")
         self._database = database
-        self.file = Database(str(path))
+        try:
+            self.file = Database(str(path))
+        except TypeError:
+            raise UnreadableError("its path is not UTF-8") from None
         self._roots: dict[str, object] = dict(
             database.execute("SELECT name, rootpage FROM sqlite_schema WHERE type = 'table'")
         )
@@ -344,36 +369,6 @@ class Pages:
         return wanted
 
 
-def beside(path: Path) -> list[tuple[Path, str]]:
-    """The files, with their suffix, in which a transaction of someone's on the SQLite file at `path` may be."""
-    real = Path(os.path.realpath(path))  # SQLite looks there, too
-    files = [(real.with_name(real.name + suffix), suffix) for suffix in ("-journal", "-wal")]
-    return [(file, suffix) for file, suffix in files if file.is_file() and file.stat().st_size]
-
-
 def quoted(name: str) -> str:
     """`name` as an identifier in SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-@contextmanager
-def at_rest(path: Path) -> Iterator[Path]:
-    """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards.
-
-    SQLite would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
-    """
-    waiting = beside(path)
-    if not waiting:
-        yield path
-        return
-
-    def copy(place: Path) -> None:
-        shutil.copyfile(path, place)
-        for file, suffix in waiting:
-            shutil.copyfile(file, f"{place}{suffix}")
-
-    with copied(path, copy) as place:
-        # Whoever reads a damaged one is told.
-        with suppress(sqlite3.Error), closing(sqlite3.connect(place)) as database:
-            database.execute("PRAGMA journal_mode=DELETE").fetchall()
-        yield place

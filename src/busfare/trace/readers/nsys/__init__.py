@@ -99,6 +99,9 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     omissions.count("profiler-said/more", int(warnings["len"].slice(MOST_WARNINGS).sum()))
 
 
+#: No GPU of CUDA's has less memory; a smaller number counts MiB.
+LEAST_MEMORY = 1 << 24
+UNKNOWN_BUS = "<UNKNOWN_BUS_ID>"
 OF_GPUS = ints(
     "totalMemory memoryBandwidth clockRate smCount asyncEngines computeMajor computeMinor isDiscrete"
 ) | texts("name busLocation uuid")
@@ -120,14 +123,26 @@ RANK = re.compile(rf"(?:^|[;\s])({'|'.join([*RANK_VARIABLES, *TORCHRUN_VARIABLES
 
 def _devices(tables: TableSource) -> pl.DataFrame:
     """The `devices` table. nsys numbers GPUs itself; the program's ordinals come from the best map."""
-    if "id" not in tables.columns("TARGET_INFO_GPU"):  # in 2021
-        gpus = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
-        facts = tables.read("TARGET_INFO_CUDA_GPU", ints("deviceId") | cupti.OF_DEVICES)
-        facts = facts.unique("deviceId", keep="first")
-        gpus = (
-            gpus.drop_nulls("deviceId").join(facts, on="deviceId", how="left").with_columns(device="deviceId")
+    if "id" not in tables.columns("TARGET_INFO_GPU"):  # until 2021, and where CUDA alone names them
+        named = tables.read("TARGET_INFO_GPU", ints("deviceId isDiscrete") | texts("name busLocation"))
+        facts = ints("deviceId") | texts("name pciBusId") | cupti.OF_DEVICES
+        named, of_cuda = (
+            frame.drop_nulls("deviceId").unique("deviceId", keep="first", maintain_order=True)
+            for frame in (named, tables.read("TARGET_INFO_CUDA_GPU", facts))
         )
-        gpus = cupti.devices(gpus)
+        gpus = named.join(of_cuda, on="deviceId", how="full", coalesce=True, maintain_order="left_right")
+        in_mib = (pl.col("globalMemorySize") < LEAST_MEMORY).fill_null(
+            False
+        )  # then its bandwidth is of no unit that is known
+        gpus = cupti.devices(gpus).with_columns(
+            pl.coalesce("name", "name_right"),
+            pl.coalesce("busLocation", pl.col("pciBusId").replace(UNKNOWN_BUS, None)),
+            pl.when(in_mib).then(pl.col("memory_bytes") * (1 << 20)).otherwise("memory_bytes"),
+            pl.when(~in_mib & (pl.col("memory_bandwidth_bytes_per_s") > 0)).then(
+                "memory_bandwidth_bytes_per_s"
+            ),
+            device="deviceId",
+        )
     else:
         gpus = tables.read("TARGET_INFO_GPU", ints("id cuDevice") | OF_GPUS)
         gpus = gpus.unique("id", keep="first", maintain_order=True)
