@@ -137,11 +137,12 @@ def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) 
 
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
-    """The timeline without these operations, on conditions where there are some; shape (operations,)."""
+    """The timeline without these operations and the waits right behind them, on conditions where there are some; shape
+    (operations,).
+    """
     conditions = (*rests_on, *[FOR_COPIES] * bool(_calls_for(timeline, removed).any()))
-    return applied(
-        timeline, without_operations(timeline, removed), removed, *(conditions if removed.any() else ())
-    )
+    after = without_operations(without_waits_behind(timeline, removed), removed)
+    return applied(timeline, after, removed, *(conditions if removed.any() else ()))
 
 
 def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = False) -> Timeline:
