@@ -16,11 +16,11 @@ from busfare.questions import WhatIf
 from busfare.statements import Words, sentences, statement
 from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, changes_of
-from busfare.timeline.changes.fewer_copies import loop_nanoseconds
+from busfare.timeline.changes.fewer_copies import loop_nanoseconds, without
 from busfare.timeline.changes.overlap import are_pipelines
-from busfare.timeline.edit import taken_out
 from busfare.timeline.model import NOTHING, Mask
 from busfare.trace.columns import several
+from busfare.trace.lanes import Union
 from busfare.trace.words import SYMBOL_COPY
 
 __all__ = ["priced_by_replay"]
@@ -64,7 +64,7 @@ def priced_by_replay(run: Timeline, node: Node | None, findings: Sequence[Findin
 
 
 def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list[Finding]:
-    """Of streams that begin with pinning, what they gain on top of it; left out where that is next to nothing."""
+    """Without streams that begin with pinning and gain next to nothing more than that."""
     pinned = [f.predicted_gain_seconds for f in findings if f.id == "pageable-copies" and f.by_replay]
     kept = []
     for finding in findings:
@@ -72,16 +72,8 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
             more = finding.predicted_gain_seconds - pinned[0]
             if more <= WORTH_MORE * run_seconds:
                 continue
-            rests_on = (statement("exposed-copies.pinned"), *finding.rests_on)
-            # What is left of the run after both is all that may take longer, or go, too.
-            left, touched = run_seconds - finding.predicted_gain_seconds, finding.touched_seconds
-            finding = replace(
-                finding,
-                predicted_gain_seconds=more,
-                touched_seconds=left if touched is None else min(left, touched),
-                rests_on=rests_on,
-                on_top_of="pageable-copies",
-            )
+            needs = statement("exposed-copies.pinned-first", seconds=pinned[0], more=more)
+            finding = replace(finding, evidence=sentences(finding.evidence, needs), first_seconds=pinned[0])
         kept.append(finding)
     return kept
 
@@ -108,6 +100,24 @@ class Trials:
         return pin.apply(self.run, self._setting)
 
     @cached_property
+    def without_copies(self) -> float:
+        """Seconds that the run without copies between host and GPU gains."""
+        return self.without(self.run.copies("h2d", "d2h")).gain
+
+    @cached_property
+    def without_migrations(self) -> float:
+        """Seconds that the run without migrations gains."""
+        return self.without(self.run.among("kind", "migration")).gain
+
+    @cached_property
+    def longest_work(self) -> float:
+        """Seconds for which something ran on the GPU that was busy longest."""
+        (starts, ends), columns = self.run.recorded_spans, self.run.columns
+        device = columns["stream_device"][columns["operation_stream"]]
+        busy = (Union.of(starts[device == gpu], ends[device == gpu]).length() for gpu in np.unique(device))
+        return max(busy, default=0) * NS
+
+    @cached_property
     def parts(self) -> dict[str, float]:
         """Seconds of the unchanged run by what decides its length."""
         return _parts(self.run)
@@ -123,10 +133,20 @@ class Trials:
         gain = self.seconds - play(done.timeline).makespan_seconds if done.count else 0.0
         return Trial(asked, all_done, gain)
 
-    def without(self, copies: Mask) -> Trial:
-        """The run without `copies` and their calls: an upper bound, for nothing takes their place."""
-        done = Applied(taken_out(self.run, copies).timeline, 0)
+    def without(self, removed: Mask) -> Trial:
+        """The run without these operations, their calls and the waits behind them: nothing takes their place."""
+        done = without(self.run, removed)
         return Trial(None, done, self.seconds - play(done.timeline).makespan_seconds)
+
+    def bound(self, finding: Finding, trial: Trial) -> float:
+        """At most what `trial`, which follows the advice of `finding`, can gain, in seconds: no more than the run without
+        copies, or migrations, nor than the time in which something that changes was under way. Other changes leave the work
+        of the GPU that works longest.
+        """
+        bounds = [trial.applied.touched_seconds, self.seconds - self.longest_work]
+        if finding.touches is not None:
+            bounds[1] = self.without_migrations if finding.id == "managed-migrations" else self.without_copies
+        return max(0.0, min(bound for bound in bounds if bound is not None))
 
     def best(self, candidates: Sequence[WhatIf]) -> Trial | None:
         """The first of those that gain most; None where each needs the node, or what the trace lacks."""
@@ -144,27 +164,27 @@ class Trials:
 def _priced(finding: Finding, trials: Trials) -> Finding:
     if finding.id not in CANDIDATES and finding.id not in REMOVED:
         return finding
-    finding = replace(finding, bound_seconds=finding.predicted_gain_seconds)
     if finding.id == "exposed-copies" and not are_pipelines(trials.run):
-        return replace(finding, predicted_gain_seconds=0.0, by_replay=True)
+        return replace(finding, predicted_gain_seconds=0.0, by_replay=True, bound_seconds=0.0)
     best = trials.best(CANDIDATES.get(finding.id, ()))
     if finding.id in REMOVED and (best is None or best.gain < WORTH_MORE * trials.seconds):
         best = trials.without(REMOVED[finding.id](trials.run))
     if best is None:
-        return finding
-    evidence = [finding.evidence]
+        return replace(finding, bound_seconds=finding.predicted_gain_seconds)
+    bound = best.gain if best.asked is None else trials.bound(finding, best)
+    evidence, gain = [finding.evidence], max(0.0, min(best.gain, bound))
     own = None if finding.touches is None else finding.touches.of_run
-    if own is not None and best.gain > (1 + SURPLUS) * own:
-        evidence += _what_else(trials.parts, _parts(best.applied.timeline), own)
+    if own is not None and gain > (1 + SURPLUS) * own:
+        evidence += _what_else(trials.parts, _parts(best.applied.timeline), own, gain)
     if best.asked == PACKED:
         host = loop_nanoseconds(trials.run, PACKED_BELOW) * NS
         evidence.append(statement("small-copies.loop", host_seconds=host))
     return replace(
         finding,
         evidence=sentences(*evidence),
-        predicted_gain_seconds=max(0.0, best.gain),
+        predicted_gain_seconds=gain,
         by_replay=best.asked is not None,
-        touched_seconds=best.applied.touched_seconds,
+        bound_seconds=bound,
         rests_on=(*best.applied.rests_on, *RESTS_ON.get(finding.id, ())),
         what_if=best.asked,
     )
@@ -191,14 +211,11 @@ REMOVED: dict[str, Callable[[Timeline], Mask]] = {
 }
 
 
-def _what_else(before: dict[str, float], after: dict[str, float], own: float) -> list[Words]:
-    """What a change saves besides operations that took `own` seconds, by what the run's length consists of."""
+def _what_else(before: dict[str, float], after: dict[str, float], own: float, gain: float) -> list[Words]:
+    """What decided the run's length for the part of a `gain` that is not the time of operations that took `own` seconds."""
     saved = {part: seconds - after.get(part, 0.0) for part, seconds in before.items() if part != "copies"}
     most = sorted((part for part in saved if saved[part] > 0), key=lambda part: -saved[part])[:2]
-    if not most:
-        return []
-    others = (statement("common.gain-part", part=part, seconds=saved[part]) for part in most)
-    return [statement("common.gain-beyond", seconds=own, parts=tuple(others))]
+    return [statement("common.gain-beyond", seconds=own, rest=gain - own, parts=tuple(most))] if most else []
 
 
 def _parts(timeline: Timeline) -> dict[str, float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from busfare import cost
 from busfare.advise.amounts import Ranged, several, size, time
 from busfare.cost.models import Seconds, as_copies_of
-from busfare.cost.ranges import figures_of, gain_beside, seconds_between
+from busfare.cost.ranges import gain_between, seconds_between
 from busfare.nodes import Node
 from busfare.questions import WhatIf
 from busfare.statements import Statement, Words, sentences
@@ -197,13 +197,12 @@ class Finding(msgspec.Struct, frozen=True):
     """One thing to change; names as in docs/json.md.
 
     `predicted_gain_seconds` is the time saved of the run as a whole, whatever ran side by side in it: where `by_replay`,
-    that of the run replayed with the change, otherwise an upper bound. `bound_seconds` is what counting alone bounds, the
-    GPU's time in most rules: a replay may find more, for the host's time in a call is saved, too. `rests_on` are the
-    conditions of the replay, `what_if` the question that `busfare what-if` answers by it. `overlaps_with`: ids of the other
-    findings that touch some of the same operations; but where the gain is counted on top of another finding's, that is
-    `on_top_of`, for these two do add up. Not in JSON: `touches` and `calls` are the operations that the change is about, and
-    rows of the calls; `touched_seconds`: for how long of the run something that the replayed change touches was under way
-    (None: maybe all of it).
+    that of the run replayed with the change, otherwise an upper bound. `bound_seconds` is what the change cannot exceed:
+    what the run gains without the operations that it is about, or the time in which something that it touches was under
+    way. `rests_on` are the conditions of the replay, `what_if` the question that `busfare what-if` answers by it.
+    `overlaps_with`: ids of the other findings that touch some of the same operations. Not in JSON: `touches` and `calls`
+    are the operations that the change is about, and rows of the calls; `first_seconds`: what another finding gains alone
+    whose change this one begins with.
     """
 
     id: str
@@ -218,8 +217,7 @@ class Finding(msgspec.Struct, frozen=True):
     overlaps_with: tuple[str, ...] = ()
     touches: Chosen | None = None
     calls: NDArray[np.uint32] | None = None
-    touched_seconds: float | None = None
-    on_top_of: str | None = None
+    first_seconds: float = 0.0
     call_sites: tuple[CallSite, ...] = ()
 
 
@@ -328,14 +326,12 @@ class RangedFinding(Advised, kw_only=True):
     overlaps_with: list[str]
 
 
-def ranged(
-    finding: Finding, run_seconds: float, node: Node | None, unrecorded: float | None = None
-) -> RangedFinding:
-    """`finding` in a run of `run_seconds` recorded on `node`; `unrecorded` as of `questions.Report`."""
-    low, high = 0.0, finding.predicted_gain_seconds
-    if finding.by_replay:
-        low, high = gain_beside(high, run_seconds, figures_of(node), touched=finding.touched_seconds)
-    keys = msgspec.structs.asdict(finding) | seconds_between(max(0.0, low), high, "calibrated")
+def ranged(finding: Finding, unrecorded: float | None = None) -> RangedFinding:
+    """`finding` with the range of its gain; `unrecorded` as of `questions.Report`."""
+    low, high = gain_between(
+        finding.predicted_gain_seconds, finding.bound_seconds if finding.by_replay else None
+    )
+    keys = msgspec.structs.asdict(finding) | seconds_between(low, high, "calibrated")
     asked = finding.what_if and replace(finding.what_if, unrecorded=unrecorded)
     keys["what_if"] = asked.option_words() if asked else []
     return msgspec.convert(keys, RangedFinding)

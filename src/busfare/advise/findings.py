@@ -64,14 +64,17 @@ def findings(
 
 
 def _ranked(found: Sequence[Finding]) -> list[Finding]:
-    """Largest gain first; but what needs no copy comes before making the same copy faster."""
+    """Largest gain first, of what begins with another finding's change the part beyond that; but what needs no copy comes
+    before making the same copy faster.
+    """
     pinning = max(
         (finding.predicted_gain_seconds for finding in found if finding.id == "pageable-copies"), default=0.0
     )
 
     def rank(finding: Finding) -> tuple[float, bool]:
         without = finding.id == "ping-pong"
-        return -max(finding.predicted_gain_seconds, pinning if without else 0.0), not without
+        gain = finding.predicted_gain_seconds - finding.first_seconds
+        return -max(gain, pinning if without else 0.0), not without
 
     return sorted(found, key=rank)
 
@@ -86,9 +89,8 @@ def _overlaps(found: Sequence[Finding], operations: int) -> list[tuple[str, ...]
         before = touching[finding.touches.rows]
         sets = int(np.bitwise_or.reduce(before))
         for other in (place for place in range(number) if sets >> place & 1):
-            if finding.id != found[other].on_top_of and finding.on_top_of != found[other].id:
-                others[number].add(other)
-                others[other].add(number)
+            others[number].add(other)
+            others[other].add(number)
         touching[finding.touches.rows] = before | np.uint16(1 << number)
     return [tuple(found[other].id for other in sorted(places)) for places in others]
 

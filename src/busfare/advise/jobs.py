@@ -71,7 +71,7 @@ def advised(trace: Trace, node: Node | None, replay: bool) -> tuple[Node | None,
     """The node that `trace` was recorded on, guessed where none is named, and its findings, priced by replay or bounded."""
     node = node or guess_node(trace)
     found = findings(trace, node, partial(rebuilt, trace, node) if replay else None)
-    rows = [ranged(finding, trace.makespan_seconds, node) for finding in found]
+    rows = [ranged(finding) for finding in found]
     return node, [
         Advice(row.id, row.predicted_gain_seconds, row.by_replay, msgspec.json.encode(row)) for row in rows
     ]

@@ -229,7 +229,6 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     if run is not None:
         shares = critical_path_shares(run)
         path, unexplained = shares, unexplained_seconds(shares)
-    run_seconds = cost.replayed_seconds if cost else totals.makespan_seconds
     together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     report = Report(
@@ -251,7 +250,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
     found = findings()
-    report.findings = [ranged(finding, run_seconds, node, unrecorded_seconds) for finding in found]
+    report.findings = [ranged(finding, unrecorded_seconds) for finding in found]
     return Examined(report, as_recorded, found)
 
 

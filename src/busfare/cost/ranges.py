@@ -19,7 +19,7 @@ from busfare.nodes import FloatArray, Node
 
 __all__ = [
     "COPIES", "FILE", "LONG_COPY_BYTES", "NOTHING_KNOWN", "Ranged", "Row", "figures_of",
-    "gain_beside", "is_wide", "range_beside", "range_of", "ranged", "row_of", "rung_of", "seconds_between",
+    "gain_beside", "gain_between", "is_wide", "range_beside", "range_of", "ranged", "row_of", "rung_of", "seconds_between",
 ]  # fmt: skip
 
 FILE = Path(__file__).with_suffix(".toml")
@@ -31,8 +31,8 @@ COPIES = ("pinned", "pageable", "managed", "device", "p2p")
 #: Models that others published. On short copies, and between other memories, they are off like `datasheet`.
 BASELINES = ("ahead", "peak", "envelope")
 #: What has a row for all its models together, and what has a row for all figures together: their ranges are alike.
-ALL_MODELS = frozenset({"change", "job-change", "strategy", "run", "layer", "kv"})
-ALL_FIGURES = frozenset({"kernel-alike", "kv"})
+ALL_MODELS = frozenset({"change", "gain", "job-change", "strategy", "run", "layer", "kv"})
+ALL_FIGURES = frozenset({"gain", "kernel-alike", "kv"})
 #: A range whose ends are so many times apart is shown without the prediction inside.
 WIDE = 10.0
 #: Built-in models and the rung of their prices. Errors of those on other rungs than the data sheet's are taken to be no
@@ -199,3 +199,11 @@ def gain_beside(
     found, after = range_of(what, "any", figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
     moved = after if touched is None else min(after, touched + UNCHANGED * run)
     return gain - moved * (found.high - 1.0), gain + moved * (1.0 - found.low)
+
+
+def gain_between(gain: float, bound: float | None) -> tuple[float, float]:
+    """The least and the most seconds of a predicted gain that cannot exceed its `bound`; from nothing to the gain where that
+    is only bounded (`bound` None).
+    """
+    found = range_of("gain", "any", "datasheet") or Ranged(0.0, np.inf)
+    return (0.0, gain) if bound is None else (gain * found.low, max(gain, min(gain * found.high, bound)))

@@ -133,7 +133,10 @@ def titled(change: str, pattern: str = "", **figures: Figure) -> Words:
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
     count, bytes_ = int(touched.sum()), int(before.sizes[touched].sum())
-    return Applied(after, count, bytes_, list(rests_on), under_way(before, touched))
+    waits = after.waiting("operation", "given") | waited_for_behind(after)
+    shorter = before.columns["call_gap"] - after.columns["call_gap"]
+    when = under_way(before, touched, before_calls=shorter, still_waiting=waits)
+    return Applied(after, count, bytes_, list(rests_on), when)
 
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
@@ -296,6 +299,14 @@ def right_behind(timeline: Timeline, calls: Mask) -> Mask:
 def waiting_behind(timeline: Timeline, calls: Mask) -> Mask:
     """Of those right behind `calls`, the ones that wait for a stream or an operation; shape (calls,)."""
     return right_behind(timeline, calls) & timeline.waiting("stream", "given")
+
+
+def waited_for_behind(timeline: Timeline) -> Mask:
+    """Calls right before one of their thread that waits for a stream or an operation; shape (calls,)."""
+    waits, mask = timeline.waiting("stream", "given"), np.zeros(len(timeline.call_name), bool)
+    before = before_in(timeline.columns["call_thread"])[waits]
+    mask[before[before >= 0]] = True
+    return mask
 
 
 def last_of_each(groups: NDArray[Any], among: Mask) -> Mask:

@@ -281,10 +281,12 @@ def under_way(
     timeline: Timeline,
     operations: Mask | None = None,
     calls: Mask | None = None,
-    after_gaps: Mask | None = None,
+    before_calls: Times | None = None,
+    still_waiting: Mask | None = None,
 ) -> Union | None:
-    """When, as recorded, one of these operations, of their calls, or of these calls is under way, or the host's own time
-    before one of the calls `after_gaps`. Shapes (operations,) and (calls,).
+    """When, as recorded, one of these operations, of their calls, or of these calls is under way, or it is so many ns
+    before a call. Of calls that are `still_waiting` after the change, only what follows the end of
+    what their operations' streams did before. Shapes (operations,) and (calls,).
 
     None, maybe all the time, where streams run functions of the host: what waits for those is not recorded.
     """
@@ -296,11 +298,28 @@ def under_way(
         chosen = chosen | timeline.calls_of(operations)
         spans.append([times[operations] for times in timeline.recorded_spans])
     called, returned = (timeline.calls[name].to_numpy() for name in ("start_ns", "end_ns"))
-    spans.append([called[chosen], returned[chosen]])
-    if after_gaps is not None:
-        gap = np.maximum(timeline.columns["call_gap"], 0)
-        spans.append([(called - gap)[after_gaps], called[after_gaps]])
+    since = called
+    if operations is not None and still_waiting is not None:
+        since = np.where(still_waiting, _earlier_work(timeline, operations, called), called)
+    spans.append([since[chosen], returned[chosen]])
+    if before_calls is not None:
+        before = before_calls > 0
+        spans.append([(called - before_calls)[before], called[before]])
     return Union.of(*map(np.concatenate, zip(*spans, strict=True)))
+
+
+def _earlier_work(timeline: Timeline, operations: Mask, since: Times) -> Times:
+    """Of each call that launched one of `operations`, when what their streams did before had ended; no earlier than `since`
+    and no later than its return. Shape (calls,).
+    """
+    work = timeline.operations.select("end_ns", call=timeline.columns["operation_call"])
+    earlier = pl.all().shift(1).over(pl.Series(timeline.columns["operation_stream"]))
+    before = work.select(earlier).filter(pl.Series(operations & timeline.launched))
+    call = timeline.columns["operation_call"][operations & timeline.launched]
+    known = (before["call"] != pl.Series(call)).fill_null(False).to_numpy()
+    ends = since.copy()
+    np.maximum.at(ends, call[known], before["end_ns"].to_numpy()[known].astype(np.int64))
+    return np.asarray(np.minimum(ends, timeline.calls["end_ns"].to_numpy()))
 
 
 def either(first: Union | None, second: Union | None) -> Union | None:

@@ -34,7 +34,7 @@ from busfare.timeline.edit import (
     with_durations,
     without_operations,
 )
-from busfare.timeline.model import Mask, Timeline, Times, matching
+from busfare.timeline.model import Mask, Timeline, Times, matching, under_way
 from busfare.trace.lanes import Union
 
 __all__ = [
@@ -187,8 +187,12 @@ def prefetch(timeline: Timeline, setting: Setting) -> Applied:
     duration[kernels] = np.minimum(duration[kernels], resident + sending)
     # What the host touches comes back in one piece, too, before it is touched.
     changed = _host_side(with_durations(timeline, duration), faults.moved, setting)
-    return applied(
-        timeline, without_operations(changed, faults.moved), faults.moved, statement("assumes.pages-used")
+    touched = faults.moved.copy()
+    touched[kernels] = True
+    after = without_operations(changed, faults.moved)
+    return replace(
+        applied(timeline, after, faults.moved, statement("assumes.pages-used")),
+        touched=under_way(timeline, touched),
     )
 
 
@@ -237,8 +241,9 @@ def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     )
     ratio = np.divide(takes, took, out=np.ones_like(took), where=took > 0)
     held = duration.astype(np.float64)
-    saved = np.where((took > 0) & (takes == 0), faults.standing, faults.moving * (1 - ratio))
-    held[faults.kernels] = np.maximum(0.0, held[faults.kernels] - saved)
+    held[faults.kernels] -= np.minimum(faults.moving * (1 - ratio), held[faults.kernels])
+    gone = (took > 0) & (takes == 0)
+    held[faults.kernels[gone]] = _resident(timeline, faults, duration.astype(np.float64))[gone]
     return held
 
 

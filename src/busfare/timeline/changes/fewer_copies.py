@@ -35,7 +35,7 @@ from busfare.trace.words import NONE
 
 __all__ = [
     "KNOWN_BY", "SMALLEST_BYTES", "batch", "collect", "dedupe", "keep_on_gpu", "loop_nanoseconds", "remove",
-    "repeated_copies", "returned_copies",
+    "repeated_copies", "returned_copies", "without",
 ]  # fmt: skip
 
 #: Smaller ones are flags and counters, which the host looks at and sets.
@@ -47,7 +47,13 @@ KNOWN_BY = {"fingerprint": "fingerprint", "address": "source_address", "bytes": 
 @change("remove", lambda what: statement("change.remove", what=what))
 def remove(timeline: Timeline, setting: Setting, what: Removable) -> Applied:
     """Operations of one direction or kind are gone, with their calls."""
-    removed = timeline.among("direction", what) | timeline.among("kind", what)
+    return without(timeline, timeline.among("direction", what) | timeline.among("kind", what))
+
+
+def without(timeline: Timeline, removed: Mask) -> Applied:
+    """The run without these operations, with their calls, the waits right behind them and kernels' faults; shape
+    (operations,).
+    """
     duration = np.where(removed, 0, timeline.columns["operation_duration"])
     return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
@@ -196,7 +202,8 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     rate = 1 / float(packing_nanoseconds(np.ones(1), setting.recorded_on)[0])
     rests_on = statement("assumes.packing", pieces=pieces, gigabytes_per_second=rate)
     # What the host does between their calls may go, too.
-    touched = under_way(timeline, packed, after_gaps=_in_loops(timeline, group))
+    between = np.where(_in_loops(timeline, group), np.maximum(timeline.columns["call_gap"], 0), 0)
+    touched = under_way(timeline, packed, before_calls=between)
     after = changed.with_columns(call_gap=gap)
     return Applied(after, int(packed.sum()), int(size.sum()), [rests_on], touched=touched)
 

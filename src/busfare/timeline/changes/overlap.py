@@ -29,6 +29,7 @@ from busfare.timeline.edit import (
     right_behind,
     titled,
     usual_call_ns,
+    waited_for_behind,
     waiting_behind,
     without_waits,
 )
@@ -47,7 +48,15 @@ from busfare.timeline.model import (
 from busfare.trace.lanes import Union
 from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT
 
-__all__ = ["are_pipelines", "chunks", "pin", "streams", "timing_waits", "without_synchronisations", "without_waiting"]
+__all__ = [
+    "are_pipelines",
+    "chunks",
+    "pin",
+    "streams",
+    "timing_waits",
+    "without_synchronisations",
+    "without_waiting",
+]
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
@@ -160,7 +169,10 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
         rests_on.append(statement("assumes.read-behind-waits"))
     if not freed.any():
         return Applied(changed, 0, 0, rests_on)
-    sizes, held = timeline.sizes[chosen], chosen & timeline.of_calls(freed)
+    sizes, held = (
+        timeline.sizes[chosen],
+        chosen & timeline.of_calls(calls & (blocking | waited_for_behind(timeline))),
+    )
     touched = under_way(timeline, held, freed)
     return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
 
