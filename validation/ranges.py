@@ -114,7 +114,7 @@ def _today(kind: Row) -> tuple[float, float] | None:
 def _rung(kind: Row) -> str:
     if kind.model == "baseline":
         return BASELINES
-    if kind.what in ("run", "change", "job-change", "more-ranks") or kind.model == "calibrated":
+    if kind.what in ("run", "change", "gain", "job-change", "more-ranks") or kind.model == "calibrated":
         return "calibrated"
     return kind.figures
 
@@ -183,9 +183,10 @@ def _inside(scores: Sequence[float], low: float, high: float) -> float:
 
 _HEAD = """# How far truths lay from predictions, on machines and programs that were not used for them: 80 % ranges.
 # Written by `python validation/ranges.py --write`; not by hand.
-# low, high: factors of the predicted time (of a change: of the run after it). figures: what the nodes' figures are,
-# measured there or on another machine of the kind (probed), or the data sheet. model "any": all of them. size: copies and
-# collectives below 4 MiB (short) or from there on (long). groups: the machines, or the programs, that it was derived from.
+# low, high: factors of the predicted time (of a change: of the run after it; of a gain: of what a change gains). figures:
+# what the nodes' figures are, measured there or on another machine of the kind (probed), or the data sheet. model "any": all
+# of them. size: copies and collectives below 4 MiB (short) or from there on (long). groups: the machines, or the programs,
+# that it was derived from.
 # inside_percent: of each group's truths, in the range of the other groups.
 
 range = ["""

@@ -219,7 +219,7 @@ def _share(pairs: Sequence[Judged]) -> str:
 
 
 def truths() -> Iterator[Truth]:
-    """Programs written after the models, changed: times after the change over those before."""
+    """Programs written after the models, changed: times after the change over those before, and what that gains."""
     plan = read_plan("unseen.toml")
     for machine in machines("unseen"):
         nodes = {"probed": "", "elsewhere": f"{machine.gpu}-probed", "datasheet": f"{machine.gpu}-sxm"}
@@ -229,8 +229,11 @@ def truths() -> Iterator[Truth]:
                 actual = after / machine.seconds(pair.program, pair.before)
                 predicted = 1 / predicted_speed_up(pair, machine, machine, node).predicted
                 named = " ".join(option for option in pair.options if option.startswith("--"))
-                what = "change"
-                yield Truth(figures, named, what, 0, pair.program, predicted, actual)
+                yield Truth(figures, named, "change", 0, pair.program, predicted, actual)
+                # Smaller gains are within what two runs differ by; a loss is a gain that is next to nothing.
+                if 1 - predicted > UNCHANGED:
+                    gained = max(1 - actual, (1 - predicted) / 1000)
+                    yield Truth(figures, named, "gain", 0, pair.program, 1 - predicted, gained)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
 from busfare.answers.project import run_between
-from busfare.cost.ranges import NOTHING_KNOWN, figures_of, gain_beside, range_of, seconds_between
+from busfare.cost.ranges import NOTHING_KNOWN, UNCHANGED, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.state import JobChange, JobState
@@ -243,9 +243,11 @@ def _ranged(
 ) -> Outcome:
     """Of a run before (s), and as `played` after, which could also take what lies between `ends` (none: not known)."""
     after = played.makespan_seconds
-    if not changed.count:
-        ends = [after]  # nothing is changed, so nothing is predicted
-    least, most = (min(*ends, after), max(*ends, after)) if ends else (None, None)
+    least, most = None, None
+    if ends or not changed.count:
+        # No prediction is surer than an unchanged run.
+        least = min(*ends, after, max(0.0, after - UNCHANGED * run))
+        most = max(*ends, after, after + UNCHANGED * run)
     return Outcome(
         title=title,
         touched=changed.count,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from busfare.statements import statement
 from busfare.timeline.build.work import ENGINE_BYTES, OFF_NS, before_in
+from busfare.timeline.changes.fewer_copies import returned_copies
 from busfare.timeline.edit import (
     ASYNC_COPY,
     COPY_CALL_NS,
@@ -65,6 +66,8 @@ WAKE_UP_NS = 3_300
 #: µs recorded on H100 and H200 (denoise_volume).
 CALL_TO_GPU_NS = 2_000
 MOST_KERNELS_A_CHUNK = 64
+#: A result of one number, as a flag, a count or a norm: the host decides by it what comes next.
+SCALAR_BYTES = 8
 ELAPSED_TIME = r"^(cuda|cu|hip)EventElapsedTime"
 #: Calls that allocate, free or register memory.
 ALLOCATES = (
@@ -320,6 +323,9 @@ def are_pipelines(timeline: Timeline) -> bool:
         return np.bincount(chunk[inside], weights=weights[inside])
 
     kernels = of_chunks(timeline.kernels)
+    returned, known_by = returned_copies(timeline.operations, timeline.node)
+    if known_by != "bytes" and 2 * np.count_nonzero(of_chunks(returned & timeline.copies("h2d"))) > number:
+        return False  # what a chunk brings in, the one before it gave
     out = of_chunks(timeline.among("direction", "d2h")) > 0
     much = of_chunks(np.where(timeline.among("direction", "h2d"), timeline.sizes, 0)) >= MUCH_BYTES * kernels
     # A chunk holds a kernel: numbers that are none have none.
@@ -358,7 +364,8 @@ def _wait_later(timeline: Timeline, chunk: Times, numbers: Times, count: int, st
     wait, key, own = columns["call_wait"].copy(), columns["call_wait_key"].copy(), columns["call_own"].copy()
     threads = np.unique(columns["call_thread"][call_of[rows]])
     waiting = timeline.waiting() & (owner >= 0) & ~staged & np.isin(columns["call_thread"], threads)
-    waiting &= ~timeline.calls_named(ALLOCATES)
+    flags = timeline.calls_of(timeline.copies("d2h") & inside & (timeline.sizes <= SCALAR_BYTES))
+    waiting &= ~(timeline.calls_named(ALLOCATES) | flags | right_behind(timeline, flags))
     own = np.where(waiting & copying, np.minimum(own, usual_call_ns(timeline, ASYNC_COPY)), own)
     last, earlier = len(numbers) - 1, owner - count + 1
     at_end = waiting & (owner == last) & (np.arange(len(owner)) >= call_of[last_row[last]])
