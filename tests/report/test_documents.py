@@ -131,7 +131,7 @@ def test_a_report_fits_100_columns() -> None:
     text = lines(reported(recorded), 100)
     assert max(len(line) for line in text) <= 100
     assert any("cut-window: 3 words" in line for line in text)
-    assert any("saves at most" in line or "gain not known" in line for line in text)
+    assert any("saves up to" in line or "gain not known" in line for line in text)
 
 
 def test_a_trace_without_gpu_work_is_not_said_to_be_well() -> None:

@@ -19,6 +19,7 @@ from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE
 from busfare.nodes import Gpu, Node
 from busfare.statements import Words, statement
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
+from busfare.timeline.changes.overlap import timing_waits
 from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
 from busfare.trace.lanes import is_communication, is_transfer, is_work
@@ -37,6 +38,8 @@ COPY = pl.col("kind") == "copy"
 ONE_WAY = tuple(COPY & (pl.col("direction") == direction) for direction in ("h2d", "d2h"))
 PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
+#: What kernels of cuDNN, and of PyTorch's own convolutions, are called.
+CONVOLUTIONS = r"(?i)cudnn|implicit_convolve|winograd|convolution"
 MANY = 50
 MANY_WAITS = 10
 MANY_RETURNS = 5
@@ -229,7 +232,9 @@ def _repeated(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
+    timing = np.flatnonzero(timing_waits(trace.calls))
     waits = trace.calls_named("Synchronize").filter(pl.col("waits_for").is_in(["stream", "device", "event"]))
+    waits = waits.filter(~pl.col("row").is_in(timing))
     if waits.height < MANY_WAITS:
         return None
     evidence = [statement("synchronisations.evidence", calls=waits.height, host_seconds=_seconds(waits))]
@@ -237,6 +242,16 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
     found = finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))
     return replace(found, calls=waits["row"].to_numpy())
+
+
+def _autotuning(trace: Trace, node: Node | None) -> Finding | None:
+    timing = trace.calls.filter(pl.Series(timing_waits(trace.calls)))
+    names = trace.operations["name"].unique().cast(pl.String)
+    if timing.height < MANY_WAITS or not names.str.contains(CONVOLUTIONS).any():
+        return None
+    evidence = [statement("autotuning.evidence", calls=timing.height, host_seconds=_seconds(timing))]
+    found = finding("autotuning", evidence, union_of(timing).length() * NS)
+    return replace(found, calls=np.flatnonzero(timing_waits(trace.calls)))
 
 
 def _small_results(trace: Trace, node: Node | None) -> Finding | None:
@@ -277,7 +292,7 @@ OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
-    *(_repeated, _small_results, _synchronisations),
+    *(_repeated, _small_results, _synchronisations, _autotuning),
 )
 
 

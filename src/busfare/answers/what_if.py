@@ -24,6 +24,7 @@ from busfare.nodes import Node
 from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
+from busfare.timeline.changes.overlap import loading_seconds
 from busfare.timeline.play import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
@@ -122,6 +123,8 @@ def answer_what_if(
         for change in some:
             if change.node is not None and setting.recorded_on is not None:
                 ends += _between(change, played, run, setting, setting.recorded_on, change.node)
+        if any(change.kind == "pin" for change in some):
+            ends.append(max(0.0, min(*ends, played.makespan_seconds) - loading_seconds(trace)))
         return _ranged(title, applied, seconds, played, ends), played
 
     omissions = [*trace.omissions, *run.omissions]

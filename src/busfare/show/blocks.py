@@ -94,6 +94,11 @@ def what_to_do(
     return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
 
 
+def may_be_nothing(gain: Ranged) -> str:
+    """What is said of a gain whose range begins at nothing."""
+    return "" if gain.low_seconds else ", may save nothing"
+
+
 def _nothing_found(result: Report | JobReport) -> str:
     """Where no copy is recorded, nothing is known of them."""
     missing = {omission.id for omission in result.omissions}

@@ -18,7 +18,7 @@ from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Outlier, Ranked, Slow, Spreading
 from busfare.nodes import Cpu, Gpu, Memory, Nic, Node, load_node
-from busfare.show.blocks import communication_blocks, omitted, paths, sizes, what_to_do
+from busfare.show.blocks import communication_blocks, may_be_nothing, omitted, paths, sizes, what_to_do
 from busfare.show.document import Block, Cells, Document, Figure, Items, Text, Tiles, amount, table
 from busfare.show.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, Strip, drawn, escaped, text
 from busfare.show.time_line_rows import job_time_line
@@ -307,8 +307,11 @@ def _carried(carried: Carried) -> str:
 def _gain(finding: JobFinding, result: JobReport) -> str:
     """'saves 1.2 s (1–1.4) of 4 s, by replay; in 17 traces': of the job as a whole, for ranks run side by side."""
     seconds, replayed = finding.predicted_gain_seconds, finding.largest.by_replay
-    gain = finding.shown(seconds) if replayed else f"at most {time(seconds)}"
-    run, by = time(result.makespan_seconds.most), ", by replay" if replayed else ""
+    gain = finding.shown(seconds) if replayed else f"up to {time(seconds)}"
+    run, by = (
+        time(result.makespan_seconds.most),
+        (", by replay" if replayed else "") + may_be_nothing(finding),
+    )
     return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
 
 

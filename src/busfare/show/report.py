@@ -15,6 +15,7 @@ from busfare.show.blocks import (
     Shares,
     change,
     communication_blocks,
+    may_be_nothing,
     omitted,
     paths,
     recorder,
@@ -195,17 +196,17 @@ def _basis(result: Report) -> str:
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:
-    """'saves 27 ms of 166 ms (16%), by replay', or 'saves at most …' where only a bound is known.
+    """'saves 27 ms of 166 ms (16%), by replay', or 'saves up to 27 ms of 166 ms (16%), may save nothing' where only a
+    bound is known.
 
     Of the run without its recorder, where that is known.
     """
     gain, cost = finding.predicted_gain_seconds, result.recording_cost
     run = cost.replayed_seconds if cost else result.makespan_seconds
-    sentence = f"saves {finding.shown(gain) if finding.by_replay else f'at most {time(gain)}'}"
+    sentence = f"saves {finding.shown(gain) if finding.by_replay else f'up to {time(gain)}'}"
     if run:
         sentence += f" of {time(run)} ({gain / run:.0%})"
-    sentence += ", by replay" if finding.by_replay else ""
-    return sentence
+    return sentence + (", by replay" if finding.by_replay else "") + may_be_nothing(finding)
 
 
 def unexplained(result: Report) -> str | None:

@@ -46,18 +46,14 @@ from busfare.timeline.model import (
     pageable,
     under_way,
 )
+from busfare.trace import Trace
 from busfare.trace.lanes import Union
-from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT
+from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT, Names
 
 __all__ = [
-    "are_pipelines",
-    "chunks",
-    "pin",
-    "streams",
-    "timing_waits",
-    "without_synchronisations",
+    "are_pipelines", "chunks", "loading_seconds", "pin", "streams", "timing_waits", "without_synchronisations",
     "without_waiting",
-]
+]  # fmt: skip
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
@@ -69,6 +65,8 @@ MOST_KERNELS_A_CHUNK = 64
 #: A result of one number, as a flag, a count or a norm: the host decides by it what comes next.
 SCALAR_BYTES = 8
 ELAPSED_TIME = r"^(cuda|cu|hip)EventElapsedTime"
+#: What PyTorch calls the fetching of a batch from worker processes.
+LOADER = r"^enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter"
 #: Calls that allocate, free or register memory.
 ALLOCATES = (
     r"^(cuda|hip)((Malloc|Free)(Host|Managed|Pitch|3D|(3D)?Array|MipmappedArray)?"
@@ -87,9 +85,19 @@ def pin(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     chosen = matching(timeline, pattern, chosen, "`pin`")
     if not chosen.any():
         return Applied(timeline, 0)
-    return applied(
-        timeline, _with_pinned(timeline, chosen, setting), chosen, statement("assumes.pinned-once")
-    )
+    rests_on = [statement("assumes.pinned-once")]
+    if loading := loading_seconds(timeline.trace):
+        rests_on.append(statement("assumes.loader", seconds=loading))
+    return applied(timeline, _with_pinned(timeline, chosen, setting), chosen, *rests_on)
+
+
+def loading_seconds(trace: Trace) -> float:
+    """What it took the program to fetch batches from the worker processes of PyTorch's DataLoader, where it did not wait for
+    one: with `pin_memory=True` a thread of the loader does what it can of this. Longer fetches count as the median one.
+    """
+    ranges = trace.markers.filter(pl.col("name").cast(pl.String).str.contains(LOADER)).drop_nulls("end_ns")
+    took = (ranges["end_ns"] - ranges["start_ns"]).to_numpy() * 1e-9
+    return float(np.minimum(took, np.median(took)).sum()) if len(took) else 0.0
 
 
 def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
@@ -222,9 +230,15 @@ def _results_behind(timeline: Timeline) -> Mask:
 
 def timing_waits(calls: pl.DataFrame) -> Mask:
     """Waits for an event whose time the thread asks for next: they time work, as cuDNN's autotuning does; shape (calls,)."""
-    name = pl.col("name").cast(pl.String)
-    asks = name.shift(-1).over("process", "thread").str.contains(ELAPSED_TIME)
-    return calls.select((name.str.contains(WAITS_FOR_EVENT) & asks).fill_null(False)).to_series().to_numpy()
+    names = Names.of_calls(calls)
+    texts = pl.Series(names.texts, dtype=pl.String)
+    named = [texts.str.contains(name).fill_null(False).to_numpy() for name in (ELAPSED_TIME, WAITS_FOR_EVENT)]
+    asks, waits = (mask[names.of] for mask in named)
+    if not asks.any():
+        return np.asarray(asks)
+    rows = calls.select("process", "thread", asks=asks)
+    asked_next = rows.select(pl.col("asks").shift(-1, fill_value=False).over("process", "thread"))
+    return np.asarray(waits & asked_next.to_series().to_numpy())
 
 
 @change("streams", lambda count, kernel="": titled("streams", kernel, count=count))
