@@ -35,18 +35,16 @@ def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
     assert range_of("moon", "loggp", "probed") is None
 
 
-def gaining(seconds: float, by_replay: bool, touched: float | None = None) -> Finding:
-    """A finding of such a gain."""
+def gaining(seconds: float, bound: float | None) -> Finding:
+    """A finding of such a gain, by replay where it has a bound."""
     title = Statement("pageable-copies.title")
-    return Finding("pageable-copies", title, title, title, seconds, by_replay, touched_seconds=touched)
+    return Finding("pageable-copies", title, title, title, seconds, bound is not None, bound)
 
 
 def test_a_change_gains_no_more_than_what_it_touches_and_what_runs_differ_by() -> None:
     """A change that touches 1 ms of 100, and 20 that it gains."""
     limited = gain_beside(0.02, 0.1, "probed", touched=0.001)
     assert limited[1] < 0.025 < gain_beside(0.02, 0.1, "probed")[1] < 0.1
-    of_finding = advise.ranged(gaining(0.02, by_replay=True, touched=0.001), 0.1, None)
-    assert of_finding.high_seconds == gain_beside(0.02, 0.1, "datasheet", touched=0.001)[1]
 
 
 def test_a_rung_that_knows_more_has_a_narrower_range() -> None:
@@ -97,11 +95,16 @@ def test_models_of_others_have_no_range() -> None:
 
 
 def test_a_gain_that_is_only_bounded_may_be_nothing() -> None:
-    bounded = advise.ranged(gaining(0.2, by_replay=False), 1.0, None)
+    bounded = advise.ranged(gaining(0.2, None))
     assert (bounded.low_seconds, bounded.high_seconds) == (0.0, 0.2)
-    replayed = advise.ranged(gaining(0.2, by_replay=True), 1.0, None)
-    assert replayed.low_seconds is not None and replayed.high_seconds is not None
-    assert 0 <= replayed.low_seconds < 0.2 < replayed.high_seconds <= 1
+
+
+def test_a_gain_lies_between_nothing_and_its_bound() -> None:
+    for bound in (0.2, 0.25, 10.0):
+        replayed = advise.ranged(gaining(0.2, bound))
+        assert replayed.low_seconds is not None and replayed.high_seconds is not None
+        assert 0 < replayed.low_seconds < 0.2 <= replayed.high_seconds <= bound
+    assert replayed.high_seconds < 0.6
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
     evidence, gain = [finding.evidence], max(0.0, min(best.gain, bound))
     own = None if finding.touches is None else finding.touches.of_run
     if own is not None and gain > (1 + SURPLUS) * own:
-        evidence += _what_else(trials.parts, _parts(best.applied.timeline), own, gain)
+        evidence += _what_else(trials.parts, _parts(best.applied.timeline), gain)
     if best.asked == PACKED:
         host = loop_nanoseconds(trials.run, PACKED_BELOW) * NS
         evidence.append(statement("small-copies.loop", host_seconds=host))
@@ -211,11 +211,13 @@ REMOVED: dict[str, Callable[[Timeline], Mask]] = {
 }
 
 
-def _what_else(before: dict[str, float], after: dict[str, float], own: float, gain: float) -> list[Words]:
-    """What decided the run's length for the part of a `gain` that is not the time of operations that took `own` seconds."""
-    saved = {part: seconds - after.get(part, 0.0) for part, seconds in before.items() if part != "copies"}
+def _what_else(before: dict[str, float], after: dict[str, float], gain: float) -> list[Words]:
+    """What a `gain` consists of, by what decided the run's length: copies, and the two parts that most of the rest is."""
+    saved = {part: seconds - after.get(part, 0.0) for part, seconds in before.items()}
+    copies = min(gain, max(0.0, saved.pop("copies", 0.0)))
     most = sorted((part for part in saved if saved[part] > 0), key=lambda part: -saved[part])[:2]
-    return [statement("common.gain-beyond", seconds=own, rest=gain - own, parts=tuple(most))] if most else []
+    figures = {"seconds": copies, "rest": gain - copies}
+    return [statement("common.gain-beyond", **figures, parts=tuple(most))] if most else []
 
 
 def _parts(timeline: Timeline) -> dict[str, float]:

@@ -1,0 +1,143 @@
+"""Waits that no change takes away: for results, for what times work, for memory that is allocated and freed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from busfare.answers.what_if import answer_what_if
+from busfare.nodes import load_node
+from busfare.timeline import play, timeline
+from busfare.timeline.changes import Change, Setting, apply_all
+from busfare.timeline.changes.fewer_copies import collect, remove
+from busfare.timeline.changes.overlap import (
+    are_pipelines,
+    loading_seconds,
+    pin,
+    streams,
+    without_synchronisations,
+)
+from busfare.trace import Trace, tables
+from tests.traces import call, copy, kernel, made, run
+
+MIB = 1 << 20
+HERE = Setting(load_node("pcie:3x16"))
+
+
+def predicted(recorded: Trace, *changes: Change) -> float:
+    """The makespan in µs after all of `changes`."""
+    return play(apply_all(timeline(recorded), changes, HERE).timeline).makespan_ns / 1000
+
+
+def chunks_of(size_back: int, memory_calls: bool = False, through: bool = False) -> Trace:
+    """Eight times 1 ms in, a kernel of 1 ms and a copy back, each of which the host waits for; `memory_calls`: an
+    allocation of 0.5 ms before and a free of 0.5 ms behind them; `through`: a last allocation returns under a kernel.
+    """
+    rows: list[Any] = []
+    for at in (3200.0 * number for number in range(8)):
+        back = copy(at + 2515, at + 2520, size_back, "d2h")
+        rows += [
+            *[call(at, at + 495, "cudaMallocPitch")] * memory_calls,
+            made(copy(at + 505, at + 1505, 12 * MIB), at + 500, at + 1508, "cudaMemcpy", "operation"),
+            made(kernel(at + 1512, at + 2512), at + 1509, at + 1511),
+            made(back, at + 1512, at + 2523, "cudaMemcpy", "operation"),
+            *[call(at + 2525, at + 3025, "cudaFree", "device")] * memory_calls,
+        ]
+    if through:
+        rows += [
+            made(kernel(25_610, 26_600), 25_601, 25_604),
+            call(25_700, 26_200, "cudaMallocPitch"),
+            call(26_210, 26_605, "cudaDeviceSynchronize", "device"),
+        ]
+    return run(*rows)
+
+
+def test_allocations_and_frees_serialise_chunks_in_streams_too() -> None:
+    saved = {
+        how: predicted(recorded) - predicted(recorded, streams(3))
+        for how, recorded in (
+            ("without", chunks_of(MIB)),
+            ("with", chunks_of(MIB, memory_calls=True)),
+            ("through", chunks_of(MIB, memory_calls=True, through=True)),
+        )
+    }
+    assert saved["with"] < 100 < 5_000 < saved["without"]
+    # Allocations of a pool wait for nothing; the frees behind each chunk still do.
+    assert saved["with"] <= saved["through"] < 7 * 600
+
+
+def test_a_flag_that_comes_back_holds_the_next_chunk_up() -> None:
+    for size, overlaps in ((4, False), (64 * 1024, True)):
+        recorded = chunks_of(size)
+        saved = predicted(recorded) - predicted(recorded, streams(3))
+        assert saved > 5_000 if overlaps else saved < 50
+
+
+def test_chunks_that_take_in_what_the_last_one_gave_are_no_pipeline() -> None:
+    recorded = chunks_of(12 * MIB)
+    assert are_pipelines(timeline(recorded))
+    into = pl.col("direction") == "h2d"
+    sides = {"source_address": into, "destination_address": pl.col("direction") == "d2h"}
+    recorded.operations = recorded.operations.with_columns(
+        pl.when(side).then(pl.lit(64, pl.UInt64)).alias(name) for name, side in sides.items()
+    )
+    assert not are_pipelines(timeline(recorded))
+
+
+def waits(*between: dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]) -> Trace:
+    """Twenty kernels of 400 µs, each with a wait behind it, and what lies `between` as in the first millisecond."""
+    rows: list[Any] = []
+    for shift in (1_000_000 * number for number in range(20)):
+        for row in between:
+            parts = [
+                part | {name: part[name] + shift for name in ("start_ns", "end_ns")}
+                for part in (row if isinstance(row, tuple) else [row])
+            ]
+            rows.append(tuple(parts) if len(parts) > 1 else parts[0])
+        at = shift / 1000
+        rows.append(made(kernel(at + 10, at + 410), at, at + 5))
+        rows.append(call(at + 60, at + 500, "cudaStreamSynchronize", "stream", stream=7))
+    return run(*rows)
+
+
+SENT = made(copy(415, 490, MIB, "d2h"), 6, 10, "cudaMemcpyAsync")
+PREFETCHED = (
+    call(6, 10, "cudaMemPrefetchAsync"),
+    copy(415, 490, MIB, "d2h", stream=0) | {"kind": "migration"},
+)
+FETCHED = copy(520, 560, MIB, "d2h", stream=0) | {"kind": "migration"}
+LOOKS = call(12, 14, "cudaGetLastError")
+
+
+@pytest.mark.parametrize(
+    ("between", "dropped"),
+    [((LOOKS,), 19), ((SENT, LOOKS), 0), ((*PREFETCHED, LOOKS), 0), ((FETCHED,), 0)],
+    ids=["nothing", "a copy", "a prefetch", "pages that the host reads"],
+)
+def test_waits_stay_behind_which_the_host_reads_results(between: tuple[Any, ...], dropped: int) -> None:
+    assert apply_all(timeline(waits(*between)), [without_synchronisations()], HERE).count == dropped
+
+
+def test_copies_are_removed_with_the_waits_right_behind_them() -> None:
+    """As PyTorch's `item()`: an asynchronous copy and a wait for its stream. Collecting results gains no more."""
+    recorded = waits(made(copy(412, 414, 4, "d2h"), 6, 59, "cudaMemcpyAsync"))
+    assert predicted(recorded, remove("copy")) < predicted(recorded) - 19 * 300
+    assert predicted(recorded, remove("copy")) <= predicted(recorded, collect(64 * 1024))
+
+
+def test_what_a_loaders_thread_may_take_over_widens_the_range() -> None:
+    large = copy(10, 16_010, 64 * MIB, memory="pageable")
+    recorded = run(made(large, 5, 16_015, "cudaMemcpy", "operation"))
+    alone, _ = answer_what_if(recorded, [pin()], HERE, guessed=False)
+    name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    fetches = [{"start_ns": at * 100_000, "end_ns": at * 100_000 + long, "name": name} for at, long in
+               enumerate((200_000, 200_000, 9_000_000))]  # fmt: skip
+    recorded.markers = tables.conform(pl.DataFrame(fetches), tables.MARKERS)
+    assert loading_seconds(recorded) == pytest.approx(600e-6)  # the long one waits for a worker
+    loaded, _ = answer_what_if(recorded, [pin()], HERE, guessed=False)
+    assert alone.low_seconds is not None and loaded.low_seconds is not None
+    assert loaded.predicted_seconds == alone.predicted_seconds
+    assert loaded.high_seconds == alone.high_seconds
+    assert loaded.low_seconds == pytest.approx(alone.low_seconds - 600e-6)
