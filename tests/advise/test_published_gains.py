@@ -60,7 +60,7 @@ def advised() -> list[Path]:
 def test_gains_stay_within_what_they_touch() -> None:
     replayed = 0
     for path in advised():
-        recorded, run, found = advice(path)
+        recorded, _, found = advice(path)
         for shown in map(ranged, found):
             low, gain, high = shown.low_seconds, shown.predicted_gain_seconds, shown.high_seconds
             assert low is not None and high is not None, (path, shown.id)
