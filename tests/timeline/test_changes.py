@@ -57,7 +57,7 @@ def test_when_what_a_change_touches_was_under_way() -> None:
     pinned = touched(pin())
     assert pinned is not None and pinned[1][0] - pinned[0][0] == 16_015_000
     # And what of the host's time between calls goes, where its caches keep what it works with.
-    assert [end - start for start, end in zip(*pinned, strict=True)][1:] == [1_000, 11_000, 11_000]
+    assert [end - start for start, end in zip(*pinned, strict=True)][1:] == [11_000, 11_000]
     assert touched(pin(), without_waiting()) == pinned  # the same copy: once
     # Of copies that are packed, with the host's time between their calls.
     assert touched(batch(64 << 10)) == ([20_000_000, 20_070_000], [20_068_000, 20_072_000])
