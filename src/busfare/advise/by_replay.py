@@ -37,7 +37,7 @@ CANDIDATES: dict[str, tuple[WhatIf, ...]] = {
     "ping-pong": (WhatIf(keep_on_gpu=True),),
     "one-memory": (WhatIf(remove=("h2d", "d2h")),),
     "synchronous-copies": (WhatIf(async_=""),),
-    "exposed-copies": tuple(WhatIf(pin=pin, streams=n) for pin in (None, "") for n in (2, 3, 4)),
+    "exposed-copies": tuple(WhatIf(pin=pin, streams=n) for n in (2, 3, 4) for pin in (None, "")),
     "managed-migrations": (WhatIf(prefetch=True),),
     "repeated-copies": (WhatIf(dedupe=True),),
     "synchronisations": (WhatIf(drop_synchronisations=""),),
@@ -149,9 +149,13 @@ class Trials:
         return max(0.0, min(bound for bound in bounds if bound is not None))
 
     def best(self, candidates: Sequence[WhatIf]) -> Trial | None:
-        """The first of those that gain most; None where each needs the node, or what the trace lacks."""
-        best = None
+        """The first of those that gain most; None where each needs the node, or what the trace lacks. More streams are tried
+        with the better kind of buffers alone.
+        """
+        best: Trial | None = None
         for asked in candidates:
+            if best and best.asked and (asked.streams or 0) > 2 and asked.pin != best.asked.pin:
+                continue
             try:
                 trial = self.of(asked)
             except InputError:
