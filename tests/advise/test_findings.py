@@ -338,8 +338,8 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
     finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
-    said = r"Of the gain, (.*) (.*) is time of copies. The run spent the other (.*) (.*) on CPU "
-    parts = re.search(said, text(finding.evidence))
+    sentence = r"Of the gain, (.*) (.*) is time of copies. The run spent the other (.*) (.*) on CPU "
+    parts = re.search(sentence, text(finding.evidence))
     assert parts is not None
     seconds = [float(parts[at]) * {"µs": 1e-6, "ms": 1e-3}[parts[at + 1]] for at in (1, 3)]
     assert sum(seconds) == pytest.approx(finding.predicted_gain_seconds, rel=0.01)

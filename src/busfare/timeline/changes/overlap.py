@@ -283,12 +283,12 @@ def with_serial_allocations(timeline: Timeline) -> Timeline:
     done = ends[np.searchsorted(columns["operation_call"], np.arange(len(begun)))]
     pooled = calling & timeline.waiting("none") & (done > returned + OFF_NS)
     calling &= (done <= returned) & ~np.isin(timeline.call_name, timeline.call_name[pooled])
-    own = np.where(
+    alone = np.where(
         calling & timeline.waiting("none"), returned - np.maximum(begun, done), columns["call_own"]
     )
-    took = np.where(done <= begun, own, np.maximum(columns["call_wait_lag"], returned - done))
+    took = np.where(done <= begun, alone, np.maximum(columns["call_wait_lag"], returned - done))
     return timeline.with_columns(
-        call_own=own,
+        call_own=alone,
         call_wait=np.where(calling, WAIT["device"], columns["call_wait"]).astype(np.uint8),
         call_wait_key=np.where(calling, devices[0], columns["call_wait_key"]).astype(np.int32),
         call_wait_lag=np.where(calling, took, columns["call_wait_lag"]),
