@@ -23,7 +23,7 @@ from busfare.jobs.ranks import numbered, ranks_of
 from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.nodes import Node
 from busfare.statements import Words
-from busfare.timeline import PathPart, Timeline, critical_path_shares, unexplained_seconds
+from busfare.timeline import PathPart, Timeline, critical_path_shares, startup_seconds, unexplained_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import beside
@@ -160,6 +160,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     trace: Traced
     node: RecordedOn | None
     unexplained_seconds: float | None
+    startup_seconds: float | None
     by_path: list[RecordedPath]
     size_histogram: list[Sized]
     engines: list[Engine]
@@ -225,17 +226,15 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     account.find_lengths(trace, advise.unions())
     findings = beside(trace.operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
-    path, unexplained = None, None
-    if run is not None:
-        shares = critical_path_shares(run)
-        path, unexplained = shares, unexplained_seconds(shares)
+    path = None if run is None else critical_path_shares(run)
     together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     report = Report(
         trace=_traced(trace),
         node=RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
         **asdict(totals),
-        unexplained_seconds=unexplained,
+        unexplained_seconds=None if path is None else unexplained_seconds(path),
+        startup_seconds=None if path is None else startup_seconds(path),
         by_path=rows_of(RecordedPath, account.by_path(trace)),
         size_histogram=rows_of(Sized, account.size_histogram(trace)),
         engines=rows_of(Engine, account.engines(trace)),

@@ -112,6 +112,8 @@ def _summary(result: Report) -> Table:
     for what, own in work.items():
         if own.count or what == "kernels":
             rows.append((what, count(own.count), "", time(own.seconds), part(own.seconds), ""))
+    if result.startup_seconds and result.startup_seconds >= WORTH_SAYING * run:
+        rows.append(("start-up", "", "", time(result.startup_seconds), part(result.startup_seconds), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
     sentence = (
         f"Transfers are {moved.share_of_gpu_time:.1%} of GPU time (transfers and kernels); "

@@ -36,6 +36,7 @@ DRAWN_AS = {
     "memory sets": "other copies",
     "unexplained waits": "waits",
     "CPU time in API calls": "calls",
+    "start-up": "whole run",
     "other": "others",
 }
 WIDTH, LETTER, LINE = 1000, 7.2, 22

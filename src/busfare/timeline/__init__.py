@@ -11,10 +11,11 @@ from busfare.timeline.play import (
     decided,
     play,
     set_by,
+    startup_seconds,
     unexplained_seconds,
 )
 
 __all__ = [
     "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "play", "set_by",
-    "timeline", "unexplained_seconds",
+    "startup_seconds", "timeline", "unexplained_seconds",
 ]  # fmt: skip

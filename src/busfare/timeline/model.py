@@ -126,8 +126,9 @@ class Timeline:
 
     `node` is the machine that this runs on and `links` what its copies share there, where that is known.
 
-    `columns` are those of `busfare.timeline._core`; rows of `operations` and `calls` (the trace's columns) are
-    parallel to them. A changed timeline is another one: nothing is changed in place.
+    `columns` are those of `busfare.timeline._core`, but for the start-up of calls (`build/startup.py`), which no change
+    touches: it is `call_startup`, in no gap, and `calls` start behind it. Rows of `operations` and `calls` (the trace's
+    columns) are parallel to them. A changed timeline is another one: nothing is changed in place.
 
     Ranks side by side wait for each other in joints, columns that are all there or none: the nodes
     `joint_members[joint_begin[j]:joint_begin[j + 1]]` (a call's row, or number of calls + an operation's row) arrive

@@ -22,7 +22,7 @@ from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
 
 __all__ = [
     "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided", "play",
-    "set_by", "unexplained_seconds", "unrecorded",
+    "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
 ]  # fmt: skip
 
 NS = 1e-9
@@ -34,6 +34,7 @@ STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up
 LONGEST_WAKE_UP_NS = 1_000_000
 UNEXPLAINED = "unexplained waits"
 IN_CALLS = "CPU time in API calls"
+START_UP = "start-up"
 #: Steps of the critical path as people read them.
 PARTS = {
     "kernel": "kernels",
@@ -51,7 +52,7 @@ PARTS = {
 }
 #: Those in which GPUs set the pace; copies are the host's, too.
 OF_GPUS = ("kernels", "communication", "gaps between operations")
-PART_NAMES = tuple(dict.fromkeys([*PARTS.values(), "other"]))
+PART_NAMES = tuple(dict.fromkeys([*PARTS.values(), START_UP, "other"]))
 #: No recorder takes longer over a call than this; what is left to explain is then something else. Nanoseconds.
 MOST_NS = 30_000
 #: What a call takes in any case, where it took longer under the recorder. Nanoseconds.
@@ -109,7 +110,7 @@ def play(timeline: Timeline, path: bool = False) -> Played:
 class Decided:
     """What decided how long a run takes. Of each step of its critical path, in order of time and shape (steps,): its part
     (a place in PART_NAMES), whose it is (a row of the operations, or number of operations + a row of the calls), when it
-    is (ns from the start of the run), and what of it is in own calls and unexplained (ns).
+    is (ns from the start of the run), and what of it is in own calls, unexplained and start-up (ns).
 
     `bound_by`: what had to end for each of so many `calls` to return and for each operation to start, as the core numbers
     nodes.
@@ -121,6 +122,7 @@ class Decided:
     ends: Times
     in_calls: Times
     unexplained: Times
+    startup: Times
     calls: int
     bound_by: tuple[Nodes, Nodes]
 
@@ -134,8 +136,15 @@ class Decided:
     def shown(self) -> Times:
         """The part that most of each step is, where a step is drawn as one."""
         lengths = self.ends - self.starts
-        shown = np.where(2 * self.in_calls > lengths, PART_NAMES.index(IN_CALLS), self.parts)
-        return np.where(2 * self.unexplained > lengths, PART_NAMES.index(UNEXPLAINED), shown)
+        shown = self.parts
+        for name, part in self.apart.items():
+            shown = np.where(2 * part > lengths, PART_NAMES.index(name), shown)
+        return shown
+
+    @property
+    def apart(self) -> dict[str, Times]:
+        """What of each step counts as another part than its own, by that part's name; ns."""
+        return {IN_CALLS: self.in_calls, UNEXPLAINED: self.unexplained, START_UP: self.startup}
 
 
 def decided(run: Timeline | Played) -> Decided:
@@ -150,6 +159,7 @@ def decided(run: Timeline | Played) -> Decided:
     step = path["path_step"].copy()
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_own_calls(timeline, step, rows, lengths)
+    startup = np.append(timeline.columns["call_startup"], 0)[np.where(step == STEPS.index("host"), rows, -1)]
     step[_still_at_work(step, lengths)] = STEPS.index("call")
     operation = step == STEPS.index("operation")
     names = (*STEPS, *CLASSES.categories)
@@ -158,9 +168,8 @@ def decided(run: Timeline | Played) -> Decided:
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
     bound_by = path["call_bound_by"], path["operation_bound_by"]
     whose = np.where(of_call, operations + rows, rows)
-    return Decided(
-        part[step], whose, path["path_start"], path["path_end"], in_calls, unexplained, calls, bound_by
-    )
+    apart = (in_calls, unexplained, np.minimum(startup, lengths))
+    return Decided(part[step], whose, path["path_start"], path["path_end"], *apart, calls, bound_by)
 
 
 def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
@@ -168,11 +177,11 @@ def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
     path = decided(run)
     rest = path.ends - path.starts
     total = int(rest.sum())
-    rest -= path.in_calls
-    rest -= path.unexplained
+    for apart in path.apart.values():
+        rest -= apart
     sums = [int(rest.sum(where=path.parts == part)) for part in range(len(PART_NAMES))]
-    sums[PART_NAMES.index(IN_CALLS)] += int(path.in_calls.sum())
-    sums[PART_NAMES.index(UNEXPLAINED)] += int(path.unexplained.sum())
+    for name, apart in path.apart.items():
+        sums[PART_NAMES.index(name)] += int(apart.sum())
     named = zip(PART_NAMES, sums, strict=True)
     parts = [PathPart(part, length * NS, length / total) for part, length in named if length > 0]
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
@@ -187,6 +196,11 @@ def set_by(shares: list[PathPart]) -> str:
 def unexplained_seconds(shares: list[PathPart]) -> float:
     """How much of a run nothing in its trace explains, from `critical_path_shares`."""
     return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
+
+
+def startup_seconds(shares: list[PathPart]) -> float:
+    """How much of a run is start-up, from `critical_path_shares`."""
+    return sum(part.seconds for part in shares if part.part == START_UP)
 
 
 def _unexplained_in_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times) -> Times:
@@ -228,8 +242,11 @@ def _in_own_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, len
 
 
 def core_columns(timeline: Timeline) -> Columns:
-    """The columns with the links that copies share, at the times that they have now."""
+    """The columns with the links that copies share, at the times that they have now; start-up goes before its call."""
     columns = timeline.columns
+    if "operation_bytes_per_s" in columns:
+        return columns  # of several timelines side by side, which brought theirs
+    columns = columns | {"call_gap": columns["call_gap"] + columns["call_startup"]}
     if timeline.closer_ns:
         columns = columns | {
             name: columns[name] - np.clip(columns[name], 0, timeline.closer_ns)
@@ -238,8 +255,7 @@ def core_columns(timeline: Timeline) -> Columns:
     if timeline.links is not None:
         return columns | link_columns(timeline.links, timeline.operations, columns)
     none = np.zeros(timeline.operations.height)
-    # Several timelines side by side bring theirs.
-    return NO_LINKS | {"operation_bytes_per_s": none, "operation_weight": none + 1} | columns
+    return columns | NO_LINKS | {"operation_bytes_per_s": none, "operation_weight": none + 1}
 
 
 @dataclass(frozen=True)

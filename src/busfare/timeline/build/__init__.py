@@ -12,6 +12,7 @@ from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.timeline import _core
 from busfare.timeline.build.links import alone, shared_links
+from busfare.timeline.build.startup import startup
 from busfare.timeline.build.waits import acts, waits
 from busfare.timeline.build.work import (
     between_calls,
@@ -58,6 +59,10 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     after, released = _stand_ins(operations, origin)
     engine, slots = engines(work, trace)
     call_after = handed_over(calls)
+    gap = between_calls(calls, call_after, origin)
+    # A call does its work behind what it starts up.
+    started = startup(host, work, waiting_for.kind)
+    calls = calls.with_columns(pl.col("start_ns") + started)
     names = Names.of_calls(calls)
     recorded: Columns = {
         f"{table}_{name.removesuffix('_ns')}": (frame[name] - origin if origin else frame[name]).to_numpy()
@@ -69,7 +74,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         operations.height,
         work.streams.height,
         call_thread=calls["thread_number"],
-        call_gap=between_calls(calls, call_after, origin),
+        call_gap=gap + started,
         call_own=recorded["call_end"] - recorded["call_start"],
         call_after=call_after,
         call_wait=waiting_for.kind,
@@ -99,6 +104,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     columns = {
         name: explained.get(name, values) for name, values in at_start.items() if name not in LINK_COLUMNS
     }
+    columns |= {"call_gap": gap, "call_startup": started}
     del at_start
     links = shared_links(operations, node) if node is not None and alone_there else None
     if links is not None:

@@ -34,8 +34,9 @@ ROWS = ints("start_ns end_ns process thread device queue stream correlation grid
     "section name args"
 )
 #: Packets that wait in a queue, among the kernels: by their name, or where a kernel's stands there, by where they are drawn:
-#: so much behind their GPU [rocprof's own script, which labels these processes `GPU Barriers`].
-BARRIER = "<barrier packet>"
+#: so much behind their GPU [rocprof's own script, which labels these processes `GPU Barriers`]. Commands that are no kernel,
+#: copy or fill, such as a marker in a stream, have no name of their own [rocclr: platform/activity.cpp].
+BARRIER = "<barrier packet>|^Unknown command type$"
 DRAWN_BARRIERS = 512
 FILL = "FillBuffer"
 COPYING = r"^hip(Drv)?(Memcpy|Memset)"
@@ -95,8 +96,9 @@ def _of_tables(tables: TableSource) -> pl.DataFrame:
     parts = []
     for table, section in TABLES.items():
         frame = tables.read(table, wanted).rename(columns).with_columns(section=pl.lit(section))
+        frame = frame.with_columns(pl.col("name").str.strip_chars('"'))  # as the JSON has it
         if section == "GPU":
-            barrier = pl.col("name").str.contains(BARRIER, literal=True)
+            barrier = pl.col("name").str.contains(BARRIER)
             barrier |= pl.col("__section") >= DRAWN_BARRIERS
             frame = frame.with_columns(section=pl.when(barrier).then(pl.lit("BARRIER")).otherwise("section"))
         if "proc-id" not in tables.columns("OPS") and "proc-id" not in tables.columns("COPY"):
@@ -149,7 +151,7 @@ def _row(event: _Event, number: int, old: bool, drawn: str | None) -> tuple[obje
     device = a.measured_on if a.device is None else a.device
     section = SECTIONS.get(drawn or "")
     if gpu := re.fullmatch(r"GPU( Barriers)?\d+", drawn or ""):
-        section = "BARRIER" if gpu[1] or BARRIER in event.name else "GPU"
+        section = "BARRIER" if gpu[1] or re.search(BARRIER, event.name) else "GPU"
     called = (a.start_ns, a.end_ns, process, a.thread, device, a.queue, a.stream, number, a.grid_x, a.block_x)
     return *called, section, event.name, a.args, event.pid, event.tid, event.ts
 
@@ -180,6 +182,11 @@ def _linked(frame: pl.DataFrame) -> pl.DataFrame:
             continue
         links.append(pl.DataFrame({"correlation": operations["correlation"], "call": some["correlation"]}))
     frame = frame.join(pl.concat(links), on="correlation", how="left", maintain_order="left")
+    # A call that fills in parts has its arrow to the last of them.
+    frame = frame.sort("section", "start_ns", maintain_order=True)
+    last = pl.col("call").backward_fill().over(pl.struct("section", "name").rle_id())
+    fills = (pl.col("section") == "COPY") & pl.col("name").str.starts_with(FILL)
+    frame = frame.with_columns(call=pl.when(fills.fill_null(False)).then(last).otherwise("call"))
     of_calls = pl.col("section").is_in(APIS)
     return frame.with_columns(correlation=pl.when(of_calls).then("correlation").otherwise("call"))
 
