@@ -229,18 +229,18 @@ class Explainer {
         }
     }
 
-    // How far the clock of a device may be ahead of the host's around a call: by the quickest of the launches
-    // there that found the device ready.
+    // How far the clock of a device may be ahead of the host's around a call: by what is known of the run, or
+    // by the quickest of the launches there that found the device ready.
     Time tolerance(Index operation, Index call) const {
         const Index device = t_.streams.device[t_.operations.stream[operation]];
-        if (device == kNone) return kTolerance;
+        if (device == kNone) return std::max(kTolerance, r_.ahead);
         const auto& launches = quick_[device];
         const auto at = std::lower_bound(launches.begin(), launches.end(), std::pair(call, Time{0}));
         auto from = at - std::min(kLaunchesAround, at - launches.begin());
         const auto to = at + std::min(kLaunchesAround, launches.end() - at);
         Time quickest = from == to ? kTolerance : kMostLaunch;
         for (; from != to; ++from) quickest = std::min(quickest, from->second);
-        return std::max(quickest, kTolerance);
+        return std::max({quickest, kTolerance, r_.ahead});
     }
 
     bool outlasts(Index operation, Index call) const {
@@ -254,6 +254,7 @@ class Explainer {
         last_awaited_.assign(t_.calls.size(), kNone);
         contradicted_.assign(t_.calls.size(), 0);
         std::vector<Index> before(t_.operations.size(), kNone), last(t_.streams.size(), kNone);
+        latest_.assign(t_.operations.size(), kNone);
         // How often each stream's order was broken up to an operation: one that comes later then covers none
         // before.
         std::vector<Index> breaks(t_.operations.size(), 0);
@@ -262,6 +263,10 @@ class Explainer {
             breaks[o] =
                 (before[o] == kNone ? 0 : breaks[before[o]]) + ((x_.unordered[o] & kNotInStream) != 0);
             last[t_.operations.stream[o]] = static_cast<Index>(o);
+            const Index earlier = before[o] == kNone ? kNone : latest_[before[o]];
+            latest_[o] = earlier != kNone && r_.operation_end[earlier] > r_.operation_end[o] + kTolerance
+                             ? earlier
+                             : static_cast<Index>(o);
         }
         last.assign(t_.streams.size(), kNone);
         Index issued = 0;
@@ -304,6 +309,11 @@ class Explainer {
             o = own || ++steps > kMostSteps ? kNone : before[o];
         }
         if (missed && o != operation) keep_newest(*missed, operation);
+        // Where work of a stream ran out of order, what the call waited for is the one that ended last.
+        if (o != kNone && !own && latest_[o] != o && !outlasts(latest_[o], call)) {
+            contradicted_[call] = 1;
+            o = latest_[o];
+        }
         Index& latest = last_awaited_[call];
         if (o != kNone && (latest == kNone || r_.operation_end[o] > r_.operation_end[latest])) latest = o;
     }
@@ -362,6 +372,7 @@ class Explainer {
     std::vector<std::vector<std::pair<Index, Time>>>
         quick_;                               ///< by device: calls whose work found it ready, and how soon
     std::vector<Index> last_awaited_;         ///< of each call
+    std::vector<Index> latest_;  ///< of each operation: which ended last of it and those before it in its stream
     std::vector<std::uint8_t> contradicted_;  ///< whether something that a call waits for outlasts it
 };
 

@@ -85,7 +85,7 @@ class Predicted(Ranged, kw_only=True):
     predicted_seconds: float
 
     def __str__(self) -> str:
-        return self.shown(self.predicted_seconds)
+        return "–" if self.predicted_seconds is None else self.shown(self.predicted_seconds)
 
 
 class Timed(Ranged, kw_only=True):

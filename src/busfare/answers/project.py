@@ -18,25 +18,45 @@ from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
 from busfare.cost.kernels.price import KernelPrices
 from busfare.cost.models import how_staged
-from busfare.cost.ranges import figures_of, range_of, ranged, rung_of, seconds_between
+from busfare.cost.ranges import NOTHING_KNOWN, figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play, timeline
-from busfare.timeline.changes import Setting
+from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.durations import host_changes, kernel_changes, on_node
 from busfare.timeline.edit import nanoseconds_of_kernels, with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again
 
-__all__ = ["by_path", "project", "projected", "run_between", "transfers_priced"]
+__all__ = [
+    "MOST",
+    "MOSTLY_GRAPHS",
+    "by_path",
+    "keeps_graphs",
+    "project",
+    "projected",
+    "run_between",
+    "transfers_priced",
+]
 
 NS = 1e-9
+#: More than this part of the GPU's time is most of it.
+MOST = 0.5
+MOSTLY_GRAPHS = (
+    "most of the GPU's time is in CUDA graphs that were recorded as a whole, and that time cannot be predicted; record the "
+    "nodes of graphs, with Nsight Systems by --cuda-graph-trace=node"
+)
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
+
+
+def keeps_graphs(change: Change) -> bool:
+    """Whether a change predicts kernels for another node, which what is hidden in graphs cannot be."""
+    return change.kind == "kernels" and change.node is not None
 
 
 class There(Predicted, kw_only=True):
@@ -50,6 +70,9 @@ class TransfersThere(There, kw_only=True):
 
 
 class RunThere(There, kw_only=True):
+    """`predicted_seconds`: None, with a `reason`, where most of the GPU's time is not predicted."""
+
+    predicted_seconds: float | None  # type: ignore[assignment]
     replayed_seconds: float
     method: Words
 
@@ -225,7 +248,13 @@ def project(
     rung = rung_of(model)
     low, high = transfers.select(_whole_sum(name) for name in ENDS[1:]).row(0)
     host_rule = _clauses([rule.title for rule in host_rules]) or statement("project.host-kept")
-    kernel_rule = _clauses(rests_on or [rule.title for rule in rules]) or statement("project.kernels-kept")
+    opaque = before.timeline.opaque_share if any(map(keeps_graphs, rules)) else 0.0
+    kept_graphs = [statement("assumes.graphs-kept", share=opaque)] * bool(opaque)
+    kernel_rule = _clauses([*(rests_on or [rule.title for rule in rules]), *kept_graphs])
+    kernel_rule = kernel_rule or statement("project.kernels-kept")
+    low_run, high_run = None, None
+    if not (hidden := opaque > MOST):
+        low_run, high_run = run_between(after, model, recorded_on, to, prices)
     return Projection(
         recorded_on=recorded_on.name,
         to=to.name,
@@ -239,8 +268,8 @@ def project(
         makespan=RunThere(
             recorded_seconds=before.timeline.recorded_ns * NS,
             replayed_seconds=before.makespan_seconds,
-            predicted_seconds=after.makespan_seconds,
-            **seconds_between(*run_between(after, model, recorded_on, to, prices), rung),
+            predicted_seconds=None if hidden else after.makespan_seconds,
+            **seconds_between(low_run, high_run, rung, MOSTLY_GRAPHS if hidden else NOTHING_KNOWN),
             method=statement("project.method", host=host_rule, kernels=kernel_rule),
         ),
         kernels=_kernels(trace, prices, kernel_rule),

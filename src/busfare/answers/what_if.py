@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
-from busfare.answers.project import run_between
+from busfare.answers.project import MOST, MOSTLY_GRAPHS, keeps_graphs, run_between
 from busfare.cost.ranges import NOTHING_KNOWN, UNCHANGED, figures_of, gain_beside, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
@@ -40,7 +40,8 @@ class Outcome(Predicted, kw_only=True):
     title: Words
     touched: int
     bytes: int
-    gain_seconds: float
+    predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, where most of it is not known
+    gain_seconds: float | None
     speedup: float | None
     rests_on: list[Words]
 
@@ -125,13 +126,21 @@ def answer_what_if(
                 ends += _between(change, played, run, setting, setting.recorded_on, change.node)
         if any(change.kind == "pin" for change in some):
             ends.append(max(0.0, min(*ends, played.makespan_seconds) - loading_seconds(trace)))
-        return _ranged(title, applied, seconds, played, ends), played
+        result = _ranged(title, applied, seconds, played, ends)
+        opaque = run.opaque_share if any(map(keeps_graphs, some)) else 0.0
+        if opaque:
+            result.rests_on = [*result.rests_on, statement("assumes.graphs-kept", share=opaque)]
+        if opaque > MOST:
+            result.predicted_seconds = result.gain_seconds = result.speedup = None
+            result.low_seconds = result.high_seconds = None
+            result.reason = MOSTLY_GRAPHS
+        return result, played
 
     omissions = [*trace.omissions, *run.omissions]
     result, played = _answered(str(trace.path), changes, outcome, baseline, setting, guessed, omissions)
-    changed = played.timeline
+    changed, seconds = played.timeline, played.makespan_seconds
     del played  # before another is played
-    result.range_seconds = _range(changed, result.predicted_seconds)
+    result.range_seconds = _range(changed, seconds)
     return result, changed
 
 

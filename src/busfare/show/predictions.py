@@ -182,7 +182,8 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     ]
     for row in rows:
         faster = "–" if row.speedup is None else f"{row.speedup:.3f}×"
-        gain = f"{100 * row.gain_seconds / (base.replayed_seconds or 1):+.1f} %"
+        share = None if row.gain_seconds is None else 100 * row.gain_seconds / (base.replayed_seconds or 1)
+        gain = "–" if share is None else f"{share:+.1f} %"
         cells.append((f"{row.title} (predicted)", f"{row.touched:,}", str(row), gain, faster))
     notes = [ranges(result), *([recorder(cost)] if cost else [])]
     low, high = result.range_seconds

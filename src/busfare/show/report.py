@@ -30,6 +30,8 @@ from busfare.trace.totals import Gap
 
 #: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
+#: Omissions that a reader has to know before any number.
+FAILED = ("launches-failed", "failed-calls")
 #: Of two runs: parts that differ by less of the run are left out, and rows of a table beyond so many.
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
 
@@ -49,6 +51,9 @@ def report_document(
         blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
+    failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
+    for failed in (failures[id] for id in FAILED if id in failures):
+        blocks.append(Text(f"{failed.count:,} {failed.what}.", "warning"))
     blocks.append(_tiles(result))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]

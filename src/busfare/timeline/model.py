@@ -175,6 +175,12 @@ class Timeline:
         return self.among("kind", "kernel", "graph")
 
     @property
+    def opaque_share(self) -> float:
+        """Of the GPU's time, the share of graph launches that were recorded as a whole: what they run is not known."""
+        duration = self.columns["operation_duration"]
+        return float(duration[self.among("kind", "graph")].sum() / max(duration.sum(), 1))
+
+    @property
     def launched(self) -> Mask:
         """Operations that a recorded call launched; shape (operations,)."""
         return np.asarray(self.columns["operation_launched"] != 0)

@@ -16,6 +16,8 @@ WHAT = {
     # Of any trace.
     "copies-not-recorded": "calls that launch copies, but the trace has no copies: record copies too",
     "kernels-not-recorded": "calls that launch kernels, but the trace has no kernels: record kernels too",
+    "failed-calls": "calls failed, first {call} with {error}: advice covers only what ran",
+    "launches-failed": "launches failed: {error}; none of them ran a kernel",
     "clock-backwards": "{what} that end before they start: counted with zero duration",
     "copying-kernels": "runtime kernels that copy: counted as kernels, because the trace does not record what they copied",
     "cut-window": "GPU operations whose API call is outside the recorded window: counted, but not assigned to a host thread",
@@ -26,6 +28,10 @@ WHAT = {
     "listed-twice": "copies that the profiler listed a second time, faster than the memory of any GPU: skipped",
     "no-calls": "the trace has no API calls: host activity and host waits are unknown",
     "no-gpu-records": "the trace has no GPU activity: {lost}; record with {command}",
+    "no-gpu-records/failed": "the trace has no GPU activity: records of the GPU are lost when a program fails",
+    "no-gpu-records/calls": "calls launch GPU work, but the trace has no GPU activity: the profiler did not collect it. "
+    "Likely causes: a driver newer than the profiler, no permission to profile, a virtual machine or WSL, or a program that "
+    "was killed before the profiler wrote its records",
     "records-without-call": "event records or waits whose call is outside the trace: excluded from the dependencies",
     "two-clocks": "GPU operations use a different clock than the API calls, {distance:.6g} s apart: shifted to align "
     "the operation with the shortest launch delay to its call{drift}",

@@ -16,7 +16,7 @@ from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
 from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
-from busfare.trace.words import NONE, Words, texts_of, with_printable
+from busfare.trace.words import NONE, NOT_READY, Words, error_named, texts_of, with_printable
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
 KINDS_CALLED = (
@@ -79,6 +79,7 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     start, end = trace.markers["start_ns"], trace.markers["end_ns"]
     usable = _usable(start) & (end.is_null() | (_usable(end) & (end >= start)))
     trace.markers = _kept(trace.markers, usable, omissions, "untimed", what="markers")
+    _note_failures(trace, omissions)
     events = _kept(trace.events, _usable(trace.events["start_ns"]), omissions, "records-without-call")
     returned = pl.col("end_ns")
     trace.events = events.with_columns(pl.when(returned.is_between("start_ns", LATEST)).then(returned))
@@ -146,6 +147,27 @@ def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame
     return frame
 
 
+def _note_failures(trace: Trace, omissions: Omissions) -> None:
+    """Calls that failed are counted, and wait for nothing; without any, what calls returned is not kept."""
+    if "result" not in trace.calls.columns:
+        return
+    result = trace.calls["result"].fill_null(0)
+    bad = (result != 0) & (result != NOT_READY)
+    if not bad.any():
+        trace.calls = trace.calls.drop("result")
+        return
+    failed = trace.calls.filter(bad).sort("start_ns")
+    call, error = failed["name"][0] or "a call", error_named(failed["result"][0])
+    omissions.add("failed-calls", failed.height, call=call, error=error)
+    launches = failed.filter(pl.col("name").cast(pl.String).str.contains(KINDS_CALLED[-1][2]))
+    if launches.height and not (trace.operations["kind"] == "kernel").any():
+        omissions.add("launches-failed", launches.height, error=error_named(launches["result"][0]))
+    waits = pl.select(pl.when(bad).then(pl.lit("none")).otherwise(trace.calls["waits_for"])).to_series()
+    trace.calls = trace.calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)), failed=bad).drop(
+        "result"
+    )
+
+
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
     names = trace.operations["name"]
     copying = texts_of(names)
@@ -153,21 +175,32 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
     if copying.len():
         count = int(names.cast(pl.String).is_in(copying.implode()).sum())
         omissions.count("copying-kernels", count)
+    called = trace.calls.filter(~pl.col("failed")) if "failed" in trace.calls.columns else trace.calls
+    launches = [
+        (what, kind, called.filter(pl.col("name").cast(pl.String).str.contains(pattern)))
+        for what, kind, pattern in KINDS_CALLED
+    ]
     if trace.operations.is_empty():
-        lost = "the GPU was not traced, but may have been busy"
-        if any(id in INCOMPLETE for id, _ in omissions.counts):
-            lost = "it may be in the missing part (copy the file again), or the GPU was not traced"
-        omissions.add("no-gpu-records", lost=lost, command=record_again(trace.format).gpu)
+        cut = any(id in INCOMPLETE for id, _ in omissions.counts)
+        launched = sum(calls.height for _, _, calls in launches)
+        if called is not trace.calls:
+            omissions.add("no-gpu-records/failed")
+        elif launched and not cut:
+            omissions.add("no-gpu-records/calls", launched)
+        else:
+            lost = "the GPU was not traced, but may have been busy"
+            if cut:
+                lost = "it may be in the missing part (copy the file again), or the GPU was not traced"
+            omissions.add("no-gpu-records", lost=lost, command=record_again(trace.format).gpu)
     elif trace.calls.is_empty():
         omissions.add("no-calls")
     else:
         kinds = Words(trace.operations)
-        for what, kind, pattern in KINDS_CALLED:
+        for what, kind, calls in launches:
             if not kinds.among("kind", kind, "graph").any():
-                called = trace.calls.filter(pl.col("name").cast(pl.String).str.contains(pattern))
                 # Of whatever kind: AMD's runtime copies by kernels, too.
                 known = trace.operations.select("process", "correlation").drop_nulls("correlation")
-                omissions.count(f"{what}-not-recorded", int((~occurs(known, called)).sum()))
+                omissions.count(f"{what}-not-recorded", int((~occurs(known, calls)).sum()))
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:

@@ -153,6 +153,11 @@ CALLS_RECORDED: Schema = {
     "recorder_ns": pl.Int64(),
 }
 
+#: What readers give, for `sound.py` to make the column `failed` of: absent where no call failed, or the trace does not say.
+CALLS_RETURNED: Schema = {
+    "result": pl.Int32(),  # CUDA's error, 0 where the call succeeded
+}
+
 #: Where in the program a call is made; absent from traces that say nothing of it.
 CALLS_LOCATED: Schema = {
     "site": pl.Categorical(),  # train.py:42 load_batch, or main (saxpy)

@@ -47,6 +47,20 @@ QUERY = (
     r"|(Get|PeekAt)LastError|Ctx([GS]etCurrent|PushCurrent|PopCurrent))$"
 )
 
+#: CUDA's errors, as its runtime and its driver number them, without `cudaError` [driver_types.h].
+ERRORS = {
+    1: "InvalidValue", 2: "MemoryAllocation", 3: "InitializationError", 9: "InvalidConfiguration", 35: "InsufficientDriver",
+    46: "DevicesUnavailable", 98: "InvalidDeviceFunction", 100: "NoDevice", 101: "InvalidDevice", 200: "InvalidKernelImage",
+    201: "DeviceUninitialized", 209: "NoKernelImageForDevice", 214: "ECCUncorrectable", 217: "PeerAccessUnsupported",
+    218: "InvalidPtx", 221: "JitCompilerNotFound", 222: "UnsupportedPtxVersion", 400: "InvalidResourceHandle",
+    500: "SymbolNotFound", 700: "IllegalAddress", 701: "LaunchOutOfResources", 702: "LaunchTimeout", 710: "Assert",
+    714: "HardwareStackError", 715: "IllegalInstruction", 716: "MisalignedAddress", 717: "InvalidAddressSpace",
+    718: "InvalidPc", 719: "LaunchFailure", 720: "CooperativeLaunchTooLarge", 800: "NotPermitted", 801: "NotSupported",
+    802: "SystemNotReady", 803: "SystemDriverMismatch", 804: "CompatNotSupportedOnDevice", 999: "Unknown",
+}  # fmt: skip
+#: What a query returns while work is not done is no failure [cudaErrorNotReady].
+NOT_READY = 600
+
 #: What kernels of a library are called, behind `void` and namespaces, mangled or not.
 CARRIERS = (
     r"nccl\w*Kernel",  # NCCL and RCCL: ncclDevKernel_*, ncclKernel_*, ncclSymkDevKernel_*, ncclAllReduceRingLLKernel_*
@@ -62,6 +76,11 @@ COMMUNICATION = rf"^(_ZN?\d*|void )?(\w+::|\d+)*({'|'.join(CARRIERS)})"
 def plain_name(name: pl.Expr) -> pl.Expr:
     """The call's name without its ABI suffix."""
     return name.str.replace(ABI_SUFFIX, "")
+
+
+def error_named(code: int) -> str:
+    """`cudaErrorIllegalAddress (700)`."""
+    return f"cudaError{ERRORS[code]} ({code})" if code in ERRORS else f"CUDA's error {code}"
 
 
 def waits_for(plain: pl.Expr) -> pl.Expr:

@@ -47,24 +47,16 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     first = (pl.col("start") < pl.col("end").first().over("group")) | pl.col("group").is_first_distinct()
     rows = rows.with_columns(group=pl.Series(kind)).with_columns(first=first)
     later = rows.filter(pl.col("known") & ~pl.col("first"))
-    usual, spread = (
-        pl.col("before").median(),
-        pl.col("before").quantile(0.75) - pl.col("before").quantile(0.25),
-    )
-    far_out = [usual.alias("usual"), (pl.col("before").quantile(0.75) + FAR_OUT * spread).alias("fence")]
-    of_any = (later if later.height else rows.filter("known")).select(far_out)
-    rows = rows.join(later.group_by("call").agg(far_out), on="call", how="left", maintain_order="left")
+    before = pl.col("before")
+    low, high = (before.quantile(part) for part in (0.25, 0.75))
+    reference = [before.median().alias("usual"), (high + FAR_OUT * (high - low)).alias("fence")]
+    rows = rows.join(later.group_by("call").agg(reference), on="call", how="left", maintain_order="left")
     # Of names that have no later call: what any later call takes.
     judged = pl.col("known") & pl.col("first") & (pl.col("usual").is_not_null() | ~pl.col("may_be_large"))
-    rows = rows.with_columns(
-        pl.col("usual").fill_null(of_any["usual"][0]),
-        pl.col("fence").fill_null(of_any["fence"][0]),
-        judged=judged,
-    )
-    excess = pl.when(pl.col("before") > pl.col("fence")).then(
-        pl.col("before") - pl.max_horizontal("usual", "took")
-    )
-    part = pl.when("loads").then("before").when("judged").then(excess).clip(lower_bound=0).fill_null(0)
+    of_any = (later if later.height else rows.filter("known")).select(reference)
+    usual, fence = (pl.col(name).fill_null(pl.lit(of_any[name][0], pl.Float64)) for name in of_any.columns)
+    excess = pl.when(judged & (before > fence)).then(before - pl.max_horizontal(usual, "took"))
+    part = pl.when("loads").then("before").otherwise(excess).clip(lower_bound=0).fill_null(0)
     return rows.select(part.cast(pl.Int64)).to_series().to_numpy()
 
 

@@ -36,7 +36,7 @@ OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
 COPY_COLUMNS = OF_OPERATIONS | ints("bytes") | smalls("copyKind srcKind dstKind copyCount dstDeviceId")
 SET_COLUMNS = OF_OPERATIONS | ints("bytes memKind")
 GRAPH_COLUMNS = TIMES | PLACE | ints("graphId")
-CALL_COLUMNS = TIMES | ints("globalTid correlationId") | smalls("nameId")
+CALL_COLUMNS = TIMES | ints("globalTid correlationId") | smalls("nameId returnValue")
 RECORD_COLUMNS = PLACE | ints("eventId eventSyncId")
 WAIT_COLUMNS = TIMES | RECORD_COLUMNS
 #: What only allocations of a pool have, which a stream makes and frees.
@@ -180,8 +180,9 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
         correlation="correlationId",
         name=named.of_rows(names["plain"]),
         waits_for=named.of_rows(names["waits_for"]),
+        result="returnValue",
     )
-    return conform(frame, schema.CALLS)
+    return conform(frame, schema.CALLS, schema.CALLS_RETURNED)
 
 
 def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,16 @@ from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, RecordAgain, cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
 from busfare.trace.readers.tables import TableSource, ints, texts
-from busfare.trace.tables import CALLS, DEVICES, EVENTS, LAUNCH_SHAPE, OPERATIONS, Schema, conform
+from busfare.trace.tables import (
+    CALLS,
+    CALLS_RETURNED,
+    DEVICES,
+    EVENTS,
+    LAUNCH_SHAPE,
+    OPERATIONS,
+    Schema,
+    conform,
+)
 
 OF_OPERATIONS = TIMES | ints("deviceId contextId streamId correlationId graphNodeId")
 OF_COPIES = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind dstDeviceId copyCount")
@@ -79,7 +88,7 @@ def _call_names() -> pl.DataFrame:
 
 
 def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
-    wanted = TIMES | ints("cbid processId threadId correlationId")
+    wanted = TIMES | ints("cbid processId threadId correlationId returnValue")
     parts = [
         _records(tables, interface.upper(), wanted).with_columns(interface=pl.lit(interface))
         for interface in ("runtime", "driver")
@@ -92,8 +101,9 @@ def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         thread="threadId",
         name=pl.coalesce("name", number),
         waits_for=pl.col("waits_for").fill_null("none"),
+        result="returnValue",
     )
-    return conform(frame, CALLS)
+    return conform(frame, CALLS, CALLS_RETURNED)
 
 
 def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> list[pl.DataFrame]:

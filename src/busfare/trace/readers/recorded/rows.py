@@ -120,7 +120,7 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
     on_host = waits["type"] != cupti.STREAM_WAIT_EVENT
     rows = first_rows(waits["correlation"][on_host], table["correlation"])
     of_wait = {name: at(waits[name][on_host], rows).view(np.int64) for name in ("type", "stream", "event")}
-    frame = process.frame(table, "thread", "correlation").with_columns(
+    frame = process.frame(table, "thread", "correlation", "result").with_columns(
         name=plain.to_series().cast(pl.Categorical).gather(places),
         **{n: pl.Series(v) for n, v in of_wait.items()},
     )
@@ -133,7 +133,7 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
         frame = frame.with_columns(pl.Series("recorder_ns", held))
     for name in ("stream", "event"):
         frame = frame.with_columns(pl.when(pl.col("waits_for") == name).then(name))
-    return conform(frame, schema.CALLS, schema.CALLS_RECORDED)
+    return conform(frame, schema.CALLS, {**schema.CALLS_RECORDED, **schema.CALLS_RETURNED})
 
 
 def held_up(recording: Recording) -> NDArray[np.int64]:

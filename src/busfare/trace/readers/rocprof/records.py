@@ -57,6 +57,9 @@ ALLOCATIONS: Schema = TIMED | ints("thread address size") | texts("agent_type")
 PINNING = r"^hip(Host(Malloc|Alloc)|MallocHost|(Ext)?MemAllocHost|MemHostAlloc)"
 MANAGING = r"^hipMallocManaged"
 REGISTERING = r"^hip(Host|MemHost)Register"
+#: Copies and sets that take no stream run in the null stream; streams that are made with flags may not wait for it.
+IN_NULL_STREAM = r"^hip(Memcpy|Memset)(2D|3D|D\d+|(To|From)Symbol|[HD]to[HD])?$"
+STREAM_WITH_FLAGS = r"^hip(StreamCreateWith|ExtStreamCreate)"
 #: What holds a piece of memory: a kind of MEMORY_KINDS, or memory that no call of the program's allocated itself.
 OTHER = "other"
 
@@ -95,6 +98,7 @@ class Records:
             producer=producer,
             operations=operations.with_columns(pl.when(timed).then(pl.col("start_ns", "end_ns"))),
             calls=calls(regions),
+            streams=_streams(operations, regions),
             markers=conform(marks.with_columns(end_ns=pl.when(lasting).then("end_ns")), schema.MARKERS),
             devices=conform(self.devices, schema.DEVICES),
         )
@@ -165,6 +169,20 @@ def calls(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of `calls`."""
     plain = words.plain_name(pl.col("name").fill_null("(unnamed call)"))
     return conform(frame.with_columns(name=plain, waits_for=words.waits_for(plain)), schema.CALLS)
+
+
+def _streams(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Kinds of streams, where copies without a stream of their own show which one is the null stream: HIP's other streams
+    wait for that, but for those that are made with flags.
+    """
+    rows = pl.Series(first_pairs(calls, operations)).replace(-1, None).cast(pl.UInt32)
+    of_null = calls["name"].gather(rows).str.contains(IN_NULL_STREAM).fill_null(False)
+    made = calls["name"].str.contains(STREAM_WITH_FLAGS).any()
+    kind = pl.when("of_null").then(pl.lit("null")).otherwise(None if made else pl.lit("blocking"))
+    place = ["process", "device", "context", "stream"]
+    used = operations.with_columns(of_null=of_null).group_by(place, maintain_order=True)
+    streams = used.agg(pl.col("of_null").any()).with_columns(kind=kind)
+    return conform(streams if of_null.any() else streams.clear(), schema.STREAMS)
 
 
 def marked(category: pl.Expr) -> pl.Expr:
