@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from busfare.answers.compare import compare
 from busfare.answers.project import project
+from busfare.answers.what_if import answer_what_if
 from busfare.errors import InputError
 from busfare.nodes import load_node
-from busfare.questions import Scaled
-from busfare.show.words import text
+from busfare.questions import Scaled, WhatIf
+from busfare.show.words import text, worded
+from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import read
 from tests.trace.build_nsys import LAUNCH, NsysExport
 from tests.traces import EXAMPLES, copy, kernel, trace
@@ -19,6 +23,30 @@ from tests.traces import EXAMPLES, copy, kernel, trace
 MIB = 1 << 20
 LAUNCHED = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
 PCIE3, PCIE4 = load_node("pcie:3x16"), load_node("pcie:4x16")
+
+
+@pytest.mark.parametrize(("graph_us", "hidden"), [(9_000, True), (500, False)])
+def test_graphs_recorded_as_a_whole_are_said_to_keep_their_time(graph_us: float, hidden: bool) -> None:
+    """Their time on another GPU is not known: where it is most of the GPU's, no whole run is predicted."""
+    graph = kernel(2_000, 2_000 + graph_us, "CUDA graph 3") | {"kind": "graph"}
+    recorded = trace(copy(0, 100, MIB), kernel(100, 1_100, "gemm"), graph, gpu="NVIDIA H100 80GB HBM3")
+    h100, h200 = load_node("h100-sxm"), load_node("h200-sxm")
+    result = project(recorded, h100, h200, "calibrated")
+    share = graph_us / (graph_us + 1_100)
+    assert f"CUDA graphs recorded as a whole keep their time, {share:.0%} of the GPU's" in text(
+        result.makespan.method
+    )
+    assert (result.makespan.predicted_seconds is None) is hidden
+    assert (result.makespan.low_seconds is None) is hidden
+    changes = changes_of(WhatIf(node="h200-sxm"), h100)
+    outcome, _ = answer_what_if(recorded, changes, Setting(h100), False)
+    assert (outcome.predicted_seconds is None, outcome.gain_seconds is None) == (hidden, hidden)
+    if hidden:
+        assert "--cuda-graph-trace=node" in str(result.makespan.reason) == str(outcome.reason)
+        assert json.loads(msgspec.json.encode(worded(outcome)))["predicted_seconds"] is None
+    # A rule for kernels that covers graphs, too, leaves nothing unknown.
+    ruled = project(recorded, h100, h200, "calibrated", (Scaled(0.5, ""),))
+    assert ruled.makespan.predicted_seconds is not None
 
 
 def test_the_same_node_changes_nothing() -> None:

@@ -286,3 +286,35 @@ def test_waits_of_a_row_that_return_before_the_work_leave_it_to_the_one_that_did
     recorded = run(*launched, last, *asked, call(1_010.5, 1_010.5, "cudaDeviceSynchronize", "device"))
     taken_apart = timeline(recorded)
     assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
+
+
+@pytest.mark.parametrize(("ahead_us", "waits"), [(15_000, True), (60_000, False)], ids=["drift", "no drift"])
+def test_a_clock_that_drifts_loses_no_wait(ahead_us: float, waits: bool) -> None:
+    """A kernel of 60 s: the copy behind it ends after its call returned, by the GPU's clock, which drifts in ppm."""
+    end = 60_000_000.0
+    rows = (
+        made(kernel(20, end, "long"), 0, 10),
+        made(copy(end + 5, end + 100, 4096, "d2h"), 12, end + 110 - ahead_us, "cudaMemcpy", "operation"),
+        call(end + 120, end + 125, "cudaGetLastError"),
+    )
+    recorded = timeline(run(*rows))
+    assert bool(recorded.waiting().any()) is waits
+    parts = {part.part: part.share for part in critical_path_shares(recorded)}
+    assert (parts.get("kernels", 0) > 0.9) is waits
+    assert play(recorded).makespan_ns == recorded.recorded_ns
+
+
+def test_removing_pages_that_moved_out_of_order_makes_no_run_longer() -> None:
+    """The wait is for the stream: its kernel ended last, though the moves were asked for behind it."""
+    moves = [copy(at, at + 5, 4096) | {"kind": "migration", "stream": 0} for at in (30, 40)]
+    recorded = run(
+        made(kernel(200, 1_000), 0, 5),
+        call(8, 10, "cudaMemPrefetchAsync"),
+        *moves,
+        call(12, 1_010, "cudaStreamSynchronize", "stream"),
+        made(kernel(1_020, 1_050), 1_012, 1_015),
+    )
+    rebuilt = timeline(recorded)
+    applied = remove("migration").apply(rebuilt, Setting())
+    assert applied.count == 2
+    assert play(applied.timeline).makespan_ns <= play(rebuilt).makespan_ns == rebuilt.recorded_ns

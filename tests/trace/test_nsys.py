@@ -245,8 +245,20 @@ def test_no_gpu_rows_at_all_is_said_and_is_no_idle_gpu(empty_tables: set[str], t
     trace = written(export, tmp_path)
     assert trace.operations.is_empty()
     assert trace.calls.height == 1
-    assert omitted(trace)["no-gpu-records"] == 0
-    assert "nsys profile --trace=cuda" in next(o.what for o in trace.omissions if o.id == "no-gpu-records")
+    assert omitted(trace)["no-gpu-records"] == 1
+    assert "Likely causes" in next(o.what for o in trace.omissions if o.id == "no-gpu-records")
+
+
+def test_what_calls_returned_is_read(tmp_path: Path) -> None:
+    export = NsysExport()
+    for number, result in enumerate((0, 719, None)):
+        export.call(
+            "cudaDeviceSynchronize_v3020", 100 * number, 100 * number + 9, number + 1, returnValue=result
+        )
+    export.kernel("work", 10, 20, 9)
+    trace = written(export, tmp_path)
+    assert omitted(trace)["failed-calls"] == 1
+    assert trace.calls["waits_for"].to_list() == ["device", "none", "device"]
 
 
 def test_batched_copies_keep_their_count(tmp_path: Path) -> None:

@@ -79,6 +79,54 @@ def test_packets_that_wait_are_no_kernels(tmp_path: Path) -> None:
     assert read(write_v1(tmp_path / "results.db", rows)).operations.filter(kind="kernel").height == 1
 
 
+def with_commands_of_no_name(rows: Rows) -> None:
+    """Markers in a stream stand among the kernels, taking no time."""
+    marker = rows["OPS"][0] | {"Name": "Unknown command type", "BeginNs": 1320, "EndNs": 1320, "Index": 13}
+    rows["OPS"].append(marker)
+
+
+def test_commands_that_are_no_kernels_change_neither_counts_nor_links(tmp_path: Path) -> None:
+    for trace in both(tmp_path, with_commands_of_no_name):
+        kernels = trace.operations.filter(kind="kernel")
+        assert kernels.select("name").rows() == [("axpy(float*)",)]
+        assert kernels["correlation"].null_count() == 0
+        assert omitted(trace) == {"barriers": 1}
+
+
+def with_a_fill_in_two_parts(rows: Rows) -> None:
+    fill = rows["COPY"][0] | {"Name": "FillBuffer", "Index": 14}
+    rows["COPY"] += [fill | {"BeginNs": begin, "EndNs": begin + 4} for begin in (1550, 1560)]
+    call = rows["HIP"][2] | {"Name": "hipMemset", "BeginNs": 1540, "EndNs": 1570, "args": "( )", "Index": 14}
+    rows["HIP"].append(call)
+
+
+def test_a_fill_in_parts_is_of_one_call(tmp_path: Path) -> None:
+    rows = v1_rows()
+    with_a_fill_in_two_parts(rows)
+    events = v1_events(rows)
+    # The drawing has an arrow to the last part only.
+    first = {event["id"] for event in events if event.get("cat") == "DataFlow" and str(event["ts"]) == "1550"}
+    events = [event for event in events if event.get("id") not in first or event.get("cat") != "DataFlow"]
+    drawn = read(write_v1_json(tmp_path / "results.json", events))
+    for trace in (read(write_v1(tmp_path / "results.db", rows)), drawn):
+        fills = trace.operations.filter(kind="set")["correlation"]
+        assert fills.null_count() == 0 and fills.n_unique() == 1
+
+
+def test_copies_without_a_stream_show_the_null_stream(tmp_path: Path) -> None:
+    def other_stream(rows: Rows) -> None:
+        rows["OPS"][0]["stream-id"] = 5
+
+    def with_flags(rows: Rows) -> None:
+        other_stream(rows)
+        rows["HIP"].append(rows["HIP"][0] | {"Name": "hipStreamCreateWithFlags", "Index": 15})
+
+    for trace in both(tmp_path, other_stream):
+        assert dict(trace.streams.select("stream", "kind").iter_rows()) == {STREAM: "null", 5: "blocking"}
+    for trace in both(tmp_path, with_flags):
+        assert dict(trace.streams.select("stream", "kind").iter_rows()) == {STREAM: "null", 5: None}
+
+
 def with_rectangle(rows: Rows) -> None:
     rows["COPY"][0]["Name"] = "CopyHostToDevice2D"
 

@@ -12,8 +12,28 @@ from busfare.trace import Omission, Trace, tables
 from busfare.trace.model import name_process
 from busfare.trace.omissions import WHAT, Omissions
 from busfare.trace.sound import LARGEST, LATEST, make_sound
-from busfare.trace.tables import CALLS, EVENTS, MARKERS, OPERATIONS, conform
+from busfare.trace.tables import CALLS, CALLS_RETURNED, EVENTS, MARKERS, OPERATIONS, conform
 from tests.traces import omitted
+
+
+def said(trace: Trace, id: str) -> str:
+    return next(omission.what for omission in trace.omissions if omission.id == id)
+
+
+def returning(*results: int | None, name: str = "cudaLaunchKernel") -> pl.DataFrame:
+    """Calls that returned these errors."""
+    rows = [
+        {
+            "start_ns": 10 * n,
+            "end_ns": 10 * n + 5,
+            "name": name,
+            "correlation": n,
+            "waits_for": "stream",
+            "result": result,
+        }
+        for n, result in enumerate(results)
+    ]
+    return conform(pl.DataFrame(rows), CALLS, CALLS_RETURNED)
 
 
 def trace_of(
@@ -206,6 +226,46 @@ def test_copies_that_calls_made_and_the_profiler_left_out_are_named() -> None:
     copied = operation(5, 6, kind="copy", direction="h2d", bytes=8)
     assert omitted(trace_of([copied, operation(7, 8)], calls)).keys().isdisjoint({"copies-not-recorded"})
     assert omitted(trace_of([copied], calls))["kernels-not-recorded"] == 1
+
+
+def with_calls(calls: pl.DataFrame, *operations: dict[str, object]) -> Trace:
+    table = conform(pl.DataFrame(operations), OPERATIONS) if operations else tables.empty(OPERATIONS)
+    trace = Trace(Path("trace"), "nsys-sqlite", "", table, calls=calls)
+    make_sound(trace)
+    return trace
+
+
+def test_launches_that_failed_are_no_launches_that_were_not_recorded() -> None:
+    copied = operation(5, 6, kind="copy", direction="h2d", bytes=8)
+    trace = with_calls(returning(222, 222, 222), copied)
+    assert {"failed-calls": 3, "launches-failed": 3}.items() <= omitted(trace).items()
+    assert "kernels-not-recorded" not in omitted(trace)
+    assert said(trace, "launches-failed").startswith("launches failed: cudaErrorUnsupportedPtxVersion (222)")
+    # What failed waits for nothing: no advice is about it.
+    assert trace.calls["waits_for"].to_list() == ["none"] * 3
+
+
+def test_a_failed_program_says_how_many_calls_failed_and_which_first() -> None:
+    trace = with_calls(returning(0, 700, 700, name="cudaStreamSynchronize"))
+    assert omitted(trace) == {"failed-calls": 2, "no-gpu-records": 0}
+    assert "first cudaStreamSynchronize with cudaErrorIllegalAddress (700)" in said(trace, "failed-calls")
+    assert "record with" not in said(trace, "no-gpu-records")
+    assert trace.calls["waits_for"].to_list() == ["stream", "none", "none"]
+    unnamed = with_calls(returning(12345))
+    assert "with CUDA's error 12345" in said(unnamed, "failed-calls")
+
+
+def test_a_query_of_what_is_not_done_is_no_failure() -> None:
+    trace = with_calls(returning(600, 0, None, name="cudaEventQuery"), operation(5, 6))
+    assert "failed-calls" not in omitted(trace)
+    assert "result" not in trace.calls.columns
+
+
+def test_calls_without_any_gpu_record_say_just_that_with_likely_causes() -> None:
+    trace = with_calls(returning(0, 0))
+    assert omitted(trace) == {"no-gpu-records": 2}
+    assert "Likely causes: a driver newer than the profiler" in said(trace, "no-gpu-records")
+    assert "--trace" not in said(trace, "no-gpu-records")
 
 
 def test_kernels_by_which_a_runtime_copies_are_named_and_their_calls_are_not_missed() -> None:

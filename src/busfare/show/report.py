@@ -52,8 +52,8 @@ def report_document(
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
-    for failed in (failures[id] for id in FAILED if id in failures):
-        blocks.append(Text(f"{failed.count:,} {failed.what}.", "warning"))
+    known = [failures[id] for id in FAILED if id in failures]
+    blocks += [Text(f"{failed.count:,} {failed.what}.", "warning") for failed in known]
     blocks.append(_tiles(result))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]

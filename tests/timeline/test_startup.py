@@ -1,0 +1,129 @@
+"""What a process pays once stays, whatever a change does to the calls that pay it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busfare.answers.report import summarise
+from busfare.nodes import load_node
+from busfare.timeline import play, timeline
+from busfare.timeline.changes import Change, Setting, apply_all
+from busfare.timeline.changes.durations import host_times
+from busfare.timeline.changes.fewer_copies import remove
+from busfare.timeline.changes.overlap import pin, without_waiting
+from busfare.trace import Trace
+from tests.traces import call, copy, kernel, made, run
+
+Row = dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]
+
+
+def copies(at_us: float, count: int, memory: str | None = None) -> list[Row]:
+    """Blocking copies to the GPU of 20 µs, whose calls take 30."""
+    starts = [at_us + 40 * number for number in range(count)]
+    return [
+        made(copy(at + 8, at + 28, 128, memory=memory), at, at + 30, "hipMemcpy", "operation")
+        for at in starts
+    ]
+
+
+def begins_with(first: Row, *rows: Row) -> Trace:
+    """A process that begins to use the GPU with `first`, up to 300 ms, and goes on as others do."""
+    return run(first, *copies(300_100, 12), *rows)
+
+
+FIRST_COPY = made(copy(299_950, 300_000, 128, memory=None), 100, 300_010, "hipMemcpy", "operation")
+
+
+def microseconds(trace: Trace) -> list[float]:
+    return [float(ns) / 1000 for ns in timeline(trace).columns["call_startup"]]
+
+
+def test_a_first_copy_that_initialises_is_startup_but_for_its_own_work() -> None:
+    first, *later = microseconds(begins_with(FIRST_COPY))
+    # 299,850 µs before the copy begins, less the 50 that the copy takes.
+    assert first == pytest.approx(299_800)
+    assert set(later) == {0.0}
+
+
+@pytest.mark.parametrize(
+    "change", [remove("copy"), without_waiting(), pin()], ids=["removed", "async", "pinned"]
+)
+def test_no_change_touches_startup(change: Change) -> None:
+    memory = "pageable" if change.kind == "pin" else "pinned"
+    first = made(copy(299_950, 300_000, 128, memory=memory), 100, 300_010, "hipMemcpy", "operation")
+    recorded = timeline(run(first, *copies(300_100, 12, memory)))
+    setting = Setting(load_node("pcie:3x16"))
+    applied = apply_all(recorded, [change], setting)
+    assert applied.count == 13
+    before, after = play(recorded).makespan_ns, play(applied.timeline).makespan_ns
+    assert before - 800_000 <= after <= before  # of 13 calls of 30 µs and what is between them
+    assert applied.touched is not None and applied.touched.length() < 500_000
+    halved = apply_all(recorded, [host_times(0.5)], setting).timeline
+    assert play(halved).makespan_ns >= 299_800_000
+
+
+def test_the_report_says_how_much_of_the_run_is_startup() -> None:
+    report = summarise(begins_with(FIRST_COPY))
+    assert report.startup_seconds == pytest.approx(0.2998)
+    assert report.critical_path is not None and report.critical_path[0].part == "start-up"
+    assert all(finding.predicted_gain_seconds < 0.001 for finding in report.findings)
+
+
+def test_the_unchanged_run_replays_as_recorded() -> None:
+    recorded = timeline(begins_with(FIRST_COPY))
+    played = play(recorded)
+    assert played.makespan_ns == recorded.recorded_ns
+    assert played.call_end[0] == 300_010_000 - recorded.origin_ns
+
+
+def launches(name: str, at_us: float, count: int, first_us: float = 5) -> list[Row]:
+    """Launches that take 5 µs, the first one `first_us`, each of a kernel that begins 3 µs behind its call."""
+    took = [first_us] + [5.0] * (count - 1)
+    starts = [at_us + sum(took[:number]) + 20 * number for number in range(count)]
+    return [
+        made(kernel(at + long + 3, at + long + 10, name), at, at + long)
+        for at, long in zip(starts, took, strict=True)
+    ]
+
+
+def test_the_first_launch_of_each_kernel_loads_it() -> None:
+    rows = [*launches("a", 0, 8, first_us=4_000), *launches("b", 10_000, 8, first_us=900)]
+    started = microseconds(run(*rows))
+    assert [round(us) for us in started if us] == [3_995, 895]
+    assert started[0] and started[8]
+
+
+def test_a_call_that_waits_for_the_gpu_starts_nothing_up() -> None:
+    waits = made(copy(50_020, 50_040, 128, "d2h"), 40, 50_045, "cudaMemcpy", "operation")
+    later = [
+        made(copy(at + 8, at + 28, 128, "d2h"), at, at + 30, "cudaMemcpy", "operation")
+        for at in range(51_000, 51_400, 40)
+    ]
+    assert set(
+        microseconds(run(*launches("a", 0, 1), made(kernel(30, 50_010, "a"), 20, 25), waits, *later))
+    ) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected_us"),
+    [("cudaMalloc", 899.0), ("cudaMallocHost", 0.0), ("cudaFree", 0.0), ("cuLibraryLoadData", 900.0)],
+)
+def test_what_is_called_once(name: str, expected_us: float) -> None:
+    """Among calls of 5 µs: it starts something up, unless it may just pin or free much; what loads code always does."""
+    rows = launches("a", 0, 10)
+    once = call(1_000, 1_900, name, "device" if name == "cudaFree" else "none")
+    assert sum(microseconds(run(*rows, once))) == pytest.approx(expected_us, abs=10)
+
+
+def test_calls_that_wait_for_the_first_one_pay_for_it_too() -> None:
+    """Two threads begin at once: what creates the context holds the other up."""
+    second = call(150, 290_000, "cudaMalloc") | {"thread": 2}
+    later = [call(300_000 + at, 300_005 + at, "cudaMalloc") for at in range(0, 200, 20)]
+    started = microseconds(run(call(100, 290_000, "cudaMalloc"), second, *later, *launches("a", 301_000, 2)))
+    assert started[:2] == pytest.approx([289_895, 289_845])
+
+
+def test_without_calls_nothing_is_startup() -> None:
+    assert summarise(run(kernel(0, 10), kernel(20, 30))).startup_seconds in (0.0, None)
