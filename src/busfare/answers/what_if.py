@@ -321,7 +321,7 @@ def predicted_trace(run: Timeline) -> Trace:
         stream=pl.coalesce(_new_streams(run), "stream"),
     ).drop("row", "call", "launched", "stream_number", strict=False)
     calls = run.calls.with_columns(
-        start_ns=pl.Series(played.call_start + run.origin_ns),
+        start_ns=pl.Series(played.call_start - run.columns["call_startup"] + run.origin_ns),
         end_ns=pl.Series(played.call_end + run.origin_ns),
     ).select(run.trace.calls.columns)
     return replace(run.trace, operations=operations, calls=calls)

@@ -152,13 +152,13 @@ def _nodes(part: Part, carried: dict[int, Carried | None], groups: dict[str, int
 def _host(part: Part) -> Iterator[tuple[int, str, int, int]]:
     """Number, name, start and end of what host threads do, in nanoseconds: waits take none of their own."""
     run = part.timeline
-    gap, own, waits = (run.columns[name] for name in ("call_gap", "call_own", "call_wait"))
+    gap, startup, own, waits = (run.columns[f"call_{name}"] for name in ("gap", "startup", "own", "wait"))
     starts = run.calls["start_ns"].to_numpy() - run.origin_ns
     for call in range(len(own)):
         name, first = run.call_names[run.call_name[call]] or "(unnamed)", NODES_A_CALL * call
         start = int(starts[call])
         end = start + int(own[call])
-        yield first + BEFORE, "host", start - int(gap[call]), start
+        yield first + BEFORE, "host", start - int(gap[call] + startup[call]), start
         yield first + CALL, name, start, end
         if waits[call] != WAIT["none"]:
             yield first + WAITED, f"{name}: wait", end, end
