@@ -33,7 +33,7 @@ def test_graphs_recorded_as_a_whole_are_said_to_keep_their_time(graph_us: float,
     h100, h200 = load_node("h100-sxm"), load_node("h200-sxm")
     result = project(recorded, h100, h200, "calibrated")
     share = graph_us / (graph_us + 1_100)
-    assert f"CUDA graphs recorded as a whole keep their time, {share:.0%} of the GPU's" in text(
+    assert f"CUDA graphs recorded as a whole keep their recorded time, {share:.0%} of GPU time" in text(
         result.makespan.method
     )
     assert (result.makespan.predicted_seconds is None) is hidden

@@ -6,9 +6,10 @@ kernels removes that time. The rule uses the structure of the run, no fitted lim
 - A *kind* is the name of a call with what it launches: the kernel, or the direction of the copy, and the device.
 - *Before its work* is the time from a call's beginning to its first operation, or to its return where it launches nothing.
   The time in which the GPU works is subtracted where the call waits for the GPU.
-- The first call of a kind starts something up if that time is far out among later calls: beyond the third quartile by three
-  interquartile ranges [Tukey 1977, Exploratory Data Analysis]. Its start-up is what exceeds their median and, of a blocking
-  copy, the copy's own time. Later calls are those of the same name; where all calls of the name are first ones, of any name.
+- The first call of a kind starts something up if that time is longer than in every later call, and far out among them: above
+  the third quartile by three interquartile ranges [Tukey 1977, Exploratory Data Analysis]. Its start-up is the part above
+  their median and, of a blocking copy, above the copy's own time. Later calls are those of the same name; if all calls of
+  the name are first ones, those of any name.
 - Calls that load code or create contexts are start-up as a whole, whenever they are made.
 """
 
@@ -49,7 +50,8 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     later = rows.filter(pl.col("known") & ~pl.col("first"))
     before = pl.col("before")
     low, high = (before.quantile(part) for part in (0.25, 0.75))
-    reference = [before.median().alias("usual"), (high + FAR_OUT * (high - low)).alias("fence")]
+    far_out = pl.max_horizontal(before.max(), high + FAR_OUT * (high - low))
+    reference = [before.median().alias("usual"), far_out.alias("fence")]
     rows = rows.join(later.group_by("call").agg(reference), on="call", how="left", maintain_order="left")
     # Of names that have no later call: what any later call takes.
     judged = pl.col("known") & pl.col("first") & (pl.col("usual").is_not_null() | ~pl.col("may_be_large"))
