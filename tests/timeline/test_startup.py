@@ -108,7 +108,13 @@ def test_a_call_that_waits_for_the_gpu_starts_nothing_up() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected_us"),
-    [("cudaMalloc", 899.0), ("cudaMallocHost", 0.0), ("cudaFree", 0.0), ("cuLibraryLoadData", 900.0)],
+    [
+        ("cudaMalloc", 899.0),
+        ("cudaMallocHost", 0.0),
+        ("cudaFree", 0.0),
+        ("cuLibraryLoadData", 900.0),
+        ("MPI_Barrier", 0.0),
+    ],
 )
 def test_what_is_called_once(name: str, expected_us: float) -> None:
     """Among calls of 5 µs: it starts something up, unless it may just pin or free much; what loads code always does."""

@@ -28,9 +28,10 @@ __all__ = ["startup"]
 
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
-#: Calls by their names: those that load code or create a context; those whose only one may just be large, since it pins
-#: memory or ends something; those that launch work.
+#: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just
+#: be large, since it pins memory or ends something; those that copy or set; those that launch work.
 PATTERNS = {
+    "of_gpu": r"^_*(cu|hip|hsa_)",
     "loads": r"^(cu|hip)(Init$|CtxCreate|DevicePrimaryCtxRetain|(Module|Library)Load|Link(Create|Add|Complete))|^cudaInitD",
     "may_be_large": r"HostM?Alloc|MallocHost|HostRegister|Free|Destroy|Unload|Unregister|Reset|Finalize",
     "copies": r"Memcpy|Memset",
@@ -90,6 +91,7 @@ def _before_work(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> 
     # Before anything was launched there is nothing to wait for.
     nothing_yet = pl.col("start") <= pl.col("start").filter("launches").min().over("process")
     known = pl.col("works") | (~pl.col("copies") & (~waits | nothing_yet.fill_null(True)))
+    known &= pl.col("of_gpu")  # not MPI's
     return rows.with_columns(
         before=pl.col("until") - pl.col("start") - beside,
         took=pl.when(own).then("took").fill_null(0),
