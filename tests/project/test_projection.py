@@ -41,6 +41,9 @@ def test_graphs_recorded_as_a_whole_are_said_to_keep_their_time(graph_us: float,
     changes = changes_of(WhatIf(node="h200-sxm"), h100)
     outcome, _ = answer_what_if(recorded, changes, Setting(h100), False)
     assert (outcome.predicted_seconds is None, outcome.gain_seconds is None) == (hidden, hidden)
+    assert [row.predicted_seconds is None for row in outcome.changes] == [hidden, hidden]
+    linked, _ = answer_what_if(recorded, changes_of(WhatIf(link="pcie:5"), h100), Setting(h100), False)
+    assert linked.predicted_seconds is not None
     if hidden:
         assert "--cuda-graph-trace=node" in str(result.makespan.reason) == str(outcome.reason)
         assert json.loads(msgspec.json.encode(worded(outcome)))["predicted_seconds"] is None

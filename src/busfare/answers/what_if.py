@@ -127,7 +127,8 @@ def answer_what_if(
         if any(change.kind == "pin" for change in some):
             ends.append(max(0.0, min(*ends, played.makespan_seconds) - loading_seconds(trace)))
         result = _ranged(title, applied, seconds, played, ends)
-        opaque = run.opaque_share if any(map(keeps_graphs, some)) else 0.0
+        moves = any(map(keeps_graphs, changes)) and any(change.node is not None for change in some)
+        opaque = run.opaque_share if moves else 0.0
         if opaque:
             result.rests_on = [*result.rests_on, statement("assumes.graphs-kept", share=opaque)]
         if opaque > MOST:
