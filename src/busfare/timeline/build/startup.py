@@ -19,8 +19,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.nodes import FloatArray
 from busfare.timeline.build.work import DeviceWork, HostCalls, alike
-from busfare.timeline.model import WAIT, Times
+from busfare.timeline.model import WAIT, Mask, Times
+from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
 from busfare.trace.words import Names
 
@@ -41,59 +43,75 @@ PATTERNS = {
 
 def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times:
     """How much of each outermost call, from its beginning, is start-up; ns, shape (calls,). `wait`: of WAIT, as long."""
-    if host.calls.is_empty():
+    calls = host.calls
+    if calls.is_empty():
         return np.zeros(0, np.int64)
-    rows = _before_work(host, work, wait)
-    kind, _ = alike(rows.select("process", "call", "device", "kind", "direction", "operation"))
-    # What begins before the first call of its kind has returned waits for that one.
-    first = (pl.col("start") < pl.col("end").first().over("group")) | pl.col("group").is_first_distinct()
-    rows = rows.with_columns(group=pl.Series(kind)).with_columns(first=first)
-    later = rows.filter(pl.col("known") & ~pl.col("first"))
-    before = pl.col("before")
-    low, high = (before.quantile(part) for part in (0.25, 0.75))
-    far_out = pl.max_horizontal(before.max(), high + FAR_OUT * (high - low))
-    reference = [before.median().alias("usual"), far_out.alias("fence")]
-    rows = rows.join(later.group_by("call").agg(reference), on="call", how="left", maintain_order="left")
-    # Of names that have no later call: what any later call takes.
-    judged = pl.col("known") & pl.col("first") & (pl.col("usual").is_not_null() | ~pl.col("may_be_large"))
-    of_any = (later if later.height else rows.filter("known")).select(reference)
-    usual, fence = (pl.col(name).fill_null(pl.lit(of_any[name][0], pl.Float64)) for name in of_any.columns)
-    excess = pl.when(judged & (before > fence)).then(before - pl.max_horizontal(usual, "took"))
-    part = pl.when("loads").then("before").otherwise(excess).clip(lower_bound=0).fill_null(0)
-    return rows.select(part.cast(pl.Int64)).to_series().to_numpy()
-
-
-def _before_work(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> pl.DataFrame:
-    """Of each call its name (`call`, a number) and process, the operation that it launches first, how long the call lasts
-    `before` that, what its copies `took` where it waits for them (ns), and whether `before` is `known`.
-    """
-    names, operations = Names.of_calls(host.calls), work.operations
+    names = Names.of_calls(calls)
     texts = pl.Series(names.texts, dtype=pl.String)
-    words = pl.DataFrame(
-        {name: texts.str.contains(pattern).fill_null(False) for name, pattern in PATTERNS.items()}
-    )[names.of]
-    launched = operations.filter("launched").select(
-        "device", "kind", "direction", "call", begun="start_ns", operation=pl.col("name").to_physical(),
-        took=pl.col("end_ns") - pl.col("start_ns"),
-    ).group_by("call", maintain_order=True).agg(pl.exclude("took").first(), pl.col("took").sum())  # fmt: skip
-    rows = host.calls.select("process", start="start_ns", end="end_ns").with_columns(
-        row=pl.int_range(pl.len(), dtype=pl.Int32), call=names.of, wait=wait
-    )
-    rows = pl.concat([rows, words], how="horizontal")
-    rows = rows.join(launched, left_on="row", right_on="call", how="left", maintain_order="left")
-    until = pl.coalesce("begun", "end").clip("start", "end")
-    rows = rows.with_columns(until=until, works=pl.col("begun").is_not_null())
-    starts, ends = (rows[name].to_numpy() for name in ("start", "until"))
-    busy = Union.of(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy())
-    waits, own = pl.col("wait") != WAIT["none"], pl.col("wait") == WAIT["operation"]
-    # Calls that launch and do not wait return however busy the GPU is.
-    beside = pl.when(waits | ~pl.col("works")).then(pl.Series(busy.covered_within(starts, ends))).otherwise(0)
+    named = {
+        name: texts.str.contains(pattern).fill_null(False).to_numpy()[names.of]
+        for name, pattern in PATTERNS.items()
+    }
+    process, _ = alike(calls.select("process"))
+    starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
+    operation, before, took = _before_work(work, starts, ends, wait)
+    works, waits = operation >= 0, wait != WAIT["none"]
+    of_operation, _ = alike(work.operations.select("device", "kind", "direction", "name"))
+    launched = np.where(works, np.append(of_operation, 0)[operation].astype(np.int64) + 1, 0)
+    kind, first_rows = numbered([process, names.of, launched])
+    # What begins before the first call of its kind has returned waits for that one.
+    first = starts < ends[first_rows][kind]
+    first[first_rows] = True
     # Before anything was launched there is nothing to wait for.
-    nothing_yet = pl.col("start") <= pl.col("start").filter("launches").min().over("process")
-    known = pl.col("works") | (~pl.col("copies") & (~waits | nothing_yet.fill_null(True)))
-    known &= pl.col("of_gpu")  # not MPI's
-    return rows.with_columns(
-        before=pl.col("until") - pl.col("start") - beside,
-        took=pl.when(own).then("took").fill_null(0),
-        known=known,
+    launching = np.flatnonzero(named["launches"])
+    processes, at = np.unique(process[launching], return_index=True)
+    first_launch = np.full(int(process.max()) + 1, len(starts))
+    first_launch[processes] = launching[at]
+    nothing_yet = np.arange(len(starts)) <= first_launch[process]
+    known = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
+    later = known & ~first
+    longest = np.full(len(texts), -1)
+    np.maximum.at(longest, names.of[later], before[later])
+    judged = (
+        known & first & (before > longest[names.of]) & ((longest[names.of] >= 0) | ~named["may_be_large"])
     )
+    usual, fence = _references(names.of, before, later if later.any() else known, judged)
+    excess = np.where(before > fence, before - np.maximum(usual, took), 0)
+    return np.where(named["loads"], before, np.where(judged, np.maximum(excess, 0), 0)).astype(np.int64)
+
+
+def _references(
+    name: NDArray[np.uint32], before: Times, later: Mask, judged: Mask
+) -> tuple[FloatArray, FloatArray]:
+    """The median time of the `later` calls of each name, and what is far out among them; of names without, of any: looked up
+    for those of the calls that are `judged`. Shape (calls,).
+    """
+    usual, fence = np.zeros((2, int(name.max()) + 1))
+    for number in np.unique(name[judged]):
+        of_name = before[later & (name == number)]
+        times = of_name if len(of_name) else before[later]
+        low, usual[number], high = np.quantile(times, (0.25, 0.5, 0.75)) if len(times) else (0.0, 0.0, 0.0)
+        fence[number] = max(times.max(initial=0), high + FAR_OUT * (high - low))
+    return usual[name], fence[name]
+
+
+def _before_work(
+    work: DeviceWork, starts: Times, ends: Times, wait: NDArray[np.uint8]
+) -> tuple[Times, Times, Times]:
+    """Of each call, from `starts` to `ends`, the operation that it launches first (-1: none), how long the call lasts before
+    that, and what its operations take if it waits for them; ns, shape (calls,).
+    """
+    operations = work.operations
+    begun, done = (operations[name].to_numpy() for name in ("start_ns", "end_ns"))
+    launched = np.flatnonzero(operations["launched"].to_numpy())
+    caller = operations["call"].to_numpy()[launched]  # in order
+    begins = np.diff(caller, prepend=-1) != 0
+    first = np.full(len(starts), -1, np.int64)
+    first[caller[begins]] = launched[begins]
+    until = np.where(first >= 0, np.clip(np.append(begun, 0)[first], starts, ends), ends)
+    before = until - starts
+    # Calls that launch and do not wait return however busy the GPU is.
+    held = np.flatnonzero((wait != WAIT["none"]) | (first < 0))
+    before[held] -= Union.of(begun, done).covered_within(starts[held], until[held])
+    took = np.bincount(caller, weights=(done - begun)[launched], minlength=len(starts)).astype(np.int64)
+    return first, before, np.where(wait == WAIT["operation"], took, 0)
