@@ -133,12 +133,12 @@ class Decided:
         return of_calls, of_operations
 
     @property
-    def shown(self) -> Times:
+    def shown(self) -> NDArray[np.uint8]:
         """The part that most of each step is, where a step is drawn as one."""
         lengths = self.ends - self.starts
         shown = self.parts
         for name, part in self.apart.items():
-            shown = np.where(2 * part > lengths, PART_NAMES.index(name), shown)
+            shown = np.where(2 * part > lengths, np.uint8(PART_NAMES.index(name)), shown)
         return shown
 
     @property
