@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,8 @@ APART_NS = 50_000
 #: Of each of three blocks of a large job so many rows tell how its clocks go.
 ALIGNED_ROWS = 100_000
 MOST_LISTED, MOST_LATE = 200, 3
+#: Whose work takes this much longer than the median's, and more than time stamps are off, is late.
+LATE, LATE_NS = 1.02, 5_000
 #: What a row of the report is of.
 KEYS = ["communicator", "collective_kind", "members", "matched"]
 LEFT_OUT = {
@@ -73,8 +75,9 @@ class Collective(Struct, kw_only=True):
 
 
 class RankTimes(Struct, kw_only=True):
-    """One rank; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait, beside
-    which no kernel of the rank computes.
+    """One rank; recording wait: what it waited at its first collective because another's recording began later, which is
+    not in waiting; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait,
+    beside which no kernel of the rank computes.
     """
 
     rank: int
@@ -84,8 +87,22 @@ class RankTimes(Struct, kw_only=True):
     kernels_seconds: float
     communication_seconds: float
     waiting_seconds: float
+    recording_wait_seconds: float
     awaited_seconds: float
     exposed_transfer_seconds: float
+
+
+class Straggler(Struct, kw_only=True):
+    """The rank that arrives last because of its own work, on its CPU or GPU, at so many of the matched collectives; what
+    that work took before these, what it took on the median of their ranks, and what the others waited for the difference.
+    """
+
+    rank: int
+    count: int
+    of: int
+    own_seconds: float
+    median_seconds: float
+    awaited_seconds: float
 
 
 class Clock(Struct, kw_only=True):
@@ -102,6 +119,7 @@ class Communication(Struct, kw_only=True):
 
     collectives: list[Collective]
     ranks: list[RankTimes]
+    straggler: Straggler | None
     clocks: list[Clock]
     left_out: list[Left]
 
@@ -155,21 +173,26 @@ def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
 
 def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Communication:
     """What `ranks` wait for and transfer, by communicator and by rank. `rows` as of `joined`; each is asked for anew."""
-    sums = Sums()
-    blocks = _blocks(rows, ranks)
-    if blocks is None:
-        members, clocks, _ = joined(rows, ranks)
-        sums.add(members)
-    else:
+    blocks, base = _blocks(rows, ranks)
+    if blocks:
         clocks = _aligned(_sample(blocks), len(rows), ranks)
-        for pieces in blocks:
-            sums.add(_by_one_clock(matched(pieces), clocks))
+        parts: Iterable[pl.DataFrame] = (_by_one_clock(matched(pieces), clocks) for pieces in blocks)
+    else:
+        members, clocks, base = joined(rows, ranks)
+        parts = [members]
+    clock = np.array([own.clock for own in ranks], np.int64)
+    start = np.array([own.times.start_ns for own in ranks], np.int64) - base
+    shift = np.rint(clocks.shift(clock, start)).astype(np.int64)
+    sums = Sums(dict(zip([own.rank for own in ranks], (start + shift).tolist(), strict=True)))
+    for part in parts:
+        sums.add(part)
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
     counts = dict(zip(LEFT_OUT, (sums.lost, sums.absent, untied), strict=True))
     uncertainty = clocks.uncertainty if len(rows) > 1 else np.zeros(len(rows))
     ordered = sorted(ranks, key=lambda one: one.rank)
     return Communication(
         collectives=sums.collectives(),
+        straggler=sums.straggler(),
         ranks=[
             RankTimes(
                 rank=one.rank,
@@ -179,6 +202,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
                 kernels_seconds=one.times.kernels_ns * NS,
                 communication_seconds=one.times.communication_ns * NS,
                 waiting_seconds=sums.waited[one.rank] * NS,
+                recording_wait_seconds=sums.recording[one.rank] * NS,
                 awaited_seconds=sums.awaited[one.rank] * NS,
                 exposed_transfer_seconds=sums.exposed[one.rank] * NS,
             )
@@ -211,30 +235,35 @@ def _sample(blocks: Sequence[Sequence[bytes]]) -> pl.DataFrame:
     return pl.concat(some)
 
 
-def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> list[list[bytes]] | None:
-    """The rows of all files in blocks, where they are too many to be held at once; None where they are not, or where a call
-    waits for several messages: those may be in different blocks.
+def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[list[list[bytes]], int]:
+    """The rows of all files in blocks, and when their times begin, where they are too many to be held at once; none where
+    they are not, or where a call waits for several messages: those may be in different blocks.
     """
     height, base = 0, None
     for frame in rows:
         calls = frame["marker"].drop_nulls()
         if calls.n_unique() < len(calls):
-            return None
+            return [], 0
         if frame.height:
             height += frame.height
             start = int(frame["start_ns"].to_numpy().min())
             base = start if base is None else min(base, start)
     if height <= BLOCK_ROWS or base is None:
-        return None
-    return in_blocks(ranked_rows(rows, ranks, base), -(-height // BLOCK_ROWS))
+        return [], 0
+    return in_blocks(ranked_rows(rows, ranks, base), -(-height // BLOCK_ROWS)), base
 
 
 class Sums:
-    """What all members that were added come to; a joint is added at once."""
+    """What all members that were added come to; a joint is added at once. `begun`: when the recording of each rank begins,
+    ns, by the clock of members.
+    """
 
-    def __init__(self) -> None:
-        self.lost = self.absent = 0
+    def __init__(self, begun: Mapping[int, int]) -> None:
+        self.lost = self.absent = self.joints = 0
+        self._begun, self._seen = begun, set[int]()
+        self._late: list[pl.DataFrame] = []
         self.waited: Counter[int] = Counter()
+        self.recording: Counter[int] = Counter()
         self.exposed: Counter[int] = Counter()
         self.awaited: Counter[int] = Counter()
         self._kinds: list[pl.DataFrame] = []
@@ -258,11 +287,13 @@ class Sums:
             is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
             exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
         )
-        for rank, waited, exposed in (
-            members.group_by("rank").agg(pl.col("wait").sum(), pl.col("exposed").sum()).iter_rows()
+        members = self._without_recording(members)
+        for rank, *sums in (
+            members.group_by("rank").agg(pl.col("wait", "recording", "exposed").sum()).iter_rows()
         ):
-            self.waited[rank] += waited
-            self.exposed[rank] += exposed
+            for counter, value in zip((self.waited, self.recording, self.exposed), sums, strict=True):
+                counter[rank] += value
+        self._add_late(members.drop_nulls("joint"))
         self.lost += members["joint"].null_count()
         present = pl.col("rank").n_unique().over("joint")
         message = pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
@@ -284,6 +315,57 @@ class Sums:
         )  # fmt: skip
         late = joints.drop_nulls("last").group_by(*KEYS, "last", maintain_order=True)
         self._last.append(late.agg(pl.len().cast(pl.Int64).alias("often")))
+
+    def _without_recording(self, members: pl.DataFrame) -> pl.DataFrame:
+        """`members` with `recording`, the part of `wait` that later recordings explain, which is taken off it: at a rank's
+        first collective, as much as the recording of the last to come began later. Nobody is last where that is most of it.
+        """
+        of_joint, start = pl.col("joint").is_not_null(), pl.col("start_ns")
+        new = of_joint & ~pl.col("rank").is_in(list(self._seen))
+        first = new & (start == pl.when(new).then(start).min().over("rank"))
+        begun = pl.col("rank").replace_strict(self._begun, return_dtype=pl.Int64)
+        later = begun.filter("is_last").first().over("joint") - begun
+        recording = pl.when(first).then(pl.min_horizontal("wait", later.clip(0))).fill_null(0)
+        members = members.with_columns(recording=recording)
+        self._seen.update(members.drop_nulls("joint")["rank"].unique())
+        explained = 2 * pl.col("recording").sum().over("joint") > pl.col("wait").sum().over("joint")
+        return members.with_columns(
+            wait=pl.col("wait") - pl.col("recording"), is_last=pl.col("is_last") & ~(of_joint & explained)
+        )
+
+    def _add_late(self, members: pl.DataFrame) -> None:
+        """Notes joints whose last member came late because its CPU or GPU worked longer than the median rank's."""
+        self.joints += members["joint"].n_unique()
+        columns: dict[str, pl.Expr] = {}
+        for name in ("host_ns", "gpu_ns"):
+            usual = pl.col(name).quantile(0.5, "lower").over("joint")
+            late = pl.col(name) > pl.max_horizontal(LATE * usual, usual + LATE_NS)
+            columns |= {
+                f"{name}_usual": usual,
+                f"{name}_more": pl.when(late & pl.col("is_last")).then(pl.col(name) - usual),
+            }
+        members = members.with_columns(**columns)
+        by_host = pl.col("host_ns_more").fill_null(0) >= pl.col("gpu_ns_more").fill_null(0)
+        last = members.filter(pl.any_horizontal(pl.col("host_ns_more", "gpu_ns_more").is_not_null())).select(
+            "joint", last="rank",
+            more=pl.max_horizontal("host_ns_more", "gpu_ns_more").cast(pl.Int64),
+            own=pl.when(by_host).then("host_ns").otherwise("gpu_ns"),
+            usual=pl.when(by_host).then("host_ns_usual").otherwise("gpu_ns_usual").cast(pl.Int64),
+        ).unique("joint", keep="first", maintain_order=True)  # fmt: skip
+        waited = members.join(last, on="joint").group_by("joint").agg(
+            pl.col("last", "own", "usual").first(), waited=pl.min_horizontal("wait", "more").sum()
+        )  # fmt: skip
+        self._late.append(waited)
+
+    def straggler(self) -> Straggler | None:
+        """The rank whose own work causes more waiting than that of all others together; None where there is none."""
+        late = pl.concat(self._late).group_by("last").agg(pl.len(), pl.col("own", "usual", "waited").sum())
+        late = late.filter((pl.col("waited") > 0) & (2 * pl.col("waited") > pl.col("waited").sum()))
+        if late.is_empty():
+            return None
+        rank, count, own, usual, waited = late.row(0)
+        times = {"own_seconds": own * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
+        return Straggler(rank=rank, count=count, of=self.joints, **times)
 
     def collectives(self) -> list[Collective]:
         """A row a communicator, kind and group size, those with most time first."""
