@@ -20,7 +20,7 @@ from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap
-from busfare.jobs.communication import Collective, RankTimes
+from busfare.jobs.communication import RankTimes, Straggler
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import Advice
 from busfare.jobs.reduce import Best, Called, Ranked, join
@@ -110,7 +110,7 @@ def replayed_alone(
 def job_findings(
     job: JobTimeline,
     of_all: Sequence[RankTimes],
-    collectives: Sequence[Collective],
+    straggler: Straggler | None,
     findings: Sequence[JobFinding],
     recorded_on: Node | None,
 ) -> list[JobFinding]:
@@ -136,7 +136,7 @@ def job_findings(
             gain, keys, rests_on = priced
             largest = replace(finding.largest, what_if=options, rests_on=rests_on)
             found.append(replace(finding, predicted_gain_seconds=gain, **keys, largest=largest))
-    found += _together(unchanged, before, of_all, collectives, recorded_on)
+    found += _together(unchanged, before, of_all, straggler, recorded_on)
     return sorted(found, key=lambda finding: -finding.predicted_gain_seconds)
 
 
@@ -161,14 +161,15 @@ def _together(
     unchanged: JobState,
     before: float,
     of_all: Sequence[RankTimes],
-    collectives: Sequence[Collective],
+    straggler: Straggler | None,
     node: Node | None,
 ) -> list[JobFinding]:
     """What the ranks do together, where changing it gains something."""
     members = unchanged.job.members.drop_nulls("joint")
+    late = statement("straggling-rank.evidence", **asdict(straggler)) if straggler else None
     found = []
     for id, change, asked, evidence, rank in (
-        ("straggling-rank", no_stragglers(), WhatIf(no_stragglers=True), *_late(of_all, collectives)),
+        ("straggling-rank", no_stragglers(), WhatIf(no_stragglers=True), late, straggler and straggler.rank),
         ("exposed-collectives", overlap(), WhatIf(overlap_collectives=True), _exposed(members), None),
         ("small-all-reduces", bucket(BUCKET_BYTES, node), WhatIf(bucket=BUCKET_BYTES), _small(members), None),
     ):
@@ -204,17 +205,6 @@ def _together(
             )
         )
     return found
-
-
-def _late(of_all: Sequence[RankTimes], collectives: Sequence[Collective]) -> tuple[Words | None, int | None]:
-    """For whom the others wait most, and how often it comes last."""
-    late = max(of_all, key=lambda one: one.awaited_seconds)
-    if not late.awaited_seconds:
-        return None, None
-    matched = [row for row in collectives if row.arrive_seconds is not None]
-    often = sum(last.count for row in matched for last in row.last if last.rank == late.rank)
-    figures = {"last": often, "of": sum(row.count for row in matched), "seconds": late.awaited_seconds}
-    return statement("straggling-rank.evidence", rank=late.rank, **figures), late.rank
 
 
 def _exposed(members: pl.DataFrame) -> Words | None:

@@ -15,7 +15,7 @@ from busfare.advise.jobs import JobFinding, job_findings, listed, replayed_alone
 from busfare.answers.report import Path as MovedPath
 from busfare.answers.report import Sized, rows_of
 from busfare.errors import InputError
-from busfare.jobs.communication import Clock, Collective, Left, RankTimes
+from busfare.jobs.communication import Clock, Collective, Left, RankTimes, Straggler
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
@@ -102,6 +102,7 @@ class JobReport(Work, tag_field="schema", tag="busfare.report-job/1", kw_only=Tr
     link_health: LinkHealth
     links: list[Traffic]
     collectives: list[Collective]
+    straggler: Straggler | None
     clocks: list[Clock]
     findings: list[JobFinding]
     gains_of_whole_job: bool = False  # by all ranks replayed together; else each of the trace that gains most
@@ -151,6 +152,7 @@ def job_report(job: Job) -> JobReport:
         link_health=job.link_health(),
         links=[_traffic(link) for link in sorted(job.traffic.values(), key=lambda link: link.link)],
         collectives=together.collectives,
+        straggler=together.straggler,
         clocks=together.clocks,
         findings=listed(job.findings.values()),
         gains_of_whole_job=False,
@@ -182,7 +184,7 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         files = result.traces
         if files.read + files.failed + files.others > MOST_TRACES:  # then none was replayed where it was read
             of_ranks = replayed_alone(of_ranks, result.ranks, traces, paths, node)
-        findings = job_findings(job, result.ranks, result.collectives, of_ranks, node)
+        findings = job_findings(job, result.ranks, result.straggler, of_ranks, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
     left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []

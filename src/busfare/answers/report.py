@@ -18,7 +18,7 @@ from busfare.advise.findings import REPLAYED_ROWS
 from busfare.answers.project import PathCompared, PathThere
 from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
-from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
+from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, Straggler, communication
 from busfare.jobs.ranks import numbered, ranks_of
 from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.nodes import Node
@@ -31,7 +31,7 @@ from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Counted, Gap, Totals
 
 MOST_ROWS, MOST_GAPS = 10, 5
-TOGETHER = ("collectives", "ranks", "clocks")
+TOGETHER = ("collectives", "ranks", "straggler", "clocks")
 NS = 1e-9
 Row = TypeVar("Row")
 
@@ -174,6 +174,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     # Of several ranks in one trace.
     collectives: list[Collective] | UnsetType = UNSET
     ranks: list[RankTimes] | UnsetType = UNSET
+    straggler: Straggler | UnsetType | None = UNSET
     clocks: list[Clock] | UnsetType = UNSET
     omissions: list[Omission]
 

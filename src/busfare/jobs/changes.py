@@ -25,6 +25,8 @@ from busfare.timeline.model import ACT, WAIT, NoMatchError
 from busfare.trace import Trace
 
 NS = 1e-9
+#: What is asked of several ranks together.
+ALL_RANKS = {"rank", "no_stragglers", "bucket", "collective_bytes", "ranks"}
 
 
 def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> JobChange:
@@ -240,7 +242,9 @@ def overlap() -> JobChange:
 
     def apply(state: JobState) -> JobState:
         kernels = int((~state.job.members["is_call"] & state.job.members["joint"].is_not_null()).sum())
-        return replace(state, beside=True).touched(kernels, statement("assumes.collectives-late"))
+        rests_on = [statement("assumes.collectives-late")]
+        rests_on += [statement("assumes.alone")] * (len(state.job.ranks) == 1)
+        return replace(state, beside=True).touched(kernels, *rests_on)
 
     return JobChange("overlap_collectives", statement("change.overlap-collectives"), apply)
 
@@ -327,6 +331,11 @@ def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[Jo
     if ranks and (unknown := set(ranks) - {one.rank for one in job.ranks}):
         raise InputError(
             f"`rank` {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
+        )
+    if len(job.ranks) == 1 and (wanted := ALL_RANKS & asked.given().keys()):
+        raise InputError(
+            f"`{min(wanted)}` needs the traces of all ranks: one rank's trace does not show how long it waits for "
+            "others; give the folder of all ranks' traces"
         )
     changes = [on_ranks(change, setting, ranks) for change in changes_of(asked, node)]
     changes += [*[no_stragglers()] * asked.no_stragglers, *[overlap()] * asked.overlap_collectives]
