@@ -20,11 +20,12 @@ from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap
-from busfare.jobs.communication import RankTimes, Straggler
+from busfare.jobs.communication import RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import Advice
 from busfare.jobs.reduce import Best, Called, Ranked, join
 from busfare.jobs.state import JobChange, JobState, no_stragglers
+from busfare.jobs.stragglers import Straggler
 from busfare.nodes import Node
 from busfare.questions import WhatIf
 from busfare.statements import Words, statement

@@ -15,11 +15,12 @@ from busfare.advise.jobs import JobFinding, job_findings, listed, replayed_alone
 from busfare.answers.report import Path as MovedPath
 from busfare.answers.report import Sized, rows_of
 from busfare.errors import InputError
-from busfare.jobs.communication import Clock, Collective, Left, RankTimes, Straggler
+from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
 from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Spreading, Valued, spread
+from busfare.jobs.stragglers import Straggler
 from busfare.jobs.timeline import deciding, job_timeline
 from busfare.nodes import Node
 from busfare.trace import read

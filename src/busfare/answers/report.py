@@ -18,9 +18,10 @@ from busfare.advise.findings import REPLAYED_ROWS
 from busfare.answers.project import PathCompared, PathThere
 from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
-from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, Straggler, communication
+from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
 from busfare.jobs.ranks import numbered, ranks_of
 from busfare.jobs.ranks import rows_of as communicating_rows
+from busfare.jobs.stragglers import Straggler
 from busfare.nodes import Node
 from busfare.statements import Words
 from busfare.timeline import PathPart, Timeline, critical_path_shares, unexplained_seconds

@@ -25,8 +25,8 @@ from busfare.timeline.model import ACT, WAIT, NoMatchError
 from busfare.trace import Trace
 
 NS = 1e-9
-#: What is asked of several ranks together.
-ALL_RANKS = {"rank", "no_stragglers", "bucket", "collective_bytes", "ranks"}
+#: What is asked of several ranks.
+OF_SEVERAL = {"rank", "no_stragglers", "bucket", "collective_bytes", "ranks"}
 
 
 def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> JobChange:
@@ -332,10 +332,10 @@ def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[Jo
         raise InputError(
             f"`rank` {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
         )
-    if len(job.ranks) == 1 and (wanted := ALL_RANKS & asked.given().keys()):
+    if len(job.ranks) == 1 and (not asked.overlap_collectives or OF_SEVERAL & asked.given().keys()):
         raise InputError(
-            f"`{min(wanted)}` needs the traces of all ranks: one rank's trace does not show how long it waits for "
-            "others; give the folder of all ranks' traces"
+            f"{job.ranks[0].path}: one rank's trace does not show how long it waits for others: of changes to a job, only "
+            "`overlap_collectives` applies; give the folder of all ranks' traces"
         )
     changes = [on_ranks(change, setting, ranks) for change in changes_of(asked, node)]
     changes += [*[no_stragglers()] * asked.no_stragglers, *[overlap()] * asked.overlap_collectives]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from busfare.cost.collectives import KINDS, bus_factor
 from busfare.jobs.matching import MESSAGES, Clocks, align, match
 from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, in_blocks, matched, ranked_rows
+from busfare.jobs.stragglers import Straggler, late_joints, straggler, without_recording
 from busfare.trace.tables import SYMMETRIC
 
 NS = 1e-9
@@ -23,8 +24,6 @@ APART_NS = 50_000
 #: Of each of three blocks of a large job so many rows tell how its clocks go.
 ALIGNED_ROWS = 100_000
 MOST_LISTED, MOST_LATE = 200, 3
-#: Whose work takes this much longer than the median's, and more than time stamps are off, is late.
-LATE, LATE_NS = 1.02, 5_000
 #: What a row of the report is of.
 KEYS = ["communicator", "collective_kind", "members", "matched"]
 LEFT_OUT = {
@@ -90,19 +89,6 @@ class RankTimes(Struct, kw_only=True):
     recording_wait_seconds: float
     awaited_seconds: float
     exposed_transfer_seconds: float
-
-
-class Straggler(Struct, kw_only=True):
-    """The rank that arrives last because of its own work, on its CPU or GPU, at so many of the matched collectives; what
-    that work took before these, what it took on the median of their ranks, and what the others waited for the difference.
-    """
-
-    rank: int
-    count: int
-    of: int
-    own_seconds: float
-    median_seconds: float
-    awaited_seconds: float
 
 
 class Clock(Struct, kw_only=True):
@@ -192,7 +178,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
     ordered = sorted(ranks, key=lambda one: one.rank)
     return Communication(
         collectives=sums.collectives(),
-        straggler=sums.straggler(),
+        straggler=straggler(sums.late),
         ranks=[
             RankTimes(
                 rank=one.rank,
@@ -259,9 +245,9 @@ class Sums:
     """
 
     def __init__(self, begun: Mapping[int, int]) -> None:
-        self.lost = self.absent = self.joints = 0
-        self._begun, self._seen = begun, set[int]()
-        self._late: list[pl.DataFrame] = []
+        self.lost = self.absent = 0
+        self._begun = begun
+        self.late: list[pl.DataFrame] = []
         self.waited: Counter[int] = Counter()
         self.recording: Counter[int] = Counter()
         self.exposed: Counter[int] = Counter()
@@ -287,13 +273,13 @@ class Sums:
             is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
             exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
         )
-        members = self._without_recording(members)
+        members = without_recording(members, self._begun)
         for rank, *sums in (
             members.group_by("rank").agg(pl.col("wait", "recording", "exposed").sum()).iter_rows()
         ):
             for counter, value in zip((self.waited, self.recording, self.exposed), sums, strict=True):
                 counter[rank] += value
-        self._add_late(members.drop_nulls("joint"))
+        self.late.append(late_joints(members.drop_nulls("joint")))
         self.lost += members["joint"].null_count()
         present = pl.col("rank").n_unique().over("joint")
         message = pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
@@ -315,57 +301,6 @@ class Sums:
         )  # fmt: skip
         late = joints.drop_nulls("last").group_by(*KEYS, "last", maintain_order=True)
         self._last.append(late.agg(pl.len().cast(pl.Int64).alias("often")))
-
-    def _without_recording(self, members: pl.DataFrame) -> pl.DataFrame:
-        """`members` with `recording`, the part of `wait` that later recordings explain, which is taken off it: at a rank's
-        first collective, as much as the recording of the last to come began later. Nobody is last where that is most of it.
-        """
-        of_joint, start = pl.col("joint").is_not_null(), pl.col("start_ns")
-        new = of_joint & ~pl.col("rank").is_in(list(self._seen))
-        first = new & (start == pl.when(new).then(start).min().over("rank"))
-        begun = pl.col("rank").replace_strict(self._begun, return_dtype=pl.Int64)
-        later = begun.filter("is_last").first().over("joint") - begun
-        recording = pl.when(first).then(pl.min_horizontal("wait", later.clip(0))).fill_null(0)
-        members = members.with_columns(recording=recording)
-        self._seen.update(members.drop_nulls("joint")["rank"].unique())
-        explained = 2 * pl.col("recording").sum().over("joint") > pl.col("wait").sum().over("joint")
-        return members.with_columns(
-            wait=pl.col("wait") - pl.col("recording"), is_last=pl.col("is_last") & ~(of_joint & explained)
-        )
-
-    def _add_late(self, members: pl.DataFrame) -> None:
-        """Notes joints whose last member came late because its CPU or GPU worked longer than the median rank's."""
-        self.joints += members["joint"].n_unique()
-        columns: dict[str, pl.Expr] = {}
-        for name in ("host_ns", "gpu_ns"):
-            usual = pl.col(name).quantile(0.5, "lower").over("joint")
-            late = pl.col(name) > pl.max_horizontal(LATE * usual, usual + LATE_NS)
-            columns |= {
-                f"{name}_usual": usual,
-                f"{name}_more": pl.when(late & pl.col("is_last")).then(pl.col(name) - usual),
-            }
-        members = members.with_columns(**columns)
-        by_host = pl.col("host_ns_more").fill_null(0) >= pl.col("gpu_ns_more").fill_null(0)
-        last = members.filter(pl.any_horizontal(pl.col("host_ns_more", "gpu_ns_more").is_not_null())).select(
-            "joint", last="rank",
-            more=pl.max_horizontal("host_ns_more", "gpu_ns_more").cast(pl.Int64),
-            own=pl.when(by_host).then("host_ns").otherwise("gpu_ns"),
-            usual=pl.when(by_host).then("host_ns_usual").otherwise("gpu_ns_usual").cast(pl.Int64),
-        ).unique("joint", keep="first", maintain_order=True)  # fmt: skip
-        waited = members.join(last, on="joint").group_by("joint").agg(
-            pl.col("last", "own", "usual").first(), waited=pl.min_horizontal("wait", "more").sum()
-        )  # fmt: skip
-        self._late.append(waited)
-
-    def straggler(self) -> Straggler | None:
-        """The rank whose own work causes more waiting than that of all others together; None where there is none."""
-        late = pl.concat(self._late).group_by("last").agg(pl.len(), pl.col("own", "usual", "waited").sum())
-        late = late.filter((pl.col("waited") > 0) & (2 * pl.col("waited") > pl.col("waited").sum()))
-        if late.is_empty():
-            return None
-        rank, count, own, usual, waited = late.row(0)
-        times = {"own_seconds": own * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
-        return Straggler(rank=rank, count=count, of=self.joints, **times)
 
     def collectives(self) -> list[Collective]:
         """A row a communicator, kind and group size, those with most time first."""

@@ -31,6 +31,7 @@ ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "cl
     # launched by no recorded call), and its GPU.
     "host_ns": pl.Int64(),
     "gpu_ns": pl.Int64(),
+    "first": pl.Boolean(),  # of the rank
 }
 PLACE = ["process", "device"]
 #: What a host is called at most.
@@ -92,18 +93,24 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     working = places.filter(pl.col("kernels") + pl.col("communication") > 0)
     talking = trace.mpi_calls.group_by("process").agg(span).sort("process")
     talking = talking.join(working, on="process", how="anti", nulls_equal=True)
-    ranks = pl.concat([working, talking], how="diagonal")
-    ranks = ranks if ranks.height else places.head(1)
+    named = trace.markers.group_by("process").agg(
+        named=pl.col("start_ns").min()
+    )  # MPI_Init, and ranges of the program
+    talking = talking.join(named, on="process", how="left", nulls_equal=True, maintain_order="left")
+    some = working if working.height + talking.height else places.head(1)
+    ranks = pl.concat([some, talking], how="diagonal")
     of_host = [table.select("process", "start_ns", "end_ns") for table in (trace.calls, trace.mpi_calls)]
     called = pl.concat(of_host).group_by("process").agg(first=span[0], last=span[1])
     ranks = ranks.join(called, on="process", how="left", nulls_equal=True, maintain_order="left")
     last, first = pl.max_horizontal("end_ns", "last"), pl.min_horizontal("start_ns", "first")
     ranks = ranks.with_columns(
-        pl.col("kernels", "communication").fill_null(0), first=first, span=last - first
+        pl.col("kernels", "communication").fill_null(0),
+        begun=pl.min_horizontal("named", first),
+        span=last - first,
     )
     return [
         TraceRank(
-            row["process"], row["device"], trace.origin_ns + row["first"], row["span"],
+            row["process"], row["device"], trace.origin_ns + row["begun"], row["span"],
             round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by, numbers.get(row["process"]),
         )
         for row in ranks.iter_rows(named=True)
@@ -169,7 +176,8 @@ def _with_own_work(trace: Trace, rows: pl.DataFrame, computing: NDArray[np.int64
         waiting[its] = union.covered_within(
             *(rows[name].to_numpy()[its].astype(np.int64) for name in ("since", "begin"))
         )
-    rows = rows.with_columns(host_ns=pl.col("begin") - pl.col("since") - pl.Series(waiting))
+    host = pl.col("begin") - pl.col("since") - pl.Series(waiting)
+    rows = rows.with_columns(host_ns=host, first=pl.int_range(pl.len()).over(rank) == 0)
     # Of several messages of one call the first has all that was done before it.
     call = ["process", pl.coalesce(pl.col("marker").cast(pl.Int64), -1 - pl.int_range(pl.len()))]
     return rows.with_columns(pl.col("host_ns", "gpu_ns").first().over(call))

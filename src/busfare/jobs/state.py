@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_collectives
 from busfare.cost.kernels.classes import class_of
 from busfare.errors import InputError
-from busfare.jobs.communication import LATE, LATE_NS
 from busfare.jobs.matching import MESSAGES
 from busfare.jobs.model import JobTimeline, Part, places_in, together
+from busfare.jobs.stragglers import LATE, LATE_NS
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Words, statement

@@ -15,7 +15,8 @@ from busfare.advise.jobs import JobFinding
 from busfare.answers.job import JobReport
 from busfare.answers.report import Path, Report, Sized, path_name
 from busfare.answers.what_if import RecordingCost
-from busfare.jobs.communication import Clock, Collective, Left, RankTimes, Straggler
+from busfare.jobs.communication import Clock, Collective, Left, RankTimes
+from busfare.jobs.stragglers import Straggler
 from busfare.show.document import Block, Entries, Entry, Figure, Items, Table, Text, cell, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
 from busfare.show.words import text

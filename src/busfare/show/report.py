@@ -69,8 +69,15 @@ def report_document(
     if result.collectives and result.ranks and result.clocks:
         blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
-    elif part := next((own for own in result.critical_path or () if own.part == "communication"), None):
-        words = statement("waits.one-rank", seconds=part.seconds, share=part.share)
+    elif result.communication.count:
+        parts = {part.part: part for part in result.critical_path or ()}
+        part = parts.get("communication")
+        words = statement(
+            "waits.one-rank" if parts else "waits.one-rank-alone",
+            seconds=result.communication.seconds,
+            path=part.seconds if part else 0.0,
+            share=part.share if part else 0.0,
+        )
         blocks.append(Text(text(words), title="Communication between ranks"))
     if result.by_path:
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
