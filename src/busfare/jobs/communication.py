@@ -131,7 +131,7 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
 
 def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks:
     """The clocks of so many files; recordings of one host are by one clock."""
-    timed_by = {one.clock: one.times.timed_by for one in reversed(ranks)}
+    timed_by = {rank.clock: rank.times.timed_by for rank in reversed(ranks)}
     first: dict[object, int] = {}
     shared = np.array(
         [first.setdefault(timed_by.get(clock) or clock, clock) for clock in range(files)], np.int64
@@ -166,42 +166,42 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
     else:
         members, clocks, base = joined(rows, ranks)
         parts = [members]
-    clock = np.array([own.clock for own in ranks], np.int64)
-    start = np.array([own.times.start_ns for own in ranks], np.int64) - base
+    clock = np.array([rank.clock for rank in ranks], np.int64)
+    start = np.array([rank.times.start_ns for rank in ranks], np.int64) - base
     shift = np.rint(clocks.shift(clock, start)).astype(np.int64)
-    sums = Sums(dict(zip([own.rank for own in ranks], (start + shift).tolist(), strict=True)))
+    sums = Sums(dict(zip([rank.rank for rank in ranks], (start + shift).tolist(), strict=True)))
     for part in parts:
         sums.add(part)
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
     counts = dict(zip(LEFT_OUT, (sums.lost, sums.absent, untied), strict=True))
     uncertainty = clocks.uncertainty if len(rows) > 1 else np.zeros(len(rows))
-    ordered = sorted(ranks, key=lambda one: one.rank)
+    ordered = sorted(ranks, key=lambda rank: rank.rank)
     return Communication(
         collectives=sums.collectives(),
         straggler=straggler(sums.late),
         ranks=[
             RankTimes(
-                rank=one.rank,
-                path=one.path,
-                host=one.host,
-                makespan_seconds=one.times.makespan_ns * NS,
-                kernels_seconds=one.times.kernels_ns * NS,
-                communication_seconds=one.times.communication_ns * NS,
-                waiting_seconds=sums.waited[one.rank] * NS,
-                recording_wait_seconds=sums.recording[one.rank] * NS,
-                awaited_seconds=sums.awaited[one.rank] * NS,
-                exposed_transfer_seconds=sums.exposed[one.rank] * NS,
+                rank=rank.rank,
+                path=rank.path,
+                host=rank.host,
+                makespan_seconds=rank.times.makespan_ns * NS,
+                kernels_seconds=rank.times.kernels_ns * NS,
+                communication_seconds=rank.times.communication_ns * NS,
+                waiting_seconds=sums.waited[rank.rank] * NS,
+                recording_wait_seconds=sums.recording[rank.rank] * NS,
+                awaited_seconds=sums.awaited[rank.rank] * NS,
+                exposed_transfer_seconds=sums.exposed[rank.rank] * NS,
             )
-            for one in ordered
+            for rank in ordered
         ],
         clocks=[
             Clock(
-                rank=one.rank,
-                offset_ns=round(float(clocks.offset[one.clock])),
-                drift_ppm=float(clocks.drift[one.clock]) * 1e6,
-                uncertainty_ns=None if np.isnan(off := uncertainty[one.clock]) else round(float(off)),
+                rank=rank.rank,
+                offset_ns=round(float(clocks.offset[rank.clock])),
+                drift_ppm=float(clocks.drift[rank.clock]) * 1e6,
+                uncertainty_ns=None if np.isnan(off := uncertainty[rank.clock]) else round(float(off)),
             )
-            for one in ordered
+            for rank in ordered
         ],
         left_out=[Left(id, count, None, LEFT_OUT[id]) for id, count in counts.items() if count],
     )
@@ -261,17 +261,17 @@ class Sums:
         # Of messages that one call waits for, the last to come has its time.
         call = ["clock", pl.coalesce("marker", -1 - pl.int_range(pl.len()))]
         came = pl.coalesce("last_ns", pl.col("start_ns") - 1)
-        own = came.rank("ordinal", descending=True).over(call) == 1
+        counts = came.rank("ordinal", descending=True).over(call) == 1
         of_joint = pl.col("joint").is_not_null()
         transfer = pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")
         if members["marker"].null_count() == members.height:
-            own = pl.lit(True)
+            counts = pl.lit(True)
         members = members.with_columns(
-            wait=pl.when(of_joint & own).then(wait).otherwise(0),
-            transfer=pl.when(of_joint).then(pl.when(own).then(transfer).otherwise(0)),
-            time=pl.when(own).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
+            wait=pl.when(of_joint & counts).then(wait).otherwise(0),
+            transfer=pl.when(of_joint).then(pl.when(counts).then(transfer).otherwise(0)),
+            time=pl.when(counts).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
             is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
-            exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
+            exposed=pl.when(counts).then(pl.Series(_exposed(members))).otherwise(0),
         )
         members = without_recording(members, self._begun)
         for rank, *sums in (
@@ -289,14 +289,14 @@ class Sums:
         self.awaited.update(
             dict(joints.drop_nulls("last").group_by("last").agg(pl.col("wait").sum()).iter_rows())
         )
-        known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
+        priced = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
         self._kinds.append(
             joints.group_by(KEYS, maintain_order=True).agg(
                 pl.len().cast(pl.Int64).alias("count"), pl.col("ranks").max(), pl.col("bytes").sum(), pl.col("wait").sum(),
                 pl.col("transfer").sum(), pl.col("time").sum(),
                 sized=pl.col("bytes").is_not_null().all(),
-                carried=pl.col("carried").filter(known).sum(),
-                longest=pl.col("longest").filter(known).sum(),
+                carried=pl.col("carried").filter(priced).sum(),
+                longest=pl.col("longest").filter(priced).sum(),
             )
         )  # fmt: skip
         late = joints.drop_nulls("last").group_by(*KEYS, "last", maintain_order=True)

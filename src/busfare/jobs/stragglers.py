@@ -22,7 +22,7 @@ class Straggler(Struct, kw_only=True):
     rank: int
     count: int
     of: int
-    own_seconds: float
+    work_seconds: float
     median_seconds: float
     awaited_seconds: float
 
@@ -75,5 +75,5 @@ def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
     if ranks.is_empty():
         return None
     rank, count, own, usual, waited = ranks.row(0)
-    times = {"own_seconds": own * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
+    times = {"work_seconds": own * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
     return Straggler(rank=rank, count=count, of=joints.height, **times)
