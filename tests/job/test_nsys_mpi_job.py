@@ -83,6 +83,10 @@ def test_ranks_wait_for_the_late_one(begins: bool, tmp_path: Path) -> None:
         assert waiting[rank] == pytest.approx(STEPS * 3e-3, rel=0.1)
     (last,) = {row["last_rank"] for row in result["collectives"] if row["ranks"] == RANKS}
     assert last == 1
+    straggler = result["straggler"]  # its CPU is busy before the messages
+    assert straggler["rank"] == 1 and straggler["count"] >= STEPS - 1
+    late = straggler["work_seconds"] - straggler["median_seconds"]
+    assert late == pytest.approx(straggler["count"] * 3e-3, rel=0.1)
 
 
 def test_calls_of_unknown_communicators_are_counted(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.jobs.matching import MEMBERS, OF_SEND, Group, Numbering, begun, joints
+from busfare.jobs.matching import MEMBERS, MESSAGES, OF_SEND, Group, Numbering, begun, joints
 from busfare.trace import Trace
 from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import Union, is_communication, is_transfer, is_work
@@ -27,8 +27,8 @@ MOMENTS = 9
 #: Columns of a rank's rows as its trace gives them: times by the clock of its file.
 ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "clock")} | {
     "computing_ns": pl.Array(pl.Int64, MOMENTS),
-    # What the rank itself does from its communication before, or its first record, to this: its CPU, waits left out (null:
-    # launched by no recorded call), and its GPU.
+    # What the rank itself does from its collective before, or its first record, to this: its CPU, without waits and messages
+    # (null: launched by no recorded call), and its GPU.
     "host_ns": pl.Int64(),
     "gpu_ns": pl.Int64(),
     "first": pl.Boolean(),  # of the rank
@@ -167,20 +167,25 @@ def _with_own_work(trace: Trace, rows: pl.DataFrame, computing: NDArray[np.int64
         ),
     )
     since = pl.coalesce(pl.col("end").cum_max().shift(1).over(rank), "begun")
-    before = pl.col("busy").shift(1).over(rank).fill_null(0)
-    rows = rows.with_columns(since=pl.min_horizontal(since, "begin"), gpu_ns=pl.col("busy") - before)
+    rows = rows.with_columns(since=pl.min_horizontal(since, "begin"))
     waiting = np.zeros(rows.height, np.int64)
     for (process,), waits in calls.filter(pl.col("waits_for") != "none").group_by("process"):
         its = (rows["process"].eq_missing(process) & rows["begin"].is_not_null()).to_numpy()
         union = Union.of(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
-        waiting[its] = union.covered_within(
-            *(rows[name].to_numpy()[its].astype(np.int64) for name in ("since", "begin"))
-        )
-    host = pl.col("begin") - pl.col("since") - pl.Series(waiting)
-    rows = rows.with_columns(host_ns=host, first=pl.int_range(pl.len()).over(rank) == 0)
-    # Of several messages of one call the first has all that was done before it.
-    call = ["process", pl.coalesce(pl.col("marker").cast(pl.Int64), -1 - pl.int_range(pl.len()))]
-    return rows.with_columns(pl.col("host_ns", "gpu_ns").first().over(call))
+        spans = (rows[name].to_numpy()[its].astype(np.int64) for name in ("since", "begin"))
+        waiting[its] = union.covered_within(*spans)
+    worked = (pl.col("begin") - pl.col("since") - pl.col("waiting")).fill_null(0).cum_sum().over(rank)
+    rows = rows.with_columns(waiting=waiting).with_columns(worked=worked)
+    collective = ~pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
+
+    def from_last_collective(total: pl.Expr) -> pl.Expr:
+        return total - pl.when(collective).then(total).forward_fill().shift(1).over(rank).fill_null(0)
+
+    return rows.with_columns(
+        host_ns=pl.when(pl.col("begin").is_not_null()).then(from_last_collective(pl.col("worked"))),
+        gpu_ns=from_last_collective(pl.col("busy")),
+        first=pl.int_range(pl.len()).over(rank) == 0,
+    )
 
 
 def packed(rows: pl.DataFrame) -> bytes:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 from msgspec import Struct
 
+from busfare.jobs.matching import MESSAGES
+
 NS = 1e-9
 #: Whose work takes this much longer than the median's, and more than time stamps are off, is late.
 LATE, LATE_NS = 1.02, 5_000
@@ -45,10 +47,11 @@ def without_recording(members: pl.DataFrame, begun: Mapping[int, int]) -> pl.Dat
 
 
 def late_joints(members: pl.DataFrame) -> pl.DataFrame:
-    """A row a joint of `members` (all of them in one): `last`, who came last because its CPU or GPU worked longer than the
-    median rank's, null where nobody did; `own` and `usual`, that work of both; `waited`, what the others waited for the
-    difference, ns.
+    """A row a collective of `members` (all of them in one; messages have no median): `last`, who came last because its CPU
+    or GPU worked longer than the median rank's, null where nobody did; `own` and `usual`, that work of both; `waited`,
+    what the others waited for the difference, ns.
     """
+    members = members.filter(~pl.col("collective_kind").is_in(MESSAGES).fill_null(False))
     excess = {}
     for name in ("host_ns", "gpu_ns"):
         usual = pl.col(name).quantile(0.5, "lower").over("joint")
