@@ -136,6 +136,9 @@ def test_a_process_that_only_calls_mpi_is_a_rank_beside_one_that_computes(tmp_pa
     assert ranks[1]["kernels_seconds"] == 0
     assert ranks[1]["makespan_seconds"] == pytest.approx(7.7e-3)
     assert "unmatched-communication" not in {one["id"] for one in result["omissions"]}
+    of_job = reported(tmp_path)  # the folder
+    assert of_job["ranks_seen"] == 2 and len(of_job["ranks"]) == 2
+    assert "unknown-rank" not in {one["id"] for one in of_job["omissions"]}
 
 
 def test_older_exports_are_a_job_without_matches(tmp_path: Path) -> None:

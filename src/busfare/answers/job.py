@@ -134,7 +134,7 @@ def job_report(job: Job) -> JobReport:
     return JobReport(
         traces=Read(job.traces, len(job.failures), job.others, dict(sorted(job.formats.items()))),
         ranks=together.ranks,
-        ranks_seen=len(ranks),
+        ranks_seen=len(ranks.union(*job.several)),
         hosts=len({rank.host for rank, _ in every} - {None}),
         gpus=_most_first(job.gpus),
         nodes=_most_first(job.nodes),
@@ -198,7 +198,7 @@ def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
     """What the job's report does not tell, then what its traces do not."""
     idle = len(job.idle) if job.working else 0
     files = [len(job.failures), job.others, job.duplicates]
-    traces = [idle, job.traces - ranked, ranked - ranks, job.guessed]
+    traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]
     counts = [*files, *traces, job.sums["unrouted_bytes"]]
     for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):
         if count:
