@@ -220,7 +220,7 @@ def _small(members: pl.DataFrame) -> Words | None:
     sizes = (
         members.filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes").unique("joint")["bytes"]
     )
-    if len(sizes) < 2 or float(np.median(sizes.to_numpy())) >= SMALL_BYTES * 8:
+    median = float(np.median(sizes.to_numpy())) if len(sizes) > 1 else np.inf
+    if median >= SMALL_BYTES * 8:
         return None
-    median = float(np.median(sizes.to_numpy()))
     return statement("small-all-reduces.evidence", count=len(sizes), bytes=median)

@@ -328,10 +328,10 @@ def is_job(trace: Trace) -> bool:
 def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[JobChange]:
     """The changes asked for: those of a program first. Raises InputError for a rank that the job has not."""
     node, ranks = setting.recorded_on, list(asked.rank) or None
-    if ranks and (unknown := set(ranks) - {one.rank for one in job.ranks}):
-        raise InputError(
-            f"`rank` {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
-        )
+    numbers = sorted(rank.rank for rank in job.ranks)
+    if ranks and (unknown := set(ranks).difference(numbers)):
+        listed = ", ".join(map(str, numbers[:8])) + (f", … {numbers[-1]}" if len(numbers) > 8 else "")
+        raise InputError(f"`rank` {min(unknown)}: the job has ranks {listed}")
     if len(job.ranks) == 1 and (not asked.overlap_collectives or OF_SEVERAL & asked.given().keys()):
         raise InputError(
             f"{job.ranks[0].path}: one rank's trace does not show how long it waits for others: of changes to a job, only "
@@ -346,8 +346,3 @@ def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[Jo
     if asked.ranks is not None:
         changes.append(more_ranks(asked.ranks, node))
     return changes
-
-
-def _listed(ranks: list[int]) -> str:
-    first = ", ".join(map(str, sorted(ranks)[:8]))
-    return first + (f", … {max(ranks)}" if len(ranks) > 8 else "")
