@@ -76,7 +76,7 @@ def random_partial(chance: random.Random) -> Partial:
         )
         return Advice(made.id, made.predicted_gain_seconds, by_replay, msgspec.json.encode(made))
 
-    ranks = [TraceRank(1, device, number(), 5, 6) for device in range(chance.randrange(3))]
+    ranks = [TraceRank(1, device, 0, number(), 5, 6) for device in range(chance.randrange(3))]
     return Partial(
         format=pick(["kineto", "recorded"]),
         rank=pick([None, chance.randrange(2000)]),

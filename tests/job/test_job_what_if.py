@@ -163,11 +163,34 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, options: list[str], message
     assert message in str(run.exception)
 
 
+def test_one_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_path: Path) -> None:
+    """1,000 µs of work and 100 µs of transfer a step, of which the host waits for both: in the trace of one rank each
+    collective takes what it took, waiting included.
+    """
+    write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4], pairs=2)
+    (tmp_path / "rank1.json.gz").unlink()
+    alone = tmp_path / "rank0.json.gz"
+    result = changed(alone, "--overlap-collectives")
+    baseline = result["baseline"]
+    assert baseline["replayed_seconds"] == pytest.approx(baseline["recorded_seconds"], rel=0.01)
+    (on_path,) = [part["seconds"] for part in baseline["critical_path"] if part["part"] == "communication"]
+    (change,) = result["changes"]
+    assert 0 < change["gain_seconds"] <= on_path
+    assert change["low_seconds"] >= baseline["replayed_seconds"] - on_path - 1e-9
+    assert change["high_seconds"] <= baseline["replayed_seconds"] + 1e-9
+    assert any("waits between ranks are unknown" in words for words in change["rests_on"])
+    for option in (["--no-stragglers"], ["--overlap-collectives", "--bucket", "1MB"]):
+        run = CliRunner().invoke(app, ["what-if", str(alone), *option], standalone_mode=False)
+        assert "of changes to a job, only" in str(run.exception)
+    shown = CliRunner().invoke(app, ["report", str(alone)], standalone_mode=False).output
+    assert "Only one rank is in this trace" in shown and "what-if --overlap-collectives" in shown
+
+
 def test_one_rank_is_no_job(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
     (tmp_path / "rank1.json.gz").unlink()
     run = CliRunner().invoke(app, ["what-if", str(tmp_path), "--pin="], standalone_mode=False)
-    assert "matches another rank" in str(run.exception)
+    assert "does not show how long it waits for others" in str(run.exception)
 
 
 @pytest.mark.conformance
@@ -266,7 +289,7 @@ def part(device: int = 0) -> Timeline:
 
 
 def rank(number: int, host: str | None) -> list[Rank]:
-    return [Rank(number, f"rank{number}", host, number, TraceRank(None, 0, 1, 0, 0))]
+    return [Rank(number, f"rank{number}", host, number, TraceRank(None, 0, 0, 1, 0, 0))]
 
 
 @pytest.fixture

@@ -83,6 +83,10 @@ def test_ranks_wait_for_the_late_one(begins: bool, tmp_path: Path) -> None:
         assert waiting[rank] == pytest.approx(STEPS * 3e-3, rel=0.1)
     (last,) = {row["last_rank"] for row in result["collectives"] if row["ranks"] == RANKS}
     assert last == 1
+    straggler = result["straggler"]  # its CPU is busy before the messages
+    assert straggler["rank"] == 1 and straggler["count"] >= STEPS - 1
+    late = straggler["work_seconds"] - straggler["median_seconds"]
+    assert late == pytest.approx(straggler["count"] * 3e-3, rel=0.1)
 
 
 def test_calls_of_unknown_communicators_are_counted(tmp_path: Path) -> None:
@@ -128,10 +132,13 @@ def test_a_process_that_only_calls_mpi_is_a_rank_beside_one_that_computes(tmp_pa
     result = reported(export.write(tmp_path / "job.sqlite"))
     assert table(result)[("MPI_COMM_WORLD", "barrier")] == (3, 2, 0)
     ranks = {one["rank"]: one for one in result["ranks"]}
-    assert ranks[0]["waiting_seconds"] == pytest.approx(3 * 300e-6)
+    assert ranks[0]["waiting_seconds"] == pytest.approx(3 * 300e-6, abs=1e-6)
     assert ranks[1]["kernels_seconds"] == 0
     assert ranks[1]["makespan_seconds"] == pytest.approx(7.7e-3)
     assert "unmatched-communication" not in {one["id"] for one in result["omissions"]}
+    of_job = reported(tmp_path)  # the folder
+    assert of_job["ranks_seen"] == 2 and len(of_job["ranks"]) == 2
+    assert "unknown-rank" not in {one["id"] for one in of_job["omissions"]}
 
 
 def test_older_exports_are_a_job_without_matches(tmp_path: Path) -> None:

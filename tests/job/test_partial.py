@@ -124,7 +124,7 @@ def test_traffic_follows_the_links_of_the_node() -> None:
 
 
 def held(rank: int | None, process: int) -> TraceRank:
-    return TraceRank(process, 0, 1, 1, 0, rank=rank)
+    return TraceRank(process, 0, 0, 1, 1, 0, rank=rank)
 
 
 def test_a_file_of_several_processes_says_the_rank_of_each() -> None:
@@ -133,7 +133,7 @@ def test_a_file_of_several_processes_says_the_rank_of_each() -> None:
 
 
 def test_what_says_no_rank_or_a_taken_one_gets_what_is_left() -> None:
-    one = [TraceRank(7, 0, 1, 1, 0)]
+    one = [TraceRank(7, 0, 0, 1, 1, 0)]
     ranks = numbered(
         [
             ("a", 2, None, one),

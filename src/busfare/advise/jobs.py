@@ -20,11 +20,12 @@ from busfare.advise.findings import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap
-from busfare.jobs.communication import Collective, RankTimes
+from busfare.jobs.communication import RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import Advice
 from busfare.jobs.reduce import Best, Called, Ranked, join
 from busfare.jobs.state import JobChange, JobState, no_stragglers
+from busfare.jobs.stragglers import Straggler
 from busfare.nodes import Node
 from busfare.questions import WhatIf
 from busfare.statements import Words, statement
@@ -40,7 +41,7 @@ BUCKET_BYTES = 25_000_000
 #: All-reduces are small below this: their latency on NVLink is then more than a tenth of their time.
 SMALL_BYTES = 1 << 20
 #: By the words of `what-if`, as findings of single ranks have them, what advice asks.
-ASKED = {asked.option_words(): asked for candidates in CANDIDATES.values() for asked in candidates}
+CHANGE_OF = {change.option_words(): change for candidates in CANDIDATES.values() for change in candidates}
 #: Findings about what ranks do together.
 TOGETHER = ("straggling-rank", "exposed-collectives", "small-all-reduces")
 
@@ -70,8 +71,8 @@ class JobFinding(Ranged, kw_only=True):
 def advised(trace: Trace, node: Node | None, replay: bool) -> tuple[Node | None, list[Advice]]:
     """The node that `trace` was recorded on, guessed where none is named, and its findings, priced by replay or bounded."""
     node = node or guess_node(trace)
-    found = findings(trace, node, partial(rebuilt, trace, node) if replay else None)
-    rows = [ranged(finding) for finding in found]
+    of_trace = findings(trace, node, partial(rebuilt, trace, node) if replay else None)
+    rows = [ranged(finding) for finding in of_trace]
     return node, [
         Advice(row.id, row.predicted_gain_seconds, row.by_replay, msgspec.json.encode(row)) for row in rows
     ]
@@ -79,12 +80,12 @@ def advised(trace: Trace, node: Node | None, replay: bool) -> tuple[Node | None,
 
 def listed(findings: Iterable[Best]) -> list[JobFinding]:
     """Findings of single traces as those of all these traces, largest gain first."""
-    found = []
+    merged = []
     for best in sorted(findings, key=lambda best: (best.order[0], -best.traces, best.value.id)):
         keys = msgspec.json.decode(best.value.finding)
         more = {"traces": best.traces, "traces_by_replay": best.replayed}
-        found.append(msgspec.convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding))
-    return found
+        merged.append(msgspec.convert(keys | more | {"largest": keys | asdict(best.rank)}, JobFinding))
+    return merged
 
 
 def replayed_alone(
@@ -95,22 +96,22 @@ def replayed_alone(
     node: Node | None,
 ) -> list[JobFinding]:
     """Findings in `traces` of a job of many, which was read without replays, each priced by the replay of its own trace."""
-    ranked = {one.path: Ranked(path=one.path, rank=one.rank, host=one.host) for one in ranks}
+    ranked = {rank.path: Ranked(path=rank.path, rank=rank.rank, host=rank.host) for rank in ranks}
     best: dict[str, Best] = {}
     for trace, path in zip(traces, paths, strict=True):
         for advice in advised(trace, node, replay=True)[1]:
             join(best, advice.id, Best.of(advice, ranked[str(path)]))
     anew = listed(best.values())
-    counted = {one.id: one.traces for one in of_job}
-    known = [replace(one, traces=max(one.traces, counted.get(one.id, 0))) for one in anew]
-    ids = {one.id for one in anew}
-    return [*known, *(one for one in of_job if one.traces_by_replay and one.id not in ids)]
+    counted = {finding.id: finding.traces for finding in of_job}
+    replayed = [replace(finding, traces=max(finding.traces, counted.get(finding.id, 0))) for finding in anew]
+    ids = {finding.id for finding in anew}
+    return [*replayed, *(finding for finding in of_job if finding.traces_by_replay and finding.id not in ids)]
 
 
 def job_findings(
     job: JobTimeline,
     of_all: Sequence[RankTimes],
-    collectives: Sequence[Collective],
+    straggler: Straggler | None,
     findings: Sequence[JobFinding],
     recorded_on: Node | None,
 ) -> list[JobFinding]:
@@ -122,22 +123,22 @@ def job_findings(
     unchanged = JobState.of(job)
     before = unchanged.play().makespan_seconds
     setting = Setting(recorded_on)
-    found = []
+    priced_findings = []
     for finding in findings:
-        asked = ASKED.get(tuple(finding.largest.what_if))
-        if asked is None or not finding.largest.by_replay:
-            found.append(finding)
+        question = CHANGE_OF.get(tuple(finding.largest.what_if))
+        if question is None or not finding.largest.by_replay:
+            priced_findings.append(finding)
             continue
         ranks = [r.rank for r in job.ranks if r.path == finding.largest.path] if finding.traces == 1 else None
-        job_changes = [on_ranks(change, setting, ranks) for change in changes_of(asked, None)]
-        options = [*changed(asked, rank=tuple(ranks or ())).option_words()]
+        job_changes = [on_ranks(change, setting, ranks) for change in changes_of(question, None)]
+        options = [*changed(question, rank=tuple(ranks or ())).option_words()]
         priced = _priced(unchanged, before, job_changes)
         if priced is not None:
             gain, keys, rests_on = priced
             largest = replace(finding.largest, what_if=options, rests_on=rests_on)
-            found.append(replace(finding, predicted_gain_seconds=gain, **keys, largest=largest))
-    found += _together(unchanged, before, of_all, collectives, recorded_on)
-    return sorted(found, key=lambda finding: -finding.predicted_gain_seconds)
+            priced_findings.append(replace(finding, predicted_gain_seconds=gain, **keys, largest=largest))
+    priced_findings += _together(unchanged, before, of_all, straggler, recorded_on)
+    return sorted(priced_findings, key=lambda finding: -finding.predicted_gain_seconds)
 
 
 def _priced(
@@ -161,14 +162,15 @@ def _together(
     unchanged: JobState,
     before: float,
     of_all: Sequence[RankTimes],
-    collectives: Sequence[Collective],
+    straggler: Straggler | None,
     node: Node | None,
 ) -> list[JobFinding]:
     """What the ranks do together, where changing it gains something."""
     members = unchanged.job.members.drop_nulls("joint")
-    found = []
-    for id, change, asked, evidence, rank in (
-        ("straggling-rank", no_stragglers(), WhatIf(no_stragglers=True), *_late(of_all, collectives)),
+    late = statement("straggling-rank.evidence", **asdict(straggler)) if straggler else None
+    made = []
+    for id, change, question, evidence, rank in (
+        ("straggling-rank", no_stragglers(), WhatIf(no_stragglers=True), late, straggler and straggler.rank),
         ("exposed-collectives", overlap(), WhatIf(overlap_collectives=True), _exposed(members), None),
         ("small-all-reduces", bucket(BUCKET_BYTES, node), WhatIf(bucket=BUCKET_BYTES), _small(members), None),
     ):
@@ -179,42 +181,31 @@ def _together(
             continue
         gain, keys, rests_on = priced
         ranks = unchanged.job.ranks
-        own = next((one for one in ranks if one.rank == rank), ranks[0])
-        found.append(
+        late_rank = next((held for held in ranks if held.rank == rank), ranks[0])
+        made.append(
             JobFinding(
                 id=id,
                 title=statement(f"{id}.title"),
-                traces=len({one.path for one in of_all}),
+                traces=len({rank.path for rank in of_all}),
                 predicted_gain_seconds=gain,
                 **keys,
-                traces_by_replay=len({one.path for one in ranks}),
+                traces_by_replay=len({rank.path for rank in ranks}),
                 overlaps_with=[],
                 largest=LargestFinding(
-                    path=own.path,
-                    rank=own.rank,
-                    host=own.host,
+                    path=late_rank.path,
+                    rank=late_rank.rank,
+                    host=late_rank.host,
                     evidence=evidence,
                     change=statement(f"{id}.change"),
                     predicted_gain_seconds=gain,
                     **{key: value for key, value in keys.items() if key != "reason"},
                     by_replay=True,
                     rests_on=rests_on,
-                    what_if=[*asked.option_words()],
+                    what_if=[*question.option_words()],
                 ),
             )
         )
-    return found
-
-
-def _late(of_all: Sequence[RankTimes], collectives: Sequence[Collective]) -> tuple[Words | None, int | None]:
-    """For whom the others wait most, and how often it comes last."""
-    late = max(of_all, key=lambda one: one.awaited_seconds)
-    if not late.awaited_seconds:
-        return None, None
-    matched = [row for row in collectives if row.arrive_seconds is not None]
-    often = sum(last.count for row in matched for last in row.last if last.rank == late.rank)
-    figures = {"last": often, "of": sum(row.count for row in matched), "seconds": late.awaited_seconds}
-    return statement("straggling-rank.evidence", rank=late.rank, **figures), late.rank
+    return made
 
 
 def _exposed(members: pl.DataFrame) -> Words | None:
@@ -229,7 +220,7 @@ def _small(members: pl.DataFrame) -> Words | None:
     sizes = (
         members.filter(pl.col("collective_kind") == "all_reduce").drop_nulls("bytes").unique("joint")["bytes"]
     )
-    if len(sizes) < 2 or float(np.median(sizes.to_numpy())) >= SMALL_BYTES * 8:
+    median = float(np.median(sizes.to_numpy())) if len(sizes) > 1 else np.inf
+    if median >= SMALL_BYTES * 8:
         return None
-    median = float(np.median(sizes.to_numpy()))
     return statement("small-all-reduces.evidence", count=len(sizes), bytes=median)

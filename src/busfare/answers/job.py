@@ -20,6 +20,7 @@ from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
 from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Spreading, Valued, spread
+from busfare.jobs.stragglers import Straggler
 from busfare.jobs.timeline import deciding, job_timeline
 from busfare.nodes import Node
 from busfare.trace import read
@@ -102,6 +103,7 @@ class JobReport(Work, tag_field="schema", tag="busfare.report-job/1", kw_only=Tr
     link_health: LinkHealth
     links: list[Traffic]
     collectives: list[Collective]
+    straggler: Straggler | None
     clocks: list[Clock]
     findings: list[JobFinding]
     gains_of_whole_job: bool = False  # by all ranks replayed together; else each of the trace that gains most
@@ -132,7 +134,7 @@ def job_report(job: Job) -> JobReport:
     return JobReport(
         traces=Read(job.traces, len(job.failures), job.others, dict(sorted(job.formats.items()))),
         ranks=together.ranks,
-        ranks_seen=len(ranks),
+        ranks_seen=len(ranks.union(*job.several)),
         hosts=len({rank.host for rank, _ in every} - {None}),
         gpus=_most_first(job.gpus),
         nodes=_most_first(job.nodes),
@@ -151,6 +153,7 @@ def job_report(job: Job) -> JobReport:
         link_health=job.link_health(),
         links=[_traffic(link) for link in sorted(job.traffic.values(), key=lambda link: link.link)],
         collectives=together.collectives,
+        straggler=together.straggler,
         clocks=together.clocks,
         findings=listed(job.findings.values()),
         gains_of_whole_job=False,
@@ -182,7 +185,7 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         files = result.traces
         if files.read + files.failed + files.others > MOST_TRACES:  # then none was replayed where it was read
             of_ranks = replayed_alone(of_ranks, result.ranks, traces, paths, node)
-        findings = job_findings(job, result.ranks, result.collectives, of_ranks, node)
+        findings = job_findings(job, result.ranks, result.straggler, of_ranks, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
     left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
@@ -195,7 +198,7 @@ def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
     """What the job's report does not tell, then what its traces do not."""
     idle = len(job.idle) if job.working else 0
     files = [len(job.failures), job.others, job.duplicates]
-    traces = [idle, job.traces - ranked, ranked - ranks, job.guessed]
+    traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]
     counts = [*files, *traces, job.sums["unrouted_bytes"]]
     for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):
         if count:

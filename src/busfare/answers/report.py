@@ -21,6 +21,7 @@ from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
 from busfare.jobs.ranks import numbered, ranks_of
 from busfare.jobs.ranks import rows_of as communicating_rows
+from busfare.jobs.stragglers import Straggler
 from busfare.nodes import Node
 from busfare.statements import Words
 from busfare.timeline import PathPart, Timeline, critical_path_shares, startup_seconds, unexplained_seconds
@@ -31,7 +32,7 @@ from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Counted, Gap, Totals
 
 MOST_ROWS, MOST_GAPS = 10, 5
-TOGETHER = ("collectives", "ranks", "clocks")
+TOGETHER = ("collectives", "ranks", "straggler", "clocks")
 NS = 1e-9
 Row = TypeVar("Row")
 
@@ -175,6 +176,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     # Of several ranks in one trace.
     collectives: list[Collective] | UnsetType = UNSET
     ranks: list[RankTimes] | UnsetType = UNSET
+    straggler: Straggler | UnsetType | None = UNSET
     clocks: list[Clock] | UnsetType = UNSET
     omissions: list[Omission]
 

@@ -180,6 +180,11 @@ def answer_job_what_if(
         ends, reason = list[float](), NOTHING_KNOWN
         if kinds - {"ranks"}:
             ends += _after(played, run, "datasheet", "job-change")
+        if len(job.ranks) == 1 and kinds == {
+            "overlap_collectives"
+        }:  # no more than communication on the critical path
+            parts = {part.part: part.seconds for part in critical_path_shares(baseline)}
+            ends = [min(max(end, run - parts.get("communication", 0.0)), run) for end in ends]
         if "ranks" in kinds:
             most = MEASURED_MORE * len(unchanged.timelines)
             gpus = len(setting.recorded_on.gpus()) if setting.recorded_on else 0

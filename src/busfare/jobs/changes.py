@@ -25,6 +25,8 @@ from busfare.timeline.model import ACT, WAIT, NoMatchError
 from busfare.trace import Trace
 
 NS = 1e-9
+#: What is asked of several ranks.
+OF_SEVERAL = {"rank", "no_stragglers", "bucket", "collective_bytes", "ranks"}
 
 
 def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> JobChange:
@@ -240,7 +242,9 @@ def overlap() -> JobChange:
 
     def apply(state: JobState) -> JobState:
         kernels = int((~state.job.members["is_call"] & state.job.members["joint"].is_not_null()).sum())
-        return replace(state, beside=True).touched(kernels, statement("assumes.collectives-late"))
+        rests_on = [statement("assumes.collectives-late")]
+        rests_on += [statement("assumes.alone")] * (len(state.job.ranks) == 1)
+        return replace(state, beside=True).touched(kernels, *rests_on)
 
     return JobChange("overlap_collectives", statement("change.overlap-collectives"), apply)
 
@@ -324,9 +328,14 @@ def is_job(trace: Trace) -> bool:
 def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[JobChange]:
     """The changes asked for: those of a program first. Raises InputError for a rank that the job has not."""
     node, ranks = setting.recorded_on, list(asked.rank) or None
-    if ranks and (unknown := set(ranks) - {one.rank for one in job.ranks}):
+    numbers = sorted(rank.rank for rank in job.ranks)
+    if ranks and (unknown := set(ranks).difference(numbers)):
+        listed = ", ".join(map(str, numbers[:8])) + (f", … {numbers[-1]}" if len(numbers) > 8 else "")
+        raise InputError(f"`rank` {min(unknown)}: the job has ranks {listed}")
+    if len(job.ranks) == 1 and (not asked.overlap_collectives or OF_SEVERAL & asked.given().keys()):
         raise InputError(
-            f"`rank` {min(unknown)}: the job has ranks {_listed([one.rank for one in job.ranks])}"
+            f"{job.ranks[0].path}: one rank's trace does not show how long it waits for others: of changes to a job, only "
+            "`overlap_collectives` applies; give the folder of all ranks' traces"
         )
     changes = [on_ranks(change, setting, ranks) for change in changes_of(asked, node)]
     changes += [*[no_stragglers()] * asked.no_stragglers, *[overlap()] * asked.overlap_collectives]
@@ -337,8 +346,3 @@ def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[Jo
     if asked.ranks is not None:
         changes.append(more_ranks(asked.ranks, node))
     return changes
-
-
-def _listed(ranks: list[int]) -> str:
-    first = ", ".join(map(str, sorted(ranks)[:8]))
-    return first + (f", … {max(ranks)}" if len(ranks) > 8 else "")

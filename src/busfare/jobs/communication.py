@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from busfare.cost.collectives import KINDS, bus_factor
 from busfare.jobs.matching import MESSAGES, Clocks, align, match
 from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, in_blocks, matched, ranked_rows
+from busfare.jobs.stragglers import Straggler, late_joints, straggler, without_recording
 from busfare.trace.tables import SYMMETRIC
 
 NS = 1e-9
@@ -73,8 +74,9 @@ class Collective(Struct, kw_only=True):
 
 
 class RankTimes(Struct, kw_only=True):
-    """One rank; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait, beside
-    which no kernel of the rank computes.
+    """One rank; recording wait: what it waited at its first collective because another's recording began later, which is
+    not in waiting; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait,
+    beside which no kernel of the rank computes.
     """
 
     rank: int
@@ -84,6 +86,7 @@ class RankTimes(Struct, kw_only=True):
     kernels_seconds: float
     communication_seconds: float
     waiting_seconds: float
+    recording_wait_seconds: float
     awaited_seconds: float
     exposed_transfer_seconds: float
 
@@ -102,6 +105,7 @@ class Communication(Struct, kw_only=True):
 
     collectives: list[Collective]
     ranks: list[RankTimes]
+    straggler: Straggler | None
     clocks: list[Clock]
     left_out: list[Left]
 
@@ -127,7 +131,7 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
 
 def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks:
     """The clocks of so many files; recordings of one host are by one clock."""
-    timed_by = {one.clock: one.times.timed_by for one in reversed(ranks)}
+    timed_by = {rank.clock: rank.times.timed_by for rank in reversed(ranks)}
     first: dict[object, int] = {}
     shared = np.array(
         [first.setdefault(timed_by.get(clock) or clock, clock) for clock in range(files)], np.int64
@@ -155,43 +159,49 @@ def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
 
 def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Communication:
     """What `ranks` wait for and transfer, by communicator and by rank. `rows` as of `joined`; each is asked for anew."""
-    sums = Sums()
-    blocks = _blocks(rows, ranks)
-    if blocks is None:
-        members, clocks, _ = joined(rows, ranks)
-        sums.add(members)
-    else:
+    blocks, base = _blocks(rows, ranks)
+    if blocks:
         clocks = _aligned(_sample(blocks), len(rows), ranks)
-        for pieces in blocks:
-            sums.add(_by_one_clock(matched(pieces), clocks))
+        parts: Iterable[pl.DataFrame] = (_by_one_clock(matched(pieces), clocks) for pieces in blocks)
+    else:
+        members, clocks, base = joined(rows, ranks)
+        parts = [members]
+    clock = np.array([rank.clock for rank in ranks], np.int64)
+    start = np.array([rank.times.start_ns for rank in ranks], np.int64) - base
+    shift = np.rint(clocks.shift(clock, start)).astype(np.int64)
+    sums = Sums(dict(zip([rank.rank for rank in ranks], (start + shift).tolist(), strict=True)))
+    for part in parts:
+        sums.add(part)
     untied = int(np.isnan(clocks.uncertainty).sum()) if len(rows) > 1 else 0
     counts = dict(zip(LEFT_OUT, (sums.lost, sums.absent, untied), strict=True))
     uncertainty = clocks.uncertainty if len(rows) > 1 else np.zeros(len(rows))
-    ordered = sorted(ranks, key=lambda one: one.rank)
+    ordered = sorted(ranks, key=lambda rank: rank.rank)
     return Communication(
         collectives=sums.collectives(),
+        straggler=straggler(sums.late),
         ranks=[
             RankTimes(
-                rank=one.rank,
-                path=one.path,
-                host=one.host,
-                makespan_seconds=one.times.makespan_ns * NS,
-                kernels_seconds=one.times.kernels_ns * NS,
-                communication_seconds=one.times.communication_ns * NS,
-                waiting_seconds=sums.waited[one.rank] * NS,
-                awaited_seconds=sums.awaited[one.rank] * NS,
-                exposed_transfer_seconds=sums.exposed[one.rank] * NS,
+                rank=rank.rank,
+                path=rank.path,
+                host=rank.host,
+                makespan_seconds=rank.times.makespan_ns * NS,
+                kernels_seconds=rank.times.kernels_ns * NS,
+                communication_seconds=rank.times.communication_ns * NS,
+                waiting_seconds=sums.waited[rank.rank] * NS,
+                recording_wait_seconds=sums.recording[rank.rank] * NS,
+                awaited_seconds=sums.awaited[rank.rank] * NS,
+                exposed_transfer_seconds=sums.exposed[rank.rank] * NS,
             )
-            for one in ordered
+            for rank in ordered
         ],
         clocks=[
             Clock(
-                rank=one.rank,
-                offset_ns=round(float(clocks.offset[one.clock])),
-                drift_ppm=float(clocks.drift[one.clock]) * 1e6,
-                uncertainty_ns=None if np.isnan(off := uncertainty[one.clock]) else round(float(off)),
+                rank=rank.rank,
+                offset_ns=round(float(clocks.offset[rank.clock])),
+                drift_ppm=float(clocks.drift[rank.clock]) * 1e6,
+                uncertainty_ns=None if np.isnan(off := uncertainty[rank.clock]) else round(float(off)),
             )
-            for one in ordered
+            for rank in ordered
         ],
         left_out=[Left(id, count, None, LEFT_OUT[id]) for id, count in counts.items() if count],
     )
@@ -211,30 +221,35 @@ def _sample(blocks: Sequence[Sequence[bytes]]) -> pl.DataFrame:
     return pl.concat(some)
 
 
-def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> list[list[bytes]] | None:
-    """The rows of all files in blocks, where they are too many to be held at once; None where they are not, or where a call
-    waits for several messages: those may be in different blocks.
+def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[list[list[bytes]], int]:
+    """The rows of all files in blocks, and when their times begin, where they are too many to be held at once; none where
+    they are not, or where a call waits for several messages: those may be in different blocks.
     """
     height, base = 0, None
     for frame in rows:
         calls = frame["marker"].drop_nulls()
         if calls.n_unique() < len(calls):
-            return None
+            return [], 0
         if frame.height:
             height += frame.height
             start = int(frame["start_ns"].to_numpy().min())
             base = start if base is None else min(base, start)
     if height <= BLOCK_ROWS or base is None:
-        return None
-    return in_blocks(ranked_rows(rows, ranks, base), -(-height // BLOCK_ROWS))
+        return [], 0
+    return in_blocks(ranked_rows(rows, ranks, base), -(-height // BLOCK_ROWS)), base
 
 
 class Sums:
-    """What all members that were added come to; a joint is added at once."""
+    """What all members that were added come to; a joint is added at once. `begun`: when the recording of each rank begins,
+    ns, by the clock of members.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Mapping[int, int]) -> None:
         self.lost = self.absent = 0
+        self._begun = begun
+        self.late: list[pl.DataFrame] = []
         self.waited: Counter[int] = Counter()
+        self.recording: Counter[int] = Counter()
         self.exposed: Counter[int] = Counter()
         self.awaited: Counter[int] = Counter()
         self._kinds: list[pl.DataFrame] = []
@@ -246,23 +261,25 @@ class Sums:
         # Of messages that one call waits for, the last to come has its time.
         call = ["clock", pl.coalesce("marker", -1 - pl.int_range(pl.len()))]
         came = pl.coalesce("last_ns", pl.col("start_ns") - 1)
-        own = came.rank("ordinal", descending=True).over(call) == 1
+        counts = came.rank("ordinal", descending=True).over(call) == 1
         of_joint = pl.col("joint").is_not_null()
         transfer = pl.col("end_ns") - pl.max_horizontal("start_ns", "last_ns")
         if members["marker"].null_count() == members.height:
-            own = pl.lit(True)
+            counts = pl.lit(True)
         members = members.with_columns(
-            wait=pl.when(of_joint & own).then(wait).otherwise(0),
-            transfer=pl.when(of_joint).then(pl.when(own).then(transfer).otherwise(0)),
-            time=pl.when(own).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
+            wait=pl.when(of_joint & counts).then(wait).otherwise(0),
+            transfer=pl.when(of_joint).then(pl.when(counts).then(transfer).otherwise(0)),
+            time=pl.when(counts).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0),
             is_last=of_joint & (pl.col("start_ns") == pl.col("last_ns")),
-            exposed=pl.when(own).then(pl.Series(_exposed(members))).otherwise(0),
+            exposed=pl.when(counts).then(pl.Series(_exposed(members))).otherwise(0),
         )
-        for rank, waited, exposed in (
-            members.group_by("rank").agg(pl.col("wait").sum(), pl.col("exposed").sum()).iter_rows()
+        members = without_recording(members, self._begun)
+        for rank, *sums in (
+            members.group_by("rank").agg(pl.col("wait", "recording", "exposed").sum()).iter_rows()
         ):
-            self.waited[rank] += waited
-            self.exposed[rank] += exposed
+            for counter, value in zip((self.waited, self.recording, self.exposed), sums, strict=True):
+                counter[rank] += value
+        self.late.append(late_joints(members.drop_nulls("joint")))
         self.lost += members["joint"].null_count()
         present = pl.col("rank").n_unique().over("joint")
         message = pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
@@ -272,14 +289,14 @@ class Sums:
         self.awaited.update(
             dict(joints.drop_nulls("last").group_by("last").agg(pl.col("wait").sum()).iter_rows())
         )
-        known = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
+        priced = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
         self._kinds.append(
             joints.group_by(KEYS, maintain_order=True).agg(
                 pl.len().cast(pl.Int64).alias("count"), pl.col("ranks").max(), pl.col("bytes").sum(), pl.col("wait").sum(),
                 pl.col("transfer").sum(), pl.col("time").sum(),
                 sized=pl.col("bytes").is_not_null().all(),
-                carried=pl.col("carried").filter(known).sum(),
-                longest=pl.col("longest").filter(known).sum(),
+                carried=pl.col("carried").filter(priced).sum(),
+                longest=pl.col("longest").filter(priced).sum(),
             )
         )  # fmt: skip
         late = joints.drop_nulls("last").group_by(*KEYS, "last", maintain_order=True)

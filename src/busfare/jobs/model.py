@@ -283,7 +283,7 @@ def places_of(
     gpus = len(node.gpus())
     names = [next((rank.host for rank in ranks if rank.host), None) for _, ranks in parts]
     known = {name: number for number, name in enumerate(dict.fromkeys(name for name in names if name))}
-    devices = [sorted(_devices(run)) for run, _ in parts]
+    devices = [run.operations["device"].drop_nulls().unique().sort().to_list() for run, _ in parts]
     hosts = [
         known[name] if name else len(known) + min((rank.rank for rank in ranks), default=0) // gpus
         for name, (_, ranks) in zip(names, parts, strict=True)
@@ -296,10 +296,6 @@ def places_of(
         found.append((host, {device: taken[host] + at if same else device for at, device in enumerate(own)}))
         taken[host] += len(own)
     return found
-
-
-def _devices(run: Timeline) -> set[int]:
-    return set(run.operations["device"].drop_nulls().cast(pl.Int64).to_list())
 
 
 def linked(

@@ -14,17 +14,24 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from busfare.jobs.matching import MEMBERS, OF_SEND, Group, Numbering, begun, joints
+from busfare.jobs.matching import MEMBERS, MESSAGES, OF_SEND, Group, Numbering, begun, joints
 from busfare.trace import Trace
-from busfare.trace.lanes import Union, is_communication, is_work
+from busfare.trace.columns import first_pairs
+from busfare.trace.lanes import Union, is_communication, is_transfer, is_work
 from busfare.trace.tables import conform
 
 #: Of each communication kernel, how much computes beside it is known at so many moments, its start and end among them.
 MOMENTS = 9
 #: Columns of a rank's rows as its trace gives them: times by the clock of its file.
 ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "clock")} | {
-    "computing_ns": pl.Array(pl.Int64, MOMENTS)
+    "computing_ns": pl.Array(pl.Int64, MOMENTS),
+    # What the rank itself does from its collective before, or its first record, to this: its CPU, without waits and messages
+    # (null: launched by no recorded call), and its GPU.
+    "host_ns": pl.Int64(),
+    "gpu_ns": pl.Int64(),
+    "first": pl.Boolean(),  # of the rank
 }
 PLACE = ["process", "device"]
 #: What a host is called at most.
@@ -43,12 +50,13 @@ DROPPED = ("operation", "process", "device", "stream", "place")
 class TraceRank(msgspec.Struct, frozen=True):
     """A rank as its trace has it: the work of one process on one GPU. Nanoseconds.
 
-    `timed_by`: the host whose clock all of its recordings share; None where each has its own. `rank`: as a file of several
-    processes says it.
+    `start_ns`: of its first record, by the clock of the file. `timed_by`: the host whose clock all of its recordings share;
+    None where each has its own. `rank`: as a file of several processes says it.
     """
 
     process: int | None
     device: int | None
+    start_ns: int
     makespan_ns: int
     kernels_ns: int
     communication_ns: int
@@ -85,17 +93,25 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     working = places.filter(pl.col("kernels") + pl.col("communication") > 0)
     talking = trace.mpi_calls.group_by("process").agg(span).sort("process")
     talking = talking.join(working, on="process", how="anti", nulls_equal=True)
-    ranks = pl.concat([working, talking], how="diagonal")
-    ranks = ranks if ranks.height else places.head(1)
+    named = trace.markers.group_by("process").agg(
+        named=pl.col("start_ns").min()
+    )  # MPI_Init, and ranges of the program
+    talking = talking.join(named, on="process", how="left", nulls_equal=True, maintain_order="left")
+    some = working if working.height + talking.height else places.head(1)
+    ranks = pl.concat([some, talking], how="diagonal")
     of_host = [table.select("process", "start_ns", "end_ns") for table in (trace.calls, trace.mpi_calls)]
     called = pl.concat(of_host).group_by("process").agg(first=span[0], last=span[1])
     ranks = ranks.join(called, on="process", how="left", nulls_equal=True, maintain_order="left")
     last, first = pl.max_horizontal("end_ns", "last"), pl.min_horizontal("start_ns", "first")
-    ranks = ranks.with_columns(pl.col("kernels", "communication").fill_null(0), span=last - first)
+    ranks = ranks.with_columns(
+        pl.col("kernels", "communication").fill_null(0),
+        begun=pl.min_horizontal("named", first),
+        span=last - first,
+    )
     return [
         TraceRank(
-            row["process"], row["device"], row["span"], round(row["kernels"] * 1e9),
-            round(row["communication"] * 1e9), timed_by, numbers.get(row["process"]),
+            row["process"], row["device"], trace.origin_ns + row["begun"], row["span"],
+            round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by, numbers.get(row["process"]),
         )
         for row in ranks.iter_rows(named=True)
     ]  # fmt: skip
@@ -108,14 +124,67 @@ def rows_of(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema=ROWS)
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     moments = starts[:, None] + ((ends - starts)[:, None] * np.arange(MOMENTS)) // (MOMENTS - 1)
-    computing = np.zeros(moments.shape, np.int64)
-    for (process, device), own in trace.operations[trace.lanes.rows(is_work())].group_by(PLACE):
+    computing = _busy(trace, rows, is_work(), moments)
+    rows = _with_own_work(trace, rows, computing[:, 0]).with_columns(
+        pl.col("start_ns", "end_ns") + trace.origin_ns, computing_ns=computing - computing[:, :1]
+    )
+    return conform(rows, ROWS)
+
+
+def _busy(trace: Trace, rows: pl.DataFrame, which: pl.Expr, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How long the GPU of each of `rows` did work of these lanes before each of its `moments`, ns; shape (rows, …)."""
+    busy = np.zeros(moments.shape, np.int64)
+    for (process, device), own in trace.operations[trace.lanes.rows(which)].group_by(PLACE):
         union = Union.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
         its = (rows["process"].eq_missing(process) & rows["device"].eq_missing(device)).to_numpy()
-        computing[its] = union.covered_before(moments[its].ravel()).reshape(-1, MOMENTS)
-    computing -= computing[:, :1]
-    return conform(
-        rows.with_columns(pl.col("start_ns", "end_ns") + trace.origin_ns, computing_ns=computing), ROWS
+        busy[its] = union.covered_before(moments[its].ravel()).reshape(-1, *moments.shape[1:])
+    return busy
+
+
+def _with_own_work(trace: Trace, rows: pl.DataFrame, computing: NDArray[np.int64]) -> pl.DataFrame:
+    """`rows` with `host_ns` and `gpu_ns`; `computing`: how long kernels ran before each start, ns, shape (rows,)."""
+    calls, rank = trace.calls, ["process", "of"]
+    if trace.lanes.groups.select(is_transfer().any()).item():
+        computing = _busy(trace, rows, is_work() | is_transfer(), rows["start_ns"].to_numpy())
+    launches = trace.operations.select(
+        "process", "correlation", operation=pl.int_range(pl.len(), dtype=pl.UInt32)
+    )
+    launches = rows.select("operation").join(launches, on="operation", how="left", maintain_order="left")
+    called = pl.Series(first_pairs(calls, launches)).replace(-1, None)
+    begun = pl.DataFrame(
+        [(own.process, own.start_ns - trace.origin_ns) for own in ranks_of(trace)],
+        {"process": pl.Int64, "begun": pl.Int64},
+        orient="row",
+    ).unique("process", keep="first")
+    rows = rows.join(begun, on="process", how="left", nulls_equal=True, maintain_order="left").with_columns(
+        of=pl.col("device").fill_null(pl.col("device").min().over("process")),
+        busy=pl.Series(computing),
+        begin=pl.coalesce(
+            pl.when(pl.col("marker").is_not_null()).then("start_ns"), calls["start_ns"].gather(called)
+        ),
+        end=pl.coalesce(
+            pl.when(pl.col("marker").is_not_null()).then("end_ns"), calls["end_ns"].gather(called)
+        ),
+    )
+    since = pl.coalesce(pl.col("end").cum_max().shift(1).over(rank), "begun")
+    rows = rows.with_columns(since=pl.min_horizontal(since, "begin"))
+    waiting = np.zeros(rows.height, np.int64)
+    for (process,), waits in calls.filter(pl.col("waits_for") != "none").group_by("process"):
+        its = (rows["process"].eq_missing(process) & rows["begin"].is_not_null()).to_numpy()
+        union = Union.of(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
+        spans = (rows[name].to_numpy()[its].astype(np.int64) for name in ("since", "begin"))
+        waiting[its] = union.covered_within(*spans)
+    worked = (pl.col("begin") - pl.col("since") - pl.col("waiting")).fill_null(0).cum_sum().over(rank)
+    rows = rows.with_columns(waiting=waiting).with_columns(worked=worked)
+    collective = ~pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
+
+    def from_last_collective(total: pl.Expr) -> pl.Expr:
+        return total - pl.when(collective).then(total).forward_fill().shift(1).over(rank).fill_null(0)
+
+    return rows.with_columns(
+        host_ns=pl.when(pl.col("begin").is_not_null()).then(from_last_collective(pl.col("worked"))),
+        gpu_ns=from_last_collective(pl.col("busy")),
+        first=pl.int_range(pl.len()).over(rank) == 0,
     )
 
 

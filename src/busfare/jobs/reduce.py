@@ -189,6 +189,7 @@ class Job:
         self.others = 0  # files of a folder that are no traces
         self.duplicates = 0  # paths that lead to a file that has its part already
         self.failures: list[tuple[str, str]] = []  # path and reason
+        self.several: list[set[int]] = []  # ranks of each trace that names several
         self.guessed = 0  # traces whose node was guessed from the GPU's name
         self.sums: Counter[str] = Counter()
         self.formats: Counter[str] = Counter()
@@ -212,6 +213,8 @@ class Job:
         self._communicating.append(
             (path, part.rank, part.host, [] if idle else part.ranks, part.communicating)
         )
+        named = {own.rank for own in part.ranks if own.rank is not None}
+        self.several += [named] if named and part.rank is None else []
         self.guessed += part.node_guessed
         self.sums.update(part.sums)
         self.formats[part.format] += 1

@@ -16,6 +16,7 @@ from busfare.cost.kernels.classes import class_of
 from busfare.errors import InputError
 from busfare.jobs.matching import MESSAGES
 from busfare.jobs.model import JobTimeline, Part, places_in, together
+from busfare.jobs.stragglers import LATE, LATE_NS
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Words, statement
@@ -33,8 +34,6 @@ WHOLE = ("gemm", "convolution", "attention")
 MOST = 0.5
 #: A kernel beside communication for less than this part of its time tells nothing of it.
 BESIDE = 0.2
-#: Who takes this much longer than the median, and more than time stamps are off, is late.
-LATE, LATE_NS = 1.02, 5_000
 
 
 @dataclass(frozen=True)

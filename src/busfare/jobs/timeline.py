@@ -21,6 +21,7 @@ from busfare.timeline import play, timeline
 from busfare.timeline.build import RANGE_CORRELATION, with_mpi_calls
 from busfare.timeline.play import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
+from busfare.trace.collectives import KIND
 
 #: What a call or an operation takes at most while a job is replayed: 636 in 49 ranks of benchmarks/large_job.py.
 BYTES_A_ROW = 700
@@ -92,8 +93,8 @@ def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = (
 def job_timeline(
     traces: Sequence[Trace], node: Node | None, paths: Sequence[Path], some: Deciding | None = None
 ) -> JobTimeline:
-    """The job that `traces` are of, recorded on `node`; or `some` of its ranks. Raises InputError where nothing can be
-    replayed, or no two ranks communicate.
+    """The job that `traces` are of, recorded on `node`; or `some` of its ranks, or one alone, whose collectives take all
+    of their recorded time. Raises InputError where nothing can be replayed, or no two of several ranks communicate.
     """
     ranks = ranks_of_all(traces, paths)
     if some is not None:
@@ -101,6 +102,9 @@ def job_timeline(
             msgspec.structs.replace(one, rank=some.ranks.get(paths[one.clock], one.rank)) for one in ranks
         ]
     members, _, base = joined([rows_of(trace) for trace in traces], ranks)
+    if len(ranks) == 1:  # each collective for itself: nothing says what of it is waiting
+        alone = pl.int_range(pl.len())
+        members = members.with_columns(joint=alone, last_ns="start_ns", collective_kind=pl.lit(None, KIND))
     if members["joint"].is_null().all():
         raise InputError(
             f"{paths[0]}: no collective or message of one rank matches another rank, and there is no job to replay; "

@@ -8,14 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from busfare.advise.amounts import Predicted, Ranged, count, several, size, time
 from busfare.advise.jobs import JobFinding
 from busfare.answers.job import JobReport
 from busfare.answers.report import Path, Report, Sized, path_name
 from busfare.answers.what_if import RecordingCost
 from busfare.jobs.communication import Clock, Collective, Left, RankTimes
+from busfare.jobs.stragglers import Straggler
 from busfare.show.document import Block, Entries, Entry, Figure, Items, Table, Text, cell, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
+from busfare.show.words import text
+from busfare.statements import sentences, statement
 from busfare.timeline import PathPart
 from busfare.trace import Omission
 
@@ -36,6 +41,7 @@ PATH_NOTE = "The critical path: the chain of calls, operations and waits that de
 PARTS = {
     "kernels": ("kernels_seconds", COLOUR["kernels"]),
     "waiting for other ranks": ("waiting_seconds", COLOUR["waits"]),
+    "waiting for recordings to begin": ("recording_wait_seconds", COLOUR["others"]),
     "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
 }
 
@@ -242,15 +248,34 @@ def _fact(key: str, value: object) -> str:
     return size(value) if key.endswith("bytes") and isinstance(value, int) else str(value)
 
 
+def who_is_late(
+    collectives: Sequence[Collective], ranks: Sequence[RankTimes], straggler: Straggler | None
+) -> list[Block]:
+    """The rank that arrives last because of its own work, or that none can be named; nothing where no collective of several
+    ranks is there.
+    """
+    if all(row.arrive_seconds is None for row in collectives):
+        return []
+    waited = sum(one.waiting_seconds for one in ranks)
+    if straggler is None:
+        return [Text(text(statement("waits.none-late", seconds=waited)), title="")]
+    of_all = statement("waits.of-all", seconds=waited)
+    return [
+        Text(text(sentences(statement("straggling-rank.evidence", **asdict(straggler)), of_all)), title="")
+    ]
+
+
 def communication_blocks(
     collectives: Sequence[Collective], ranks: Sequence[RankTimes], clocks: Sequence[Clock]
 ) -> list[Block]:
     """What to show of them; nothing where nobody communicates."""
     if not collectives:
         return []
+    recordings = sum(one.recording_wait_seconds for one in ranks)
     note = "Arrive: waiting until the last rank arrives. Transfer: from then on. Last: the most frequent last rank."
     blocks: list[Block] = [
         Text(_waited(collectives), title="Communication between ranks"),
+        *([Text(text(statement("waits.recordings", seconds=recordings)))] if recordings else []),
         table(
             collectives,
             "Collectives and messages by communicator (recorded; sums over its ranks)",

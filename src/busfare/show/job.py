@@ -18,7 +18,15 @@ from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Outlier, Ranked, Slow, Spreading
 from busfare.nodes import Cpu, Gpu, Memory, Nic, Node, load_node
-from busfare.show.blocks import communication_blocks, may_be_nothing, omitted, paths, sizes, what_to_do
+from busfare.show.blocks import (
+    communication_blocks,
+    may_be_nothing,
+    omitted,
+    paths,
+    sizes,
+    what_to_do,
+    who_is_late,
+)
 from busfare.show.document import Block, Cells, Document, Figure, Items, Text, Tiles, amount, table
 from busfare.show.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, Strip, drawn, escaped, text
 from busfare.show.time_line_rows import job_time_line
@@ -79,6 +87,7 @@ def job_document(
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     blocks += [
+        *who_is_late(result.collectives, result.ranks, result.straggler),
         Text(f"Slowest: {name(slowest)}, {time(slowest.value)} ({slowest.path})", title=""),
         Text(
             f"{several(moved.count, 'transfer')} of {size(moved.bytes)} in {time(moved.seconds)}, "

@@ -21,10 +21,12 @@ from busfare.show.blocks import (
     recorder,
     sizes,
     what_to_do,
+    who_is_late,
 )
 from busfare.show.document import Block, Document, Figure, Table, Text, Tiles, cell, numbers, table, words
 from busfare.show.time_line import TimeLine
-from busfare.show.words import worded
+from busfare.show.words import text, worded
+from busfare.statements import statement
 from busfare.timeline import PathPart
 from busfare.trace.totals import Gap
 
@@ -70,7 +72,18 @@ def report_document(
         blocks.append(Figure("timeline", time_line, "Timeline"))
     blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
     if result.collectives and result.ranks and result.clocks:
+        blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
+    elif result.communication.count:
+        parts = {part.part: part for part in result.critical_path or ()}
+        part = parts.get("communication")
+        words = statement(
+            "waits.one-rank" if parts else "waits.one-rank-alone",
+            seconds=result.communication.seconds,
+            path=part.seconds if part else 0.0,
+            share=part.share if part else 0.0,
+        )
+        blocks.append(Text(text(words), title="Communication between ranks"))
     if result.by_path:
         blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
     blocks += [*_longest(result), *_gaps(result, run)]

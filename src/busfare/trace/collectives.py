@@ -92,38 +92,38 @@ def all_described(texts: Sequence[bytes], range_names: Sequence[str | None]) -> 
             sequences[row] = int(sequence[1])
             text = text[: sequence.start(1)] + b"null" + text[sequence.end(1) :]
         of[row] = about.setdefault((text, name), len(about))
-    differing = pl.from_dicts(
-        [described(*each) for each in about], schema=dict(schema.DESCRIBED), strict=False
-    )
-    own = pl.Series(sequences, dtype=schema.DESCRIBED["sequence"])
-    return differing[of].with_columns(sequence=pl.coalesce(own, "sequence"))
+    differing = pl.from_dicts([described(*key) for key in about], schema=dict(schema.DESCRIBED), strict=False)
+    numbers = pl.Series(sequences, dtype=schema.DESCRIBED["sequence"])
+    return differing[of].with_columns(sequence=pl.coalesce(numbers, "sequence"))
 
 
 def described(text: bytes, range_name: str | None = None) -> dict[str, Any]:
     """What Kineto's arguments `text` (JSON) tell of a collective: keys of DESCRIBED; empty where it is none of them."""
     try:
-        said = msgspec.json.decode(text, type=Arguments, strict=False)
+        fields = msgspec.json.decode(text, type=Arguments, strict=False)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return {}
-    kind = kind_of(said.name or (range_name or "").removeprefix("nccl:"))
-    each = TYPE_BYTES.get((said.dtype or "").lower())
-    sent, received = said.sent, said.received
-    if said.name is None and isinstance(
-        said.dims, list
+    kind = kind_of(fields.name or (range_name or "").removeprefix("nccl:"))
+    element_bytes = TYPE_BYTES.get((fields.dtype or "").lower())
+    sent, received = fields.sent, fields.received
+    if fields.name is None and isinstance(
+        fields.dims, list
     ):  # before 2024 the range gives shapes and types of its tensors
-        each = TYPE_BYTES.get(str((said.types or [""])[0]).lower()) if isinstance(said.types, list) else None
-        sent = _elements(said.dims)
+        element_bytes = (
+            TYPE_BYTES.get(str((fields.types or [""])[0]).lower()) if isinstance(fields.types, list) else None
+        )
+        sent = _elements(fields.dims)
     count = {"all_gather": received, "receive": received}.get(kind or "", sent)
-    if kind == "all_gather" and count is None and sent is not None and said.size:
-        count = sent * said.size
-    peer = {"send": said.destination, "receive": said.source}.get(kind or "")
+    if kind == "all_gather" and count is None and sent is not None and fields.size:
+        count = sent * fields.size
+    peer = {"send": fields.destination, "receive": fields.source}.get(kind or "")
     return {
         "collective_kind": kind,
-        "communicator": None if said.group is None else str(said.group),
-        "members": _members(said.ranks),
-        "group_size": said.size,
-        "bytes": count * each if count is not None and each and count >= 0 else None,
-        "sequence": said.sequence,
+        "communicator": None if fields.group is None else str(fields.group),
+        "members": _members(fields.ranks),
+        "group_size": fields.size,
+        "bytes": count * element_bytes if count is not None and element_bytes and count >= 0 else None,
+        "sequence": fields.sequence,
         "peer": peer if peer is not None and peer >= 0 else None,
     }
 
@@ -145,8 +145,8 @@ def _elements(dims: list[Any]) -> int | None:
 def _members(ranks: str | list[int] | None) -> str | None:
     """'0,1,2' of '[0, 1, 2]'; None where the list is cut."""
     text = str(ranks) if ranks is not None else CUT
-    found = re.findall(r"\d+", text)
-    return None if CUT in text or not found else ",".join(found)
+    numbers = re.findall(r"\d+", text)
+    return None if CUT in text or not numbers else ",".join(numbers)
 
 
 def collectives_of(
@@ -191,14 +191,14 @@ def _ranges_around(
     if names.is_empty() or calls.is_empty():
         return nothing
     called = names.to_frame().select(
-        "name", said=pl.coalesce(names.str.extract(RANGE, 1), names.str.extract(RANGE, 2))
+        "name", word=pl.coalesce(names.str.extract(RANGE, 1), names.str.extract(RANGE, 2))
     )
-    known = {text: kind_of(said) for text, said in called.iter_rows()}
+    kinds = {text: kind_of(word) for text, word in called.iter_rows()}
     ranges = markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
-        pl.col("text").is_in(list(known)) & pl.col("end_ns").is_not_null()
+        pl.col("text").is_in(list(kinds)) & pl.col("end_ns").is_not_null()
     )
     # A range of a group says what it does by its arguments alone.
-    tells = pl.col("text").is_in([text for text, kind in known.items() if kind])
+    tells = pl.col("text").is_in([text for text, kind in kinds.items() if kind])
     if "collective" in ranges.columns:
         noted = pl.col("collective").is_not_null()
         # Inside a range that says what it carries, NCCL's own of the same name says nothing more.
@@ -208,13 +208,13 @@ def _ranges_around(
     if ranges.is_empty():
         return nothing
     place = around_calls(ranges, calls, first_pairs(calls, kernels))
-    named = pl.Series([known[text] for text in ranges["text"]], dtype=schema.DESCRIBED["collective_kind"])
-    told = _given(ranges, given).with_columns(pl.coalesce("collective_kind", named))[place]
+    named = pl.Series([kinds[text] for text in ranges["text"]], dtype=schema.DESCRIBED["collective_kind"])
+    described = _given(ranges, given).with_columns(pl.coalesce("collective_kind", named))[place]
     # Of several kernels that a group launches on a GPU, the bytes of each are not known.
     of_group = ranges["text"].is_in(["ncclGroupEnd"])[place].fill_null(False)
     where = pl.struct(pl.Series(place), kernels["process"], kernels["device"])
     several = pl.Series(of_group) & (pl.len().over(where) > 1)
-    return told.with_columns(bytes=pl.when(several).then(None).otherwise("bytes"))
+    return described.with_columns(bytes=pl.when(several).then(None).otherwise("bytes"))
 
 
 def _named(names: pl.Series) -> pl.DataFrame:
@@ -222,17 +222,19 @@ def _named(names: pl.Series) -> pl.DataFrame:
     distinct = names.unique().cast(pl.String)
     groups = distinct.to_frame("name").with_columns(
         pl.coalesce(pl.col("name").str.extract(KERNEL, 1), pl.col("name").str.extract(KERNEL, 2)).alias(
-            "said"
+            "word"
         ),
         algorithm=pl.col("name").str.extract(ALGORITHM).str.to_lowercase(),
         protocol=pl.col("name").str.extract(PROTOCOL).str.to_lowercase(),
     )
     kinds = pl.Series(
-        [kind_of(text) if text else None for text in groups["said"]], dtype=pl.Enum(schema.COLLECTIVE_KINDS)
+        [kind_of(text) if text else None for text in groups["word"]], dtype=pl.Enum(schema.COLLECTIVE_KINDS)
     )
     groups = groups.with_columns(collective_kind=kinds)
-    each = names.cast(pl.String).to_frame("name").join(groups, on="name", how="left", maintain_order="left")
-    return conform(each, schema.DESCRIBED)
+    of_names = (
+        names.cast(pl.String).to_frame("name").join(groups, on="name", how="left", maintain_order="left")
+    )
+    return conform(of_names, schema.DESCRIBED)
 
 
 def mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
@@ -282,18 +284,18 @@ def kinds_of(names: pl.Series) -> pl.Expr:
     kind = pl.col("name").replace_strict(kinds | {FENCE: "barrier"}, default=None, return_dtype=KIND)
     # MPI_Sendrecv notes what it sends first.
     sent = pl.col("row") == pl.col("row").min().over("call")
-    way = pl.when(sent).then(pl.lit("send")).otherwise(pl.lit("receive")).cast(KIND)
-    return pl.when(pl.col("name").str.starts_with("MPI_Sendrecv")).then(way).otherwise(kind)
+    end = pl.when(sent).then(pl.lit("send")).otherwise(pl.lit("receive")).cast(KIND)
+    return pl.when(pl.col("name").str.starts_with("MPI_Sendrecv")).then(end).otherwise(kind)
 
 
 def in_sequence(rows: pl.DataFrame) -> pl.DataFrame:
     """With `sequence`: collectives count by communicator; messages by peer and tag, too, each way."""
     message = pl.col("kind").is_in(MESSAGES).fill_null(False)
-    way = [pl.col("ended")]
-    way += [pl.when(message).then(name).alias(f"of_{name}") for name in ("kind", "peer", "tag")]
+    direction = [pl.col("ended")]
+    direction += [pl.when(message).then(name).alias(f"of_{name}") for name in ("kind", "peer", "tag")]
     return rows.sort("posted", maintain_order=True).with_columns(
         pl.when(message).then(pl.col("peer", "tag")),
-        sequence=pl.int_range(pl.len()).over("communicator", *way),
+        sequence=pl.int_range(pl.len()).over("communicator", *direction),
     )
 
 
@@ -303,22 +305,22 @@ def of_mpi(noted: pl.DataFrame) -> pl.DataFrame:
     """
     name, kind = pl.col("name"), pl.col("kind")
     rows = noted.filter(name.str.starts_with("MPI_") & (~name.str.contains(ONE_SIDED) | (name == FENCE)))
-    others = rows.filter(~name.str.contains(f"{ENDS}|{STARTS}|{PREPARES}"))
+    plain = rows.filter(~name.str.contains(f"{ENDS}|{STARTS}|{PREPARES}"))
     posts = name.str.contains(POSTS)
     started = _of_requests(rows.filter(name.str.contains(STARTS)), rows.filter(name.str.contains(PREPARES)))
     started = started.with_columns(peer="own_peer", tag="own_tag", bytes="own_bytes", posted="row")
-    posted = pl.concat([others.filter(posts), started.select(rows.columns)]).sort("row")
+    posted = pl.concat([plain.filter(posts), started.select(rows.columns)]).sort("row")
     # Of several calls that name a request, the last ends it.
     ended = _of_requests(rows.filter(name.str.contains(ENDS)), posted).unique("posted", keep="last")
     ended = ended.with_columns(ended=kind == "send")
     # When others came to a collective that goes on in between is not known: it matches nothing, and is counted.
     received = kind == "receive"
-    own = [
+    posted_values = [
         pl.when(received).then(pl.coalesce(name, f"own_{name}")).otherwise(f"own_{name}").alias(name)
         for name in ("bytes", "peer", "tag")
     ]
-    ended = ended.with_columns(*own, kind=pl.when(kind.is_in(MESSAGES)).then("kind"))
-    every = pl.concat([others.filter(~posts), posted.filter(kind == "send"), ended.select(rows.columns)])
+    ended = ended.with_columns(*posted_values, kind=pl.when(kind.is_in(MESSAGES)).then("kind"))
+    every = pl.concat([plain.filter(~posts), posted.filter(kind == "send"), ended.select(rows.columns)])
     alone = pl.when(kind.is_in(MESSAGES)).then((pl.col("peer") < 0) | (pl.col("peer") == pl.col("place")))
     every = every.filter(~alone.otherwise(pl.col("size") == 1).fill_null(False))
     return in_sequence(every.with_columns(kind=pl.when(pl.col("called").is_not_null()).then("kind")))
@@ -326,10 +328,10 @@ def of_mpi(noted: pl.DataFrame) -> pl.DataFrame:
 
 def _of_requests(rows: pl.DataFrame, posts: pl.DataFrame) -> pl.DataFrame:
     """Those of `rows` whose request one of `posts` made, the last before; with what that says."""
-    own = {f"own_{name}": name for name in ("bytes", "peer", "tag")}
-    said = ["kind", "communicator", "posted", *OF_COMMUNICATOR]
-    posts = posts.select("row", "request", *said, **own).sort("row")
-    rows = rows.drop(said).sort("row")
+    posted_columns = {f"own_{name}": name for name in ("bytes", "peer", "tag")}
+    columns = ["kind", "communicator", "posted", *OF_COMMUNICATOR]
+    posts = posts.select("row", "request", *columns, **posted_columns).sort("row")
+    rows = rows.drop(columns).sort("row")
     return rows.join_asof(posts, on="row", by="request", check_sortedness=False).drop_nulls("posted")
 
 
@@ -342,7 +344,7 @@ def as_ranges(noted: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl
     calls = noted.group_by("call", maintain_order=True).agg(pl.col("process", *CALL).first())
     calls = calls.join(of_calls, on="call", how="left", maintain_order="left")
     calls = calls.with_columns(pl.col("messages").fill_null(0))
-    said = rows.with_columns(communicator="called", group_size="size", collective_kind="kind")
+    rows = rows.with_columns(communicator="called", group_size="size", collective_kind="kind")
     return conform(
         calls, schema.MARKERS, {**schema.OPERATIONS_OF_COLLECTIVES, **schema.RANGES_OF_COLLECTIVES}
-    ), conform(said, schema.DESCRIBED)
+    ), conform(rows, schema.DESCRIBED)

@@ -91,7 +91,11 @@ what_if = Command(
     option(
         "--no-stragglers", "For a job: no rank arrives at a collective later than the median.", is_flag=True
     ),
-    option("--overlap-collectives", "For a job: overlap collectives with kernels.", is_flag=True),
+    option(
+        "--overlap-collectives",
+        "For a job, or one of its ranks: overlap collectives with kernels.",
+        is_flag=True,
+    ),
     option("--bucket SIZE", "For a job: join or divide all-reduces to this size: 25MB."),
     option("--collective-bytes FACTOR", "For a job: scale the bytes of collectives: 0.5x."),
     option("--ranks N", "For a data-parallel job: number of ranks; new ranks copy recorded ones."),

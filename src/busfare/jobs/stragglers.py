@@ -1,0 +1,82 @@
+"""Which rank of a job arrives last, and whether its own work is the reason: waits that a later start of its recording
+explains are set apart, and so are delays for which its CPU and GPU did not work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+from msgspec import Struct
+
+from busfare.jobs.matching import MESSAGES
+
+NS = 1e-9
+#: Whose work takes this much longer than the median's, and more than time stamps are off, is late.
+LATE, LATE_NS = 1.02, 5_000
+
+
+class Straggler(Struct, kw_only=True):
+    """The rank that arrives last because of its own work, on its CPU or GPU, at so many of the matched collectives; what
+    that work took before these, what it took on the median of their ranks, and what the others waited for the difference.
+    """
+
+    rank: int
+    count: int
+    of: int
+    work_seconds: float
+    median_seconds: float
+    awaited_seconds: float
+
+
+def without_recording(members: pl.DataFrame, begun: Mapping[int, int]) -> pl.DataFrame:
+    """`members` with `recording`, the part of `wait` that later recordings explain, which is taken off it: at a rank's first
+    collective of all, as much as the recording of the last to come began later. Nobody is last where that is most of it.
+
+    `begun`: when the recording of each rank begins, ns, by the clock of members.
+    """
+    matched = pl.col("joint").is_not_null()
+    begin = pl.col("rank").replace_strict(begun, return_dtype=pl.Int64)
+    later = (begin.filter("is_last").first().over("joint") - begin).clip(0).fill_null(0)
+    recording = pl.when(matched & pl.col("first")).then(pl.min_horizontal("wait", later)).fill_null(0)
+    members = members.with_columns(recording=recording)
+    explained = 2 * pl.col("recording").sum().over("joint") > pl.col("wait").sum().over("joint")
+    return members.with_columns(
+        wait=pl.col("wait") - pl.col("recording"), is_last=pl.col("is_last") & ~(matched & explained)
+    )
+
+
+def late_joints(members: pl.DataFrame) -> pl.DataFrame:
+    """A row a collective of `members` (all of them in one; messages have no median): `last`, who came last because its CPU
+    or GPU worked longer than the median rank's, null where nobody did; `own` and `usual`, that work of both; `waited`,
+    what the others waited for the difference, ns.
+    """
+    members = members.filter(~pl.col("collective_kind").is_in(MESSAGES).fill_null(False))
+    excess = {}
+    for name in ("host_ns", "gpu_ns"):
+        usual = pl.col(name).quantile(0.5, "lower").over("joint")
+        late = pl.col("is_last") & (pl.col(name) > pl.max_horizontal(LATE * usual, usual + LATE_NS))
+        excess[name] = pl.struct(
+            more=pl.when(late).then(pl.col(name) - usual).fill_null(0).cast(pl.Int64),
+            own=pl.col(name), usual=usual.cast(pl.Int64), last=pl.col("rank"),
+        )  # fmt: skip
+    work = members.select("joint", **excess).unpivot(index="joint", value_name="work").unnest("work")
+    last = work.filter(pl.col("more") > 0).sort("more", descending=True, maintain_order=True)
+    last = last.unique("joint", keep="first", maintain_order=True).drop("variable")
+    waits = members.select("joint", "wait").join(last, on="joint", how="left")
+    waited = pl.when(pl.col("last").is_not_null()).then(pl.min_horizontal("wait", "more")).sum()
+    return waits.group_by("joint").agg(pl.col("last", "own", "usual").first(), waited=waited)
+
+
+def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
+    """The rank whose own work causes more waiting than that of all others together, of all joints as of `late_joints`; None
+    where there is none.
+    """
+    joints = pl.concat(late)
+    ranks = joints.drop_nulls("last").group_by("last").agg(pl.len(), pl.col("own", "usual", "waited").sum())
+    ranks = ranks.filter((pl.col("waited") > 0) & (2 * pl.col("waited") > pl.col("waited").sum()))
+    if ranks.is_empty():
+        return None
+    rank, count, own, usual, waited = ranks.row(0)
+    times = {"work_seconds": own * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
+    return Straggler(rank=rank, count=count, of=joints.height, **times)
