@@ -26,6 +26,7 @@ WHAT = {
     "listed-twice": "copies that the profiler listed a second time, faster than the memory of any GPU: skipped",
     "no-calls": "the trace has no API calls: host activity and host waits are unknown",
     "no-gpu-records": "the trace has no GPU activity: {lost}; record with {command}",
+    "part": "API calls and GPU operations outside {part}: left out",
     "records-without-call": "event records or waits whose call is outside the trace: excluded from the dependencies",
     "two-clocks": "GPU operations use a different clock than the API calls, {distance:.6g} s apart: shifted to align "
     "the operation with the shortest launch delay to its call{drift}",
