@@ -21,6 +21,7 @@ SCRIPTS = {
     "kv": "",
     "replay_pairs": "",
     "job_pairs": "",
+    "diff_pairs": "",
     "four_gpus": "",
     "node_change": "",
     "kernels": "",

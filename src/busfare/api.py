@@ -67,6 +67,7 @@ from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
 from busfare.trace.attach import counted_kernels, with_fingerprints_of
+from busfare.trace.window import part_of
 
 __all__ = [
     "BusfareError", "Node", "Recorder", "Run", "compare", "diff", "node", "plan", "plan_kv", "plan_offload", "project",
@@ -161,6 +162,7 @@ def report(
         alone = None if question.of_job else one_trace(paths)
         if alone is None:
             of_run = {"unrecorded": question.unrecorded, "fingerprints": fingerprints, "baseline": baseline}
+            of_run |= question.part()
             if given := [name for name, value in of_run.items() if value]:
                 raise InputError(OF_ONE_RUN.format(given[0]))
             with job_progress() as shown:
@@ -173,7 +175,7 @@ def report(
                 lambda page: job_document(of_job, where, together if page else None, figures),
             )
         trace = alone
-    run = _fingerprinted(_run(trace), fingerprints)
+    run = part_of(_fingerprinted(_run(trace), fingerprints), **question.part())
     result, replayed, findings = examine(run, where, question.unrecorded)
     if baseline:
         result.baseline = diff_reports(baseline, result)
@@ -210,6 +212,10 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
         if of_job:
             raise InputError(OF_ONE_RUN.format("fingerprints"))
         runs = [_fingerprinted(runs[0], fingerprints)]
+    if part := asked.part():
+        if of_job:
+            raise InputError(OF_ONE_RUN.format(next(iter(part))))
+        runs = [part_of(runs[0], **part)]
     here = recorded_on or guess_node(runs[0])
     setting, guessed = Setting(here, asked.model), recorded_on is None
     if of_job:
@@ -264,7 +270,7 @@ def project(
     question = questions.Project.of(to=to, **asked)
     targets = [*map(load_node, question.to)]
     targets = [target for n, target in enumerate(targets) if target not in targets[:n]]
-    run = _with_counters(_run(trace, launches=True), counters)
+    run = part_of(_with_counters(_run(trace, launches=True), counters), **question.part())
     here = where_recorded(run, _node(question.recorded_on), "`recorded_on`")
     rebuilt, rules = timeline(run, here), (question.kernels, question.host)
     every = [project_trace(run, here, target, question.model, *rules, rebuilt) for target in targets]
@@ -286,15 +292,20 @@ def compare(
     """
     question = questions.Compare.of(**asked)
     first, second = _with_counters(_run(predicted, launches=True), counters), _run(actual, launches=True)
+    first, second = (part_of(run, **question.part()) for run in (first, second))
     here = where_recorded(first, _node(question.recorded_on), "`recorded_on`")
     there = where_recorded(second, _node(question.to), "`to`")
     result = compared(first, second, here, there, question.model)
     return answer(Comparison, result, lambda _: predictions.comparison_document(result))
 
 
-def diff(before: Source, after: Source) -> Diff:
-    """What changed between two recorded runs of one program, and which part of it made the run longer or shorter."""
-    runs = _run(before), _run(after)
+def diff(before: Source, after: Source, **asked: Any) -> Diff:
+    """What changed between two recorded runs of one program, and which part of it made the run longer or shorter.
+
+    Options of `questions.Part`, for each of them.
+    """
+    part = questions.Part.of(**asked).part()
+    runs = part_of(_run(before), **part), part_of(_run(after), **part)
     result = diff_traces(*runs, (summarise(runs[0]), summarise(runs[1])))
     return answer(Diff, result, lambda _: diff_document(result))
 

@@ -211,6 +211,21 @@ def layer_times(value: Any) -> LayerTimes:
     return dict(points(parse_count, parse_seconds, "TOKENS=TIME, as in 512=1.2ms")(value))
 
 
+def window(value: Any) -> tuple[float, float]:
+    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; without an end up to the last, without a start from the first."""
+    ends = (
+        value.split("..") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else []
+    )
+    if len(ends) != 2:
+        raise InputError(f"{shown(value)} is no window; write START..END, as in 1.5s..2s")
+    start, end = (
+        bare_seconds(end) if end != "" else none for end, none in zip(ends, (0.0, MOST_SECONDS), strict=True)
+    )
+    if not start < end:
+        raise InputError(f"{shown(value)} ends before it begins; give START..END")
+    return start, end
+
+
 def sides(value: Any) -> tuple[int, int, int]:
     """'128,1,1', or fewer numbers, as three."""
     given = listed(whole(1, 2**31 - 1))(value)

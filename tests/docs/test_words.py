@@ -167,7 +167,9 @@ def put_together() -> set[str]:
         "best.strategy": STRATEGIES,
         "bound": BOUNDS,
         "change": re.findall(r'\btitled(?:\(|, )"([\w-]+)"', source("timeline")),
+        "comparable": ("programs", "runs", "units", "unknown"),
         "dominant": ("h2d", "d2h", "kernel"),
+        "judged": ("few", "real", "same"),
         "id": [rule or of_job for rule, of_job in findings],
         "known_by": KNOWN_BY,
     }

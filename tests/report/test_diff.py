@@ -15,7 +15,9 @@ from busfare.answers.diff import diff, read_report
 from busfare.answers.limits import check, parse_limit
 from busfare.errors import InputError, LimitPassed
 from busfare.show.words import text
-from tests.traces import EXAMPLES
+from busfare.trace import Trace
+from tests.published import published
+from tests.traces import EXAMPLES, copy, kernel, made, run
 
 IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"
 
@@ -49,7 +51,11 @@ def test_a_run_beside_itself_has_not_changed() -> None:
     result = busfare.diff(IMAGES, IMAGES)
     rows = [*result.critical_path, *result.work, *result.by_path, *result.by_kernel, *result.by_call]
     assert rows and {row.change_seconds for row in rows} == {0.0}
-    assert [*map(text, result.why)] == ["The run still takes 166 ms."]
+    as_long, fair, unit = map(text, result.why)
+    assert as_long == "The run still takes 166 ms."
+    assert fair == "Both traces hold the same amount of work: 6 units of work."
+    assert "27.2 ms → 27.2 ms (+0.0%): units of one trace vary as much" in unit
+    assert (result.comparable, result.unit.real, result.unit.parts) == ("runs", False, [])
 
 
 def test_copies_that_are_new_or_gone_are_told() -> None:
@@ -120,3 +126,107 @@ def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], messa
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert message in done.stderr
+
+
+def iterations(count: int, period_us: float, kernel_us: float = 20) -> Trace:
+    """A run of so many units of a copy and a kernel, none quite as long as the one before."""
+    at, rows = 0.0, []
+    for number in range(count):
+        rows.append(made(copy(at + 2, at + 10, 4096), at, at + 1, "cudaMemcpyAsync"))
+        rows.append(made(kernel(at + 12, at + 12 + kernel_us), at + 2, at + 3))
+        at += period_us * (1 + 0.01 * (number % 5))
+    return run(*rows)
+
+
+def test_windows_with_different_amounts_of_work_are_compared_by_the_unit() -> None:
+    """As long, with fewer units: each takes longer."""
+    result = busfare.diff(iterations(40, 100), iterations(34, 100 * 40 / 34))
+    unit = result.unit
+    assert (result.comparable, unit.count_before, unit.count_after, unit.real) == ("units", 40, 34, True)
+    assert unit.change_percent == pytest.approx(100 * (40 / 34 - 1), abs=0.1) and result.units == [unit]
+    assert [(part.what, part.change_seconds > 0) for part in unit.parts] == [("GPU idle", True)]
+    fair, change, idle = map(text, result.why)
+    assert fair.startswith("The traces hold different amounts of work (40 before and 34 after)")
+    assert "102 µs → 120 µs (+17.6%), more than units of one trace vary." in change
+    assert idle == "Per unit: GPU idle 18 µs longer."
+
+
+def test_a_longer_kernel_is_found_in_a_unit_that_is_as_long() -> None:
+    unit = busfare.diff(iterations(40, 100), iterations(40, 100, kernel_us=22)).unit
+    assert unit.real is False
+    assert {part.what: part.change_seconds for part in unit.parts} == pytest.approx(
+        {"kernels": 2e-6, "GPU idle": -2e-6}
+    )
+
+
+def test_of_a_few_units_nothing_is_said() -> None:
+    result = busfare.diff(iterations(5, 100), iterations(5, 150))
+    assert result.unit.real is None
+    assert "fewer than 6 in a trace are too few to tell whether that is a change" in text(result.why[-1])
+
+
+def test_two_programs_are_no_change_of_one() -> None:
+    result = busfare.diff(IMAGES, EXAMPLES / "generate-text-h100.json.gz")
+    assert result.comparable == "programs"
+    assert text(result.why[0]).startswith("These look like two different programs")
+
+
+def test_without_a_unit_in_both_the_reason_is_given() -> None:
+    result = busfare.diff(run(made(kernel(1, 2), 0, 1)), run(made(kernel(1, 3), 0, 1)))
+    assert (result.comparable, result.unit.name, result.units) == ("unknown", None, [])
+    assert text(result.unit.reason).startswith("no range and no sequence of operations repeats")
+    assert "only if they did the same work" in text(result.why[-1])
+
+
+def gate(before: Trace, after: Trace, limit: str) -> None:
+    """Checks a limit as `report --baseline` does."""
+    old, new = busfare.report(before), busfare.report(after)
+    new.baseline = diff(old, new)
+    check(new, [parse_limit(limit)], old)
+
+
+def test_a_gate_on_the_makespan_of_different_amounts_of_work_is_refused() -> None:
+    windows = iterations(40, 100), iterations(34, 100 * 40 / 34)
+    for limit in ("makespan > +5%", "kernels > +5%", "bytes > +0%"):
+        with pytest.raises(
+            InputError, match=r"holds 40 units of work and this trace 34; use 'iteration > \+5%'"
+        ):
+            gate(*windows, limit)
+    with pytest.raises(LimitPassed, match=r"iteration > \+5% .it is 17.65%"):
+        gate(*windows, "iteration > +5%")
+    gate(*windows, "iteration > +20%")
+    gate(*windows[::-1], "iteration > +5%")
+
+
+def test_a_gate_on_iterations_passes_what_units_of_one_run_differ_by() -> None:
+    first, second = (iterations(40, period) for period in (100, 100.5))
+    assert busfare.diff(first, second).unit.change_percent == pytest.approx(0.5, abs=0.1)
+    gate(first, second, "iteration > +0.1%")
+    with pytest.raises(LimitPassed):
+        gate(first, second, "iteration > 100us")
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [
+        ((5, 5), "too few units of work"),
+        ((1, 1), "nothing repeats in it"),
+        ((1, 40), "the baseline has no such unit of work; make it anew"),
+    ],
+)
+def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gate(iterations(runs[0], 100), iterations(runs[1], 100), "iteration > +5%")
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("before", published("nsys", "nsys-ai-2xh100-before.sqlite"))
+def test_layers_of_two_windows_of_one_job_are_slower_on_every_gpu(before: Path) -> None:
+    """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer."""
+    result = busfare.diff(before, before.with_name(before.name.replace("before", "after")))
+    assert result.comparable == "units" and abs(result.makespan.change_seconds) < 1e-3
+    assert [(u.device, u.count_before, u.count_after, u.real) for u in result.units] == [
+        (0, 17, 15, True),
+        (1, 17, 15, True),
+    ]
+    assert all(10 < (unit.change_percent or 0) < 17 for unit in result.units)

@@ -10,20 +10,36 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 import polars as pl
 from msgspec.structs import asdict
+from numpy.typing import NDArray
 
-from busfare.answers.report import Changed, Diff, FindingChanged, Report, path_name
+from busfare.answers.report import (
+    Changed,
+    Comparable,
+    Diff,
+    FindingChanged,
+    Report,
+    Unit,
+    UnitChanged,
+    path_name,
+    unit_of,
+)
+from busfare.answers.units import FEWEST, differ, sampled
 from busfare.errors import InputError
 from busfare.statements import Figure, Words, statement
 from busfare.trace import Trace
 from busfare.trace import totals as account
+from busfare.trace.units import Units, parts_of, shared_units
 
 #: A part is worth a word from this share of the change on, and from that of the run.
 OF_CHANGE, OF_RUN = 0.05, 0.01
 #: A smaller share of the run does not show in three digits.
 SAME = 0.0005
 MOST_NAMES = 200
+#: Two recordings of one program have most of their kernels' time in kernels of the same names.
+IN_COMMON = 0.5
 #: Omissions without which the work of a run is not what its trace holds.
 UNRECORDED = ("no-gpu-records", "copies-not-recorded")
 NS = 1e-9
@@ -34,8 +50,12 @@ ByName = Mapping[str, Mapping[str, Any]]
 
 def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> Diff:
     """What changed from one run to the other, whose `reports` these are."""
-    made = diff(*reports)
-    made.by_kernel = _beside(lambda one: _named(account.top_kernels(one, MOST_NAMES)), before, after)
+    kernels = _beside(lambda one: _named(account.top_kernels(one, MOST_NAMES)), before, after)
+    units = [
+        _unit_changed(unit_of(old), unit_of(new), _parts((before, after), (old, new)))
+        for old, new in shared_units(before, after)
+    ]
+    made = _diff(*reports, kernels, units)
     took = (pl.col("end_ns") - pl.col("start_ns")).sum() * NS
     called = pl.col("name").cast(pl.String)
     made.by_call = _beside(
@@ -58,10 +78,27 @@ def read_report(path: Path) -> Report:
 
 def diff(before: Report, after: Report) -> Diff:
     """What changed from one report to the other. Kernels are those among the longest of both."""
+    kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
+    pairs = zip(before.units, after.units, strict=False)
+    made = _diff(
+        before, after, kernels, [_unit_changed(old, new, []) for old, new in pairs if old.name == new.name]
+    )
+    for kernel in kernels:  # of one of them alone: it may be in the other, further down
+        if None in (kernel.before_seconds, kernel.after_seconds):
+            kernel.what += " (not among the longest in both)"
+    return made
+
+
+def _diff(
+    before: Report,
+    after: Report,
+    kernels: list[Changed],
+    units: list[UnitChanged],
+) -> Diff:
     run = Changed(
         what="whole run", before_seconds=before.makespan_seconds, after_seconds=after.makespan_seconds
     )
-    parts = _beside(
+    shares = _beside(
         lambda one: {part.part: {"seconds": part.seconds} for part in one.critical_path or ()}, before, after
     )
     paths = _beside(lambda one: {path_name(row): asdict(row) for row in one.by_path}, before, after)
@@ -70,17 +107,31 @@ def diff(before: Report, after: Report) -> Diff:
         FindingChanged(id, (both[1].get(id) or both[0][id]).title, *(_gain(one.get(id)) for one in both))
         for id in dict.fromkeys([*both[0], *both[1]])
     ]
-    kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
-    for kernel in kernels:  # of one of them alone: it may be in the other, further down
-        if None in (kernel.before_seconds, kernel.after_seconds):
-            kernel.what += " (not among the longest in both)"
+    in_common = _in_common(kernels)
+    if in_common < IN_COMMON:
+        comparable: Comparable = "programs"
+    elif units:
+        comparable = "runs" if all(unit.count_before == unit.count_after for unit in units) else "units"
+    else:
+        comparable = "unknown"
+    nothing = UnitChanged(name=None, device=None, reason=statement("diff.no-unit"))
+    by_change = max(units, key=lambda unit: (unit.real, abs(unit.change_percent or 0.0)), default=nothing)
+    whole = _why(run, shares if before.critical_path and after.critical_path else [])
+    per_unit = [line for unit in units for line in _of_unit(unit)]
+    fair = statement(
+        f"diff.comparable-{comparable}", part=in_common, unit=_amount(by_change), count=by_change.count_after
+    )
     return Diff(
         before=before.trace.path,
         after=after.trace.path,
+        comparable=comparable,
+        unit=by_change,
+        units=units,
         makespan=run,
         why=_doubts(before, after)
-        + _why(run, parts if before.critical_path and after.critical_path else [], paths),
-        critical_path=parts,
+        + {"runs": [*whole, fair, *per_unit], "unknown": [*whole, fair]}.get(comparable, [fair, *per_unit])
+        + _paths(paths),
+        critical_path=shares,
         work=_beside(_work, before, after),
         by_path=paths,
         by_kernel=kernels,
@@ -137,8 +188,56 @@ def _doubts(*reports: Report) -> list[Words]:
     return doubts
 
 
-def _why(run: Changed, parts: list[Changed], paths: list[Changed]) -> list[Words]:
-    """How much the run changed, which parts of its critical path did, and which copies are not what they were."""
+def _unit_changed(before: Unit, after: Unit, parts: list[Changed]) -> UnitChanged:
+    return UnitChanged(
+        name=before.name,
+        device=before.device,
+        count_before=before.count,
+        count_after=after.count,
+        seconds_before=before.seconds,
+        seconds_after=after.seconds,
+        change_percent=100 * (after.seconds / before.seconds - 1) if before.seconds else None,
+        real=differ(before.samples_seconds, after.samples_seconds),
+        parts=parts,
+    )
+
+
+def _parts(traces: tuple[Trace, Trace], pair: tuple[Units, Units]) -> list[Changed]:
+    """Kernels, transfers and idle time of a unit, as far as they changed by more than those of one run differ."""
+    before, after = (parts_of(*run) for run in zip(traces, pair, strict=True))
+    least, changed = SAME * float(np.median(pair[0].periods)), []
+    for name, old in before.items():
+        was, now = float(np.median(old)), float(np.median(after[name]))
+        step = min(_step(old), _step(after[name]))
+        if abs(now - was) > max(least, step) and differ(sampled(old), sampled(after[name])):
+            changed.append(Changed(what=name, before_seconds=was * NS, after_seconds=now * NS))
+    return changed
+
+
+def _step(times: NDArray[np.int64]) -> int:
+    """The least difference between unlike times, at least a step of the recorder's clock; 0 where all are alike."""
+    steps = np.diff(np.unique(times))
+    return int(steps.min()) if len(steps) else 0
+
+
+def _in_common(kernels: list[Changed]) -> float:
+    """The part of the time of all kernels that kernels in both runs take, in the run where that is less; 1 where a run has
+    none.
+    """
+    shares = []
+    for when in ("before_seconds", "after_seconds"):
+        took = [
+            (getattr(row, when) or 0.0, None not in (row.before_seconds, row.after_seconds))
+            for row in kernels
+        ]
+        if not (whole := sum(seconds for seconds, _ in took)):
+            return 1.0
+        shares.append(sum(seconds for seconds, shared in took if shared) / whole)
+    return min(shares)
+
+
+def _why(run: Changed, parts: list[Changed]) -> list[Words]:
+    """How much the run changed, and which parts of its critical path did."""
     before, change = run.before_seconds or 0.0, run.change_seconds
     seconds = {"before": before, "after": run.after_seconds or 0.0, "change": change}
     if change == 0 or abs(change) < SAME * before:
@@ -151,7 +250,29 @@ def _why(run: Changed, parts: list[Changed], paths: list[Changed]) -> list[Words
     if large := [part for part in parts if abs(part.change_seconds) >= least]:
         changed = (statement("diff.part", part=part.what, seconds=part.change_seconds) for part in large[:4])
         why.append(statement("diff.critical-path", parts=tuple(changed)))
-    new = _only(paths, "after")
+    return why
+
+
+def _of_unit(unit: UnitChanged) -> list[Words]:
+    """How much a unit of work changed, and which parts of it did."""
+    judged = "few" if unit.real is None else "real" if unit.real else "same"
+    where = statement("diff.on-gpu", device=unit.device) if unit.device is not None else ""
+    figures = {
+        "before": unit.seconds_before,
+        "after": unit.seconds_after,
+        "part": (unit.change_percent or 0.0) / 100,
+        "least": FEWEST + 1,
+    }
+    lines = [statement(f"diff.unit-{judged}", name=unit.name, where=where, **figures)]
+    changed = tuple(
+        statement("diff.part", part=part.what, seconds=part.change_seconds) for part in unit.parts
+    )
+    return lines + ([statement("diff.unit-parts", parts=changed)] if changed else [])
+
+
+def _paths(paths: list[Changed]) -> list[Words]:
+    """Which copies are not what they were."""
+    why, new = [], _only(paths, "after")
     for path in _only(paths, "before"):
         same = next((other for other in new if other.after_bytes == path.before_bytes), None)
         copies = _copies(path.before_count, path.before_bytes, path)
@@ -159,13 +280,17 @@ def _why(run: Changed, parts: list[Changed], paths: list[Changed]) -> list[Words
             statement("diff.moved", now=_spaced(same), **copies) if same else statement("diff.gone", **copies)
         )
         new = [other for other in new if other is not same]
-    for path in new:
-        why.append(statement("diff.new", **_copies(path.after_count, path.after_bytes, path)))
-    return why
+    return why + [statement("diff.new", **_copies(path.after_count, path.after_bytes, path)) for path in new]
 
 
 def _copies(number: int | None, size: int | None, path: Changed) -> dict[str, Figure]:
     return {"count": number or 0, "bytes": size or 0, "path": _spaced(path)}
+
+
+def _amount(unit: UnitChanged) -> Words:
+    if unit.name is None:
+        return ""
+    return statement("diff.amount", before=unit.count_before, after=unit.count_after)
 
 
 def _spaced(path: Changed) -> str:

@@ -40,6 +40,34 @@ def _run(result: Result) -> tuple[float, float]:
     return (run, run) if isinstance(run, (int, float)) else (run.sum, run.most)
 
 
+def _unit(result: Result) -> float:
+    """Seconds of a unit of work, on the GPU where it takes longest. Raises InputError where none is found."""
+    if isinstance(result, JobReport):
+        raise InputError("`fail_if` iteration: is of one run; give it with one trace")
+    if not result.units:
+        raise InputError(
+            f"{result.trace.path}: `fail_if` iteration: nothing repeats in it; limit makespan instead"
+        )
+    return max(unit.seconds for unit in result.units)
+
+
+def _unit_growth(result: Result) -> float:
+    """By which part of itself a unit of work got longer, where it did so by more than units of one run differ: of GPUs, on
+    the one where that is most. Raises InputError where that is not known.
+    """
+    _unit(result)
+    changed = result.baseline if isinstance(result, Report) else None
+    judged = [unit for unit in changed.units if unit.real is not None] if changed else []
+    if not judged:
+        why = (
+            "the baseline has no such unit of work; make it anew"
+            if not (changed and changed.units)
+            else "too few units of work"
+        )
+        raise InputError(f"{result.trace.path}: `fail_if` iteration > +VALUE%: {why}")  # type: ignore[union-attr]
+    return max((unit.change_percent or 0.0) / 100 if unit.real else 0.0 for unit in judged)
+
+
 LIMITED = {
     "exposed": Limited(
         lambda r: r.transfers.exposed_seconds, lambda r: _part(r.transfers.exposed_seconds, _run(r)[0])
@@ -49,6 +77,7 @@ LIMITED = {
     "gain": Limited(_gain, lambda r: _part(_gain(r), _run(r)[1])),
     "kernels": Limited(lambda r: r.kernels.seconds),
     "communication": Limited(lambda r: r.communication.seconds),
+    "iteration": Limited(_unit),
     "makespan": Limited(lambda r: _run(r)[1]),
     "bytes": Limited(lambda r: r.transfers.bytes, counted=True),
     "count": Limited(lambda r: r.transfers.count, counted=True),
@@ -96,6 +125,16 @@ def parse_limit(text: str) -> Limit:
     raise InputError(f"`fail_if` {text[:60]!r}: {name!r} cannot have this limit{hint}")
 
 
+def _refuse_unlike(result: Result, text: str) -> None:
+    """Raises InputError where a report and its baseline hold different amounts of work: their sums are then no measure."""
+    if isinstance(result, Report) and result.baseline and result.baseline.comparable == "units":
+        unit = result.baseline.unit
+        raise InputError(
+            f"{result.trace.path}: `fail_if` {text!r}: the baseline holds {unit.count_before} units of work and this trace "
+            f"{unit.count_after}; use 'iteration > +5%', which compares one unit, or record as many"
+        )
+
+
 def check(result: Result, limits: Sequence[Limit], baseline: Report | None = None) -> None:
     """Raises LimitPassed, naming every limit that the report passes, and InputError where nothing was recorded."""
     what = "the job" if isinstance(result, JobReport) else result.trace.path
@@ -107,8 +146,9 @@ def check(result: Result, limits: Sequence[Limit], baseline: Report | None = Non
         )
     passed = []
     for text, of, compare, limit, unit, grows in limits:
-        value = of(result)
-        if grows and baseline:
+        value = _unit_growth(result) if grows and of is _unit else of(result)
+        if grows and baseline and of is not _unit:
+            _refuse_unlike(result, text)
             old = of(baseline)
             value = value / old - 1 if old else math.copysign(math.inf, value) if value else 0.0
         if compare(value, limit):

@@ -37,6 +37,7 @@ from busfare.planning.offload.schedule import (
 from busfare.planning.problem import RecordedLayers, layers_from_trace
 from busfare.quantities import LayerTimes
 from busfare.trace import read
+from busfare.trace.window import part_of
 
 __all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
 
@@ -100,7 +101,7 @@ def answer_offload(asked: questions.Offload) -> PlanOffloadResult:
     if not asked.from_trace:
         network = network_of(asked, machine.node) if asked.model else None
         return _Planned(question_of(asked, network=network), machine).result()
-    layers, found = layers_from_trace(read(asked.from_trace))
+    layers, found = layers_from_trace(part_of(read(asked.from_trace), **asked.part()))
     result = _Planned(question_of(asked, layers), machine).result()
     result.from_trace = found
     return result

@@ -26,6 +26,7 @@ from busfare.planning.streams import StreamRange
 from busfare.questions import Kernel
 from busfare.statements import Words, statement
 from busfare.trace import read
+from busfare.trace.window import part_of
 
 __all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
 
@@ -148,7 +149,7 @@ def _question(asked: questions.Plan) -> tuple[Sequence[Problem], questions.Where
         return file.problems, asked.node or file.node, None
     if not asked.from_trace:
         return (problem_of(asked),), asked.node, None
-    trace = read(asked.from_trace)
+    trace = part_of(read(asked.from_trace), **asked.part())
     recorded = recorded_problem(trace, asked.kernel_name)
     recorded = recorded._replace(problem=with_options(recorded.problem, asked))
     return (recorded.problem,), asked.node or guess_node(trace), recorded

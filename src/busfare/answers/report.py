@@ -6,8 +6,9 @@ Seconds, bytes, bytes per second; None is 'not known'.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import polars as pl
 from msgspec import UNSET, Struct, UnsetType, convert, field
 from msgspec.structs import asdict
@@ -16,6 +17,7 @@ from busfare import advise
 from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.findings import REPLAYED_ROWS
 from busfare.answers.project import PathCompared, PathThere
+from busfare.answers.units import sampled
 from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
@@ -30,10 +32,13 @@ from busfare.trace import totals as account
 from busfare.trace.columns import beside
 from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Counted, Gap, Totals
+from busfare.trace.units import LEAST, Units, units_of
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "straggler", "clocks")
 NS = 1e-9
+#: What can be compared of two traces: whole runs, units of work alone, nothing of two programs, or that is not known.
+Comparable = Literal["runs", "units", "programs", "unknown"]
 Row = TypeVar("Row")
 
 
@@ -117,6 +122,21 @@ class TopCopy(BetweenMemories, kw_only=True):
     stream: int | None
 
 
+class UnitOf(Struct, kw_only=True):
+    """A unit of work: the name of its range, or of the operation that it begins with on a `device`."""
+
+    name: str | None
+    device: int | None
+
+
+class Unit(UnitOf, kw_only=True):
+    """`seconds`: from the start of a unit to that of the next, the median; `samples_seconds`: of units in order of time."""
+
+    count: int
+    seconds: float
+    samples_seconds: list[float]
+
+
 class Changed(Struct, kw_only=True):
     """Something in both runs, or in one of them; the change is in seconds of the second run over the first."""
 
@@ -133,6 +153,21 @@ class Changed(Struct, kw_only=True):
         return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
 
 
+class UnitChanged(UnitOf, kw_only=True):
+    """`real`: whether units changed by more than those of one run differ, None where too few are there to tell. All None
+    with a `reason` where no unit is found in both. `parts`: those whose change is real: kernels, transfers, GPU idle.
+    """
+
+    count_before: int | None = None
+    count_after: int | None = None
+    seconds_before: float | None = None
+    seconds_after: float | None = None
+    change_percent: float | None = None
+    real: bool | None = None
+    parts: list[Changed] = field(default_factory=list)
+    reason: Words | UnsetType = UNSET
+
+
 class FindingChanged(Struct):
     """A finding's predicted gain in each run, None in the one that does not have it."""
 
@@ -143,10 +178,15 @@ class FindingChanged(Struct):
 
 
 class Diff(Struct, tag_field="schema", tag="busfare.diff/1", kw_only=True):
-    """`why`: sentences; parts of the critical path add up to the run, the tables below it do not."""
+    """`why`: sentences; parts of the critical path add up to the run, the tables below it do not. `units`: of each GPU,
+    or of the host; `unit`: the one that changed most.
+    """
 
     before: str
     after: str
+    comparable: Comparable = "unknown"
+    unit: UnitChanged = field(default_factory=lambda: UnitChanged(name=None, device=None))
+    units: list[UnitChanged] = field(default_factory=list)
     makespan: Changed
     why: list[Words]
     critical_path: list[Changed]
@@ -169,6 +209,7 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     top_kernels: list[TopKernel]
     top_copies: list[TopCopy]
     idle_gaps: list[Gap]
+    units: list[Unit] = field(default_factory=list)
     recording_cost: RecordingCost | None
     critical_path: list[PathPart] | None
     findings: list[RangedFinding]
@@ -244,6 +285,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         top_kernels=rows_of(TopKernel, account.top_kernels(trace, MOST_ROWS)),
         top_copies=rows_of(TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
+        units=[unit_of(units) for units in units_of(trace, LEAST)],
         recording_cost=cost,
         critical_path=path,
         findings=[],  # which are looked for beside all this
@@ -253,6 +295,18 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     found = findings()
     report.findings = [ranged(finding, unrecorded_seconds) for finding in found]
     return Examined(report, as_recorded, found)
+
+
+def unit_of(units: Units) -> Unit:
+    """The unit of work as a result has it."""
+    periods = units.periods * NS
+    return Unit(
+        name=units.name,
+        device=units.device,
+        count=len(units.starts),
+        seconds=float(np.median(periods)),
+        samples_seconds=sampled(periods),
+    )
 
 
 def _together(trace: Trace) -> Communication | None:

@@ -13,7 +13,7 @@ from busfare.cli.options import Command, as_json, option
 __all__ = ["completion", "doctor", "every_command", "help_", "options_of", "usage"]
 
 #: Options that mean the same in every command that takes them.
-SHARED_OPTIONS = {"--json", "--html", "--wide", "--help", "--version"}
+SHARED_OPTIONS = {"--json", "--html", "--wide", "--help", "--version", "--window", "--range", "--iteration"}
 
 
 #: Where shells look for what completes a command.

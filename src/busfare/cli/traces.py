@@ -49,8 +49,8 @@ def compare(predicted: Path, actual: Path, json: bool, **asked: Any) -> None:
     answer(api.compare(predicted, actual, **asked), Answer.document, json)
 
 
-def diff(before: Path, after: Path, json: bool, html: Path | None) -> None:
-    answer(api.diff(before, after), Answer.document, json, html)
+def diff(before: Path, after: Path, json: bool, html: Path | None, **asked: Any) -> None:
+    answer(api.diff(before, after, **asked), Answer.document, json, html)
 
 
 def demo(output: Path) -> None:

@@ -17,6 +17,7 @@ from busfare.questions.traces import (
     Compare,
     HostRule,
     KernelRule,
+    Part,
     Project,
     Removable,
     Report,
@@ -27,6 +28,6 @@ from busfare.questions.traces import (
 
 __all__ = [
     "Bench", "BenchMethods", "BenchStrategies", "ChangeName", "Compare", "HostMemory", "HostRule", "Kernel",
-    "KernelRule", "KvCache", "KvLayout", "Offload", "Plan", "Price", "Probe", "Project", "Question", "Record", "Removable",
-    "Report", "Scaled", "Swept", "WhatIf", "Where",
+    "KernelRule", "KvCache", "KvLayout", "Offload", "Part", "Plan", "Price", "Probe", "Project", "Question", "Record",
+    "Removable", "Report", "Scaled", "Swept", "WhatIf", "Where",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 from busfare import quantities as q
 from busfare.errors import FieldError, InputError
 from busfare.quantities import Question
-from busfare.questions.traces import MOST_RANKS, Nodes, Where
+from busfare.questions.traces import MOST_RANKS, Nodes, Part, Where
 
 HostMemory = Literal["pinned", "pageable", "mapped", "managed"]
 KvLayout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
@@ -66,7 +66,7 @@ class Kernel(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Kernel):
+class Plan(Kernel, Part):
     """Strategies of a kernel, or of those of a `file`, or of a trace (`from_trace`) whose names match `kernel_name`."""
 
     node: Where | None = None
@@ -81,6 +81,7 @@ class Plan(Kernel):
         of_kernel = [name for name in self.given() if name in Kernel.names()]
         if self.file and self.from_trace:
             raise InputError("FILE.toml and `from_trace`: both define what to plan; give one of them")
+        self.check_traced(self.from_trace)
         if self.kernel_name and not self.from_trace:
             raise InputError("`kernel_name`: needs `from_trace` TRACE; add it")
         if self.file and of_kernel:
@@ -92,7 +93,7 @@ class Plan(Kernel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offload(Question):
+class Offload(Part):
     """Layers by a `model`, a trace (`from_trace`), or by sizes and times of all, or of each. `depth`: layers brought ahead;
     `budget`: GPU memory for layers and buffers; rates of the processor in bytes/s and 1/s.
     """
@@ -122,6 +123,7 @@ class Offload(Question):
 
     def __post_init__(self) -> None:
         given = self.given()
+        self.check_traced(self.from_trace)
         if self.model and self.from_trace:
             raise InputError("`from_trace`, `model`: both define the layers; give one of them")
         source, says = "model" if self.model else "from_trace", ["layers", "bytes_per_layer"]

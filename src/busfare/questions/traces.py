@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
 from busfare import quantities as q
-from busfare.errors import InputError
+from busfare.errors import FieldError, InputError
 from busfare.quantities import Question, parse_factor
 
 Removable = Literal["h2d", "d2h", "d2d", "p2p", "copy", "set", "migration"]
@@ -40,6 +40,8 @@ HostRule = Literal["measured", "keep"] | float
 
 #: More streams and ranks than any program has; more processes than any machine has cores.
 MOST_STREAMS, MOST_RANKS, MOST_JOBS = 1024, 4096, 1024
+#: More units of work than any recording has.
+MOST_UNITS = 1 << 40
 
 
 def kernel_rule(value: Any) -> KernelRule:
@@ -61,7 +63,27 @@ Nodes = Annotated[tuple[Where, ...], q.repeated(q.as_given)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Question):
+class Part(Question):
+    """The part of a trace that is read: what begins in a `window` of seconds from the start of the recording; in the ranges
+    called `range`, or in the `iteration`-th of them; or in that unit of work.
+    """
+
+    window: Annotated[tuple[float, float] | None, q.window] = None
+    range: q.Text | None = None
+    iteration: Annotated[int | None, q.whole(1, MOST_UNITS)] = None
+
+    def part(self) -> dict[str, Any]:
+        """What is given of these, by field."""
+        return {name: value for name, value in self.given().items() if name in Part.names()}
+
+    def check_traced(self, trace: object) -> None:
+        """Raises FieldError where a part is named and no trace is."""
+        if not trace and (part := [*self.part()]):
+            raise FieldError(part[0], ": is of a trace; give `from_trace` TRACE, or leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Part):
     """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: how it is read, in `jobs` processes or on
     the workers of a Dask `scheduler`, and the folder that keeps what was read.
     """
@@ -85,7 +107,7 @@ class Report(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIf(Question):
+class WhatIf(Part):
     """Changes in the order in which a program would be changed: first by what copies carry, while all are there. A text is a
     regular expression of what is changed, empty for all.
 
@@ -126,7 +148,7 @@ class WhatIf(Question):
         unchanged = {"rank", "recorded_on", "unrecorded", "model"}
         if self.host == "keep":
             unchanged.add("host")
-        if not self.given().keys() - unchanged:
+        if not self.given().keys() - unchanged - Part.names():
             raise InputError(
                 "what-if: no change given; give one, as in `pin`, `streams` 3 or `node` h200-sxm"
             )
@@ -139,7 +161,7 @@ class WhatIf(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Project(Question):
+class Project(Part):
     """On the nodes `to`, the first of which stands at the top."""
 
     to: Nodes = ()
@@ -154,7 +176,7 @@ class Project(Question):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(Question):
+class Compare(Part):
     """By each `model`, or all that apply; `to`: where the second run was recorded."""
 
     recorded_on: Where | None = None

@@ -32,6 +32,7 @@ WHAT = {
     "no-gpu-records/calls": "calls launch GPU work, but the trace has no GPU activity: the profiler did not collect it. "
     "Likely causes: a driver newer than the profiler, no permission to profile, a virtual machine or WSL, or a program that "
     "was killed before the profiler wrote its records",
+    "part": "API calls and GPU operations outside {part}: left out",
     "records-without-call": "event records or waits whose call is outside the trace: excluded from the dependencies",
     "two-clocks": "GPU operations use a different clock than the API calls, {distance:.6g} s apart: shifted to align "
     "the operation with the shortest launch delay to its call{drift}",

@@ -52,7 +52,7 @@ def make_sound(trace: Trace) -> None:
     trace.origin_ns += first
     for table in ("operations", "calls", "events", "markers"):
         _in_order_from(trace, table, first)
-    omissions.count("cut-window", _without_call(trace))
+    omissions.count("cut-window", without_call(trace))
     trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
     trace.producer = printable(trace.producer)
     trace.host = {key: printable(text) for key, text in trace.host.items()}
@@ -328,7 +328,8 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
     several(frame.height, [partial(put, number) for number in filled], pl.thread_pool_size())
 
 
-def _without_call(trace: Trace) -> int:
+def without_call(trace: Trace) -> int:
+    """How many operations have no call in the trace that may have launched them."""
     if trace.calls.is_empty():
         return 0
     found = occurs(trace.calls, trace.operations)

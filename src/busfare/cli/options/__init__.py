@@ -74,6 +74,12 @@ as_json = (
 )
 #: And as a page.
 SHOWN = (*as_json, option("--html FILE", "Write a page that opens offline.", type=OUTPUT))
+#: The part of a trace that is read.
+OF_PART = (
+    option("--window START..END", "Read only what begins in this time of the recording: 1.5s..2s."),
+    option("--range NAME", "Read only the ranges of this name (NVTX, profiler steps): all of them."),
+    option("--iteration N", "Read only the N-th unit of work; with --range, the N-th of these ranges."),
+)
 
 
 class Command(click.Command):

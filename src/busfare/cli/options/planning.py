@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from busfare.cli.options import PATH, SHOWN, Command, argument, as_json, option
+from busfare.cli.options import OF_PART, PATH, SHOWN, Command, argument, as_json, option
 
 OTHERS = (
     "For data on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
@@ -69,6 +69,7 @@ strategies = Command(
     option("--from-trace TRACE", "Take bytes and times from a trace.", type=PATH),
     option("--kernel-name REGEX", "Kernels of the trace."),
     option("--sweep WHAT", "Vary link, streams, bytes or kernel."),
+    OF_PART,
     SHOWN,
     hidden=True,
     epilog=OTHERS,
@@ -106,6 +107,7 @@ offload = Command(
     option("--cpu-bandwidth SIZE", "With --model: CPU memory bandwidth per second: 80GB."),
     option("--cpu-flops N", "With --model: CPU operations per second: 1.5T."),
     option("--from-trace TRACE", "Take the layers from a recorded run that streams them.", type=PATH),
+    OF_PART,
     SHOWN,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from busfare.cli.options import FOLDER, OUTPUT, PATH, SHOWN, Command, argument, as_json, option
+from busfare.cli.options import FOLDER, OF_PART, OUTPUT, PATH, SHOWN, Command, argument, as_json, option
 
 trace_path = argument("trace TRACE", "Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace.")
 from_node = option("--from recorded_on NODE", "Node of the recording. Default: guessed from the GPU name.")
@@ -47,11 +47,12 @@ report = Command(
     fingerprinted,
     option(
         "--fail-if LIMIT",
-        "Exit with status 1 beyond this limit: 'exposed > 20%', 'makespan > 3s', 'makespan > +5%' (over the baseline); "
+        "Exit with status 1 beyond this limit: 'exposed > 20%', 'makespan > 3s', 'iteration > +5%' (over the baseline); "
         "repeatable.",
         multiple=True,
     ),
     option("--baseline FILE", "Compare with an earlier --json of the same program.", type=PATH),
+    OF_PART,
     SHOWN,
     option("--jobs N", "Number of traces to read at once. Default for many traces: one per core."),
     option("--scheduler ADDRESS", "Read traces on the workers of this Dask scheduler."),
@@ -107,6 +108,7 @@ what_if = Command(
     from_node,
     option("--model", "Cost model for another node.", default="calibrated"),
     option("--perfetto FILE", "Write the recorded and predicted timelines for ui.perfetto.dev.", type=OUTPUT),
+    OF_PART,
     SHOWN,
 )
 
@@ -121,6 +123,7 @@ project = Command(
     kernel_times,
     counted,
     host_times,
+    OF_PART,
     SHOWN,
 )
 
@@ -134,6 +137,7 @@ compare = Command(
     option("--to NODE", "Node of ACTUAL. Default: guessed."),
     option("--model", "Cost model; repeatable. Default: all that apply.", multiple=True),
     counted,
+    OF_PART,
     as_json,
 )
 
@@ -143,6 +147,7 @@ diff = Command(
     "traces.diff",
     argument("before BEFORE", "A trace of a program."),
     argument("after AFTER", "A trace of the changed program."),
+    OF_PART,
     SHOWN,
 )
 
@@ -157,6 +162,7 @@ export = Command(
         "directory).",
         required=True,
     ),
+    OF_PART,
     option("--output -o PATH", "Where to write.", type=FOLDER, required=True),
 )
 

@@ -1,0 +1,194 @@
+"""Units of work of a trace: the steps of a profiler, ranges that repeat, or the operations that repeat on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.trace.columns import numbered
+from busfare.trace.lanes import Times
+from busfare.trace.model import Trace
+from busfare.trace.sites import PLACE
+
+__all__ = ["LEAST", "NUMBER", "Units", "parts_of", "shared_units", "units_of"]
+
+#: Fewer units say nothing of how far units of one run differ.
+LEAST = 6
+#: Two may be an accident.
+REPEATED = 3
+#: A unit is regular if it holds as many operations as most, but for this part of them: allocations and tuning add a few.
+STRAY = 0.05
+#: Regular units cover this part of the trace's time at least, or the trace is mostly something else.
+COVERED = 0.6
+#: What repeats is looked for among so many operations of a GPU; of more, the likeliest alone is followed to the end.
+LOOKED_AT = 1 << 18
+#: Operations that are told apart by their names; others are by direction and bytes, and called so.
+NAMED, SIZED = ("kernel", "graph"), ("copy", "set")
+#: PyTorch's profiler names its steps `ProfilerStep#12`.
+STEP = "ProfilerStep"
+NUMBER = r"[#._ :-]*\d+"
+#: What PyTorch's `emit_nvtx` calls the range of an operator.
+OPERATOR = r"^aten::|, (op_id|seq) = \d"
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Units that begin alike, in order of time. `name`: of a step or range, or of the operation that each begins with.
+
+    `device` and `process`: whose operations repeat; both None of ranges, which are the host's. `starts`: ns, shape (units,).
+    `regular`: of all but the last unit, whether it holds as many operations as most do; shape (units - 1,). `share`: the
+    part of the trace's time that regular units take.
+    """
+
+    name: str
+    device: int | None
+    process: int | None
+    starts: Times
+    regular: NDArray[np.bool_]
+    share: float
+
+    @property
+    def periods(self) -> Times:
+        """From the start of each regular unit to that of the next one; ns."""
+        return np.diff(self.starts)[self.regular]
+
+    @property
+    def is_range(self) -> bool:
+        return self.device is None and self.process is None
+
+    @property
+    def operations(self) -> pl.Expr:
+        """The lanes of operations that units are of."""
+        own = pl.col("process").eq_missing(self.process) & pl.col("device").eq_missing(self.device)
+        return (pl.col("kind") != "migration") & (pl.lit(self.is_range) | own)
+
+
+def units_of(trace: Trace, least: int = REPEATED) -> list[Units]:
+    """The unit of work of a trace: of the host, or of each GPU on which operations repeat; empty where none is found.
+
+    Steps come first, then ranges, then operations; of each the kind that covers most. What repeats `least` times goes
+    before what does not.
+    """
+    every = _repeated(trace)
+    return [units for units, _ in _shared(every, every, least)]
+
+
+def shared_units(before: Trace, after: Trace) -> list[tuple[Units, Units]]:
+    """The unit of work that two traces share, of the host or of each GPU; what repeats often enough to be judged first."""
+    return _shared(_repeated(before), _repeated(after), LEAST)
+
+
+def _shared(before: list[list[Units]], after: list[list[Units]], least: int) -> list[tuple[Units, Units]]:
+    pairs = []
+    for old, new in zip(before, after, strict=False):
+        named = {units.name: units for units in reversed(new)}
+        pairs.append(next(((units, named[units.name]) for units in old if units.name in named), None))
+    ranges, sequences = pairs[0], [pair for pair in pairs[1:] if pair]
+    often = [min(len(units.starts) for units in pair) >= least for pair in sequences]
+    if ranges and (min(len(units.starts) for units in ranges) >= least or not any(often)):
+        return [ranges]
+    return sequences
+
+
+def _repeated(trace: Trace) -> list[list[Units]]:
+    """What repeats in a trace and covers most of it: its ranges, steps first, and of each GPU the operations that begin a
+    sequence; those that cover most first.
+    """
+    if trace.operations.is_empty():
+        return [[]]
+    whole = int(trace.lanes.ends.max() - trace.lanes.starts[0]) or 1
+    ranges = sorted(_ranges(trace, whole), key=lambda units: (units.name != STEP, -units.share, units.name))
+    gpus = trace.lanes.groups.filter(pl.col("kind") != "migration").select("process", "device").unique()
+    every = [_sequences(trace, *gpu) for gpu in gpus.sort("process", "device", nulls_last=True).iter_rows()]
+    return [[units for units in some if units.share >= COVERED] for some in (ranges, *every)]
+
+
+def parts_of(trace: Trace, units: Units) -> dict[str, Times]:
+    """How long kernels and transfers run in each regular unit, added up, and how long its GPU is idle; ns."""
+    kernels = pl.col("kind").is_in(["kernel", "graph", "communication"])
+    edges, parts = units.starts, {}
+    for name, which in {"kernels": kernels, "transfers": ~kernels}.items():
+        rows = trace.lanes.rows(units.operations & which)
+        took = np.append(0, np.cumsum(trace.lanes.ends[rows] - trace.lanes.starts[rows]))
+        parts[name] = np.diff(took[np.searchsorted(trace.lanes.starts[rows], edges)])
+    busy = trace.lanes.union(units.operations).covered_within(edges[:-1], edges[1:])
+    parts["GPU idle"] = np.diff(edges) - busy
+    return {name: part[units.regular] for name, part in parts.items()}
+
+
+def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
+    """Ranges of one thread that follow each other, with names that are alike but for a number at the end."""
+    name = pl.col("name").cast(pl.String)
+    spans = trace.markers.filter((pl.col("end_ns") > pl.col("start_ns")) & ~name.str.contains(OPERATOR))
+    spans = spans.select(*PLACE, "start_ns", "end_ns", stem=name.str.replace(NUMBER + "$", ""))
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum().over(*PLACE, "stem")
+    for (*_, stem), own in spans.filter(length >= COVERED * whole).group_by(*PLACE, "stem"):
+        starts, ends = (own.sort("start_ns")[time].to_numpy() for time in ("start_ns", "end_ns"))
+        if len(starts) >= REPEATED and (ends[:-1] <= starts[1:]).all():
+            share = float((ends - starts).sum() / whole)
+            yield Units(str(stem), None, None, starts, np.ones(len(starts) - 1, np.bool_), share)
+
+
+def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Units]:
+    """Sequences of operations of a GPU by what each begins with, those that cover most of its time first."""
+    gpu = Units("", device, process, np.zeros(0, np.int64), np.zeros(0, np.bool_), 0.0)
+    rows = trace.lanes.rows(gpu.operations)
+    token, names = _tokens(trace.operations[rows[:LOOKED_AT]])
+    order, starts = np.argsort(token, kind="stable"), trace.lanes.starts[rows]
+    every = np.split(order, np.searchsorted(token[order], range(1, len(names))))
+
+    def units(name: str, places: NDArray[np.int64], span: float) -> Units:
+        lengths = np.diff(places)
+        regular = np.abs(lengths - np.median(lengths)) <= STRAY * np.median(lengths)
+        share = float(np.diff(starts[places])[regular].sum() / span)
+        return replace(gpu, name=name, starts=starts[places], regular=regular, share=share)
+
+    if not len(rows):
+        return []
+    first, last = starts[0], starts[min(len(rows), LOOKED_AT) - 1]
+    span = max(float(last - first), 1.0)
+    found = [
+        (units(names[at], places, span), places) for at, places in enumerate(every) if len(places) >= REPEATED
+    ]
+    found.sort(key=lambda pair: -pair[0].share)
+    if found:
+        # What comes once a unit covers as much, but for the ends: their order must not hang on where a recording begins.
+        best, count = found[0][0].share, len(found[0][1])
+        alike = {
+            pair[0].name
+            for pair in found
+            if pair[0].share >= best * (1 - 1.5 / count) and abs(len(pair[1]) - count) <= 1
+        }
+        found.sort(key=lambda pair: (pair[0].name.startswith(SIZED), pair[0].name))
+        found.sort(key=lambda pair: 0.0 if pair[0].name in alike else 1 - pair[0].share / best)
+    if len(rows) <= LOOKED_AT or not found:
+        return [units for units, _ in found]
+    likeliest, places = found[0]
+    everywhere = np.flatnonzero(_like(trace.operations, int(rows[places[0]]))[rows])
+    return [units(likeliest.name, everywhere, float(starts[-1] - first))]
+
+
+def _like(operations: pl.DataFrame, row: int) -> NDArray[np.bool_]:
+    """The operations that `_tokens` gives the number of `row`."""
+    sized = operations["kind"][row] not in NAMED
+    columns = ("kind", "direction", "bytes") if sized else ("name",)
+    same = [operations[name].eq_missing(operations[name][row : row + 1]).to_numpy() for name in columns]
+    return np.asarray(np.logical_and.reduce(same))
+
+
+def _tokens(operations: pl.DataFrame) -> tuple[NDArray[np.int64], list[str]]:
+    """A number for each operation, alike where kind, name, direction and bytes of copies are; and the name of each number,
+    in order.
+    """
+    kind = pl.col("kind").cast(pl.String)
+    sized = pl.concat_str(
+        kind, pl.col("direction").cast(pl.String), pl.col("bytes"), separator=" ", ignore_nulls=True
+    )
+    named = pl.when(kind.is_in(NAMED)).then(pl.col("name").cast(pl.String)).otherwise(sized)
+    names = operations.select(name=named.fill_null("?")).to_series().cast(pl.Categorical)
+    number, first = numbered([names.to_physical().to_numpy()])
+    return number.astype(np.int64), names[first].cast(pl.String).to_list()

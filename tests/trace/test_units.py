@@ -1,0 +1,169 @@
+"""The unit of work of a trace, and the parts of a trace that are read alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from busfare.errors import InputError
+from busfare.trace import Trace, tables
+from busfare.trace.units import LEAST, parts_of, shared_units, units_of
+from busfare.trace.window import part_of
+from tests.traces import call, copy, kernel, made, omitted, run, trace
+
+
+def steps(count: int, period_us: float = 100.0, layers: int = 2, **more: Any) -> Trace:
+    """A program of steps: a copy, and kernels of so many layers."""
+    rows = []
+    for step in range(count):
+        at = step * period_us
+        rows.append(made(copy(at + 5, at + 10, 4096), at, at + 1, "cudaMemcpyAsync"))
+        for layer in range(layers):
+            begin = at + 20 + 20 * layer
+            rows.append(made(kernel(begin, begin + 10, "first"), begin - 10, begin - 9))
+            rows.append(made(kernel(begin + 10, begin + 15, "second"), begin - 8, begin - 7))
+        rows.append(made(kernel(at + 80, at + 90, "update"), at + 75, at + 76))
+    return run(*rows, **more)
+
+
+def named(whole: Trace, *spans: tuple[float, float, str]) -> Trace:
+    """`whole` with these ranges."""
+    rows = [
+        {"start_ns": round(a * 1e3), "end_ns": round(b * 1e3), "process": 1, "thread": 1, "name": name}
+        for a, b, name in spans
+    ]
+    return replace(whole, markers=tables.conform(pl.DataFrame(rows), tables.MARKERS))
+
+
+def test_the_unit_is_the_whole_step_not_the_layer_within_it() -> None:
+    (unit,) = units_of(steps(10))
+    assert unit.name == "update" and len(unit.starts) == 10 and set(unit.periods) == {100_000}
+    parts = parts_of(steps(10), unit)
+    assert {name: set(part) for name, part in parts.items()} == {
+        "kernels": {40_000}, "transfers": {5_000}, "GPU idle": {55_000},
+    }  # fmt: skip
+
+
+def test_a_unit_with_more_operations_than_most_is_no_measure() -> None:
+    rows = [kernel(100 * n, 100 * n + 10, "step") for n in range(12)]
+    tuning = [kernel(500 + 10 * n, 505 + 10 * n, f"tune{n}") for n in range(2, 8)]
+    (unit,) = units_of(trace(*rows, *tuning))
+    assert (len(unit.starts), unit.regular.sum()) == (12, 10)
+
+
+def test_steps_of_a_profiler_come_before_ranges_and_these_before_operations() -> None:
+    whole = steps(10)
+    ranges = [(100.0 * n, 100.0 * n + 95, f"batch {n}") for n in range(10)]
+    assert [unit.name for unit in units_of(named(whole, *ranges))] == ["batch"]
+    profiled = [(100.0 * n, 100.0 * n + 90, f"ProfilerStep#{n + 7}") for n in range(10)]
+    assert [unit.name for unit in units_of(named(whole, *ranges, *profiled))] == ["ProfilerStep"]
+
+
+def test_ranges_of_operators_and_short_ranges_are_no_units() -> None:
+    operators = [(100.0 * n, 100.0 * n + 95, f"aten::to, op_id = {n}") for n in range(10)]
+    load = [(100.0 * n + 95, 100.0 * n + 99, "load") for n in range(10)]
+    assert [unit.name for unit in units_of(named(steps(10), *operators, *load))] == ["update"]
+
+
+def test_a_few_steps_are_left_where_operations_repeat_more_often() -> None:
+    few = [(400.0 * n, 400.0 * n + 400, f"ProfilerStep#{n}") for n in range(3)]
+    whole = named(steps(12), *few)
+    assert [unit.name for unit in units_of(whole)] == ["ProfilerStep"]
+    assert [unit.name for unit in units_of(whole, LEAST)] == ["update"]
+
+
+def test_each_gpu_has_its_unit() -> None:
+    rows = [
+        kernel(100 * n + 40 * gpu, 100 * n + 40 * gpu + 20, "step", device=gpu)
+        for n in range(8)
+        for gpu in (0, 1)
+    ]
+    assert [(unit.device, len(unit.starts)) for unit in units_of(trace(*rows))] == [(0, 8), (1, 8)]
+
+
+def test_nothing_repeats_in_a_trace_of_unlike_operations() -> None:
+    assert units_of(trace(*(kernel(10 * n, 10 * n + 5, f"k{n}") for n in range(9)))) == []
+    assert units_of(trace()) == []
+
+
+def test_two_traces_share_the_unit_that_is_in_both() -> None:
+    before, after = steps(10), steps(8, period_us=120)
+    after = replace(
+        after,
+        operations=after.operations.with_columns(
+            pl.col("name").cast(pl.String).replace("update", "fused").cast(pl.Categorical)
+        ),
+    )
+    ((old, new),) = shared_units(before, after)
+    assert old.name == new.name == "copy h2d 4096"
+    assert (set(old.periods), set(new.periods)) == ({100_000}, {120_000})
+
+
+def test_windows_that_follow_each_other_hold_everything_once() -> None:
+    whole = steps(10)
+    parts = [part_of(whole, (1e-4 * n, 1e-4 * (n + 2.5))) for n in (0, 2.5, 5, 7.5)]
+    for table in ("operations", "calls"):
+        assert sum(getattr(part, table).height for part in parts) == getattr(whole, table).height
+        assert all(getattr(part, table)["start_ns"].min() >= 0 for part in parts)
+    assert [part.origin_ns for part in parts] == [0, 250_000, 500_000, 750_000]
+    assert (
+        omitted(parts[0])["part"]
+        == 2 * whole.operations.height - parts[0].operations.height - parts[0].calls.height
+    )
+
+
+def test_what_straddles_the_edge_of_a_window_is_of_the_one_it_begins_in() -> None:
+    whole = trace(kernel(0, 30, "long"), kernel(40, 50, "next"), calls=[call(0, 1, "cudaLaunchKernel")])
+    first, second = part_of(whole, (0, 20e-6)), part_of(whole, (20e-6, 1))
+    assert first.operations["end_ns"].to_list() == [30_000]
+    assert second.operations["name"].to_list() == ["next"] and second.makespan_seconds == pytest.approx(10e-6)
+
+
+def test_a_range_has_what_its_calls_launch_whenever_that_runs() -> None:
+    rows = [made(kernel(100 + 10 * n, 105 + 10 * n, f"k{n}"), n, n + 0.5) for n in range(6)]
+    whole = named(run(*rows), (0, 2, "a"), (2, 4, "b"), (4, 6, "a"))
+    assert part_of(whole, range="a").operations["name"].to_list() == ["k0", "k1", "k4", "k5"]
+    assert part_of(whole, range="a", iteration=2).operations["name"].to_list() == ["k4", "k5"]
+    assert part_of(whole, range="a").markers["name"].to_list() == ["a", "a"]
+
+
+def test_ranges_with_numbers_are_named_without_them() -> None:
+    spans = [(100.0 * n, 100.0 * n + 95, f"step_{n}") for n in range(10)]
+    assert part_of(named(steps(10), *spans), range="step", iteration=3).calls.height == 6
+    assert part_of(named(steps(10), *spans), range="step_4").calls.height == 6
+
+
+def test_an_iteration_is_one_unit_with_the_calls_that_launch_it() -> None:
+    part = part_of(steps(10), iteration=3)
+    assert part.operations.height == part.calls.height == 6
+    assert part.operations["name"].drop_nulls().to_list()[0] == "update"
+    assert "cut-window" not in omitted(part)
+    assert part_of(steps(10), iteration=10).operations["name"].to_list() == ["update"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"window": (5, 6)}, r"`window` 5s\.\.6s: nothing begins there"),
+        ({"range": "none"}, r"no range is called 'none' \(`range`\); it has 'a', …"),
+        ({"range": "a", "iteration": 2}, "the trace has 1 ranges called 'a'; give 1 to 1"),
+        ({"iteration": 11}, "the trace has 10 units of work; give 1 to 10"),
+    ],
+)
+def test_a_part_that_is_not_there_is_said_in_a_line(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        part_of(named(steps(10), (0, 50, "a")), **asked)
+
+
+def test_no_unit_is_counted_where_nothing_repeats() -> None:
+    with pytest.raises(InputError, match="nothing repeats; give `range` NAME or `window`"):
+        part_of(trace(kernel(0, 1)), iteration=1)
+
+
+def test_long_traces_are_followed_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("busfare.trace.units.LOOKED_AT", 40)
+    (unit,) = units_of(steps(50))
+    assert (unit.name, len(unit.starts), unit.regular.all()) == ("update", 50, True)

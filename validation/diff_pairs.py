@@ -1,0 +1,106 @@
+"""Whether `busfare diff` sees a change, and only a change: `python validation/diff_pairs.py`.
+
+Pairs of windows are cut from one recording each, the first part of a run against the rest. In twenty pairs nothing was
+changed, and no change may be shown. In twenty, the time in which kernels run, copies run or the GPU waits for the host takes
+5–30 % longer or shorter in the second window, and that must be said of the unit of work or of its part, with the right sign.
+
+The recordings are those of one machine with the most units of work: of few units no test can tell a change of 5 %. Those of
+another machine are shown beside them, without a goal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle
+
+import numpy as np
+import polars as pl
+from claims import goal, judge, table
+from stored import unpacked
+
+import busfare
+from busfare.trace.lanes import Union
+from busfare.trace.totals import union_of
+from busfare.trace.units import units_of
+from busfare.trace.window import part_of
+
+PAIRS = 20
+MACHINES = ("whole/h100-2026-11-28-2045", "whole/h200-2026-11-28-2056")
+#: Where runs are cut in two, and by how much their second part is changed.
+CUTS, CHANGES = (0.3, 0.5, 0.7), (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+PARTS = {"kernels": ("kernel", "graph"), "transfers": ("copy", "set"), "GPU idle": ()}
+
+
+def recordings(archive: str) -> list[tuple[str, busfare.Run]]:
+    """The programs of a machine with the most units of work, and their recordings."""
+    runs = []
+    for path in sorted(unpacked(archive).glob("*.bf")):
+        run = busfare.read(path)
+        if units := units_of(run):
+            runs.append((min(len(one.starts) for one in units), path.name.partition("-before")[0], run))
+    runs.sort(key=lambda row: (-row[0], row[1]))
+    return [(program, run) for _, program, run in runs[:PAIRS]]
+
+
+def stretched(run: busfare.Run, part: str, factor: float) -> busfare.Run:
+    """`run` with all its times moved so that the time of `part` takes `factor` times as long."""
+    kinds = PARTS[part]
+    some = run.operations.filter(pl.col("kind").is_in(kinds)) if kinds else run.operations
+    busy: Union = union_of(some)
+
+    def moved(times: pl.Series) -> pl.Series:
+        at = times.fill_null(0).to_numpy()
+        inside = busy.covered_before(at) if kinds else at - busy.covered_before(at)
+        later = pl.Series(times.name, at + np.round((factor - 1) * inside).astype(np.int64))
+        return pl.select(pl.when(times.is_not_null()).then(later)).to_series().alias(times.name)
+
+    tables = {name: getattr(run, name) for name in ("operations", "calls", "events", "markers")}
+    changed = {name: t.with_columns(moved(t["start_ns"]), moved(t["end_ns"])) for name, t in tables.items()}
+    return replace(run, **changed)
+
+
+def shown(before: busfare.Run, after: busfare.Run) -> dict[str, int]:
+    """The sign of each change that `diff` shows: of the unit, and of its parts."""
+    unit = busfare.diff(before, after).unit
+    changes = {part.what: part.change_seconds for part in unit.parts}
+    changes |= {"unit": unit.change_percent or 0.0} if unit.real else {}
+    return {what: 1 if change > 0 else -1 for what, change in changes.items()}
+
+
+def judged(archive: str) -> Iterator[tuple[str, float, str, float, dict[str, int], dict[str, int]]]:
+    """Of each program the cut, the part changed and by what, and what is shown of the pair unchanged, and changed."""
+    parts, changes, signs = cycle(PARTS), cycle(CHANGES), cycle((1, -1))
+    for (program, run), cut in zip(recordings(archive), cycle(CUTS), strict=False):
+        edge = cut * run.makespan_seconds
+        before, after = part_of(run, (0.0, edge)), part_of(run, (edge, 1e9))
+        part, change, sign = next(parts), next(changes), next(signs)
+        factor = 1 + change if sign > 0 else 1 / (1 + change)
+        yield program, cut, part, factor, shown(before, after), shown(before, stretched(after, part, factor))
+
+
+def main() -> None:
+    for archive in MACHINES:
+        print(archive)
+        rows, alarms, caught = [], 0, 0
+        for program, cut, part, factor, unchanged, changed in judged(archive):
+            sign = 1 if factor > 1 else -1
+            right = sign in (changed.get("unit"), changed.get(part))
+            alarms, caught = alarms + bool(unchanged), caught + right
+            rows.append(
+                (
+                    program,
+                    cut,
+                    ", ".join(unchanged) or "nothing",
+                    f"{part} {factor:.2f}x",
+                    "caught" if right else "MISSED",
+                )
+            )
+        table("program|cut at:.1f|shown unchanged|changed|", rows)
+        goals = ({"most": 0}, {"least": 18}) if archive == MACHINES[0] else ({}, {})
+        goal(f"of {len(rows)} unchanged pairs, alarms", alarms, **goals[0], form="d")
+        goal(f"of {len(rows)} changed pairs, caught with the right sign", caught, **goals[1], form="d")
+
+
+if __name__ == "__main__":
+    judge(main)
