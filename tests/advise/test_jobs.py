@@ -39,7 +39,9 @@ def test_a_late_rank_is_named_with_what_the_job_gains(tmp_path: Path) -> None:
     finding = reported(tmp_path)["straggling-rank"]
     assert finding["largest"]["rank"] == 1
     assert finding["predicted_gain_seconds"] == pytest.approx(8 * 600e-6, rel=0.02)
-    assert finding["largest"]["evidence"].startswith("Rank 1 arrived last at 8 of 8 collectives")
+    assert finding["largest"]["evidence"].startswith(
+        "Rank 1 arrived last because of its own work at 8 of 8 collectives"
+    )
     assert finding["largest"]["what_if"] == ["--no-stragglers"]
 
 
@@ -90,7 +92,7 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
     paths = sorted(tmp_path.iterdir())
     job = job_timeline([read(path) for path in paths], None, paths)
     together = run_job(paths, None, Report(), Noted()).communication()
-    findings = job_findings(job, together.ranks, together.collectives, [], load_node("h100-sxm"))
+    findings = job_findings(job, together.ranks, together.straggler, [], load_node("h100-sxm"))
     drawn = job_time_line(job, findings)
     assert "straggling-rank" in drawn.marks
     bit = 1 << list(drawn.marks).index("straggling-rank")

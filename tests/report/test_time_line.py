@@ -133,7 +133,7 @@ def test_more_than_a_page_holds_is_merged_and_says_so(monkeypatch: pytest.Monkey
     assert header["count"] <= packing.MERGED_BARS + 1
     assert any("10 in one bar, busy 52 %" in name for name in header["names"])
     assert sum(columns["bytes"]) == 20_000 * 4096
-    assert "Of 20,000 operations and calls" in drawn.markup()
+    assert "cannot hold all 20,000 operations and calls" in drawn.markup()
 
 
 SHOWN = """

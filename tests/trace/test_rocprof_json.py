@@ -112,7 +112,7 @@ def test_impossible_records_are_noted(tmp_path: Path) -> None:
 def test_a_cut_file_is_refused_in_one_line(cut: float, tmp_path: Path) -> None:
     path = write_json(tmp_path / "cut.json", small_json())
     path.write_bytes(path.read_bytes()[: int(cut * path.stat().st_size)])
-    with pytest.raises(InputError, match=r"damaged or cut JSON of rocprofv3 .*copy it anew"):
+    with pytest.raises(InputError, match=r"damaged or cut JSON of rocprofv3 .*copy it again"):
         read(path)
 
 

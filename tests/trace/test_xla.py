@@ -95,7 +95,7 @@ def test_launches_and_devices_are_told(tmp_path: Path) -> None:
         ("MemcpyP2P", "kind_src:device kind_dst:device size:9 dest:3 async:1", ("p2p", 9, "device", "device", 3)),
         ("MemcpyOther", "kind_src:pageable kind_dst:array size:9 dest:0 async:1", ("h2d", 9, "pageable", "array", None)),
         ("MemcpyOther", "kind_src:managed kind_dst:device size:9", (None, 9, "managed", "device", None)),
-        ("CopyDeviceToDevice", "kind:Unknown size:655360 dest:2 async:1", ("d2d", 655360, None, None, None)),
+        ("CopyDeviceToDevice", "kind:Unknown size:6553 dest:2 async:1", ("d2d", 6553, None, None, None)),
         ("MEMORY_COPY_HOST_TO_DEVICE", "kind:Unknown size:1", ("h2d", 1, None, None, None)),
         ("MemcpyH2D", "size:99999999999999999999", ("h2d", None, None, None, None)),
     ],

@@ -233,5 +233,5 @@ def test_times_of_one_recording_and_bytes_of_another_say_what_to_send_once(judgi
     assert busfare.what_if(of_times, **known, **dedupe).speedup == pytest.approx(1.37, rel=0.1)
     with pytest.raises(busfare.BusfareError, match="does not record the contents of the copied buffers"):
         busfare.what_if(of_times, dedupe=True)
-    with pytest.raises(busfare.BusfareError, match="one run, not a job"):
+    with pytest.raises(busfare.BusfareError, match="is of one run"):
         busfare.report(sorted(EXAMPLES.glob("train-images-h?00.json.gz")), **known)

@@ -164,7 +164,7 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
             if pair[0].share >= best * (1 - 1.5 / count) and abs(len(pair[1]) - count) <= 1
         }
         found.sort(key=lambda pair: (pair[0].name.startswith(SIZED), pair[0].name))
-        found.sort(key=lambda pair: 0.0 if pair[0].name in alike else 1 - pair[0].share / best)
+        found.sort(key=lambda pair: 0.0 if pair[0].name in alike else best - pair[0].share)
     if len(rows) <= LOOKED_AT or not found:
         return [units for units, _ in found]
     likeliest, places = found[0]
