@@ -13,7 +13,7 @@ import numpy as np
 
 from busfare.cost.copies import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
-from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind
+from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind, published
 from busfare.timeline.program import GpuRules
 
 __all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]
@@ -29,9 +29,6 @@ FAULT_LATENCY_S = {"h2d": 4.8e-5, "d2h": 1.85e-5}
 #: Managed memory of coherent machines that host and GPU touch in turn: its pages move, though the GPU can read them in place
 #: [GH200: dnhkng.github.io, 2026-04-25, 18 to 29 GB/s; MI250X: cwpearson/frontier-gpu-bandwidth, implicit_managed].
 MIGRATED_BYTES_PER_S = {"c2c": 23.5e9, "gfx": 5.2e9}
-#: Managed memory before Pascal, over copies of pageable memory [S16, figure 3: whole programs on a GT 740 took 256.57 % and
-#: 37.24 % more than with mapped memory].
-BEFORE_PASCAL = 2.6
 #: `cudaMemPrefetchAsync` of up to 64 KiB [the same source, NUMAUM_Prefetch, P100].
 PREFETCH_LATENCY_S = 4.4e-5
 #: The least that a GPU moves for one access to host memory: a sector of its cache.
@@ -154,7 +151,7 @@ def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
         "managed", FAULT_LATENCY_S[direction], _migrated_gap(node) or long + FAULT_SECONDS_PER_BYTE[direction]
     )
     # Before Pascal the driver moves whole managed allocations at the launch.
-    faulted = faulted if _migrates_on_fault(gpu) else pageable.scaled(BEFORE_PASCAL)
+    faulted = faulted if _migrates_on_fault(gpu) else pageable.scaled(published("managed_before_pascal").low)
     prefetched = node.curve(direction, "managed") or line("managed", PREFETCH_LATENCY_S, long)
     return HostCurves(copy, pageable, mapped, faulted, prefetched)
 
