@@ -163,7 +163,7 @@ def test_ranges_are_shown_beside_times_and_as_whiskers(capsys: pytest.CaptureFix
     document = projection_document(result, TRAIN)
     show(document)
     shown = capsys.readouterr().out
-    assert " ms (" in shown and "80 % ranges" in shown
+    assert " ms (" in shown and "80 % prediction intervals" in shown
     planned = answer_plan(Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm"))
     for text in (page(document), page(plan_document(planned))):
         assert text.count('class="whisker"') >= 2

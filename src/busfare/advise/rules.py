@@ -72,10 +72,9 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     evidence = []
     share = None if node is None else in_place_share(node)
     if large.height:
-        how = "staged" if share is None else "in-place"
-        evidence.append(
-            statement(f"pageable-copies.{how}", limit_bytes=STAGED_ABOVE_BYTES, **large.figures())
-        )
+        figures = {"limit_bytes": STAGED_ABOVE_BYTES, **large.figures()}
+        staged = statement("pageable-copies.staged", **figures)
+        evidence.append(staged if share is None else statement("pageable-copies.in-place", **figures))
     if small:
         evidence.append(
             statement("pageable-copies.handed-over", limit_bytes=STAGED_ABOVE_BYTES, **small.figures())
