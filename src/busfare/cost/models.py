@@ -305,6 +305,8 @@ def trusted(
         return {"model": "loggp", "why": "this path was measured on this node"}
     if "datasheet" not in names:
         return None
+    if "loggp" in names:
+        return {"model": "datasheet", "why": "only long copies of this path were measured on this node"}
     gpu, cpu = node.gpu(0), next((c for c in node.components if isinstance(c, Cpu)), None)
     within = gpu.unified_memory and direction != "p2p"
     table, rate = (gpu, gpu.copy_bandwidth_bytes_per_s) if within else (cpu, copies.measured_copy(node))
