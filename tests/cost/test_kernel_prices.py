@@ -352,3 +352,20 @@ def test_a_kernel_of_a_graph_shows_none_of_the_floors_difference() -> None:
 def test_what_no_kernel_is_has_no_price(kind: str, number_type: str, seconds: float) -> None:
     with pytest.raises(InputError):
         price_kernel(load_node(H100), load_node(H200), kind, seconds, number_type)
+
+
+def test_between_makers_there_are_two_bounds_and_no_point() -> None:
+    here, there = load_node("h100-sxm"), load_node("mi300x")
+    (row,) = price_kernel(here, there, "softmax", 1e-3)
+    assert row.seconds is None and row.rung == "not validated"
+    assert row.low_seconds is not None and row.high_seconds is not None
+    assert row.low_seconds < row.high_seconds
+    # 3 GB are read and written no faster than at 5.3 TB/s.
+    (known,) = price_kernel(here, there, "softmax", 1e-3, bytes=3e9)
+    assert known.low_seconds == pytest.approx(3e9 / 5.3e12, rel=0.05)
+    assert row.low_seconds < known.low_seconds <= (known.high_seconds or 0.0)
+
+
+def test_a_product_with_an_activation_behind_it_is_a_product() -> None:
+    assert class_of("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1_swiglu") == "gemm"
+    assert class_of("swiglu_kernel") == "activation"

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from busfare.cost import model, model_names, price, trusted
-from busfare.cost.copies import effective_bytes
-from busfare.cost.models import one_copy
+from busfare.cost.copies import effective_bytes, in_place_share
+from busfare.cost.models import Seen, one_copy, to_untouched, with_call
 from busfare.errors import InputError
-from busfare.nodes import Gpu, load_node
+from busfare.nodes import Gpu, Node, load_node
 
 MIB = 1 << 20
 TITAN = load_node("gtx-titan")
@@ -259,3 +259,67 @@ def test_an_unknown_model_names_the_known() -> None:
     with pytest.raises(InputError, match="calibrated"):
         model("zzz")
     assert model_names()[:2] == ["datasheet", "calibrated"]
+
+
+def test_pageable_memory_that_is_read_in_place_is_not_staged() -> None:
+    gh200, gb200 = load_node("gh200"), load_node("gb200")
+    sizes = [4096, MIB, 1 << 30]
+    prices = {
+        memory: model("datasheet").seconds(one_copy("h2d", memory, sizes), gb200)
+        for memory in ("pageable", "pinned")
+    }
+    assert prices["pageable"] == pytest.approx(prices["pinned"])
+    # As published: 99.8 GB/s; nothing is added for the first mebibyte.
+    large, small = model("datasheet").seconds(one_copy("h2d", "pageable", [1 << 30, MIB]), gh200)
+    assert large - small == pytest.approx(((1 << 30) - MIB) / 9.98e10)
+    assert in_place_share(gh200) == pytest.approx(9.98 / 10.46)
+    assert in_place_share(gb200) == 1.0
+    assert in_place_share(load_node("h100-sxm")) is None
+
+
+def test_what_is_staged_here_is_not_staged_where_memory_is_read_in_place() -> None:
+    here, there = load_node("h100-sxm"), load_node("gh200")
+    recorded = operations(bytes=[1 << 30], source_memory="pageable", end_ns=[130_000_000])
+    moved = model("calibrated", recorded_on=here).seconds(recorded, there)[0]
+    assert moved == pytest.approx((1 << 30) / 9.98e10, rel=0.02)
+    back = operations(bytes=[1 << 30], source_memory="pageable", end_ns=[10_758_000])
+    staged = model("calibrated", recorded_on=there).seconds(back, here)[0]
+    assert staged == pytest.approx((1 << 30) / 8.3e9, rel=0.02)
+
+
+def test_a_node_of_long_copies_alone_takes_the_engines_own_start() -> None:
+    node = load_node("gt-740")
+    assert all(curve.only_long for curve in node.curves)
+    assert model("loggp").seconds(one_copy("h2d", "pinned", [0]), node)[0] == pytest.approx(2.503e-6)
+    rungs = {
+        size: {row["model"]: row["rung"] for row in price(node, "h2d", "pinned", size)}["loggp"]
+        for size in (1, 64 * MIB)
+    }
+    assert rungs == {1: "datasheet", 64 * MIB: "probed"}
+    assert trusted(node, "h2d", "pinned", price(node, "h2d", "pinned", 1)) == {
+        "model": "datasheet",
+        "why": "only long copies of this path were measured on this node",
+    }
+
+
+def test_a_program_sees_the_call_and_the_wait() -> None:
+    probed, amd = load_node("h100-probed"), load_node("mi300x")
+
+    def seen(node: Node, name: str, memory: str = "pinned", direction: str = "h2d") -> Seen | None:
+        row = next(row for row in price(node, direction, memory, 4096) if row["model"] == name)
+        found = with_call(node, direction, memory, row)
+        assert found is None or row["seconds"] < found.seconds
+        return found
+
+    measured = seen(probed, "loggp")
+    assert measured is not None
+    alone = model("loggp").seconds(one_copy("h2d", "pinned", [4096]), probed)[0]
+    assert measured.seconds - alone == pytest.approx(3.033e-6 + 1.908e-6)
+    published = seen(amd, "datasheet")
+    assert published is not None
+    assert published.low_seconds < 36e-6 < 40e-6 < published.high_seconds  # ROCm/hip#3809
+    assert seen(probed, "loggp", "pageable", "d2h") is None  # the clock held the whole call
+    assert seen(load_node("mi300a"), "datasheet") is None
+    fresh = to_untouched(10**9)
+    assert pytest.approx(fresh.low_seconds) == 1 / 3.2
+    assert fresh.low_seconds < 1 / 1.48 < 1 / 1.14 == pytest.approx(fresh.high_seconds)

@@ -75,7 +75,8 @@ def test_figures_are_probed_there_or_on_one_of_the_kind_or_data_sheets() -> None
 )
 def test_a_price_lies_in_its_range(name: str, direction: str, memory: str, size: int) -> None:
     for row in cost.price(load_node(name), direction, memory, size):
-        assert row["rung"] == rung_of(row["model"])
+        long_only = row["model"] == "loggp" and name in ("gt-740", "c2050") and size < 4 << 20
+        assert row["rung"] == ("datasheet" if long_only else rung_of(row["model"]))
         if row["low_seconds"] is None:
             assert row["reason"]
         else:

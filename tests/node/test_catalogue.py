@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import msgspec
+import polars as pl
 import pytest
 
+from busfare.cost import price, trusted
 from busfare.nodes import Node, NvlinkLink, catalogue_names, load_node
-from busfare.nodes.gpus import gpu_names, gpus
+from busfare.nodes.gpus import gpu_names, gpu_of_device_name, gpus
 from busfare.nodes.graph import WIDTH, draw
+from tests.published import DATA
 
 #: What a user is promised by name.
 PROMISED = """
     titan summit gtx-680 gtx-titan k20 c2050 gt-740 dgx-1-p100 dgx-1-v100 dgx-a100 a100-pcie h100-sxm h100-pcie h200-sxm
-    gh200 dgx-b200 gb200 l40s rtx-3090 rtx-4090 rtx-5090 mi250x mi300a mi300x
+    gh200 dgx-b200 gb200 gb300 l40s rtx-3090 rtx-4090 rtx-5090 mi250x mi300a mi300x
 """
 NODES = [load_node(name) for name in catalogue_names()]
 OF_GPUS = [load_node(name) for name in gpu_names() if gpus()[name].node is None]
@@ -89,3 +92,55 @@ def test_w14_parameters_stand_as_published() -> None:
         assert curve is not None
         assert curve.seconds([0, 1e9]) == pytest.approx([start, start + 1e9 * gap])
         assert curve.issue_interval(1) == pytest.approx(interval)
+
+
+#: Rows of other paths than the node's: the far socket, another kind of host memory, kernels in place of copy engines, and
+#: single copies from a cold cache.
+OTHER_PATHS = "remote|other Grace|write-combined|shader|SM \\(|single copy|GFX executor"
+
+
+@pytest.mark.conformance
+def test_large_copies_lie_in_their_range_on_the_nodes_of_the_catalogue() -> None:
+    columns = [pl.col("size_bytes", "rate").cast(pl.Float64, strict=False), "gpu", "direction", "memory"]
+    columns += [pl.concat_str("source", pl.col("notes").fill_null("")).alias("notes"), "link"]
+    measured, shared = (
+        pl.read_csv(DATA / f"{name}.csv", infer_schema_length=0) for name in ("measurements", "contention")
+    )
+    alone = pl.when(metric="bidir_ce").then("baseline_value").when(metric="copy_rate").then("value")
+    rows = pl.concat(
+        [
+            measured.with_columns(rate="bandwidth_GBps").select(columns),
+            shared.with_columns(rate=alone).select(columns),
+        ]
+    ).filter(
+        pl.col("direction").is_in(["h2d", "d2h"]) & (pl.col("memory") == "pinned") & (pl.col("rate") > 0),
+        pl.col("size_bytes").fill_null(1 << 29) >= 64 << 20,
+        ~pl.col("notes").str.contains(OTHER_PATHS),
+    )
+    inside: dict[str, list[bool]] = {}
+    for row in rows.iter_rows(named=True):
+        gpu = gpu_of_device_name(row["gpu"].partition("(")[0])
+        node = load_node(gpu.node) if gpu is not None and gpu.node else None
+        if node is None or node.host_path(0).is_c2c != row["link"].endswith(("c2c", "C2C")):
+            continue
+        if row["link"].startswith("nvlink") and not row["link"].endswith("c2c"):
+            continue
+        size = int(row["size_bytes"] or 1 << 29)
+        prices = price(node, row["direction"], "pinned", size)
+        best = trusted(node, row["direction"], "pinned", prices)
+        found = next(p for p in prices if best is not None and p["model"] == best["model"])
+        taken = size / row["rate"] / 1e9
+        within = 0.98 * found["low_seconds"] <= taken <= 1.02 * found["high_seconds"]
+        inside.setdefault(node.name, []).append(within)
+    assert len(inside) >= 10
+    assert {"gb300", "gb200", "gh200"} <= inside.keys()
+    every = [within for found in inside.values() for within in found]
+    assert sum(every) >= 0.75 * len(every), inside
+    assert all(sum(found) * 2 >= len(found) for found in inside.values()), inside
+
+
+def test_a_gb300_has_half_of_the_link_of_its_processor() -> None:
+    node = load_node("GB300")
+    assert node.name == "gb300"
+    # OCI GB300 notes: 211 GB/s in, 194 out.
+    assert node.host_path(0).bandwidth("read") == pytest.approx(200e9, rel=0.06)

@@ -158,3 +158,12 @@ def test_boards_without_tensor_cores_have_no_rate_of_them() -> None:
     assert not any(
         "tensor" in kind for name in ("gtx-1660-ti", "t1000", "gtx-1080") for kind in gpus()[name].peaks
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [("gtx-680", 24), ("gtx-titan", 3), ("gtx-780-ti", 24), ("rtx-3090", 64), ("gtx-1080-ti", 32)],
+)
+def test_doubles_run_as_the_cuda_guide_says(name: str, times: int) -> None:
+    peaks = gpus()[name].peaks
+    assert peaks["fp32"] / peaks["fp64"] == pytest.approx(times, rel=0.05)

@@ -210,3 +210,14 @@ def test_an_h200s_copies_are_predicted_from_an_h100s_trace(program: str) -> None
     assert result.unmatched == 0
     pinned = program in ("train-images-pinned", "smooth-out-of-core-streams")
     assert result.wmape_percent < (5.0 if pinned else 15.0)
+
+
+def test_on_its_own_node_nothing_is_predicted_and_no_range_is_shown() -> None:
+    recorded = trace(copy(0, 5500, 64 * MIB, memory="pageable"), kernel(5500, 6000))
+    node = load_node("h100-sxm")
+    result = project(recorded, node, node, "calibrated")
+    for row in (result.transfers, result.makespan, *result.by_path, *result.kernels.by_class):
+        assert row.low_seconds == row.predicted_seconds == row.high_seconds
+        assert row.predicted_seconds == pytest.approx(row.recorded_seconds)
+    elsewhere = project(recorded, node, load_node("h200-sxm"), "calibrated").makespan
+    assert elsewhere.low_seconds is not None and elsewhere.low_seconds < elsewhere.predicted_seconds

@@ -30,9 +30,9 @@ def time(seconds: float) -> str:
 
 def between(seconds: float, low: float | None, high: float | None) -> str:
     """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'; the time alone where no range is
-    known, and the two ends alone, '3.18–38.5 µs', where they are far apart.
+    known or both ends are the time, and the two ends alone, '3.18–38.5 µs', where they are far apart.
     """
-    if low is None or high is None or not seconds:
+    if low is None or high is None or not seconds or low == high == seconds:
         return time(seconds)
     shown = time(seconds)
     unit = shown.rpartition(" ")[2]

@@ -15,8 +15,9 @@ import polars as pl
 from msgspec.structs import replace
 
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
-from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE
+from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE, in_place_share
 from busfare.nodes import Gpu, Node
+from busfare.nodes.transfers import published
 from busfare.statements import Words, statement
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.changes.overlap import timing_waits
@@ -44,21 +45,22 @@ MANY = 50
 MANY_WAITS = 10
 MANY_RETURNS = 5
 PLACED = ("kind", "direction", "process", "device", "bytes", "start_ns", "end_ns")
-#: Pinned allocation runs at about 5 GB/s (rapidsai/dask-cuda#98, a V100-era host); used where a node says nothing.
-PINNING_BYTES_PER_S = 5e9
 
 
 def _seconds(calls: pl.DataFrame) -> float:
     return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
 
 
-def _pinning(bytes_: int, node: Node | None) -> tuple[float, Words]:
-    """Seconds that making a pinned buffer of so many bytes takes, and where that is known from."""
+def _pinning(bytes_: int, node: Node | None) -> Words:
+    """What making a pinned buffer of so many bytes takes, and where that is known from."""
     cost = None if node is None else node.call_cost("allocate-pinned")
     if node is None or cost is None:
-        source = statement("pageable-copies.published", bytes_per_second=PINNING_BYTES_PER_S)
-        return bytes_ / PINNING_BYTES_PER_S, source
-    return cost.seconds(bytes_), statement("pageable-copies.measured", node=node.name)
+        rates = published("pinning")
+        ends = {"low_seconds": bytes_ / rates.high, "high_seconds": bytes_ / rates.low}
+        return statement("pageable-copies.pinning-published", bytes=bytes_, **ends)
+    return statement(
+        "pageable-copies.pinning-measured", bytes=bytes_, seconds=cost.seconds(bytes_), node=node.name
+    )
 
 
 def _pageable(trace: Trace, node: Node | None) -> Finding | None:
@@ -68,22 +70,20 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     if not copies.height:
         return None
     evidence = []
+    share = None if node is None else in_place_share(node)
     if large.height:
-        evidence.append(
-            statement("pageable-copies.staged", limit_bytes=STAGED_ABOVE_BYTES, **large.figures())
-        )
+        figures = {"limit_bytes": STAGED_ABOVE_BYTES, **large.figures()}
+        staged = statement("pageable-copies.staged", **figures)
+        evidence.append(staged if share is None else statement("pageable-copies.in-place", **figures))
     if small:
         evidence.append(
             statement("pageable-copies.handed-over", limit_bytes=STAGED_ABOVE_BYTES, **small.figures())
         )
     prices = None if node is None else copies.repriced(node, "pinned")
-    if prices is not None and (saved := copies.seconds() - float(prices.sum())) > 0:
-        largest = int(copies.sizes.max())
-        pinning, source = _pinning(largest, node)
-        uses = max(1, int(np.ceil(pinning / (saved * largest / copies.bytes()))))
-        evidence.append(
-            statement("pageable-copies.pinning", bytes=largest, seconds=pinning, source=source, copies=uses)
-        )
+    if share is not None:
+        prices = (copies.ends - copies.starts).astype(np.float64) * (NS * share)
+    if prices is not None and copies.seconds() > float(prices.sum()):
+        evidence.append(_pinning(int(copies.sizes.max()), node))
     if node is not None and node.host_path(0).is_c2c:
         evidence.append(statement("pageable-copies.read-in-place"))
     title = "title-small" if small else "title"

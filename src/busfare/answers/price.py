@@ -12,6 +12,7 @@ from busfare.advise.amounts import Ranged, Timed
 from busfare.answers.report import rows_of
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.price import price_kernel
+from busfare.cost.models import to_untouched, with_call
 from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node, load_node
@@ -35,16 +36,28 @@ class Trusted(Struct):
     why: str
 
 
+class Seen(Timed, kw_only=True):
+    """What a program sees of a copy, and where that is from."""
+
+    why: str
+
+
 class OfBytes(Struct, kw_only=True):
     node: str
     bytes: int
 
 
 class Prices(OfBytes, tag_field="schema", tag="busfare.price/1", kw_only=True):
+    """`prices`: of the time on the device. Of the trusted model, `with_call`: until the program knows that the copy is over;
+    `untouched`: a copy back to pageable memory that nobody wrote yet. None where they do not apply.
+    """
+
     direction: str
     memory: str
     prices: list[Price]
     trust: Trusted | None
+    with_call: Seen | None = None
+    untouched: Seen | None = None
 
 
 class CopyAtOnce(Timed, kw_only=True):
@@ -125,6 +138,10 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
         )
     trust = cost.trusted(node, asked.direction, memory, rows)
     trusted = Trusted(**trust) if trust else None
+    row = next((row for row in rows if trusted and row["model"] == trusted.model), None)
+    called = with_call(node, asked.direction, memory, row) if row else None
+    to_host = (asked.direction, memory) == ("d2h", "pageable")
+    untouched = to_untouched(asked.bytes) if to_host and not node.gpu(0).unified_memory else None
     return Prices(
         node=node.name,
         bytes=asked.bytes,
@@ -132,6 +149,8 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
         memory=memory,
         prices=rows_of(Price, rows),
         trust=trusted,
+        with_call=Seen(**called._asdict()) if called else None,
+        untouched=Seen(**untouched._asdict()) if untouched else None,
     )
 
 

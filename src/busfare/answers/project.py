@@ -347,9 +347,9 @@ def run_between(
 ) -> tuple[float, float]:
     """The 80 % range of a run that was played with copies at their times on `to`, in seconds: the run with all copies, and
     kernels by their `prices`, at their lows and at their highs, or what whole runs on another node were off, where that is
-    wider.
+    wider. No range on the node where it was recorded.
     """
-    whole = range_of("run", "calibrated", figures_of(recorded_on, to))
+    whole = None if recorded_on == to else range_of("run", "calibrated", figures_of(recorded_on, to))
     seconds = run.makespan_seconds
     ends = [seconds * factor for factor in whole or (1.0, 1.0)]
     limits = (None, None) if prices is None else (prices.low, prices.high)

@@ -26,16 +26,15 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.nodes import Cpu, FloatArray, Flow, Link, Node, NvlinkLink, Path, PcieLink
+from busfare.nodes.transfers import DEFAULT_LATENCY_S
 
 __all__ = [
-    "COPY_BYTES_PER_S", "DEFAULT_LATENCY_S", "FORMULAS", "HANDED_OVER_SECONDS_PER_BYTE", "SERIAL_BYTES", "Batch",
-    "ByFormula", "Latency", "Seconds", "batches", "cache_bytes", "copy_ratio", "copy_seconds_per_byte",
-    "copying_seconds_per_byte", "effective_bytes", "flow_of", "measured_copy", "moving_seconds", "of_node", "of_trace",
-    "path_of", "priced", "recorded_seconds", "staged_seconds", "stays_on_device",
+    "COPY_BYTES_PER_S", "FORMULAS", "HANDED_OVER_SECONDS_PER_BYTE", "SERIAL_BYTES", "Batch", "ByFormula", "Latency",
+    "Seconds", "batches", "cache_bytes", "copy_ratio", "copy_seconds_per_byte", "copying_seconds_per_byte",
+    "effective_bytes", "flow_of", "in_place_share", "is_staged", "measured_copy", "moving_seconds", "of_node",
+    "of_trace", "path_of", "priced", "recorded_seconds", "staged_seconds", "stays_on_device",
 ]  # fmt: skip
 
-#: What a further copy adds when the calls before it hide everything but the copy engine's own start [W14 table I, g].
-DEFAULT_LATENCY_S = {"h2d": 2.503e-6, "d2h": 2.674e-6, "d2d": 2.503e-6, "p2p": 2.674e-6, "set": 2.503e-6}
 #: Up to here a copy's time is its latency on every machine known; data-sheet bandwidths add under 0.1 µs.
 SHORT_BYTES = 1024
 #: What stands in for a memory kind that has no figure of its own; `pinned` for the others.
@@ -172,11 +171,23 @@ def stays_on_device(batch: Batch, node: Node) -> bool:
     )
 
 
+def is_staged(batch: Batch, node: Node) -> bool:
+    """Whether the driver carries the bytes through pinned buffers of its own: of pageable memory, unless the GPU reads the
+    host's memory in place.
+    """
+    return (
+        batch.memory == "pageable"
+        and not stays_on_device(batch, node)
+        and not node.host_path(batch.device).is_c2c
+    )
+
+
 def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
     """Seconds that the path, or the device's memory, is busy with each row; None where the node has neither
     figure.
 
-    Device memory is read and written by a copy, and only written by a set. Staging and L+o are not in it.
+    Device memory is read and written by a copy, and only written by a set. Staging and L+o are not in it. What pageable
+    memory that is read in place was measured to reach is.
     """
     if stays_on_device(batch, node):
         gpu = node.gpu(batch.device)
@@ -185,7 +196,11 @@ def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
         rate = gpu.memory_bandwidth_bytes_per_s
         return None if rate is None else (1 if batch.kind == "set" else 2) * batch.sizes / rate
     path = path_of(batch, node)
-    return None if path is None else path.seconds(batch.sizes, flow_of(batch))
+    if path is None:
+        return None
+    seconds = path.seconds(batch.sizes, flow_of(batch))
+    rate = measured_copy(node) if batch.memory == "pageable" and path.is_c2c else None
+    return np.maximum(seconds, batch.sizes / rate) if rate else seconds
 
 
 def recorded_seconds(operations: pl.DataFrame) -> FloatArray:
@@ -217,8 +232,7 @@ def of_node(node: Node, of_another: bool = False) -> Latency:
     """What was measured on `node`; empty for a node of data-sheet values only."""
     found: dict[tuple[str, str], float] = {}
     for curve in node.curves:
-        # 0 says that only long copies were measured.
-        if curve.latency_overhead_s[0] and not curve.faults:
+        if not curve.only_long and not curve.faults:
             found.setdefault((curve.direction, curve.memory), curve.latency_overhead_s[0])
     return Latency(found, of_another)
 
@@ -257,6 +271,20 @@ def measured_copy(node: Node) -> float | None:
     """The node's own rate of large pageable copies (bytes/s), one core's `memcpy` on most; None where its file has none."""
     cpu = _cpu(node)
     return cpu.copy_bandwidth_bytes_per_s if cpu else None
+
+
+def in_place_share(node: Node) -> float | None:
+    """The part of the time of a pageable copy that it takes from pinned memory, where the GPU reads the host's memory in
+    place: as both were measured, else all of it. None where the driver stages pageable copies.
+    """
+    if not node.host_path(0).is_c2c:
+        return None
+    pinned, pageable = (node.curve("h2d", memory) for memory in ("pinned", "pageable"))
+    if pinned is not None and pageable is not None:
+        return min(1.0, pinned.long_gap_per_byte_s / pageable.long_gap_per_byte_s)
+    cpu, rate = _cpu(node), measured_copy(node)
+    from_pinned = cpu.pinned_copy_bandwidth_bytes_per_s if cpu else None
+    return min(1.0, rate / from_pinned) if rate and from_pinned else 1.0
 
 
 def copy_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
@@ -311,7 +339,7 @@ def _datasheet(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
     moving = moving_seconds(batch, node)
     if moving is None:
         return None
-    if batch.memory == "pageable" and not stays_on_device(batch, node):
+    if is_staged(batch, node):
         link_s_per_byte = np.divide(moving, batch.sizes, out=np.zeros_like(moving), where=batch.sizes > 0)
         moving = staged_seconds(batch.sizes, link_s_per_byte, copy_seconds_per_byte(batch.sizes, node))
     return batch.copies * latency.of(batch) + moving

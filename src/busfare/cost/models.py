@@ -9,23 +9,23 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 import polars as pl
 
 from busfare.cost import copies
 from busfare.cost.copies import Batch, Seconds
-from busfare.cost.ranges import ranged, rung_of, seconds_between
+from busfare.cost.ranges import LONG_COPY_BYTES, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
-from busfare.nodes.transfers import Direction, MemoryKind
+from busfare.nodes.transfers import DEFAULT_LATENCY_S, Direction, MemoryKind, published
 from busfare.statements import Words, statement
 from busfare.trace.tables import OPERATIONS
 
 __all__ = [
-    "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "as_copies_of", "how_staged", "model", "model_names",
-    "one_copy", "price", "trusted",
+    "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "Seen", "as_copies_of", "how_staged", "model",
+    "model_names", "one_copy", "price", "to_untouched", "trusted", "with_call",
 ]  # fmt: skip
 
 #: The entry-point group in which a package names its factories.
@@ -111,11 +111,15 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
         return None
     link = np.minimum(old_link, rest)
     moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
-    if batch.memory == "pageable" and not copies.stays_on_device(batch, new):
+    if copies.is_staged(batch, new):
         sizes = np.maximum(batch.sizes, 1.0)
+        if not copies.is_staged(batch, old):  # the recorded times hold no staging
+            return copies.staged_seconds(sizes, moved / sizes, copies.copy_seconds_per_byte(sizes, new))
         copying = copies.copying_seconds_per_byte(sizes, rest, link / sizes)
         return copies.staged_seconds(sizes, moved / sizes, copying * copies.copy_ratio(sizes, old, new))
-    return moved + (rest - link) * _memory_ratio(old, new)
+    in_place = copies.is_staged(batch, old) and not copies.stays_on_device(batch, new)
+    host = np.zeros_like(rest) if in_place else rest - link
+    return moved + host * _memory_ratio(old, new)
 
 
 def _memory_ratio(old: Node, new: Node) -> float:
@@ -297,19 +301,60 @@ def trusted(
     The others are what a paper published (`ahead`) and baselines that leave packets, staging or latency out.
     """
     names = {row["model"] for row in prices}
-    if "loggp" in names:
+    if any((row["model"], row["rung"]) == ("loggp", "probed") for row in prices):
         return {"model": "loggp", "why": "this path was measured on this node"}
     if "datasheet" not in names:
         return None
+    if "loggp" in names:
+        return {"model": "datasheet", "why": "only long copies of this path were measured on this node"}
     gpu, cpu = node.gpu(0), next((c for c in node.components if isinstance(c, Cpu)), None)
     within = gpu.unified_memory and direction != "p2p"
     table, rate = (gpu, gpu.copy_bandwidth_bytes_per_s) if within else (cpu, copies.measured_copy(node))
     source = node.provenance(table, "copy_bandwidth_bytes_per_s") if table and rate else None
-    if within or (memory == "pageable" and direction in ("h2d", "d2h")):
+    hosted = memory == "pageable" and direction in ("h2d", "d2h")
+    if within or (hosted and (source or not node.host_path(0).is_c2c)):
         why = source.cite if source else UNMEASURED[within]
     else:
         why = "this path was never measured; the rate is the link rate of the slowest part minus packet overhead"
     return {"model": "datasheet", "why": why}
+
+
+class Seen(NamedTuple):
+    """Seconds that a program sees, with the least and the most of them; `why`: where they are from."""
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    rung: str
+    why: str
+
+
+def with_call(node: Node, direction: str, memory: str, row: dict[str, Any]) -> Seen | None:
+    """A copy's price `row` with its call, and a wait until it is over: by the node's calls, else by what was published of
+    small copies. None where GPU and host share one memory, where the price is of the whole call, or has no range.
+    """
+    gpu, curve = node.gpu(0), node.curve(direction, memory)
+    low, high = row["low_seconds"], row["high_seconds"]
+    whole = row["model"] == "loggp" and curve is not None and curve.timing == "call"
+    if gpu.unified_memory or whole or low is None or high is None:
+        return None
+    calls = [node.call_cost(name) for name in ("copy", "synchronise")]
+    if all(calls):
+        added = sum(call.seconds() for call in calls if call)
+        return Seen(
+            row["seconds"] + added, low + added, high + added, "probed", "calls as measured on this node"
+        )
+    maker = "amd" if (gpu.compute_capability or "").startswith("gfx") else "nvidia"
+    small, start = published(f"caller_{maker}"), DEFAULT_LATENCY_S[direction]
+    least, most = (max(0.0, end - start) for end in (small.low, small.high))
+    return Seen(row["seconds"] + (least * most) ** 0.5, low + least, high + most, "datasheet", small.sources)
+
+
+def to_untouched(bytes_: int) -> Seen:
+    """A copy to pageable host memory that nobody wrote yet, whose pages the host faults in meanwhile."""
+    rates = published("first_touch")
+    low, high = bytes_ / rates.high, bytes_ / rates.low
+    return Seen((low * high) ** 0.5, low, high, "datasheet", rates.sources)
 
 
 def price(
@@ -325,6 +370,9 @@ def price(
     if not 0 <= bytes_ <= MOST_BYTES:
         raise InputError(f"bytes {bytes_}: give a size from 0 to {MOST_BYTES}")
     operations = one_copy(direction, memory, [bytes_])
+    path = (direction, memory)
+    only_long = any(curve.only_long for curve in node.curves if (curve.direction, curve.memory) == path)
+    unmeasured = only_long and bytes_ < LONG_COPY_BYTES
     prices = []
     for name in model_names():
         try:
@@ -335,6 +383,7 @@ def price(
         if math.isfinite(seconds):
             rate = bytes_ / seconds if seconds > 0 else None
             low, high = (float(factor[0]) * seconds for factor in ranged(operations, name, node))
-            ranges = seconds_between(low, high, rung_of(name))
+            rung = "datasheet" if unmeasured and name == "loggp" else rung_of(name)
+            ranges = seconds_between(low, high, rung)
             prices.append({"model": name, "seconds": seconds, **ranges, "bytes_per_second": rate})
     return prices

@@ -136,8 +136,11 @@ def ranged(
 ) -> tuple[FloatArray, FloatArray]:
     """Factors, low and high, of every operation's price by `model` on `to`: shape (rows,); NaN where none is known.
 
-    The copies of one path are off together: sum lows, and sum highs.
+    The copies of one path are off together: sum lows, and sum highs. On the node where they were recorded, nothing is
+    predicted.
     """
+    if model == "calibrated" and recorded_on == to:
+        return np.ones(operations.height), np.ones(operations.height)
     nodes = (to, recorded_on) if model == "calibrated" else (to,)
     found = batches(operations)
     low, high = (
@@ -154,6 +157,9 @@ def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int)
     memory = what if what in ("pageable", "managed") else "pinned"
     figures = figures_of(*nodes, memory=memory) if RUNGS[model] != "datasheet" else "datasheet"
     short, long = (range_of(what, model, figures, size) for size in (0, LONG_COPY_BYTES))
+    if what == "pageable" and end and nodes[0] is not None and nodes[0].host_path(batch.device).is_c2c:
+        # Read in place: no staging makes it longer than it makes copies of pinned memory.
+        short, long = (range_of("pinned", model, figures, size) for size in (0, LONG_COPY_BYTES))
     ends = [np.nan if ends is None else ends[end] for ends in (short, long)]
     return np.where(batch.sizes < LONG_COPY_BYTES, *ends)
 

@@ -59,12 +59,17 @@ class _Part(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 
 
 class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
-    """A processor. The copy rates are those of one core in `memcpy`, which bound pageable copies."""
+    """A processor. The copy rates are those of one core in `memcpy`, which bound pageable copies.
+
+    `pinned_copy_bandwidth_bytes_per_s`: where the GPU reads pageable memory in place, what the copies of
+    `copy_bandwidth_bytes_per_s` reached from pinned memory.
+    """
 
     cores: Count | None = None
     clock_hz: Rate | None = None
     cache_bytes: Size | None = None
     copy_bandwidth_bytes_per_s: Rate | None = None
+    pinned_copy_bandwidth_bytes_per_s: Rate | None = None
     cached_copy_bandwidth_bytes_per_s: Rate | None = None
 
 

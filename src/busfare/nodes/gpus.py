@@ -108,6 +108,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     launch: dict[str, _Reached]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
+    doubles: dict[str, int]
     lanes: dict[str, int]
     tensor: dict[str, int]
     group: list[dict[str, Any]]
@@ -168,6 +169,9 @@ def _peaks(row: dict[str, Any], title: str, source: str) -> tuple[dict[str, floa
     cycles = 1e-6 * row.get("multiprocessors", 0) * row.get("mhz", 0)
     derived = 2 * file.lanes.get(capability, 0) * cycles
     peaks = {"fp32": fp32 or derived} if fp32 or derived else {}
+    slowed = capability == "3.5" and title.startswith("GeForce") and "TITAN" not in title
+    if double := 2 * (8 if slowed else file.doubles.get(capability, 0)) * cycles:
+        peaks["fp64"] = double
     half = file.tensor.get(capability, 0) * cycles / (2 if title.startswith("GeForce") else 1)
     if not half or "GTX" in title or source == "quadro-t":
         return peaks, "cuda-guide" if derived and not fp32 else source

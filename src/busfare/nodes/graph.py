@@ -202,7 +202,8 @@ class Node:
     ) -> Curve | None:
         """What was measured of a direction, memory kind, GPU and, between GPUs, peer; None where nothing was.
 
-        Of managed memory prefetches, or pages that move when they are touched (`faults`).
+        Of managed memory prefetches, or pages that move when they are touched (`faults`). Where only long copies were
+        measured, L+o is the copy engine's own start.
         """
         key = (direction, memory, faults)
         fitting = [
@@ -210,7 +211,8 @@ class Node:
             for c in self.curves
             if (c.direction, c.memory, c.faults) == key and (c.peer is None or peer in (None, c.peer))
         ]
-        return _of_gpu(fitting, gpu % len(self._gpus))
+        curve = _of_gpu(fitting, gpu % len(self._gpus))
+        return None if curve is None else curve.started()
 
     def contention(self, gpu: int = 0) -> Contention:
         """How much of its rate each path of a GPU keeps beside others: measured, else typical of its generation."""

@@ -27,8 +27,9 @@ from busfare.nodes.component import (
 from busfare.nodes.link import C2cLink, Link, NvlinkLink, SocketLink
 
 __all__ = [
-    "LEAST_GAP", "MOST_PIECES", "NEAR", "START_BYTES", "Collective", "CollectiveCurve", "Contention", "Curve", "Direction",
-    "MemoryKind", "MemoryShares", "Pieces", "Rung", "Shares", "Together", "fit", "typical", "typical_memory",
+    "DEFAULT_LATENCY_S", "LEAST_GAP", "MOST_PIECES", "NEAR", "START_BYTES", "Collective", "CollectiveCurve",
+    "Contention", "Curve", "Direction", "MemoryKind", "MemoryShares", "Pieces", "Published", "Rung", "Shares",
+    "Together", "fit", "published", "typical", "typical_memory",
 ]  # fmt: skip
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
@@ -37,6 +38,8 @@ MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
 Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_receive"
 ]
+#: What a further copy adds when the calls before it hide everything but the copy engine's own start [W14 table I, g].
+DEFAULT_LATENCY_S = {"h2d": 2.503e-6, "d2h": 2.674e-6, "d2d": 2.503e-6, "p2p": 2.674e-6, "set": 2.503e-6}
 #: More pieces predict held-out sizes no better (docs/models.md).
 MOST_PIECES = 3
 #: Another piece must lower the root-mean-square error to this share, or it is not worth its three numbers …
@@ -77,6 +80,11 @@ class Pieces(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def lines(self) -> dict[str, Any]:
         """The figures alone, as the arguments of any kind of curve."""
         return {key: getattr(self, key) for key in Pieces.__annotations__}
+
+    @property
+    def only_long(self) -> bool:
+        """Whether only long copies were measured, whose L+o cannot be told."""
+        return not self.latency_overhead_s[0]
 
     @property
     def long_gap_per_byte_s(self) -> float:
@@ -159,6 +167,14 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         share = (copies - counts[above - 1]) / (counts[above] - counts[above - 1])
         low, high = (np.take_along_axis(curves, at[np.newaxis], 0)[0] for at in (above - 1, above))
         return np.asarray(low + share * (high - low))
+
+    def started(self) -> Curve:
+        """The same with the copy engine's own start as L+o where only long copies were measured."""
+        if not self.only_long:
+            return self
+        start = DEFAULT_LATENCY_S[self.direction]
+        starts = tuple(own or start for own in self.latency_overhead_s)
+        return msgspec.structs.replace(self, latency_overhead_s=starts)
 
     def scaled(self, factor: float) -> Curve:
         """The same with every G times `factor`; starts and intervals as they are."""
@@ -339,11 +355,20 @@ class MemoryShares(msgspec.Struct, frozen=True):
     both_write: Factor
 
 
+class Published(msgspec.Struct, frozen=True):
+    """The least and the most that was published of what nobody measured on a host, SI; and where."""
+
+    low: float
+    high: float
+    sources: str
+
+
 class _Tables(msgspec.Struct, frozen=True):
     """contention.toml."""
 
     typical: tuple[_Typical, ...]
     memory: MemoryShares
+    published: dict[str, Published]
 
 
 @cache
@@ -355,6 +380,11 @@ def _tables() -> _Tables:
 def typical_memory() -> MemoryShares:
     """What copies of several GPUs reach together of host memory that nobody measured."""
     return _tables().memory
+
+
+def published(what: str) -> Published:
+    """What was published of `what`, a table of contention.toml."""
+    return _tables().published[what]
 
 
 def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from busfare.cost.copies import DEFAULT_LATENCY_S, SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
+from busfare.cost.copies import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
-from busfare.nodes.transfers import MemoryKind
+from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind, published
 from busfare.timeline.program import GpuRules
 
 __all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]
@@ -151,7 +151,7 @@ def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
         "managed", FAULT_LATENCY_S[direction], _migrated_gap(node) or long + FAULT_SECONDS_PER_BYTE[direction]
     )
     # Before Pascal the driver moves whole managed allocations at the launch.
-    faulted = faulted if _migrates_on_fault(gpu) else pageable
+    faulted = faulted if _migrates_on_fault(gpu) else pageable.scaled(published("managed_before_pascal").low)
     prefetched = node.curve(direction, "managed") or line("managed", PREFETCH_LATENCY_S, long)
     return HostCurves(copy, pageable, mapped, faulted, prefetched)
 

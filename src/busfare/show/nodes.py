@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from busfare.advise.amounts import rate, size, time
 from busfare.answers.doctor import Doctor
-from busfare.answers.price import CollectivePrices, CopiesAtOnce, KernelPrices, Prices
+from busfare.answers.price import CollectivePrices, CopiesAtOnce, KernelPrice, KernelPrices, Price, Prices
+from busfare.cost.ranges import is_wide
 from busfare.errors import InputError
 from busfare.nodes import Node, catalogue_names, load_node
 from busfare.nodes.gpus import Gpu as GpuSheet
@@ -20,6 +24,9 @@ AT_ONCE = (
     "Copies share links and memories evenly, where the node file has their rates. Host memory may sustain less than "
     "its own rate for GPU copies: the one that was measured sustained half."
 )
+#: Of one copy: what the program sees, and where that is from.
+WITH_CALL = "These are times on the device. With its call and a wait, the program sees {} ({})."
+UNTOUCHED = "If nobody has written to the destination yet, the host faults its pages in: {} (published; {})."
 
 
 class NodeRow(Struct, kw_only=True):
@@ -66,20 +73,22 @@ def nodes_with(words: str) -> Nodes:
 
 
 def node_shown(node: Node) -> NodeShown:
-    """One node: its GPUs, the narrowest link to the host, and what large copies reach over it."""
+    """One node: its GPUs, the narrowest link to the host, and what large pinned copies reach over it."""
     return NodeShown(**asdict(_row(node)))
 
 
 def _row(node: Node) -> NodeRow:
     path = node.host_path(0)
+    curves = {way: node.curve(way, "pinned") for way in ("h2d", "d2h")}
+    measured = {way: 1 / curve.long_gap_per_byte_s for way, curve in curves.items() if curve}
     return NodeRow(
         name=node.name,
         title=node.title,
         gpus=len(node.gpus()),
         gpu=node.gpu(0).title,
         host_link=_named(path.narrowest("read")),
-        h2d_bytes_per_second=path.bandwidth("read"),
-        d2h_bytes_per_second=path.bandwidth("write"),
+        h2d_bytes_per_second=measured.get("h2d", path.bandwidth("read")),
+        d2h_bytes_per_second=measured.get("d2h", path.bandwidth("write")),
         measured=[f"{m.direction} {m.memory}" for m in node.curves if not m.faults],
     )
 
@@ -93,17 +102,36 @@ def _named(link: Link) -> str:
     return " ".join([str(link.__struct_config__.tag), *parts])
 
 
+def _rate(price: Price, bytes_: int) -> str:
+    """The rate of a copy; its two ends where the time is shown as such."""
+    low, high = price.low_seconds, price.high_seconds
+    if low and high and is_wide(low, high):
+        return f"{rate(bytes_ / high)} – {rate(bytes_ / low)}"
+    return rate(price.bytes_per_second)
+
+
+def _kernel_time(row: KernelPrice) -> str:
+    """The time of a kernel, or its two bounds where nothing says where it lies between them."""
+    if row.seconds:
+        return row.shown(row.seconds)
+    if row.low_seconds is None or row.high_seconds is None:
+        return "not predicted"
+    return f"{time(row.low_seconds)} – {time(row.high_seconds)}"
+
+
 def price_document(result: Prices | CopiesAtOnce | KernelPrices | CollectivePrices) -> Document:
     """By every model or rung."""
-    time_and = {"time (80 % range)": "seconds"}
+    time_and: dict[str, str | Callable[[Any], str]] = {"time (80 % range)": "seconds"}
     match result:
         case Prices():
             what = f"{result.direction}, {result.memory}, {size(result.bytes)} on {result.node} (predicted)"
             figures, rung = (
-                time_and | {"rate": "bytes_per_second"},
+                time_and | {"rate": lambda row: _rate(row, result.bytes)},
                 lambda row: row.rung or f"– ({row.reason})",
             )
             trust = [f"Trust {result.trust.model}: {result.trust.why}."] if result.trust else []
+            for seen, what_seen in ((result.with_call, WITH_CALL), (result.untouched, UNTOUCHED)):
+                trust += [what_seen.format(seen, seen.why)] if seen else []
             shown = table(result.prices, what, {"model": "model"}, figures, {"rung": rung}, notes=trust)
         case CopiesAtOnce():
             what = f"copies of {size(result.bytes)} at once, pinned, on {result.node} (predicted)"
@@ -126,9 +154,7 @@ def price_document(result: Prices | CopiesAtOnce | KernelPrices | CollectivePric
                 what,
                 {"rung": "rung"},
                 {
-                    "time (80 % range)": lambda row: (
-                        row.shown(row.seconds) if row.seconds else "not predicted"
-                    ),
+                    "time (80 % range)": _kernel_time,
                     "change": lambda row: change(result.recorded_seconds, row.seconds),
                 },
             )
@@ -149,7 +175,7 @@ def nodes_document(result: Nodes) -> Document:
         blocks.append(
             table(
                 result.nodes,
-                "Nodes (rates of large copies, predicted from data sheets)",
+                "Nodes (rates of large pinned copies: measured where the node file has them, else from data sheets)",
                 {"node": "name"},
                 {"GPUs": "gpus"},
                 {"host link": "host_link"},

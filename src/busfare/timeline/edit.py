@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES
+from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES, in_place_share, recorded_seconds
 from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.cost.models import CACHED_BYTES, as_copies_of
 from busfare.errors import InputError
@@ -368,7 +368,10 @@ def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -
     if not measured and memory != "pinned":
         return nanoseconds_from("pinned", operations, node)
     model = cost.model("loggp" if measured else "datasheet", recorded_on=node)
-    return model.seconds(as_copies_of(operations, memory), node) * 1e9
+    seconds = model.seconds(as_copies_of(operations, memory), node)
+    if memory == "pinned" and (share := in_place_share(node)) is not None:
+        seconds = np.where(pageable(operations), share * recorded_seconds(operations), seconds)
+    return seconds * 1e9
 
 
 def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArray:

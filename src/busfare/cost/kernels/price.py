@@ -26,6 +26,8 @@ COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 SIDES = tuple(SHAPE)
 #: Bounds whose ranges are those of held-out kernels.
 RANGED = ("memory", "compute", "counted", "allocated")
+#: The rung of prices between makers: nobody measured kernels on GPUs of both.
+NOT_VALIDATED = "not validated"
 _CARRIES = re.compile(COMMUNICATION)
 #: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
 _UNSTREAMED = frozenset({"other", "sort", "random", "fft", "gather"})
@@ -94,9 +96,13 @@ def price_kernels(
     evidence = _evidence(_known(distinct, launches, counters))
     kinds = np.array([classes.CLASSES.index(kind) for kind in evidence.kinds], np.int8)
     moved = move(evidence, of, recorded, here, there)
-    low, high = ranges(moved.seconds, recorded, moved.bounds, here, there)
-    rung = "probed" if here.rung == there.rung == "probed" else "class"
-    return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, rung)
+    if recorded_on == to:  # nothing is predicted
+        moved = moved._replace(seconds=recorded)
+        low = high = recorded
+    else:
+        low, high = ranges(moved.seconds, recorded, moved.bounds, here, there, evidence["bytes"][of])
+        moved = moved._replace(seconds=np.clip(moved.seconds, low, high))
+    return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, _rung(here, there))
 
 
 def price_kernel(
@@ -141,10 +147,18 @@ def price_kernel(
         }
         evidence = Evidence([known], [pipeline], columns)
         moved = move(evidence, np.zeros(1, np.intp), took, here, there)
-        numbers = [moved.seconds, *ranges(moved.seconds, took, moved.bounds, here, there)]
-        rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else here.rung
+        rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else _rung(here, there)
+        # Between makers there are two bounds, and no measurement that says where between them.
+        point = moved.seconds if rung != NOT_VALIDATED else np.full(1, np.nan)
+        numbers = [point, *ranges(moved.seconds, took, moved.bounds, here, there, evidence["bytes"])]
         prices.append(KernelPrice(rung, *(float(n[0]) if np.isfinite(n[0]) else None for n in numbers)))
     return prices
+
+
+def _rung(here: Limits, there: Limits) -> str:
+    if here.vendor != there.vendor:
+        return NOT_VALIDATED
+    return "probed" if here.rung == there.rung == "probed" else "class"
 
 
 def _square_shape(flops: float, elements: float) -> tuple[int, int, int] | None:
@@ -213,17 +227,31 @@ def _evidence(known: pl.DataFrame) -> Evidence:
 
 
 def ranges(
-    seconds: FloatArray, recorded: FloatArray, bounds: NDArray[np.int8], here: Limits, there: Limits
+    seconds: FloatArray,
+    recorded: FloatArray,
+    bounds: NDArray[np.int8],
+    here: Limits,
+    there: Limits,
+    moved_bytes: FloatArray | float = np.nan,
 ) -> tuple[FloatArray, FloatArray]:
     """The lows and highs of moved times, NaN where nothing is predicted; shape (kernels,).
 
     Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other, and
-    beyond them what two runs differ by.
+    beyond them what two runs differ by. Multiprocessors of different makers do not compare: their peaks do; `moved_bytes`,
+    NaN where not known, are moved no faster than the memory can.
     """
     work, floor = split(recorded, np.zeros(len(recorded)), here, there)
-    ends = (here.memory / there.memory, here.units / there.units)
-    low = np.minimum(floor + work * min(ends), seconds) / (1 + UNCHANGED)
-    high = np.maximum(floor + work * max(ends), seconds) * (1 + UNCHANGED)
+    memory, units = here.memory / there.memory, here.units / there.units
+    if here.vendor != there.vendor:
+        peaks = here.peak("fp32"), there.peak("fp32")
+        units = peaks[0] / peaks[1] if peaks[0] and peaks[1] else units
+    low, high = floor + work * min(memory, units), floor + work * max(memory, units)
+    if here.vendor == there.vendor:
+        low, high = np.minimum(low, seconds), np.maximum(high, seconds)
+    else:
+        streamed = np.where(moved_bytes > there.l2_bytes, moved_bytes / there.memory_peak, 0.0)
+        low, high = np.maximum(low, streamed), np.maximum(high, streamed)
+    low, high = low / (1 + UNCHANGED), high * (1 + UNCHANGED)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
     for bound in RANGED if here.vendor == there.vendor else ():
