@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from busfare.nodes import Node, load_node
-from busfare.nodes.transfers import typical_memory
+from busfare.nodes.contention import typical_memory
 from busfare.timeline import play, timeline
 from busfare.timeline.build.links import copy_seconds_at_once
 from busfare.timeline.changes import Setting, apply_all

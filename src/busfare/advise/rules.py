@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
 from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE, in_place_share
 from busfare.nodes import Gpu, Node
-from busfare.nodes.transfers import published
+from busfare.nodes.contention import published
 from busfare.statements import Words, statement
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.changes.overlap import timing_waits

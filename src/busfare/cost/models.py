@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, Protocol, get_args
 import numpy as np
 import polars as pl
 
-from busfare.cost import copies
-from busfare.cost.copies import Batch, Seconds
+from busfare.cost import batches, copies
+from busfare.cost.batches import Batch, Seconds
 from busfare.cost.ranges import LONG_COPY_BYTES, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
-from busfare.nodes.transfers import DEFAULT_LATENCY_S, Direction, MemoryKind, published
+from busfare.nodes.contention import published
+from busfare.nodes.transfers import DEFAULT_LATENCY_S, Direction, MemoryKind
 from busfare.statements import Words, statement
 from busfare.trace.tables import OPERATIONS
 
@@ -87,7 +88,7 @@ class Calibrated:
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
         """Seconds of every recorded copy on `node`: its recorded time where that is the node it was recorded on."""
-        recorded, found = copies.recorded_seconds(operations), copies.batches(operations)
+        recorded, found = batches.recorded_seconds(operations), batches.batches(operations)
         before = copies.of_trace(operations, found)
         after = copies.of_node(self._latency_from) if self._latency_from is not None else before
 
@@ -101,7 +102,7 @@ class Calibrated:
             moved = _by_shares(batch, own - overhead, self._old, node)
             return None if moved is None else overhead * (after.of(batch) / before.of(batch)) + moved
 
-        return copies.priced(operations.height, found, price)
+        return batches.priced(operations.height, found, price)
 
 
 def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArray | None:
@@ -117,7 +118,7 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
             return copies.staged_seconds(sizes, moved / sizes, copies.copy_seconds_per_byte(sizes, new))
         copying = copies.copying_seconds_per_byte(sizes, rest, link / sizes)
         return copies.staged_seconds(sizes, moved / sizes, copying * copies.copy_ratio(sizes, old, new))
-    in_place = copies.is_staged(batch, old) and not copies.stays_on_device(batch, new)
+    in_place = copies.is_staged(batch, old) and not batches.stays_on_device(batch, new)
     host = np.zeros_like(rest) if in_place else rest - link
     return moved + host * _memory_ratio(old, new)
 

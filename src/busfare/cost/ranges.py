@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from busfare.cost.copies import Batch, batches, priced
+from busfare.cost.batches import Batch, batches, priced
 from busfare.nodes import FloatArray, Node
 
 __all__ = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from busfare.cost.copies import batches, flow_of, path_of, stays_on_device
+from busfare.cost.batches import batches, flow_of, path_of, stays_on_device
 from busfare.errors import InputError
 from busfare.jobs.parts import LEAST_RANKS, MOST_OPERATIONS
 from busfare.jobs.ranks import TraceRank, packed, place_of, ranks_of, rows_of

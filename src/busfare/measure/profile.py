@@ -27,7 +27,8 @@ from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
 from busfare.nodes import Contention, Cost, Curve, FloatArray, Node, Shares, Together
 from busfare.nodes.component import AtOnce, Memory
-from busfare.nodes.transfers import LEAST_GAP, START_BYTES, Direction, MemoryKind, fit
+from busfare.nodes.contention import START_BYTES
+from busfare.nodes.transfers import LEAST_GAP, Direction, MemoryKind, fit
 
 #: From here on a copy takes a copy engine on every GPU seen; shorter ones may travel with the commands.
 ENGINE_BYTES = 4096

@@ -17,11 +17,12 @@ from busfare.nodes.component import (
     Source,
     Switch,
 )
+from busfare.nodes.contention import Contention, Shares
 from busfare.nodes.file import load_node
 from busfare.nodes.gpus import catalogue_names
 from busfare.nodes.graph import Node, Path
 from busfare.nodes.link import C2cLink, FabricLink, Flow, Link, MemoryLink, NvlinkLink, PcieLink, SocketLink
-from busfare.nodes.transfers import CollectiveCurve, Contention, Curve, Shares, Together
+from busfare.nodes.transfers import CollectiveCurve, Curve, Together
 
 __all__ = [
     "C2cLink", "CollectiveCurve", "Component", "Contention", "Cost", "Cpu", "Curve", "FabricLink", "FloatArray", "Flow",

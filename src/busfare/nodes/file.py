@@ -15,10 +15,11 @@ import msgspec
 from busfare.errors import InputError, instead_of
 from busfare.nodes import gpus
 from busfare.nodes.component import Component, Cost, Gpu, Kernels, Name, Source, Sourced, Tag, Text
+from busfare.nodes.contention import Contention
 from busfare.nodes.graph import Node
 from busfare.nodes.link import FORMS, Link, link_in_short
 from busfare.nodes.toml import WrongError, decoded, read_text
-from busfare.nodes.transfers import CollectiveCurve, Contention, Curve, Pieces
+from busfare.nodes.transfers import CollectiveCurve, Curve, Pieces
 
 __all__ = ["ALIASES", "MOST_BYTES", "decode", "load_node"]
 

@@ -28,8 +28,9 @@ from busfare.nodes.component import (
     Sourced,
     Switch,
 )
+from busfare.nodes.contention import Contention, typical, typical_memory
 from busfare.nodes.link import C2cLink, Flow, Link, MemoryLink
-from busfare.nodes.transfers import CollectiveCurve, Contention, Curve, typical, typical_memory
+from busfare.nodes.transfers import CollectiveCurve, Curve
 
 __all__ = ["WIDTH", "Node", "Path", "draw"]
 

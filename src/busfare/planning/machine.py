@@ -13,7 +13,8 @@ import numpy as np
 
 from busfare.cost.copies import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
-from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind, published
+from busfare.nodes.contention import published
+from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind
 from busfare.timeline.program import GpuRules
 
 __all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]

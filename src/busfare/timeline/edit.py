@@ -14,7 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES, in_place_share, recorded_seconds
+from busfare.cost.batches import recorded_seconds
+from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES, in_place_share
 from busfare.cost.kernels.price import KernelPrices, price_kernels
 from busfare.cost.models import CACHED_BYTES, as_copies_of
 from busfare.errors import InputError

@@ -1,0 +1,137 @@
+"""Operations as arrays, sorted into batches of one path each, and what of a node each batch uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from busfare.errors import InputError
+from busfare.nodes import FloatArray, Flow, Node, Path
+
+__all__ = [
+    "Batch", "Seconds", "batches", "flow_of", "path_of", "priced", "recorded_seconds", "stays_on_device",
+]  # fmt: skip
+
+#: float64 seconds, one an operation; NaN where the model does not apply.
+Seconds = FloatArray
+
+_MEMORIES = pl.Enum(["pageable", "pinned", "managed", "mapped", "device"])
+#: What batches need of a table of operations.
+_COLUMNS = {
+    "kind": pl.Enum(["copy", "migration", "set"]),
+    "direction": pl.Enum(["h2d", "d2h", "d2d", "p2p"]),
+    "source_memory": _MEMORIES,
+    "destination_memory": _MEMORIES,
+    **dict.fromkeys(("device", "peer_device", "bytes", "copy_count"), pl.Int64()),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Operations of one kind on one path. `rows` index the table; `sizes` (bytes) and `copies` are parallel
+    to them.
+
+    `memory` is the kind of the host's side for `h2d` and `d2h`, and `device` otherwise. A trace that does not
+    say the kind is priced as pinned: no staging is assumed where none was seen.
+    """
+
+    kind: str
+    direction: str
+    memory: str
+    device: int
+    peer: int
+    rows: np.ndarray
+    sizes: FloatArray
+    copies: FloatArray
+
+    @property
+    def to_peer(self) -> int | None:
+        """The other GPU, where there is one."""
+        return self.peer if self.peer >= 0 else None
+
+
+def batches(operations: pl.DataFrame) -> list[Batch]:
+    """The batches of all copies, migrations and sets of known size, in the order of their first rows; other rows are in
+    none.
+    """
+    sides = ("h2d", "source_memory"), ("d2h", "destination_memory")
+    host = pl.coalesce(pl.when(pl.col("direction") == way).then(memory) for way, memory in sides)
+    unsaid = host.is_null() | (host == "device")
+    memory = pl.when(unsaid).then(pl.lit("pinned", _MEMORIES)).otherwise(host)
+    found = (
+        operations.select(
+            pl.col(name).cast(of, strict=False)
+            if name in operations.columns
+            else pl.lit(None, of).alias(name)
+            for name, of in _COLUMNS.items()
+        )
+        .with_row_index("rows")
+        .with_columns(
+            pl.col("device").fill_null(0).clip(0),
+            direction=pl.when(kind="set").then(pl.lit("d2d", _COLUMNS["direction"])).otherwise("direction"),
+            peer=pl.col("peer_device").fill_null(-1),
+            sizes=pl.col("bytes").cast(pl.Float64),
+            copies=pl.col("copy_count").fill_null(1).clip(1).cast(pl.Float64),
+        )
+        .filter(pl.col("kind").is_not_null(), pl.col("direction").is_not_null(), pl.col("sizes") >= 0)
+        .with_columns(
+            memory=pl.when(pl.col("direction").is_in(["h2d", "d2h"]))
+            .then(memory)
+            .otherwise(pl.lit("device", _MEMORIES))
+        )
+        .group_by("kind", "direction", "memory", "device", "peer", maintain_order=True)
+        .agg("rows", "sizes", "copies")
+    )
+    measures = zip(*(found[name] for name in ("rows", "sizes", "copies")), strict=True)
+    paths = found.drop("rows", "sizes", "copies").rows()
+    return [Batch(*path, *(one.to_numpy() for one in own)) for path, own in zip(paths, measures, strict=True)]
+
+
+def priced(height: int, found: Iterable[Batch], price: Callable[[Batch], Seconds | None]) -> Seconds:
+    """`price` applied to every batch, put back in the order of the table's `height` rows; NaN where it gives None or no
+    batch holds a row.
+    """
+    seconds = np.full(height, np.nan)
+    for batch in found:
+        own = price(batch)
+        if own is not None:
+            seconds[batch.rows] = own
+    return seconds
+
+
+def path_of(batch: Batch, node: Node) -> Path | None:
+    """The path of a host or peer copy; None where the copy stays inside one memory or the node has no such
+    path.
+    """
+    try:
+        if batch.direction in ("h2d", "d2h"):
+            return node.host_path(batch.device)
+        if batch.direction == "p2p" and batch.peer >= 0:
+            path = node.peer_path(batch.device, batch.peer)
+            return path if path.links else None
+    except InputError:
+        return None
+    return None
+
+
+def flow_of(batch: Batch) -> Flow:
+    """A host-to-device copy reads over the link; every other one writes."""
+    return "read" if batch.direction == "h2d" else "write"
+
+
+def stays_on_device(batch: Batch, node: Node) -> bool:
+    """Whether the bytes never leave the GPU's memory: copies in place, sets, and host copies where memory is
+    one.
+    """
+    return batch.direction == "d2d" or (
+        batch.direction in ("h2d", "d2h") and node.gpu(batch.device).unified_memory
+    )
+
+
+def recorded_seconds(operations: pl.DataFrame) -> FloatArray:
+    """Seconds that each row took; NaN where the trace lacks an end or has it before the start."""
+    taken = (operations["end_ns"] - operations["start_ns"]).cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return np.where(taken >= 0, taken * 1e-9, np.nan)
