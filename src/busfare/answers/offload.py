@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType, field
@@ -112,7 +111,8 @@ class _Planned:
 
     def __init__(self, question: Question, machine: Machine) -> None:
         self.question, self.machine = question, machine
-        self.layers, self.share = question.layers(), link_share(machine.node, question.asked.gpus)
+        self.layers = question.layers(question.tokens)
+        self.share = link_share(machine.node, question.asked.gpus)
         self.budget = self._budget()
         self.depths = sorted({*DEPTHS, *(() if question.asked.depth is None else (question.asked.depth,))})
         self.asked = self._asked()
@@ -121,7 +121,7 @@ class _Planned:
     def best(self, of: Iterable[Schedule]) -> list[Ranked]:
         return best_first(self.layers, self.machine, of, self.share)[:1]
 
-    def copies(self, tokens: float | None = None) -> float:
+    def copies(self, tokens: float) -> float:
         return copy_seconds(self.question.layers(tokens), self.schedule, self.machine, self.share)
 
     def streamed(self, tokens: float) -> float:
@@ -133,22 +133,21 @@ class _Planned:
     def ranged(self, ranked: Ranked) -> dict[str, Any]:
         ends, rung, network = None, "", self.question.network
         if network is not None and self.question.predicted:
-            ends, rung = network.ends(self.question.tokens), network.rung
+            ends, rung = network.ends(self.question.tokens), network.computed(1).rung
         return ranged(ranked.seconds, ranked.schedule, self.machine, ends, self.share, rung)
 
     def result(self) -> PlanOffloadResult:
         question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
         rows = [
-            self.best(schedules(layers, self.budget, residents, depth, memory))
+            self.best(schedules(layers, self.budget, depth, memory))
             for memory in MEMORIES
             for depth in self.depths
-            for residents in [residents_of(layers, self.budget, depth, memory)]
         ]
         every = {r.schedule: r for row in rows for r in row} | {chosen.schedule: chosen}
         ranking = sorted(every.values(), key=lambda r: (r.seconds, r.device_bytes, r.schedule.depth))
         even, why = self._break_even()
         hidden, unhidden = self._hidden_from()
-        copies, kernels, first = self.copies(), sum(layers.seconds), self.schedule.resident
+        copies, kernels, first = self.copies(question.tokens), sum(layers.seconds), self.schedule.resident
         streamed = sum(layers.bytes[first:])
         result = PlanOffloadResult(
             **asdict(self._row(chosen)),
@@ -202,12 +201,12 @@ class _Planned:
         asked, layers = self.question.asked, self.layers
         exact = asked.resident is not None and asked.depth is not None
         budget = asked.budget if exact else self.budget
-        fits = []
-        for memory in [asked.memory] if asked.memory else MEMORIES:
-            for depth in self.depths if asked.depth is None else [asked.depth]:
-                residents = [asked.resident] if asked.resident is not None else None
-                residents = residents or residents_of(layers, self.budget, depth, memory)
-                fits += schedules(layers, budget, residents, depth, memory)
+        fits = [
+            schedule
+            for memory in ([asked.memory] if asked.memory else MEMORIES)
+            for depth in (self.depths if asked.depth is None else [asked.depth])
+            for schedule in schedules(layers, budget, depth, memory, asked.resident)
+        ]
         if not fits:
             raise InputError(
                 f"`budget`: {amounts.size(self.budget or 0)} of GPU memory is too small for the layers and buffers "
@@ -234,11 +233,13 @@ class _Planned:
                 "the time of a layer on the CPU is missing; give --cpu-seconds-per-layer, or with --model --cpu-flops "
                 "and --cpu-bandwidth"
             )
-        if first == len(question.bytes):
+        if first == len(self.layers):
             return None, "all layers are resident"
-        return break_even(
-            self.streamed, lambda tokens: sum(question.seconds(tokens)[:first]) + sum(on_cpu(tokens)[first:])
-        )
+
+        def elsewhere(tokens: float) -> float:
+            return sum(question.layers(tokens).seconds[:first]) + sum(on_cpu(tokens)[first:])
+
+        return break_even(self.streamed, elsewhere)
 
     def _hidden_from(self) -> tuple[float | None, str]:
         """From how many tokens on the streamed layers' kernels take as long as their copies."""
@@ -247,10 +248,10 @@ class _Planned:
                 None,
                 "the time of a layer per number of tokens is missing; give --seconds-per-layer TOKENS=TIME,…",
             )
-        if self.copies() <= 0:
+        if self.copies(self.question.tokens) <= 0:
             return None, "nothing is streamed"
         first = self.schedule.resident
-        return break_even(self.copies, lambda tokens: sum(self.question.seconds(tokens)[first:]))
+        return break_even(self.copies, lambda tokens: sum(self.question.layers(tokens).seconds[first:]))
 
     def _by_resident(self) -> list[OffloadRow]:
         """The best depth for each number of resident layers, of the memory kind that is planned."""
@@ -279,31 +280,20 @@ class _Planned:
 SecondsByTokens = Callable[[float], Sequence[float]]
 
 
-@dataclass(frozen=True)
-class Question:
-    """`bytes`, `back_bytes` by layer; `seconds(tokens)` by layer, and `cpu_seconds(tokens)` of a layer on the processor.
+class Question(NamedTuple):
+    """The `layers` at any number of tokens, and `cpu_seconds` of each on the processor.
 
-    `varies`: whether seconds do, with tokens. `network`: whose layers they are; it says what they hold at any number of
-    tokens. `predicted`: whether `seconds` are predicted too, and have a range of their own.
+    `varies`: whether seconds do, with tokens. `network`: whose layers they are. `predicted`: whether their seconds are
+    predicted too, and have a range of their own.
     """
 
     asked: questions.Offload
-    bytes: tuple[float, ...]
-    back_bytes: tuple[float, ...]
-    seconds: SecondsByTokens
+    layers: Callable[[float], Layers]
     tokens: float
     cpu_seconds: SecondsByTokens | None
     varies: bool
     network: Network | None
     predicted: bool
-
-    def layers(self, tokens: float | None = None) -> Layers:
-        """The layers at so many tokens, or at those that were asked for."""
-        tokens = self.tokens if tokens is None else tokens
-        seconds = tuple(self.seconds(tokens))
-        if self.network is not None:
-            return Layers(self.network.bytes(tokens), seconds, self.back_bytes, self.network.held)
-        return Layers(self.bytes, seconds, self.back_bytes)
 
 
 def question_of(
@@ -316,17 +306,18 @@ def question_of(
     tokens = asked.tokens or 1
     given = _by_tokens("seconds_per_layer", asked.seconds_per_layer, count)
     varies = isinstance(asked.seconds_per_layer, Mapping) or (network is not None and given is None)
-    back: Sequence[float] = asked.back_bytes_per_layer
-    sizes: Sequence[float]
-    seconds: SecondsByTokens
-    if network:
-        sizes = network.bytes(tokens)
-        seconds = given or (lambda n: network.computed(n).seconds.tolist())
-    elif recorded:
-        sizes, back, seconds = recorded.bytes, recorded.back_bytes, lambda tokens: recorded.seconds
-    else:
-        assert given is not None
-        sizes, seconds = _one_a_layer("bytes_per_layer", asked.bytes_per_layer, count), given
+    back = tuple(_one_a_layer("back_bytes_per_layer", asked.back_bytes_per_layer, count))
+    sizes = tuple(_one_a_layer("bytes_per_layer", asked.bytes_per_layer, count))
+
+    def layers(tokens: float) -> Layers:
+        if recorded:
+            return recorded
+        seconds = given(tokens) if given else ()
+        if network:
+            seconds = seconds or network.computed(tokens).seconds.tolist()
+            return Layers(network.bytes(tokens), tuple(seconds), back, network.held)
+        return Layers(sizes, tuple(seconds), back)
+
     if varies and asked.tokens is None:
         raise InputError(
             "`tokens`: the times depend on the tokens; give the tokens per pass, as in `tokens` 1"
@@ -337,19 +328,7 @@ def question_of(
     if on_cpu is None and network and (network.cpu_bandwidth or network.cpu_flops):
         network.cpu_seconds(tokens)  # which says what is missing
         on_cpu = network.cpu_seconds
-    question = Question(
-        asked=asked,
-        bytes=tuple(sizes),
-        back_bytes=tuple(_one_a_layer("back_bytes_per_layer", back, count)),
-        seconds=seconds,
-        tokens=tokens,
-        cpu_seconds=on_cpu,
-        varies=varies,
-        network=network,
-        predicted=network is not None and given is None,
-    )
-    question.layers()
-    return question
+    return Question(asked, layers, tokens, on_cpu, varies, network, network is not None and given is None)
 
 
 def _one_a_layer(name: str, values: Sequence[float], count: int) -> Sequence[float]:

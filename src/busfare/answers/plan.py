@@ -20,7 +20,7 @@ from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
 from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
-from busfare.planning.rank import Bounds, Sweep, break_even, sweep
+from busfare.planning.rank import Bounds, Parts, Sweep, break_even, sweep
 from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
 from busfare.questions import Kernel
@@ -45,14 +45,6 @@ class Ranked(Predicted, kw_only=True):
     streams: int
     by: str
     assumes: Sequence[str]
-
-
-class Parts(Struct):
-    """Each alone at its fastest."""
-
-    h2d_seconds: float
-    kernel_seconds: float
-    d2h_seconds: float
 
 
 class Answer(Struct, kw_only=True):
@@ -170,8 +162,8 @@ def _answer(answer: Plan) -> Answer:
     return Answer(
         name=answer.problem.name,
         ranking=ranking,
-        dominant=answer.dominant,
-        parts=Parts(*(answer.parts[part] for part in ("h2d", "kernel", "d2h"))),
+        dominant=answer.parts.dominant,
+        parts=answer.parts,
         bounds=answer.bounds,
         streams=answer.streams,
     )
@@ -179,7 +171,7 @@ def _answer(answer: Plan) -> Answer:
 
 def _words(answer: Plan, accesses: float | None) -> list[Words]:
     """The answer in statements: what dominates, what is best, what to do, what it rests on."""
-    best, explicit, dominant = answer.best, answer.bounds.no_overlap, answer.dominant
+    best, explicit, dominant = answer.best, answer.bounds.no_overlap, answer.parts.dominant
     parts: list[Words] = [
         statement(
             f"plan.best{'-of-many' * (best.streams > 1)}",
@@ -197,7 +189,9 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
         more = others[0].seconds / best.seconds - 1
         line = statement("plan.next", best=line, strategy=others[0].strategy, more=more)
     words = [
-        statement(f"plan.dominant-{dominant}", seconds=answer.parts[dominant], explicit_seconds=explicit),
+        statement(
+            f"plan.dominant-{dominant}", seconds=getattr(answer.parts, dominant), explicit_seconds=explicit
+        ),
         statement("plan.line", best=line),
     ]
     if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:

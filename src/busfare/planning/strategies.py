@@ -363,15 +363,6 @@ def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:
     link, duplex = moved / (into + out), moved / max(into, out)
     roof = min(peak, memory * operational)
     accessed = max(into * problem.accesses_in, out * problem.accesses_out)
-    return Roofline(
-        data_intensity,
-        operational,
-        peak,
-        memory,
-        link,
-        duplex,
-        roof,
-        full_overlap=min(roof, duplex * data_intensity),
-        no_overlap=flops / (moved / link + flops / roof),
-        mapped=min(peak, flops / accessed),
-    )
+    full, none = min(roof, duplex * data_intensity), flops / (moved / link + flops / roof)
+    bounds = full, none, min(peak, flops / accessed)
+    return Roofline(data_intensity, operational, peak, memory, link, duplex, roof, *bounds)

@@ -65,16 +65,16 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
             f"Fastest with the same GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
             f"{time(soonest)}, {seconds / soonest:.2f} times as fast. {MEMORIES[fastest.memory]}"
         )
+    elif best != planned:  # of those within 1 % the one with least memory, then the shallowest
+        less = result.device_bytes < fastest.device_bytes
+        why = (
+            ", and takes less GPU memory" if less else ", and needs fewer buffers" * (result.depth < best[1])
+        )
+        words.append(
+            f"This schedule is within 1 % of the fastest, {best[0]} resident, depth {best[1]}, {best[2]} memory "
+            f"({time(soonest)}){why}. {MEMORIES[result.memory]}"
+        )
     else:
-        if (
-            best != planned
-        ):  # as `best_first` has it: of those within 1 % the one with least memory, then the shallowest
-            less = result.device_bytes < fastest.device_bytes
-            why = ", and takes less GPU memory" if less else ", and needs fewer buffers"
-            words.append(
-                f"This schedule is within 1 % of the fastest, {best[0]} resident, depth {best[1]}, {best[2]} memory "
-                f"({time(soonest)}){why if less or result.depth < best[1] else ''}."
-            )
         words.append(MEMORIES[result.memory])
     if result.break_even_tokens is not None:
         words.append(

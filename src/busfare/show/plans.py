@@ -203,6 +203,11 @@ def kv_document(result: PlanKvResult) -> Document:
         "piece": lambda row: size(row.block_tokens * piece),
         **{r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking},
     }
+    named: dict[str, list[float]] = {
+        r.layout: [point.predicted_seconds[r.layout] for point in result.by_block] for r in result.ranking
+    }
+    lines = predicted_lines([point.block_tokens * piece for point in result.by_block], named)
+    axis = "bytes of one piece; dotted: as requested"
     blocks: list[Block] = [
         *map(Text, result.words),
         table(
@@ -221,25 +226,15 @@ def kv_document(result: PlanKvResult) -> Document:
         ),
         Figure("layouts", ranking_bars(layouts), "Layouts"),
         table(result.by_block, "Predicted time by tokens per block", {}, by_block),
-        Figure("blocks", _by_piece(result)),
+        Figure(
+            "blocks", Lines(lines, axis, "predicted", "B", marks=[result.block.bytes / result.block.pieces])
+        ),
         *_by_length(result),
     ]
     of = f" of {result.model}" if result.model else ""
     title = f"{result.tokens:,} tokens of KV cache{of} on {result.node}"
     blocks.append(_basis(result.basis))
     return Document(f"busfare plan kv: {title}", title, "every time of a fetch is predicted", blocks)
-
-
-def _by_piece(result: PlanKvResult) -> Lines:
-    block, points = result.block, result.by_block
-    named: dict[str, list[float]] = {
-        row.layout: [point.predicted_seconds[row.layout] for point in points] for row in result.ranking
-    }
-    lines = predicted_lines(
-        [p.block_tokens * result.bytes_per_token / block.pieces for p in result.by_block], named
-    )
-    axis = "bytes of one piece; dotted: as requested"
-    return Lines(lines, axis, "predicted", "B", marks=[block.bytes / block.pieces])
 
 
 def _by_length(result: PlanKvResult) -> list[Block]:

@@ -107,7 +107,7 @@ def test_gpu_memory_of_a_schedule() -> None:
     machine = machine_of(load_node("h100-probed"))
     for memory, depth in product(MEMORIES, (0, 1, 2)):
         residents = residents_of(layers, 650.0, depth, memory)
-        fit = schedules(layers, 650.0, range(11), depth, memory)
+        fit = [s for n in range(11) for s in schedules(layers, 650.0, depth, memory, n)]
         assert residents[-1] == max(s.resident for s in fit)
         assert best_first(layers, machine, fit)[0].device_bytes <= 650.0
 

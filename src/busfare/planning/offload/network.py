@@ -32,7 +32,7 @@ from busfare.planning.offload.shapes import (
     read_model,
     weight_bytes,
 )
-from busfare.questions import Offload
+from busfare.questions import OF_MODEL, Offload
 
 __all__ = ["LayerSeconds", "Network", "experts_touched", "network_of"]
 
@@ -107,7 +107,7 @@ class Network:
     """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
 
     `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
-    among the `cached` ones of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
+    among the `cached_experts` of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
     """
 
     model: Model
@@ -116,7 +116,7 @@ class Network:
     context: float = 0
     batch: float = 1
     only_experts: bool = False
-    cached: int = 0
+    cached_experts: int = 0
     hit_rate: float | None = None
     cpu_bandwidth: float | None = None
     cpu_flops: float | None = None
@@ -129,7 +129,7 @@ class Network:
     @cached_property
     def held(self) -> tuple[float, ...]:
         """Bytes that each layer takes in GPU memory where it is resident."""
-        return self._experts_or_whole(lambda one: one.experts - self.cached)
+        return self._experts_or_whole(lambda one: one.experts - self.cached_experts)
 
     def bytes(self, tokens: float) -> tuple[float, ...]:
         """Bytes that a pass of `tokens` brings of each layer, if it lives on the host; of experts those that are expected to
@@ -137,7 +137,7 @@ class Network:
         """
 
         def missing(one: Layer) -> float:
-            hit_rate = self.cached / one.experts if self.hit_rate is None else self.hit_rate
+            hit_rate = self.cached_experts / one.experts if self.hit_rate is None else self.hit_rate
             return (1.0 - hit_rate) * experts_touched(one.experts, one.experts_used, tokens)
 
         return self._experts_or_whole(missing)
@@ -159,11 +159,6 @@ class Network:
         own = (self.model.embedding + self.model.head) * number_type(self.type).bytes_each
         own += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
         return own + sum(self.whole_bytes) - sum(self.held)
-
-    @cached_property
-    def rung(self) -> str:
-        """What the seconds on the GPU rest on."""
-        return self.computed(1).rung
 
     def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
         """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
@@ -306,15 +301,4 @@ def network_of(asked: Offload, node: Node) -> Network:
         raise InputError(
             f"`cached_experts` {asked.cached_experts}: the model has {experts} per layer; give a number from 0 to that"
         )
-    return Network(
-        model,
-        asked.type,
-        node,
-        context=asked.context,
-        batch=asked.batch,
-        only_experts=asked.only_experts,
-        cached=asked.cached_experts,
-        hit_rate=asked.hit_rate,
-        cpu_bandwidth=asked.cpu_bandwidth,
-        cpu_flops=asked.cpu_flops,
-    )
+    return Network(model, node=node, **{name: getattr(asked, name) for name in OF_MODEL})

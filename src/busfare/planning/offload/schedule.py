@@ -124,14 +124,10 @@ def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: fl
     return sum(_moving(layers, machine, schedule.memory, share).moves[schedule.resident :])
 
 
-def program_of(
-    layers: Layers, schedule: Schedule, machine: Machine, launch_seconds: float = 0.0, share: float = 1.0
-) -> Program:
-    """The pass as copies and kernels in three streams. `launch_seconds`: the host's time for each call. `share` of its rate
-    that each copy gets, where GPUs share a link.
-    """
+def program_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> Program:
+    """The pass as copies and kernels in three streams. `share` of its rate that each copy gets, where GPUs share a link."""
     into, out = (copy_curve(machine, way, schedule.memory, share) for way in ("h2d", "d2h"))
-    program = Program(machine.rules(call_s=launch_seconds))
+    program = Program(machine.rules())
     first, depth, back = schedule.resident, schedule.depth, layers.back_bytes or (0.0,) * len(layers)
     blocks, pages = schedule.memory == "pageable", schedule.memory == "managed"
     copied: dict[int, int] = {}
@@ -231,15 +227,13 @@ class Ranked(NamedTuple):
 
 
 def schedules(
-    layers: Layers, budget: float | None, residents: Iterable[int], depth: int, memory: Memory
+    layers: Layers, budget: float | None, depth: int, memory: Memory, resident: int | None = None
 ) -> list[Schedule]:
-    """The schedules with these numbers of resident layers that fit a budget of GPU memory (bytes). Kernels that read mapped
-    memory have no depth.
+    """The schedules that fit a budget of GPU memory (bytes), with so many resident layers or with those worth looking at.
+    Kernels that read mapped memory have no depth.
     """
-    found = dict.fromkeys(
-        Schedule(resident, 0 if memory == "mapped" or resident == len(layers) else depth, memory)
-        for resident in residents
-    )
+    residents = residents_of(layers, budget, depth, memory) if resident is None else [resident]
+    found = [Schedule(n, 0 if memory == "mapped" or n == len(layers) else depth, memory) for n in residents]
     return [s for s in found if budget is None or s.device_bytes(layers) <= budget]
 
 
