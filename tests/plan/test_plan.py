@@ -16,7 +16,7 @@ from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, 
 from busfare.planning.machine import Machine
 from busfare.planning.problem import ACCESSES
 from busfare.planning.rank import break_even, faster_link, ranked
-from busfare.planning.strategies import STRATEGIES
+from busfare.planning.strategies import STRATEGIES, rate_basis
 from busfare.planning.streams import closed, cut_of, played
 
 NODES = (*catalogue_names(), "pcie:4x16", "pcie:5", "nvlink:2x3", "c2c:1")
@@ -258,6 +258,26 @@ def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
     split = plan(replace(whole, steps=steps), machine)
     assert seconds(split, "explicit") == pytest.approx(seconds(plan(whole, machine), "explicit"), rel=1e-6)
     assert seconds(split, "streams") == pytest.approx(seconds(plan(whole, machine), "streams"), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "slower"),
+    [("gtx-680", "fp64", 24), ("h100-sxm", "fp64", 67 / 34), ("h100-sxm", "fp16", 67 / 989.5)],
+)
+def test_numbers_of_a_type_go_by_their_own_rate(name: str, type_: str, slower: float) -> None:
+    machine = machine_of(load_node(name))
+    single, typed = (
+        plan(Problem("x", 1e6, flops=1e12, type=kind), machine).parts.kernel for kind in ("fp32", type_)
+    )
+    assert typed == pytest.approx(slower * single)
+    assumed = rate_basis(Problem("x", 1e6, flops=1e12), machine)
+    assert assumed is not None
+    assert (assumed.parameter, assumed.kind) == ("operations fp32", "assumed")
+
+
+def test_a_type_without_a_rate_is_refused() -> None:
+    with pytest.raises(InputError, match="`type` int8: its operations per second on gtx-680 are unknown"):
+        plan(Problem("x", 1e6, flops=1e12, type="int8"), machine_of(load_node("gtx-680")))
 
 
 def test_a_kernel_time_can_come_from_the_roofline() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from busfare.planning.offload.schedule import (
     Layers,
     Ranked,
     Schedule,
+    again,
     best_first,
     break_even,
     copy_seconds,
@@ -66,13 +68,16 @@ class Pass(Struct):
 
 
 class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
-    """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest."""
+    """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest. `tokens`: null
+    of a trace, which does not count them. Of experts: `cached_bytes` on the GPU, and `routed_seconds` that the host waits in
+    each layer for the router's choice and the copies; 0 where all are brought.
+    """
 
     node: str
     gpu: str | None
     layers: int
     bytes: float
-    tokens: float
+    tokens: float | None
     buffer_bytes: float
     budget_bytes: float | None
     gpus: int
@@ -92,6 +97,8 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     model: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
     beside_bytes: float | UnsetType = UNSET
+    cached_bytes: float | UnsetType = UNSET
+    routed_seconds: float | UnsetType = UNSET
 
 
 def answer_offload(asked: questions.Offload) -> PlanOffloadResult:
@@ -134,7 +141,7 @@ class _Planned:
         ends, rung, network = None, "", self.question.network
         if network is not None and self.question.predicted:
             ends, rung = network.ends(self.question.tokens), network.computed(1).rung
-        return ranged(ranked.seconds, ranked.schedule, self.machine, ends, self.share, rung)
+        return ranged(ranked.seconds, ranked.schedule, self.machine, self.layers, ends, self.share, rung)
 
     def result(self) -> PlanOffloadResult:
         question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
@@ -144,7 +151,10 @@ class _Planned:
             for depth in self.depths
         ]
         every = {r.schedule: r for row in rows for r in row} | {chosen.schedule: chosen}
-        ranking = sorted(every.values(), key=lambda r: (r.seconds, r.device_bytes, r.schedule.depth))
+        ranking = sorted(
+            every.values(),
+            key=lambda r: (again(layers, r.schedule), r.seconds, r.device_bytes, r.schedule.depth),
+        )
         even, why = self._break_even()
         hidden, unhidden = self._hidden_from()
         copies, kernels, first = self.copies(question.tokens), sum(layers.seconds), self.schedule.resident
@@ -155,8 +165,10 @@ class _Planned:
             gpu=machine.gpu.title or machine.gpu.name,
             layers=len(layers),
             bytes=sum(layers.bytes),
-            tokens=question.tokens,
-            buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[:first]),
+            tokens=None if question.asked.from_trace and question.asked.tokens is None else question.tokens,
+            buffer_bytes=chosen.device_bytes
+            - sum(layers.resident_bytes[:first])
+            - sum(layers.cached[first:]),
             budget_bytes=self.budget,
             gpus=question.asked.gpus,
             link_share=self.share,
@@ -174,27 +186,32 @@ class _Planned:
         if question.network is not None:
             result.model, result.type = question.network.model.name, question.network.type
             result.beside_bytes = question.network.always_bytes(question.tokens)
+        if layers.cached:
+            result.cached_bytes, result.routed_seconds = sum(layers.cached[first:]), layers.routed_seconds
         return result
 
     def _budget(self) -> float | None:
         """The GPU memory for layers: as said, else what the asked schedule takes, else all that the GPU has."""
         question, memory = self.question, self.machine.gpu.memory_bytes
-        asked = question.asked
+        asked, network = question.asked, question.network
         if asked.budget is not None:
             return asked.budget
+        taken = None
         if asked.resident is not None:
             depth = 1 if asked.depth is None else asked.depth
-            return Schedule(asked.resident, depth, asked.memory or "pinned").device_bytes(self.layers)
-        if memory is None or question.network is None:
-            return memory
-        beside = question.network.always_bytes(question.tokens)
-        if beside >= memory:
+            taken = Schedule(asked.resident, depth, asked.memory or "pinned").device_bytes(self.layers)
+        if memory is None or network is None:
+            return memory if taken is None else taken
+        beside, cached = network.always_bytes(question.tokens), sum(self.layers.cached)
+        least = beside + (cached if taken is None else taken)
+        if least >= memory:
+            kept = " and cached experts" * (cached > 0)
             raise InputError(
-                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and weights "
-                f"that are not streamed take {amounts.size(beside)} of it; give a smaller type, fewer sequences or a "
-                "shorter context"
+                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches, weights "
+                f"that are not streamed{kept} take {amounts.size(least)}; give a smaller type, fewer resident layers, "
+                "cached experts or sequences, or a shorter context"
             )
-        return memory - beside
+        return memory - beside if taken is None else taken
 
     def _asked(self) -> Ranked:
         """The fastest of those that were asked for."""
@@ -261,8 +278,8 @@ class _Planned:
         points = []
         for resident in sorted({*residents_of(layers, None, 0, asked.memory), asked.resident}):
             depths = sorted({0, 1, asked.depth})
-            best = self.best(Schedule(resident, depth, asked.memory) for depth in depths)[0]
-            points.append(self._row(best))
+            of = [s for depth in depths for s in schedules(layers, None, depth, asked.memory, resident)]
+            points.append(self._row(self.best(of)[0]))
         return points
 
     def _by_tokens(self) -> list[ByTokens]:
@@ -311,12 +328,12 @@ def question_of(
 
     def layers(tokens: float) -> Layers:
         if recorded:
-            return recorded
+            return replace(recorded, rows=asked.tokens or 0.0)
         seconds = given(tokens) if given else ()
         if network:
             seconds = seconds or network.computed(tokens).seconds.tolist()
-            return Layers(network.bytes(tokens), tuple(seconds), back, network.held)
-        return Layers(sizes, tuple(seconds), back)
+            return network.layers(tokens, seconds, back)
+        return Layers(sizes, tuple(seconds), back, rows=tokens if asked.tokens else 0.0)
 
     if varies and asked.tokens is None:
         raise InputError(

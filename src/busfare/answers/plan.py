@@ -21,7 +21,7 @@ from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
 from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
 from busfare.planning.rank import Bounds, Parts, Sweep, break_even, sweep
-from busfare.planning.strategies import Roofline, roofline_of
+from busfare.planning.strategies import Roofline, rate_basis, roofline_of
 from busfare.planning.streams import StreamRange
 from busfare.questions import Kernel
 from busfare.statements import Words, statement
@@ -101,7 +101,7 @@ def answer_plan(asked: questions.Plan) -> PlanResult:
         **asdict(_answer(first)),
         node=machine.node.name,
         device=Device(machine.category, machine.gpu.title),
-        basis=machine.basis,
+        basis=_basis(first),
         roofline=roofline_of(first.problem, machine),
         break_even_accesses=None if accesses == math.inf else accesses,
         words=_words(first, accesses),
@@ -208,10 +208,15 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
         most = "plan.useful-and-more-costs" if many < answer.problem.most_streams else "plan.useful"
         words.append(statement(most, pieces=_pieces(cut), strategy=cut, smallest=few, largest=many))
     by_kind: dict[str, list[str]] = {}
-    for basis in answer.machine.basis:
+    for basis in _basis(answer):
         by_kind.setdefault(basis.kind, []).append(basis.parameter)
     kinds = (statement("plan.of-kind", kind=kind, names=tuple(names)) for kind, names in by_kind.items())
     return [*words, statement("plan.rests-on", kinds=tuple(kinds))]
+
+
+def _basis(answer: Plan) -> tuple[Basis, ...]:
+    rate = rate_basis(answer.problem, answer.machine)
+    return (*answer.machine.basis, *([rate] if rate else []))
 
 
 def _pieces(strategy: str) -> str:
@@ -252,7 +257,7 @@ def with_options(problem: Problem, kernel: Kernel) -> Problem:
 
 
 _Said = str | int | float
-_TYPES = {"memory": str, "kernel_at": list[str], "chunks": list[_Said]}
+_TYPES = {"memory": str, "type": str, "kernel_at": list[str], "chunks": list[_Said]}
 _Step = defstruct(
     "_Step", [(key, _Said | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
 )

@@ -46,7 +46,8 @@ class Step:
 class Problem:
     """One kernel with the data that it needs from the host and gives back. Bytes and seconds.
 
-    `kernel_seconds` is t_E with the data in device memory; None: from `flops` and `device_bytes` by the roofline.
+    `kernel_seconds` is t_E with the data in device memory; None: from `flops` of numbers of `type` (None: fp32) and
+    `device_bytes` by the roofline.
     `accesses_*`: how often the kernel touches each element, which mapped memory pays for every time.
     `access_bytes`: how much one access of neighbouring threads takes at once; None: whole packets.
     `levels`: into how many chunks the data can be cut. `kernel_at`: t_E measured with so many chunks.
@@ -62,6 +63,7 @@ class Problem:
     d2h_bytes: float = 0.0
     kernel_seconds: float | None = None
     flops: float | None = None
+    type: str | None = None
     device_bytes: float | None = None
     accesses_in: float = 1.0
     accesses_out: float = 1.0
