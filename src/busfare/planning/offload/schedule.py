@@ -16,7 +16,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple, get_args
 
-import msgspec
 import numpy as np
 
 from busfare.cost.kernels.limits import TILES
@@ -158,8 +157,6 @@ def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: fl
 def program_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> Program:
     """The pass as copies and kernels in three streams. `share` of its rate that each copy gets, where GPUs share a link."""
     into, out = (copy_curve(machine, way, schedule.memory, share) for way in ("h2d", "d2h"))
-    starts = tuple(start + layers.routed_seconds for start in into.latency_overhead_s)
-    last = msgspec.structs.replace(into, latency_overhead_s=starts)
     program = Program(machine.rules())
     first, depth, back = schedule.resident, schedule.depth, layers.back_bytes or (0.0,) * len(layers)
     blocks, pages = schedule.memory == "pageable", schedule.memory == "managed"
@@ -172,9 +169,9 @@ def program_of(layers: Layers, schedule: Schedule, machine: Machine, share: floa
             freed = layer - 1 if depth == 0 else layer - (depth + 1)
             behind = done[freed] if freed >= (0 if depth == 0 else first) else ()
             pieces = max(1, round(layers.pieces[layer])) if layers.pieces else 1
-            for curve in [*[into] * (pieces - 1), last]:
+            for _ in range(pieces):
                 size, call_s = layers.bytes[layer] / pieces, layers.call_seconds
-                copied[layer] = program.copy("h2d", size, curve, COPY_IN, behind, blocks, call_s)
+                copied[layer] = program.copy("h2d", size, into, COPY_IN, behind, blocks, call_s)
 
     def compute(layer: int) -> None:
         size, streamed = layers.bytes[layer], layer >= first
@@ -184,7 +181,9 @@ def program_of(layers: Layers, schedule: Schedule, machine: Machine, share: floa
             else None
         )
         after = (copied[layer],) if layer in copied else ()
-        kernel = program.kernel(layers.seconds[layer], COMPUTE, after, reads)
+        # Nothing runs while the host waits for a router and its copies.
+        waits = layers.routed_seconds if layer in copied else 0.0
+        kernel = program.kernel(layers.seconds[layer] + waits, COMPUTE, after, reads)
         # Pages of managed memory that are not sent back would fill the GPU; nothing waits for their room.
         leaving = (size if pages else back[layer]) if streamed else 0.0
         sent = (program.copy("d2h", leaving, out, COPY_OUT, (kernel,), blocks),) if leaving > 0 else ()
