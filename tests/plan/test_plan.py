@@ -16,7 +16,7 @@ from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, 
 from busfare.planning.machine import Machine
 from busfare.planning.problem import ACCESSES
 from busfare.planning.rank import break_even, faster_link, ranked
-from busfare.planning.strategies import STRATEGIES, rate_basis
+from busfare.planning.strategies import STRATEGIES
 from busfare.planning.streams import closed, cut_of, played
 
 NODES = (*catalogue_names(), "pcie:4x16", "pcie:5", "nvlink:2x3", "c2c:1")
@@ -270,7 +270,7 @@ def test_numbers_of_a_type_go_by_their_own_rate(name: str, type_: str, slower: f
         plan(Problem("x", 1e6, flops=1e12, type=kind), machine).parts.kernel for kind in ("fp32", type_)
     )
     assert typed == pytest.approx(slower * single)
-    assumed = rate_basis(Problem("x", 1e6, flops=1e12), machine)
+    assumed = machine.flops_basis(None)
     assert assumed is not None
     assert (assumed.parameter, assumed.kind) == ("operations fp32", "assumed")
 

@@ -24,12 +24,12 @@ from busfare.planning.offload.schedule import (
     Layers,
     Ranked,
     Schedule,
-    again,
     best_first,
     break_even,
     copy_seconds,
     link_share,
     ranged,
+    rereads,
     residents_of,
     schedules,
     seconds_of,
@@ -153,7 +153,7 @@ class _Planned:
         every = {r.schedule: r for row in rows for r in row} | {chosen.schedule: chosen}
         ranking = sorted(
             every.values(),
-            key=lambda r: (again(layers, r.schedule), r.seconds, r.device_bytes, r.schedule.depth),
+            key=lambda r: (rereads(layers, r.schedule), r.seconds, r.device_bytes, r.schedule.depth),
         )
         even, why = self._break_even()
         hidden, unhidden = self._hidden_from()

@@ -21,7 +21,7 @@ from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
 from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
 from busfare.planning.rank import Bounds, Parts, Sweep, break_even, sweep
-from busfare.planning.strategies import Roofline, rate_basis, roofline_of
+from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
 from busfare.questions import Kernel
 from busfare.statements import Words, statement
@@ -215,7 +215,7 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
 
 
 def _basis(answer: Plan) -> tuple[Basis, ...]:
-    rate = rate_basis(answer.problem, answer.machine)
+    rate = answer.machine.flops_basis(answer.problem.type) if answer.problem.flops else None
     return (*answer.machine.basis, *([rate] if rate else []))
 
 

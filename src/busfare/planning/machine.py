@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 
 from busfare.cost.copies import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
+from busfare.cost.kernels.limits import SHARE_OF_PEAK, limits_of, pipeline_of
+from busfare.errors import InputError
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
 from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind, published
 from busfare.timeline.program import GpuRules
@@ -84,6 +86,34 @@ class Machine:
     def reads_in_place(self) -> bool:
         """Whether the GPU reads the host's pageable memory where it is, as fast as it reads mapped memory."""
         return self.gpu.unified_memory or self.node.host_path(0).is_c2c
+
+    def flops_per_s(self, type_: str | None) -> float | None:
+        """Operations a second of numbers of a type (None: fp32) by the data sheet: of fp32 and fp64 without tensor cores, of
+        others on them where the GPU has them. None where the rate of fp32 is unknown. Raises InputError for another type.
+        """
+        single = self.gpu.flops_per_s
+        if type_ in (None, "fp32"):
+            return single
+        try:
+            limits = limits_of(self.node, measured=False)
+        except InputError:
+            limits = None
+        rate, fp32 = (limits and limits.peak(name) for name in (pipeline_of(str(type_)), "fp32"))
+        if not rate:
+            raise InputError(
+                f"`type` {type_}: its operations per second on {self.node.name} are unknown; give the kernel time"
+            )
+        # The node's file may count fp32 at another clock than the data sheet: types keep their ratio.
+        return single * rate / fp32 if single and fp32 else rate / SHARE_OF_PEAK
+
+    def flops_basis(self, type_: str | None) -> Basis | None:
+        """What that rate rests on; None where it is unknown."""
+        if (rate := self.flops_per_s(type_)) is None:
+            return None
+        if type_ is None:
+            return Basis("operations fp32", rate, "FLOP/s", "assumed", "no type given; give --type")
+        cores = "" if type_ in ("fp32", "fp64") else ", tensor cores where it has them"
+        return Basis(f"operations {type_}", rate, "FLOP/s", "data-sheet", f"peak rate of the GPU{cores}")
 
     def access_cost(self, flow: Flow, access_bytes: float | None) -> float:
         """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1.

@@ -15,16 +15,15 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from busfare.cost.kernels.limits import SHARE_OF_PEAK, limits_of, pipeline_of
 from busfare.errors import InputError
 from busfare.nodes import Contention, Curve, FloatArray, Shares
-from busfare.planning.machine import Basis, Machine
+from busfare.planning.machine import Machine
 from busfare.planning.problem import Problem, Step
 from busfare.timeline.program import Mapped, Program, mapped_seconds
 
 __all__ = [
     "STRATEGIES", "Cut", "Layout", "Roofline", "best_streams", "carried", "eq1", "eq2", "eq3", "eq4", "eq5_shared", "eq6",
-    "explicit", "hybrid", "kernel_seconds", "kernel_split", "layout_of", "program_of", "rate_basis", "roofline_of",
+    "explicit", "hybrid", "kernel_seconds", "kernel_split", "layout_of", "program_of", "roofline_of",
 ]  # fmt: skip
 
 
@@ -86,8 +85,10 @@ def kernel_seconds(problem: Problem, machine: Machine) -> float:
     """
     if problem.kernel_seconds is not None:
         return problem.kernel_seconds
-    memory = machine.gpu.memory_bandwidth_bytes_per_s
-    rates = ((problem.flops, arithmetic_rate(problem, machine)), (problem.device_bytes, memory))
+    rates = (
+        (problem.flops, machine.flops_per_s(problem.type) if problem.flops else None),
+        (problem.device_bytes, machine.gpu.memory_bandwidth_bytes_per_s),
+    )
     parts = [work / rate for work, rate in rates if work is not None and rate is not None]
     if not parts:
         raise InputError(
@@ -95,38 +96,6 @@ def kernel_seconds(problem: Problem, machine: Machine) -> float:
             f"with GPU rates ({machine.node.name} may lack them)"
         )
     return max(parts)
-
-
-def arithmetic_rate(problem: Problem, machine: Machine) -> float | None:
-    """Operations a second of numbers of the problem's type, by the data sheet: of fp32 and fp64 without tensor cores, of
-    others on them where the GPU has them. None where a rate of fp32 is not known. Raises InputError for another type.
-    """
-    gpu = machine.gpu
-    if problem.flops is None or problem.type in (None, "fp32"):
-        return gpu.flops_per_s
-    try:
-        peaks = limits_of(machine.node, measured=False)
-    except InputError:
-        peaks = None
-    rate = peaks and peaks.peak(pipeline_of(str(problem.type)))
-    if not rate:
-        raise InputError(
-            f"`type` {problem.type}: its operations per second on {machine.node.name} are unknown; give the kernel time"
-        )
-    fp32 = peaks and peaks.peak("fp32")
-    # The node's file may count fp32 at another clock than the data sheet: types keep their ratio.
-    return gpu.flops_per_s * rate / fp32 if gpu.flops_per_s and fp32 else rate / SHARE_OF_PEAK
-
-
-def rate_basis(problem: Problem, machine: Machine) -> Basis | None:
-    """The arithmetic rate that a plan rests on, where it needs one."""
-    rate = arithmetic_rate(problem, machine) if problem.flops is not None else None
-    if rate is None:
-        return None
-    if problem.type is None:
-        return Basis("operations fp32", rate, "FLOP/s", "assumed", "no type given; give --type")
-    cores = "" if problem.type in ("fp32", "fp64") else ", tensor cores where it has them"
-    return Basis(f"operations {problem.type}", rate, "FLOP/s", "data-sheet", f"peak rate of the GPU{cores}")
 
 
 def kernel_split(problem: Problem, whole: float, streams: FloatArray, layout: Layout) -> FloatArray:
@@ -381,9 +350,8 @@ def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:
     Without `device_bytes` each element is taken to be read or written once. Bytes are those of the problem, mapped
     ones times their accesses.
     """
-    gpu = machine.gpu
-    peak, memory = arithmetic_rate(problem, machine), gpu.memory_bandwidth_bytes_per_s
-    flops = problem.flops
+    flops, memory = problem.flops, machine.gpu.memory_bandwidth_bytes_per_s
+    peak = machine.flops_per_s(problem.type) if flops else None
     if flops is None or peak is None or memory is None:
         return None
     moved = problem.h2d_bytes + problem.d2h_bytes

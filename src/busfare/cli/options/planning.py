@@ -100,7 +100,7 @@ offload = Command(
     option("--context N", "With --model: tokens in the cache of each sequence before the pass."),
     option("--batch N", "With --model: sequences per pass; in decoding, equal to --tokens."),
     option("--only-experts", "With --model: stream only the experts of a mixture.", is_flag=True),
-    option("--cached-experts N", "Experts per layer that are already on the GPU."),
+    option("--cached-experts N", "Experts per streamed layer that stay in GPU memory."),
     option(
         "--hit-rate SHARE",
         "Share of needed experts that are on the GPU: 0.9. Default: from --cached-experts.",

@@ -28,8 +28,8 @@ from busfare.questions import HostMemory as Memory
 from busfare.timeline.program import Mapped, Program
 
 __all__ = [
-    "DEPTHS", "MEMORIES", "ROWS_OF_TILE", "Layers", "Memory", "Ranked", "Schedule", "again", "best_first", "break_even",
-    "copy_curve", "copy_seconds", "device_bytes", "link_share", "pass_seconds", "program_of", "ranged",
+    "DEPTHS", "MEMORIES", "ROWS_OF_TILE", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
+    "copy_curve", "copy_seconds", "device_bytes", "link_share", "pass_seconds", "program_of", "ranged", "rereads",
     "residents_of", "schedules", "seconds_of", "share_hidden",
 ]  # fmt: skip
 
@@ -307,7 +307,7 @@ def link_share(node: Node, gpus: int) -> float:
     return min(1.0, *(rate / users / own for rate, users in links))
 
 
-def again(layers: Layers, schedule: Schedule) -> bool:
+def rereads(layers: Layers, schedule: Schedule) -> bool:
     """Whether kernels read mapped weights more than once, or may: published programs took 13 to 29 times as long as copies
     then, which the number of tiles alone doesn't explain. Such a schedule stands behind all others.
     """
@@ -318,14 +318,14 @@ def again(layers: Layers, schedule: Schedule) -> bool:
 def best_first(layers: Layers, machine: Machine, of: Iterable[Schedule], share: float = 1.0) -> list[Ranked]:
     """The fastest first; of those within 1 % of it, the one that takes least GPU memory, and the shallowest."""
     found = [Ranked(s, seconds_of(layers, s, machine, share), s.device_bytes(layers)) for s in of]
-    found.sort(key=lambda r: (again(layers, r.schedule), r.seconds))
+    found.sort(key=lambda r: (rereads(layers, r.schedule), r.seconds))
     if found:
         first = found[0]
         alike = [
             r
             for r in found
             if r.seconds <= first.seconds * (1 + WITHIN)
-            and again(layers, r.schedule) == again(layers, first.schedule)
+            and rereads(layers, r.schedule) == rereads(layers, first.schedule)
         ]
         first = min(
             alike, key=lambda r: (r.device_bytes, r.schedule.depth, MEMORIES.index(r.schedule.memory))
