@@ -14,7 +14,7 @@ from claims import table
 from busfare.nodes import load_node
 from busfare.planning.machine import machine_of
 from busfare.planning.offload.network import Network
-from busfare.planning.offload.schedule import Layers, Memory, Schedule, pass_seconds
+from busfare.planning.offload.schedule import Memory, Schedule, pass_seconds
 from busfare.planning.offload.shapes import read_model
 
 
@@ -73,7 +73,7 @@ def predicted(row: Published) -> tuple[float, str]:
     def one_pass(tokens: int, context: int) -> tuple[float, float, float]:
         network = Network(model, row.type, node, context, row.batch, only_experts=True)
         seconds, sizes = network.gpu_seconds(tokens).seconds, network.bytes(tokens)
-        layers = Layers(sizes, tuple(map(float, seconds)))
+        layers = network.layers(tokens, seconds.tolist())
         computed = float(seconds.sum())
         return (
             pass_seconds(layers, schedule, machine),

@@ -28,7 +28,7 @@ from busfare.planning.offload.kv import (
     worth_fetching,
 )
 from busfare.planning.offload.network import Network
-from busfare.planning.offload.shapes import Model, kv_bytes_per_token, read_model
+from busfare.planning.offload.shapes import Model, kv_bytes_per_token, number_type, read_model, weight_bytes
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
@@ -57,9 +57,11 @@ class KvBlock(Struct):
 
 
 class Recompute(Timed, kw_only=True):
-    """What computing the cache again takes: `given`, or predicted of the layers of a `model`."""
+    """What computing the cache again takes: `given`, `extended` from times given at other lengths, or predicted of the
+    layers of a `model`.
+    """
 
-    by: Literal["given", "model"]
+    by: Literal["given", "extended", "model"]
 
 
 class KvByBlock(Struct):
@@ -75,7 +77,8 @@ class KvByTokens(Struct):
 
 class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=True):
     """`best` is the fastest layout of those that a paged cache can have. `worth_fetching`: from and up to how many tokens,
-    `null` for all longer ones; `break_even_between`: by the range of computing.
+    `null` for all longer ones; `break_even_between`: by the range of computing. Of one of `tensor_parallel` GPUs:
+    `weight_bytes` of the model, `memory_bytes` that the GPU has.
     """
 
     node: str
@@ -94,6 +97,9 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     reason: str | UnsetType = UNSET  # only where there is no break-even
     by_block: list[KvByBlock]
     by_tokens: list[KvByTokens]
+    tensor_parallel: int
+    weight_bytes: float | None
+    memory_bytes: float | None
     basis: list[Basis]
     words: list[str] = field(default_factory=list)  # which `show` adds
 
@@ -104,7 +110,7 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
     model = read_model(asked.model) if asked.model else None
     per_token: float = asked.bytes_per_token or 0
     if asked.bytes_per_token is None and model:
-        per_token = kv_bytes_per_token(model, asked.type)
+        per_token = kv_bytes_per_token(model, asked.type) / _shared_by(model, asked.tensor_parallel)
     block_tokens, pieces = asked.block_tokens, asked.pieces
     if pieces is None:
         # Keys and values of each layer lie in tensors of their own; of latent attention in one.
@@ -120,20 +126,34 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
         prefill = Prefill(asked.prefill_seconds)
     elif model:
         try:
-            prefill = _predicted(model, machine.node, asked.type)
+            prefill = _predicted(model, machine.node, asked.type, asked.tensor_parallel)
         except InputError as error:
             reason = str(error)
     blocks = Blocks(per_token * block_tokens, count, pieces, left)
     result = _Cache(machine, host, blocks, asked.tokens, block_tokens, prefill).result(asked.layout, reason)
-    result.model = model.name if model else None
+    if model:
+        width = number_type(asked.type).bytes_each
+        weights = float(weight_bytes(model, asked.type).sum()) + (model.embedding + model.head) * width
+        result.model, result.tensor_parallel = model.name, asked.tensor_parallel
+        result.weight_bytes = weights / asked.tensor_parallel
     return result
 
 
-def _predicted(model: Model, node: Node, type_: str) -> Prefill:
-    """By the layers' operators on the node's GPU. Raises InputError where its limits are not known."""
+def _shared_by(model: Model, gpus: int) -> int:
+    """Over how many of `gpus` the cache of a token is cut: by heads of keys; latent attention's whole is on each."""
+    heads = min(
+        1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers
+    )
+    return min(gpus, max(1, heads))
+
+
+def _predicted(model: Model, node: Node, type_: str, gpus: int) -> Prefill:
+    """By the layers' operators on the node's GPU, in equal parts on `gpus` of them, without the sums that they exchange.
+    Raises InputError where its limits are not known.
+    """
     network = Network(model, type_, node)
     found = [(tokens, network.gpu_seconds(tokens)) for tokens in PREFILLS]
-    points = tuple((float(tokens), float(one.seconds.sum())) for tokens, one in found)
+    points = tuple((float(tokens), float(one.seconds.sum()) / gpus) for tokens, one in found)
     last = found[-1][1]
     low, high = (float(end.sum() / last.seconds.sum()) for end in (last.low, last.high))
     return Prefill(points, low, high, last.rung)
@@ -186,6 +206,9 @@ class _Cache:
             break_even_between=None,
             by_block=self.by_block(),
             by_tokens=self.by_tokens(best.layout),
+            tensor_parallel=1,
+            weight_bytes=None,
+            memory_bytes=self.machine.gpu.memory_bytes,
             basis=[*self.host.basis, *self.machine.basis],
         )
         if prefill is None:
@@ -240,6 +263,8 @@ def _even(worth: list[tuple[int, int | None]] | None) -> int | None:
 def _recompute(prefill: Prefill, tokens: int) -> Recompute:
     seconds = prefill.seconds(tokens)
     if prefill.rung is None:
-        return Recompute(by="given", seconds=seconds, reason="as given")
+        if tokens in [length for length, _ in prefill.points]:
+            return Recompute(by="given", seconds=seconds, reason="as given")
+        return Recompute(by="extended", seconds=seconds, reason="from times given at other lengths")
     between = seconds_between(seconds * prefill.low, seconds * prefill.high, prefill.rung)
     return Recompute(by="model", seconds=seconds, **between)

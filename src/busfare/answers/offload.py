@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType, field
@@ -29,6 +29,7 @@ from busfare.planning.offload.schedule import (
     copy_seconds,
     link_share,
     ranged,
+    rereads,
     residents_of,
     schedules,
     seconds_of,
@@ -67,13 +68,16 @@ class Pass(Struct):
 
 
 class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offload/1", kw_only=True):
-    """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest."""
+    """What is planned, the row of the schedule that was asked for: what was not said of it, as is fastest. `tokens`: null
+    of a trace, which does not count them. Of experts: `cached_bytes` on the GPU, and `routed_seconds` that the host waits in
+    each layer for the router's choice and the copies; 0 where all are brought.
+    """
 
     node: str
     gpu: str | None
     layers: int
     bytes: float
-    tokens: float
+    tokens: float | None
     buffer_bytes: float
     budget_bytes: float | None
     gpus: int
@@ -93,6 +97,8 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     model: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
     beside_bytes: float | UnsetType = UNSET
+    cached_bytes: float | UnsetType = UNSET
+    routed_seconds: float | UnsetType = UNSET
 
 
 def answer_offload(asked: questions.Offload) -> PlanOffloadResult:
@@ -112,7 +118,8 @@ class _Planned:
 
     def __init__(self, question: Question, machine: Machine) -> None:
         self.question, self.machine = question, machine
-        self.layers, self.share = question.layers(), link_share(machine.node, question.asked.gpus)
+        self.layers = question.layers(question.tokens)
+        self.share = link_share(machine.node, question.asked.gpus)
         self.budget = self._budget()
         self.depths = sorted({*DEPTHS, *(() if question.asked.depth is None else (question.asked.depth,))})
         self.asked = self._asked()
@@ -121,7 +128,7 @@ class _Planned:
     def best(self, of: Iterable[Schedule]) -> list[Ranked]:
         return best_first(self.layers, self.machine, of, self.share)[:1]
 
-    def copies(self, tokens: float | None = None) -> float:
+    def copies(self, tokens: float) -> float:
         return copy_seconds(self.question.layers(tokens), self.schedule, self.machine, self.share)
 
     def streamed(self, tokens: float) -> float:
@@ -133,22 +140,24 @@ class _Planned:
     def ranged(self, ranked: Ranked) -> dict[str, Any]:
         ends, rung, network = None, "", self.question.network
         if network is not None and self.question.predicted:
-            ends, rung = network.ends(self.question.tokens), network.rung
-        return ranged(ranked.seconds, ranked.schedule, self.machine, ends, self.share, rung)
+            ends, rung = network.ends(self.question.tokens), network.computed(1).rung
+        return ranged(ranked.seconds, ranked.schedule, self.machine, self.layers, ends, self.share, rung)
 
     def result(self) -> PlanOffloadResult:
         question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
         rows = [
-            self.best(schedules(layers, self.budget, residents, depth, memory))
+            self.best(schedules(layers, self.budget, depth, memory))
             for memory in MEMORIES
             for depth in self.depths
-            for residents in [residents_of(layers, self.budget, depth, memory)]
         ]
         every = {r.schedule: r for row in rows for r in row} | {chosen.schedule: chosen}
-        ranking = sorted(every.values(), key=lambda r: (r.seconds, r.device_bytes, r.schedule.depth))
+        ranking = sorted(
+            every.values(),
+            key=lambda r: (rereads(layers, r.schedule), r.seconds, r.device_bytes, r.schedule.depth),
+        )
         even, why = self._break_even()
         hidden, unhidden = self._hidden_from()
-        copies, kernels, first = self.copies(), sum(layers.seconds), self.schedule.resident
+        copies, kernels, first = self.copies(question.tokens), sum(layers.seconds), self.schedule.resident
         streamed = sum(layers.bytes[first:])
         result = PlanOffloadResult(
             **asdict(self._row(chosen)),
@@ -156,8 +165,10 @@ class _Planned:
             gpu=machine.gpu.title or machine.gpu.name,
             layers=len(layers),
             bytes=sum(layers.bytes),
-            tokens=question.tokens,
-            buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[:first]),
+            tokens=None if question.asked.from_trace and question.asked.tokens is None else question.tokens,
+            buffer_bytes=chosen.device_bytes
+            - sum(layers.resident_bytes[:first])
+            - sum(layers.cached[first:]),
             budget_bytes=self.budget,
             gpus=question.asked.gpus,
             link_share=self.share,
@@ -175,39 +186,44 @@ class _Planned:
         if question.network is not None:
             result.model, result.type = question.network.model.name, question.network.type
             result.beside_bytes = question.network.always_bytes(question.tokens)
+        if layers.cached:
+            result.cached_bytes, result.routed_seconds = sum(layers.cached[first:]), layers.routed_seconds
         return result
 
     def _budget(self) -> float | None:
         """The GPU memory for layers: as said, else what the asked schedule takes, else all that the GPU has."""
         question, memory = self.question, self.machine.gpu.memory_bytes
-        asked = question.asked
+        asked, network = question.asked, question.network
         if asked.budget is not None:
             return asked.budget
+        taken = None
         if asked.resident is not None:
             depth = 1 if asked.depth is None else asked.depth
-            return Schedule(asked.resident, depth, asked.memory or "pinned").device_bytes(self.layers)
-        if memory is None or question.network is None:
-            return memory
-        beside = question.network.always_bytes(question.tokens)
-        if beside >= memory:
+            taken = Schedule(asked.resident, depth, asked.memory or "pinned").device_bytes(self.layers)
+        if memory is None or network is None:
+            return memory if taken is None else taken
+        beside, cached = network.always_bytes(question.tokens), sum(self.layers.cached)
+        least = beside + (cached if taken is None else taken)
+        if least >= memory:
+            kept = " and cached experts" * (cached > 0)
             raise InputError(
-                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches and weights "
-                f"that are not streamed take {amounts.size(beside)} of it; give a smaller type, fewer sequences or a "
-                "shorter context"
+                f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches, weights "
+                f"that are not streamed{kept} take {amounts.size(least)}; give a smaller type, fewer resident layers, "
+                "cached experts or sequences, or a shorter context"
             )
-        return memory - beside
+        return memory - beside if taken is None else taken
 
     def _asked(self) -> Ranked:
         """The fastest of those that were asked for."""
         asked, layers = self.question.asked, self.layers
         exact = asked.resident is not None and asked.depth is not None
         budget = asked.budget if exact else self.budget
-        fits = []
-        for memory in [asked.memory] if asked.memory else MEMORIES:
-            for depth in self.depths if asked.depth is None else [asked.depth]:
-                residents = [asked.resident] if asked.resident is not None else None
-                residents = residents or residents_of(layers, self.budget, depth, memory)
-                fits += schedules(layers, budget, residents, depth, memory)
+        fits = [
+            schedule
+            for memory in ([asked.memory] if asked.memory else MEMORIES)
+            for depth in (self.depths if asked.depth is None else [asked.depth])
+            for schedule in schedules(layers, budget, depth, memory, asked.resident)
+        ]
         if not fits:
             raise InputError(
                 f"`budget`: {amounts.size(self.budget or 0)} of GPU memory is too small for the layers and buffers "
@@ -234,11 +250,13 @@ class _Planned:
                 "the time of a layer on the CPU is missing; give --cpu-seconds-per-layer, or with --model --cpu-flops "
                 "and --cpu-bandwidth"
             )
-        if first == len(question.bytes):
+        if first == len(self.layers):
             return None, "all layers are resident"
-        return break_even(
-            self.streamed, lambda tokens: sum(question.seconds(tokens)[:first]) + sum(on_cpu(tokens)[first:])
-        )
+
+        def elsewhere(tokens: float) -> float:
+            return sum(question.layers(tokens).seconds[:first]) + sum(on_cpu(tokens)[first:])
+
+        return break_even(self.streamed, elsewhere)
 
     def _hidden_from(self) -> tuple[float | None, str]:
         """From how many tokens on the streamed layers' kernels take as long as their copies."""
@@ -247,10 +265,10 @@ class _Planned:
                 None,
                 "the time of a layer per number of tokens is missing; give --seconds-per-layer TOKENS=TIME,…",
             )
-        if self.copies() <= 0:
+        if self.copies(self.question.tokens) <= 0:
             return None, "nothing is streamed"
         first = self.schedule.resident
-        return break_even(self.copies, lambda tokens: sum(self.question.seconds(tokens)[first:]))
+        return break_even(self.copies, lambda tokens: sum(self.question.layers(tokens).seconds[first:]))
 
     def _by_resident(self) -> list[OffloadRow]:
         """The best depth for each number of resident layers, of the memory kind that is planned."""
@@ -260,8 +278,8 @@ class _Planned:
         points = []
         for resident in sorted({*residents_of(layers, None, 0, asked.memory), asked.resident}):
             depths = sorted({0, 1, asked.depth})
-            best = self.best(Schedule(resident, depth, asked.memory) for depth in depths)[0]
-            points.append(self._row(best))
+            of = [s for depth in depths for s in schedules(layers, None, depth, asked.memory, resident)]
+            points.append(self._row(self.best(of)[0]))
         return points
 
     def _by_tokens(self) -> list[ByTokens]:
@@ -279,31 +297,20 @@ class _Planned:
 SecondsByTokens = Callable[[float], Sequence[float]]
 
 
-@dataclass(frozen=True)
-class Question:
-    """`bytes`, `back_bytes` by layer; `seconds(tokens)` by layer, and `cpu_seconds(tokens)` of a layer on the processor.
+class Question(NamedTuple):
+    """The `layers` at any number of tokens, and `cpu_seconds` of each on the processor.
 
-    `varies`: whether seconds do, with tokens. `network`: whose layers they are; it says what they hold at any number of
-    tokens. `predicted`: whether `seconds` are predicted too, and have a range of their own.
+    `varies`: whether seconds do, with tokens. `network`: whose layers they are. `predicted`: whether their seconds are
+    predicted too, and have a range of their own.
     """
 
     asked: questions.Offload
-    bytes: tuple[float, ...]
-    back_bytes: tuple[float, ...]
-    seconds: SecondsByTokens
+    layers: Callable[[float], Layers]
     tokens: float
     cpu_seconds: SecondsByTokens | None
     varies: bool
     network: Network | None
     predicted: bool
-
-    def layers(self, tokens: float | None = None) -> Layers:
-        """The layers at so many tokens, or at those that were asked for."""
-        tokens = self.tokens if tokens is None else tokens
-        seconds = tuple(self.seconds(tokens))
-        if self.network is not None:
-            return Layers(self.network.bytes(tokens), seconds, self.back_bytes, self.network.held)
-        return Layers(self.bytes, seconds, self.back_bytes)
 
 
 def question_of(
@@ -316,17 +323,18 @@ def question_of(
     tokens = asked.tokens or 1
     given = _by_tokens("seconds_per_layer", asked.seconds_per_layer, count)
     varies = isinstance(asked.seconds_per_layer, Mapping) or (network is not None and given is None)
-    back: Sequence[float] = asked.back_bytes_per_layer
-    sizes: Sequence[float]
-    seconds: SecondsByTokens
-    if network:
-        sizes = network.bytes(tokens)
-        seconds = given or (lambda n: network.computed(n).seconds.tolist())
-    elif recorded:
-        sizes, back, seconds = recorded.bytes, recorded.back_bytes, lambda tokens: recorded.seconds
-    else:
-        assert given is not None
-        sizes, seconds = _one_a_layer("bytes_per_layer", asked.bytes_per_layer, count), given
+    back = tuple(_one_a_layer("back_bytes_per_layer", asked.back_bytes_per_layer, count))
+    sizes = tuple(_one_a_layer("bytes_per_layer", asked.bytes_per_layer, count))
+
+    def layers(tokens: float) -> Layers:
+        if recorded:
+            return replace(recorded, rows=asked.tokens or 0.0)
+        seconds = given(tokens) if given else ()
+        if network:
+            seconds = seconds or network.computed(tokens).seconds.tolist()
+            return network.layers(tokens, seconds, back)
+        return Layers(sizes, tuple(seconds), back, rows=tokens if asked.tokens else 0.0)
+
     if varies and asked.tokens is None:
         raise InputError(
             "`tokens`: the times depend on the tokens; give the tokens per pass, as in `tokens` 1"
@@ -337,19 +345,7 @@ def question_of(
     if on_cpu is None and network and (network.cpu_bandwidth or network.cpu_flops):
         network.cpu_seconds(tokens)  # which says what is missing
         on_cpu = network.cpu_seconds
-    question = Question(
-        asked=asked,
-        bytes=tuple(sizes),
-        back_bytes=tuple(_one_a_layer("back_bytes_per_layer", back, count)),
-        seconds=seconds,
-        tokens=tokens,
-        cpu_seconds=on_cpu,
-        varies=varies,
-        network=network,
-        predicted=network is not None and given is None,
-    )
-    question.layers()
-    return question
+    return Question(asked, layers, tokens, on_cpu, varies, network, network is not None and given is None)
 
 
 def _one_a_layer(name: str, values: Sequence[float], count: int) -> Sequence[float]:

@@ -20,7 +20,7 @@ from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
 from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
-from busfare.planning.rank import Bounds, Sweep, break_even, sweep
+from busfare.planning.rank import Bounds, Parts, Sweep, break_even, sweep
 from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
 from busfare.questions import Kernel
@@ -45,14 +45,6 @@ class Ranked(Predicted, kw_only=True):
     streams: int
     by: str
     assumes: Sequence[str]
-
-
-class Parts(Struct):
-    """Each alone at its fastest."""
-
-    h2d_seconds: float
-    kernel_seconds: float
-    d2h_seconds: float
 
 
 class Answer(Struct, kw_only=True):
@@ -109,7 +101,7 @@ def answer_plan(asked: questions.Plan) -> PlanResult:
         **asdict(_answer(first)),
         node=machine.node.name,
         device=Device(machine.category, machine.gpu.title),
-        basis=machine.basis,
+        basis=_basis(first),
         roofline=roofline_of(first.problem, machine),
         break_even_accesses=None if accesses == math.inf else accesses,
         words=_words(first, accesses),
@@ -170,8 +162,8 @@ def _answer(answer: Plan) -> Answer:
     return Answer(
         name=answer.problem.name,
         ranking=ranking,
-        dominant=answer.dominant,
-        parts=Parts(*(answer.parts[part] for part in ("h2d", "kernel", "d2h"))),
+        dominant=answer.parts.dominant,
+        parts=answer.parts,
         bounds=answer.bounds,
         streams=answer.streams,
     )
@@ -179,7 +171,7 @@ def _answer(answer: Plan) -> Answer:
 
 def _words(answer: Plan, accesses: float | None) -> list[Words]:
     """The answer in statements: what dominates, what is best, what to do, what it rests on."""
-    best, explicit, dominant = answer.best, answer.bounds.no_overlap, answer.dominant
+    best, explicit, dominant = answer.best, answer.bounds.no_overlap, answer.parts.dominant
     parts: list[Words] = [
         statement(
             f"plan.best{'-of-many' * (best.streams > 1)}",
@@ -197,7 +189,9 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
         more = others[0].seconds / best.seconds - 1
         line = statement("plan.next", best=line, strategy=others[0].strategy, more=more)
     words = [
-        statement(f"plan.dominant-{dominant}", seconds=answer.parts[dominant], explicit_seconds=explicit),
+        statement(
+            f"plan.dominant-{dominant}", seconds=getattr(answer.parts, dominant), explicit_seconds=explicit
+        ),
         statement("plan.line", best=line),
     ]
     if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:
@@ -214,10 +208,15 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
         most = "plan.useful-and-more-costs" if many < answer.problem.most_streams else "plan.useful"
         words.append(statement(most, pieces=_pieces(cut), strategy=cut, smallest=few, largest=many))
     by_kind: dict[str, list[str]] = {}
-    for basis in answer.machine.basis:
+    for basis in _basis(answer):
         by_kind.setdefault(basis.kind, []).append(basis.parameter)
     kinds = (statement("plan.of-kind", kind=kind, names=tuple(names)) for kind, names in by_kind.items())
     return [*words, statement("plan.rests-on", kinds=tuple(kinds))]
+
+
+def _basis(answer: Plan) -> tuple[Basis, ...]:
+    rate = answer.machine.flops_basis(answer.problem.type) if answer.problem.flops else None
+    return (*answer.machine.basis, *([rate] if rate else []))
 
 
 def _pieces(strategy: str) -> str:
@@ -258,7 +257,7 @@ def with_options(problem: Problem, kernel: Kernel) -> Problem:
 
 
 _Said = str | int | float
-_TYPES = {"memory": str, "kernel_at": list[str], "chunks": list[_Said]}
+_TYPES = {"memory": str, "type": str, "kernel_at": list[str], "chunks": list[_Said]}
 _Step = defstruct(
     "_Step", [(key, _Said | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
 )

@@ -12,12 +12,14 @@ import msgspec
 import numpy as np
 
 from busfare.cost.copies import SERIAL_BYTES, cache_bytes, copy_seconds_per_byte, of_node
+from busfare.cost.kernels.limits import SHARE_OF_PEAK, limits_of, pipeline_of
+from busfare.errors import InputError
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
 from busfare.nodes.contention import published
 from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind
 from busfare.timeline.program import GpuRules
 
-__all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of"]
+__all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of", "migrates_on_fault"]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
@@ -86,10 +88,33 @@ class Machine:
         """Whether the GPU reads the host's pageable memory where it is, as fast as it reads mapped memory."""
         return self.gpu.unified_memory or self.node.host_path(0).is_c2c
 
-    @property
-    def migrates_on_fault(self) -> bool:
-        """Whether managed pages move when they are touched (compute capability 6.0 and later)."""
-        return _migrates_on_fault(self.gpu)
+    def flops_per_s(self, type_: str | None) -> float | None:
+        """Operations a second of numbers of a type (None: fp32) by the data sheet: of fp32 and fp64 without tensor cores, of
+        others on them where the GPU has them. None where the rate of fp32 is unknown. Raises InputError for another type.
+        """
+        single = self.gpu.flops_per_s
+        if type_ in (None, "fp32"):
+            return single
+        try:
+            limits = limits_of(self.node, measured=False)
+        except InputError:
+            limits = None
+        rate, fp32 = (limits and limits.peak(name) for name in (pipeline_of(str(type_)), "fp32"))
+        if not rate:
+            raise InputError(
+                f"`type` {type_}: its operations per second on {self.node.name} are unknown; give the kernel time"
+            )
+        # The node's file may count fp32 at another clock than the data sheet: types keep their ratio.
+        return single * rate / fp32 if single and fp32 else rate / SHARE_OF_PEAK
+
+    def flops_basis(self, type_: str | None) -> Basis | None:
+        """What that rate rests on; None where it is unknown."""
+        if (rate := self.flops_per_s(type_)) is None:
+            return None
+        if type_ is None:
+            return Basis("operations fp32", rate, "FLOP/s", "assumed", "no type given; give --type")
+        cores = "" if type_ in ("fp32", "fp64") else ", tensor cores where it has them"
+        return Basis(f"operations {type_}", rate, "FLOP/s", "data-sheet", f"peak rate of the GPU{cores}")
 
     def access_cost(self, flow: Flow, access_bytes: float | None) -> float:
         """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1.
@@ -114,21 +139,21 @@ def machine_of(node: Node) -> Machine:
     return Machine(node, gpu, category, h2d, d2h, contention, tuple(basis))
 
 
-def _migrates_on_fault(gpu: Gpu) -> bool:
+def migrates_on_fault(gpu: Gpu) -> bool:
+    """Whether managed pages move when they are touched (compute capability 6.0 and later)."""
     version = gpu.compute_capability
     return version is None or version.startswith("gfx") or float(version) >= 6.0
 
 
 def _category_of(gpu: Gpu) -> tuple[Category, Basis]:
     """The device's category [W14 §IV], and why."""
-    if gpu.implicit_synchronization or (gpu.compute_capability or "").startswith("2."):
-        why = "from the node file" if gpu.implicit_synchronization else "Fermi architecture"
-        basis = Basis("device", "implicit synchronisation", "", "data-sheet", why)
-        return "implicit-synchronization", basis
     category: Category = "one-copy-engine" if gpu.copy_engines == 1 else "two-copy-engines"
     kind: Kind = "assumed" if gpu.copy_engines is None else "data-sheet"
     why = "not in the node file" if gpu.copy_engines is None else f"copy_engines = {gpu.copy_engines}"
-    return category, Basis("device", category.replace("-", " "), "", kind, why)
+    if gpu.implicit_synchronization or (gpu.compute_capability or "").startswith("2."):
+        category, kind = "implicit-synchronization", "data-sheet"
+        why = "from the node file" if gpu.implicit_synchronization else "Fermi architecture"
+    return category, Basis("device", category.replace("-", " ").replace("z", "s"), "", kind, why)
 
 
 def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
@@ -152,7 +177,7 @@ def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
         "managed", FAULT_LATENCY_S[direction], _migrated_gap(node) or long + FAULT_SECONDS_PER_BYTE[direction]
     )
     # Before Pascal the driver moves whole managed allocations at the launch.
-    faulted = faulted if _migrates_on_fault(gpu) else pageable.scaled(published("managed_before_pascal").low)
+    faulted = faulted if migrates_on_fault(gpu) else pageable.scaled(published("managed_before_pascal").low)
     prefetched = node.curve(direction, "managed") or line("managed", PREFETCH_LATENCY_S, long)
     return HostCurves(copy, pageable, mapped, faulted, prefetched)
 

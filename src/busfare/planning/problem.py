@@ -46,7 +46,8 @@ class Step:
 class Problem:
     """One kernel with the data that it needs from the host and gives back. Bytes and seconds.
 
-    `kernel_seconds` is t_E with the data in device memory; None: from `flops` and `device_bytes` by the roofline.
+    `kernel_seconds` is t_E with the data in device memory; None: from `flops` of numbers of `type` (None: fp32) and
+    `device_bytes` by the roofline.
     `accesses_*`: how often the kernel touches each element, which mapped memory pays for every time.
     `access_bytes`: how much one access of neighbouring threads takes at once; None: whole packets.
     `levels`: into how many chunks the data can be cut. `kernel_at`: t_E measured with so many chunks.
@@ -62,6 +63,7 @@ class Problem:
     d2h_bytes: float = 0.0
     kernel_seconds: float | None = None
     flops: float | None = None
+    type: str | None = None
     device_bytes: float | None = None
     accesses_in: float = 1.0
     accesses_out: float = 1.0
@@ -205,19 +207,17 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     span = float(moved.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
     streams = kernels["stream"].n_unique()
     found = FromTrace(tuple(sorted(names)), launches, streams, into.height, out.height, span * 1e-9)
-    sides = ("h2d", "source_memory", into), ("d2h", "destination_memory", out)
-    staged = {way: _staged(own.filter(pl.col(side) == "pageable")) for way, side, own in sides}
-    return Recorded(problem, found, {way: copies for way, copies in staged.items() if copies})
-
-
-def _staged(copies: pl.DataFrame) -> Staged | None:
-    """These copies, summed up; None where none of them has bytes and a time."""
-    seconds = (pl.col("end_ns") - pl.col("start_ns")) * 1e-9
-    copies = copies.select("bytes", seconds=seconds).filter((pl.col("bytes") > 0) & (pl.col("seconds") > 0))
-    if copies.is_empty():
-        return None
-    size, taken = copies["bytes"], copies["seconds"]
-    return Staged(copies.height, float(size.sum()), float(taken.sum()), float(taken.to_numpy().min()))
+    staged, seconds = {}, (pl.col("end_ns") - pl.col("start_ns")) * 1e-9
+    for direction, side, copies in (("h2d", "source_memory", into), ("d2h", "destination_memory", out)):
+        pageable = copies.filter(pl.col(side) == "pageable").select(
+            pl.col("bytes").cast(pl.Float64), seconds=seconds
+        )
+        size, taken = pageable.filter((pl.col("bytes") > 0) & (pl.col("seconds") > 0))
+        if len(size):
+            staged[direction] = Staged(
+                len(size), *map(float, (size.sum(), taken.sum(), taken.to_numpy().min()))
+            )
+    return Recorded(problem, found, staged)
 
 
 def _belonging(copies: pl.DataFrame, kernels: pl.DataFrame, names: list[str], direction: str) -> pl.DataFrame:

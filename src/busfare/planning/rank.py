@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from busfare.nodes import Curve
-from busfare.planning.machine import HostCurves, Machine
+from busfare.planning.machine import HostCurves, Machine, migrates_on_fault
 from busfare.planning.problem import Prediction, Problem
 from busfare.planning.strategies import STRATEGIES, kernel_seconds
 from busfare.planning.streams import (  # fmt: skip
@@ -27,7 +27,7 @@ from busfare.planning.streams import (  # fmt: skip
 from busfare.questions import Swept
 
 __all__ = [
-    "Bounds", "Change", "Plan", "Point", "Sweep", "break_even", "faster_link", "plan", "plans", "ranked",
+    "Bounds", "Change", "Parts", "Plan", "Point", "Sweep", "break_even", "faster_link", "plan", "plans", "ranked",
     "sweep",
 ]  # fmt: skip
 
@@ -46,10 +46,23 @@ class Bounds(msgspec.Struct, frozen=True, rename="{}_seconds".format):
     mapped: float
 
 
+class Parts(msgspec.Struct, frozen=True, rename="{}_seconds".format):
+    """Seconds of each part by itself at its fastest, by copy or in place."""
+
+    h2d: float
+    kernel: float
+    d2h: float
+
+    @property
+    def dominant(self) -> str:
+        """The longest part: `kernel`, `h2d` or `d2h`."""
+        return max(self.__struct_fields__, key=lambda part: float(getattr(self, part)))
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer for one problem on one machine. `parts` are the seconds of each part by itself at its fastest, by copy or
-    in place; `useful` the fewest and the most streams (chunks of `three-streams`) that help each strategy that has them.
+    """The answer for one problem on one machine. `useful`: the fewest and the most streams (chunks of `three-streams`) that
+    help each strategy that has them.
     """
 
     problem: Problem
@@ -57,18 +70,13 @@ class Plan:
     ranking: tuple[Prediction, ...]
     bounds: Bounds
     streams: StreamRange
-    parts: dict[str, float]
+    parts: Parts
     useful: dict[str, tuple[int, int]]
 
     @property
     def best(self) -> Prediction:
         """The fastest strategy that assumes nothing which the problem does not say."""
         return self.ranking[0]
-
-    @property
-    def dominant(self) -> str:
-        """The longest part: `kernel`, `h2d` or `d2h`."""
-        return max(self.parts, key=lambda part: self.parts[part])
 
 
 def plan(problem: Problem, machine: Machine) -> Plan:
@@ -83,7 +91,7 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
     if machine.category == "implicit-synchronization":
         # A copy out holds later kernels up: chunk by chunk nothing would overlap.
         always.remove("three-streams")
-    if machine.migrates_on_fault and not machine.gpu.unified_memory:
+    if migrates_on_fault(machine.gpu) and not machine.gpu.unified_memory:
         always.append("managed-prefetch")
     times = {strategy: by_streams(problems, machine, strategy) for strategy in always}
     ranges = stream_ranges(problems, machine, times["streams"])
@@ -95,13 +103,10 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
         play = not (several and problem.has_closed_form)
         ranking = ranked([_predicted(problem, machine, one, play) for one in own.values()])
         kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
-        parts = {
-            "h2d": problem.h2d_bytes * fastest[0],
-            "kernel": kernel / problem.concurrent_kernels,
-            "d2h": problem.d2h_bytes * fastest[1],
-        }
+        kernel /= problem.concurrent_kernels
+        parts = Parts(problem.h2d_bytes * fastest[0], kernel, problem.d2h_bytes * fastest[1])
         plain = {p.strategy: p.seconds for p in ranking}
-        bounds = Bounds(max(parts.values()), plain["explicit"], plain["mapped"])
+        bounds = Bounds(max(parts.h2d, parts.kernel, parts.d2h), plain["explicit"], plain["mapped"])
         useful = {strategy: own[strategy].useful for strategy in CUT if strategy in own}
         found.append(Plan(problem, machine, tuple(ranking), bounds, ranges[n], parts, useful))
     return found
@@ -248,29 +253,44 @@ def _with_gaps(curve: Curve, change: Callable[[float], float]) -> Curve:
 
 def sweep(problem: Problem, machine: Machine, parameter: Swept) -> Sweep:
     """Varies `parameter` of `problem` on `machine`."""
-    if parameter == "streams":
-        return _over_streams(problem, machine)
-    at, asked = _asking(problem, machine, parameter)
-    answers = [(factor, at(factor)) for factor in FACTORS]
-    changes = tuple(
-        _placed(at, asked, low, high)
-        for (low, one), (high, other) in pairwise(answers)
-        if one.best.strategy != other.best.strategy
+    at, asked, values = _asking(problem, machine, parameter)
+    answers = [(value, at(value)) for value in values]
+    points = tuple(
+        Point(value, answer.best.strategy, {p.strategy: p.seconds for p in answer.ranking})
+        for value, answer in answers
     )
-    points = tuple(_point(asked * factor, answer) for factor, answer in answers)
+    changes = tuple(
+        Change(later.value, point.best, later.best) if parameter == "streams" else _placed(at, point, later)
+        for point, later in pairwise(points)
+        if point.best != later.best
+    )
     return Sweep(parameter, UNITS[parameter], asked, points, changes)
 
 
-def _asking(problem: Problem, machine: Machine, parameter: Swept) -> tuple[Callable[[float], Plan], float]:
-    """The plan at a factor of the parameter, and the parameter's value at 1."""
-    if parameter == "link":
-        return lambda factor: plan(problem, faster_link(machine, factor)), 1.0
-    if parameter == "bytes":
-        asked = problem.h2d_bytes + problem.d2h_bytes
-        return lambda factor: plan(_times(problem, factor, "h2d_bytes", "d2h_bytes"), machine), asked
+def _asking(
+    problem: Problem, machine: Machine, parameter: Swept
+) -> tuple[Callable[[float], Plan], float, Sequence[float]]:
+    """The plan at a value of the parameter, the value in the question, and those to look at: numbers of streams up to 16,
+    then a few an octave; powers of √2 about what was asked.
+    """
+    if parameter == "streams":
+        most = problem.most_streams
+        numbers = {*range(1, 17), *(round(16 * 2 ** (k / 4)) for k in range(1, 41)), most}
+        streams = problem.streams or plan(problem, machine).streams.largest_useful
+        values = sorted(n for n in numbers if n <= most)
+        return lambda n: plan(replace(problem, streams=int(n)), machine), float(streams), values
     kernel = kernel_seconds(problem, machine)
-    known = replace(problem, kernel_seconds=kernel)
-    return lambda factor: plan(_times(known, factor, "kernel_seconds"), machine), kernel
+    known, bytes_ = replace(problem, kernel_seconds=kernel), problem.h2d_bytes + problem.d2h_bytes
+    at: Callable[[float], Plan]
+    asked, at = {
+        "link": (1.0, lambda factor: plan(problem, faster_link(machine, factor))),
+        "bytes": (
+            bytes_,
+            lambda size: plan(_times(problem, size / bytes_, "h2d_bytes", "d2h_bytes"), machine),
+        ),
+        "kernel": (kernel, lambda seconds: plan(_times(known, seconds / kernel, "kernel_seconds"), machine)),
+    }[parameter]
+    return at, asked, [asked * factor for factor in FACTORS]
 
 
 def _times(problem: Problem, factor: float, *fields: str) -> Problem:
@@ -285,34 +305,14 @@ def _times(problem: Problem, factor: float, *fields: str) -> Problem:
     return whole
 
 
-def _point(value: float, answer: Plan) -> Point:
-    return Point(value, answer.best.strategy, {p.strategy: p.seconds for p in answer.ranking})
-
-
-def _placed(at: Callable[[float], Plan], asked: float, low: float, high: float) -> Change:
-    """Where between two factors the best strategy changes, by halving."""
-    before, after = at(low).best.strategy, at(high).best.strategy
+def _placed(at: Callable[[float], Plan], point: Point, later: Point) -> Change:
+    """Where between two points the best strategy changes, by halving."""
+    low, high, after = point.value, later.value, later.best
     for _ in range(SWEEP_HALVINGS):
         middle = (low * high) ** 0.5
-        found = at(middle).best.strategy
-        if found == before:
+        best = at(middle).best.strategy
+        if best == point.best:
             low = middle
         else:
-            high, after = middle, found
-    return Change(asked * high, before, after)
-
-
-def _over_streams(problem: Problem, machine: Machine) -> Sweep:
-    """Numbers of streams: all up to 16, then a few an octave."""
-    most = problem.most_streams
-    numbers = sorted(
-        {n for n in (*range(1, 17), *(round(16 * 2 ** (k / 4)) for k in range(1, 41)), most) if n <= most}
-    )
-    points = [_point(n, plan(replace(problem, streams=n), machine)) for n in numbers]
-    changes = [
-        Change(later.value, point.best, later.best)
-        for point, later in pairwise(points)
-        if later.best != point.best
-    ]
-    asked = problem.streams or plan(problem, machine).streams.largest_useful
-    return Sweep("streams", UNITS["streams"], float(asked), tuple(points), tuple(changes))
+            high, after = middle, best
+    return Change(high, point.best, after)

@@ -85,8 +85,10 @@ def kernel_seconds(problem: Problem, machine: Machine) -> float:
     """
     if problem.kernel_seconds is not None:
         return problem.kernel_seconds
-    gpu = machine.gpu
-    rates = ((problem.flops, gpu.flops_per_s), (problem.device_bytes, gpu.memory_bandwidth_bytes_per_s))
+    rates = (
+        (problem.flops, machine.flops_per_s(problem.type) if problem.flops else None),
+        (problem.device_bytes, machine.gpu.memory_bandwidth_bytes_per_s),
+    )
     parts = [work / rate for work, rate in rates if work is not None and rate is not None]
     if not parts:
         raise InputError(
@@ -348,9 +350,8 @@ def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:
     Without `device_bytes` each element is taken to be read or written once. Bytes are those of the problem, mapped
     ones times their accesses.
     """
-    gpu = machine.gpu
-    peak, memory = gpu.flops_per_s, gpu.memory_bandwidth_bytes_per_s
-    flops = problem.flops
+    flops, memory = problem.flops, machine.gpu.memory_bandwidth_bytes_per_s
+    peak = machine.flops_per_s(problem.type) if flops else None
     if flops is None or peak is None or memory is None:
         return None
     moved = problem.h2d_bytes + problem.d2h_bytes
@@ -363,15 +364,6 @@ def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:
     link, duplex = moved / (into + out), moved / max(into, out)
     roof = min(peak, memory * operational)
     accessed = max(into * problem.accesses_in, out * problem.accesses_out)
-    return Roofline(
-        data_intensity,
-        operational,
-        peak,
-        memory,
-        link,
-        duplex,
-        roof,
-        full_overlap=min(roof, duplex * data_intensity),
-        no_overlap=flops / (moved / link + flops / roof),
-        mapped=min(peak, flops / accessed),
-    )
+    full, none = min(roof, duplex * data_intensity), flops / (moved / link + flops / roof)
+    bounds = full, none, min(peak, flops / accessed)
+    return Roofline(data_intensity, operational, peak, memory, link, duplex, roof, *bounds)

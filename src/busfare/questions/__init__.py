@@ -11,6 +11,7 @@ from busfare.quantities import Question
 from busfare.questions.measuring import Bench, BenchMethods, BenchStrategies, Probe, Record
 from busfare.questions.planning import MOST_LAYERS as MOST_LAYERS
 from busfare.questions.planning import MOST_PROMPT as MOST_PROMPT
+from busfare.questions.planning import OF_MODEL as OF_MODEL
 from busfare.questions.planning import HostMemory, Kernel, KvCache, KvLayout, Offload, Plan, Price, Swept
 from busfare.questions.traces import (
     ChangeName,

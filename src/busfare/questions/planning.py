@@ -14,6 +14,7 @@ from busfare.questions.traces import MOST_RANKS, Nodes, Part, Where
 HostMemory = Literal["pinned", "pageable", "mapped", "managed"]
 KvLayout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
 Swept = Literal["link", "streams", "bytes", "kernel"]
+NumberKind = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 #: More chunks than any program has.
 MOST_CHUNKS = 4096
 #: Layers: more than any published network has, and few enough to answer at once.
@@ -36,13 +37,14 @@ prefill = q.points(q.whole(1, 1 << 40), q.above_zero(q.parse_seconds), "TOKENS=T
 class Kernel(Question):
     """A kernel with its data. `kernel`: its seconds with the data on the GPU; `kernel_at`: seconds by number of chunks;
     `chunks`: shares of unequal ones; `access_bytes`: what neighbouring threads touch at once; `launch`: the host's seconds
-    for each call.
+    for each call; `type`: of the numbers that `flops` counts.
     """
 
     h2d: q.LinkSize | None = None
     d2h: q.LinkSize | None = None
     kernel: q.PositiveTime | None = None
     flops: q.Positive | None = None
+    type: Annotated[NumberKind | None, q.word(*get_args(NumberKind))] = None
     device_bytes: q.LinkSize | None = None
     accesses_in: q.Positive | None = None
     accesses_out: q.Positive | None = None
@@ -154,7 +156,8 @@ class Offload(Part):
 class KvCache(Question):
     """The cache of a prompt of `tokens`, by `model` or `bytes_per_token`, in blocks of `block_tokens`, each in `pieces`;
     `evict`: tokens that are written back meanwhile; `prefill_seconds` of computing, by tokens; the host's seconds for a copy
-    (`launch`) and each piece of a batch; `memcpy`: what a core packs, bytes/s.
+    (`launch`) and each piece of a batch; `memcpy`: what a core packs, bytes/s. `tensor_parallel`: GPUs
+    that share each layer; the answer is for one of them.
     """
 
     node: Where | None = None
@@ -166,6 +169,7 @@ class KvCache(Question):
     pieces: Annotated[int | None, q.whole(1, 1 << 16)] = None
     layout: Annotated[KvLayout | None, q.word(*get_args(KvLayout))] = None
     evict: Annotated[int, q.whole(0, MOST_PROMPT)] = 0
+    tensor_parallel: Annotated[int, q.whole(1, MOST_GPUS)] = 1
     prefill_seconds: Annotated[tuple[tuple[float, float], ...], prefill] = ()
     launch: Annotated[float | None, call_seconds] = None
     batch_launch: Annotated[float | None, call_seconds] = None
@@ -176,6 +180,10 @@ class KvCache(Question):
             raise InputError(
                 "`bytes_per_token`: the cache size of a token is missing; give 2 · layers · kv_heads · head_dim · "
                 "bytes of the type, as in `bytes_per_token` 128KiB; or give `model`"
+            )
+        if self.tensor_parallel > 1 and self.model is None:
+            raise InputError(
+                "`tensor_parallel`: needs `model`; give the bytes of one GPU in `bytes_per_token`"
             )
         if self.memcpy is not None and self.memcpy < LEAST_MEMCPY:
             raise FieldError("memcpy", f" {self.memcpy}: a core packs more per second; give 1MB or more")

@@ -7,6 +7,7 @@ from msgspec import UNSET
 from busfare.advise.amounts import several, size, time
 from busfare.answers.kv import PlanKvResult
 from busfare.answers.offload import PlanOffloadResult
+from busfare.planning.offload.schedule import ROWS_OF_TILE
 from busfare.planning.problem import RecordedLayers
 
 __all__ = ["kv_words", "offload_words"]
@@ -21,6 +22,14 @@ MEMORIES = {
     "managed": "Keep the layers in managed memory, and call cudaMemPrefetchAsync to the GPU before a layer and to the "
     "host after it.",
 }
+EXPERTS = (
+    "Keep the experts in pinned memory, copy each chosen expert with cudaMemcpyAsync as soon as the CPU has the router's "
+    "choice, and launch their kernels behind these copies."
+)
+REREAD = (
+    f"Mapped weights are read again by each tile of rows ({ROWS_OF_TILE} tokens at most): published programs took 13 to 29 "
+    "times as long as with copies."
+)
 LAYOUTS = {
     "contiguous": "Keep the prompt's cache in one piece on the host: one cudaMemcpyAsync.",
     "gather-kernel": "Let one kernel read the pieces from mapped pinned memory, through a table of their addresses.",
@@ -54,6 +63,8 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
         f"{time(parts.copies_seconds)}, kernels {time(parts.kernels_seconds)}{hidden}.",
         f"GPU memory for layers: {size(result.device_bytes)}, of which buffers {size(result.buffer_bytes)}.",
+        *_experts(result),
+        *([REREAD] if result.memory == "mapped" and not 0 < (result.tokens or 0) <= ROWS_OF_TILE else []),
         "The link is the limit: more resident layers, smaller weights or more tokens per pass make it faster."
         if result.limited_by == "link"
         else "The kernels are the limit: with a depth of 1 or more the copies hide behind them.",
@@ -63,19 +74,19 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
     if best != planned and soonest < seconds * 0.99:
         words.append(
             f"Fastest with the same GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
-            f"{time(soonest)}, {seconds / soonest:.2f} times as fast. {MEMORIES[fastest.memory]}"
+            f"{time(soonest)}, {seconds / soonest:.2f} times as fast. {_do(result, fastest.memory)}"
+        )
+    elif best != planned:  # of those within 1 % the one with least memory, then the shallowest
+        less = result.device_bytes < fastest.device_bytes
+        why = (
+            ", and takes less GPU memory" if less else ", and needs fewer buffers" * (result.depth < best[1])
+        )
+        words.append(
+            f"This schedule is within 1 % of the fastest, {best[0]} resident, depth {best[1]}, {best[2]} memory "
+            f"({time(soonest)}){why}. {_do(result, result.memory)}"
         )
     else:
-        if (
-            best != planned
-        ):  # as `best_first` has it: of those within 1 % the one with least memory, then the shallowest
-            less = result.device_bytes < fastest.device_bytes
-            why = ", and takes less GPU memory" if less else ", and needs fewer buffers"
-            words.append(
-                f"This schedule is within 1 % of the fastest, {best[0]} resident, depth {best[1]}, {best[2]} memory "
-                f"({time(soonest)}){why if less or result.depth < best[1] else ''}."
-            )
-        words.append(MEMORIES[result.memory])
+        words.append(_do(result, result.memory))
     if result.break_even_tokens is not None:
         words.append(
             f"From {result.break_even_tokens:.0f} tokens per pass, streaming is faster than the CPU."
@@ -91,6 +102,21 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
             f"{result.gpus} GPUs stream at once: each gets {result.link_share:.0%} of its link's rate."
         )
     return words
+
+
+def _do(result: PlanOffloadResult, memory: str) -> str:
+    """What to write; experts that a router chooses can't be copied in a stream of their own ahead of it."""
+    return EXPERTS if result.routed_seconds and memory == "pinned" else MEMORIES[memory]
+
+
+def _experts(result: PlanOffloadResult) -> list[str]:
+    """Why experts of few tokens are not brought ahead."""
+    if not (waits := result.routed_seconds):
+        return []
+    return [
+        "Depth 0: the router of a layer chooses the experts, and their copies can only begin then. Each layer waits "
+        f"{time(waits)} for that choice and for the copies, besides the copies themselves."
+    ]
 
 
 def _layers(layers: RecordedLayers) -> str:
@@ -124,10 +150,18 @@ def kv_words(result: PlanKvResult) -> list[str]:
             f"One copy per piece of {size(block.bytes / block.pieces)} takes {single.predicted_seconds / fastest:.1f} "
             f"times as long: {several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
         )
+    if result.weight_bytes and result.memory_bytes and result.weight_bytes > result.memory_bytes:
+        gpus = f" on each of {result.tensor_parallel} GPUs" * (result.tensor_parallel > 1)
+        sentences.append(
+            f"The weights do not fit: {size(result.weight_bytes)}{gpus}, of {size(result.memory_bytes)} of GPU memory. "
+            "Computing needs a smaller type or more GPUs (--tensor-parallel)."
+        )
     if (computing := result.recompute) is not None:
         faster, slower = sorted((fastest, computing.seconds))
         verb = "Fetching" if fastest <= computing.seconds else "Computing"
-        by = "as given" if computing.by == "given" else "predicted"
+        by = {"given": "as given", "extended": "from the given times", "model": "predicted"}[computing.by]
+        if result.tensor_parallel > 1 and computing.by == "model":
+            by += f" on {result.tensor_parallel} GPUs, without the data that they exchange"
         sentences.append(
             f"{verb} is {slower / faster:.1f} times as fast: fetching takes {time(fastest)} (predicted), computing "
             f"again takes {computing} ({by})."

@@ -84,6 +84,8 @@ def _basis(basis: Sequence[Basis]) -> Table:
             return row.value
         if row.unit == "s/B":
             return rate(1 / row.value) if row.value else "free"
+        if row.unit == "FLOP/s":
+            return flops(row.value)
         return time(row.value) if row.unit == "s" else f"× {row.value:.3g}"
 
     texts: Cells[Basis] = {"parameter": "parameter", "value": value, "kind": "kind", "source": "source"}
@@ -188,8 +190,8 @@ def offload_document(result: PlanOffloadResult) -> Document:
         figure = Lines(series, "tokens a pass", "a pass", marks=marks, whole=True)
         blocks.append(Figure("tokens", figure, "By prompt length, streamed or on the CPU"))
     title = f"{several(result.layers, 'layer')} of {size(result.bytes / result.layers)} on {result.node}"
-    tokens = "1 token" if result.tokens == 1 else f"{result.tokens:g} tokens"
-    facts = f"{result.gpu or 'GPU'} · {tokens} per pass · every time is predicted"
+    tokens = "" if result.tokens is None else f"{several(round(result.tokens), 'token')} per pass · "
+    facts = f"{result.gpu or 'GPU'} · {tokens}every time is predicted"
     return Document(f"busfare plan offload: {title}", title, facts, [*blocks, _basis(result.basis)])
 
 
@@ -203,6 +205,11 @@ def kv_document(result: PlanKvResult) -> Document:
         "piece": lambda row: size(row.block_tokens * piece),
         **{r.layout: f"predicted_seconds.{r.layout}" for r in result.ranking},
     }
+    named: dict[str, list[float]] = {
+        r.layout: [point.predicted_seconds[r.layout] for point in result.by_block] for r in result.ranking
+    }
+    lines = predicted_lines([point.block_tokens * piece for point in result.by_block], named)
+    axis = "bytes of one piece; dotted: as requested"
     blocks: list[Block] = [
         *map(Text, result.words),
         table(
@@ -221,7 +228,9 @@ def kv_document(result: PlanKvResult) -> Document:
         ),
         Figure("layouts", ranking_bars(layouts), "Layouts"),
         table(result.by_block, "Predicted time by tokens per block", {}, by_block),
-        Figure("blocks", _by_piece(result)),
+        Figure(
+            "blocks", Lines(lines, axis, "predicted", "B", marks=[result.block.bytes / result.block.pieces])
+        ),
         *_by_length(result),
     ]
     of = f" of {result.model}" if result.model else ""
@@ -230,28 +239,16 @@ def kv_document(result: PlanKvResult) -> Document:
     return Document(f"busfare plan kv: {title}", title, "every time of a fetch is predicted", blocks)
 
 
-def _by_piece(result: PlanKvResult) -> Lines:
-    block, points = result.block, result.by_block
-    named: dict[str, list[float]] = {
-        row.layout: [point.predicted_seconds[row.layout] for point in points] for row in result.ranking
-    }
-    lines = predicted_lines(
-        [p.block_tokens * result.bytes_per_token / block.pieces for p in result.by_block], named
-    )
-    axis = "bytes of one piece; dotted: as requested"
-    return Lines(lines, axis, "predicted", "B", marks=[block.bytes / block.pieces])
-
-
 def _by_length(result: PlanKvResult) -> list[Block]:
     points, computing = result.by_tokens, result.recompute
-    given = computing is not None and computing.by == "given"
-    name = "compute, as given" if given else "compute, predicted"
+    by_model = computing is None or computing.by == "model"
+    name = "compute, predicted" if by_model else "compute, from the given times"
     lengths = [float(p.tokens) for p in points]
     fetch = [p.fetch_seconds for p in points]
     lines = [Line(f"fetch, {result.best}", COLOURS[0], lengths, fetch, predicted=True)]
     if computing:
         seconds = [p.recompute_seconds for p in points]
-        lines.append(Line(name, COLOURS[1], lengths, seconds, predicted=not given))
+        lines.append(Line(name, COLOURS[1], lengths, seconds, predicted=by_model))
     marks = [float(result.break_even_tokens)] if result.break_even_tokens else []
     axis = "tokens of the prompt" + "; dotted: break-even" * bool(marks)
     figures = {"tokens": "tokens", "fetch, predicted": "fetch_seconds", name: "recompute_seconds"}

@@ -12,6 +12,7 @@ from busfare.errors import InputError
 from busfare.planning.problem import layers_from_trace
 from busfare.questions import Offload
 from busfare.show.plan_words import offload_words
+from busfare.show.plans import offload_document
 from busfare.trace import read
 from tests.streamed_programs import SIZE, Written, one_stream, two_streams
 from tests.traces import trace
@@ -116,5 +117,7 @@ def test_plan_offload_takes_the_layers_of_a_trace() -> None:
     # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.
     assert 3.5e-3 < result.predicted_seconds < 4.2e-3
     assert "pattern of 5 kernels" in offload_words(result)[0]
+    assert result.tokens is None
+    assert "token" not in offload_document(result).facts
     with pytest.raises(InputError, match="`layers`: `from_trace` already defines it"):
         answer_offload(Offload.of(**{**asked, "layers": "6"}))

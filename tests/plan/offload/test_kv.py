@@ -26,6 +26,7 @@ from busfare.planning.offload.kv import (
 )
 from busfare.questions import KvCache
 from busfare.show.page import page
+from busfare.show.plan_words import kv_words
 from busfare.show.plans import kv_document
 from tests.traces import as_json
 
@@ -232,6 +233,34 @@ def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
     assert slow.reason
     latent = answer_kv(KvCache.of(node="h100-probed", model="deepseek-v3", tokens="64", block_tokens="16"))
     assert (latent.bytes_per_token, latent.block.pieces) == (61 * (512 + 64) * 2, 61)
+
+
+def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
+    asked = {"node": "rtx-4090", "model": "llama-3.1-70b"}
+    alone, shared = (answer_kv(KvCache.of(**asked, tensor_parallel=n)) for n in ("1", "8"))
+    assert alone.weight_bytes == pytest.approx(2 * 7.055e9 * 10, rel=1e-3)
+    assert alone.memory_bytes is not None and shared.weight_bytes == pytest.approx(alone.weight_bytes / 8)
+    assert shared.fetched_bytes == alone.fetched_bytes / 8
+    assert alone.recompute and shared.recompute
+    assert shared.recompute.seconds == pytest.approx(alone.recompute.seconds / 8)
+    lacking = "The weights do not fit: 141 GB, of 25.8 GB"
+    assert any(lacking in said for said in kv_words(alone))
+    assert not any("do not fit" in said for said in kv_words(shared))
+    # Latent attention has one head of keys, which each GPU holds.
+    latent = [
+        answer_kv(KvCache.of(node="h100-sxm", model="deepseek-v3", tensor_parallel=n)).fetched_bytes
+        for n in ("1", "8")
+    ]
+    assert latent[0] == latent[1]
+    with pytest.raises(InputError, match="`tensor_parallel`: needs `model`"):
+        answered(tensor_parallel="2")
+
+
+def test_only_given_times_are_marked_as_given() -> None:
+    given, extended = (answered(prefill_seconds="8192=600ms", tokens=n).recompute for n in ("8192", "4096"))
+    assert given and extended
+    assert (given.by, extended.by, extended.seconds) == ("given", "extended", pytest.approx(0.3))
+    assert "compute, as given" not in page(kv_document(answered(prefill_seconds="8192=600ms")))
 
 
 @pytest.mark.parametrize(

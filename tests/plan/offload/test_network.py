@@ -100,8 +100,44 @@ def test_resident_layers_hold_all_experts_and_a_pass_brings_those_it_needs() -> 
     said = {"node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "depth": "1"}
     plan = answer_offload(Offload.of(**{**said, "tokens": "1", "resident": "16"}))
     expert = 3 * 4096 * 14336 * 18 / 32
-    assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * 2 * expert)
+    assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * expert)
+    assert plan.depth == 0  # the router chooses first
     assert plan.parts.copies_seconds == pytest.approx(16 * 2 * expert / 25.8e9, rel=0.01)
+
+
+def test_experts_of_few_tokens_wait_for_their_router() -> None:
+    few, many = network(only_experts=True), network(only_experts=True)
+    seconds = few.computed(1).seconds.tolist()
+    decoding, prefill = few.layers(1, seconds), many.layers(4096, many.computed(4096).seconds.tolist())
+    assert decoding.routed_seconds > 2 * 1.9e-6 > prefill.routed_seconds == 0.0
+    assert (decoding.pieces[0], prefill.pieces[0]) == pytest.approx((2, 8), rel=1e-3)
+    machine = machine_of(NODE)
+    ahead = seconds_of(decoding, Schedule(0, 4), machine)
+    least = (
+        32 * decoding.routed_seconds
+        + sum(decoding.bytes) * machine.h2d.copy.long_gap_per_byte_s
+        + sum(seconds)
+    )
+    assert ahead >= least
+    assert seconds_of(decoding, Schedule(0, 0), machine) == ahead
+
+
+def test_cached_experts_take_memory_whatever_is_resident() -> None:
+    expert = 3 * 4096 * 14336 * 18 / 32
+    said = {"node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "tokens": "1"}
+    plans = [
+        answer_offload(Offload.of(**{**said, "resident": "16", "cached_experts": count}))
+        for count in ("0", "4")
+    ]
+    assert plans[1].cached_bytes == pytest.approx(16 * 4 * expert)
+    buffers = [plan.buffer_bytes for plan in plans]
+    assert plans[1].device_bytes - plans[0].device_bytes == pytest.approx(
+        16 * 4 * expert + buffers[1] - buffers[0]
+    )
+    large = {**said, "model": "gpt-oss-120b", "type": "mxfp4", "cached_experts": "104"}
+    for resident in (None, "0"):
+        with pytest.raises(InputError, match=r"cached experts take 50\.7 GB"):
+            answer_offload(Offload.of(**{**large, "resident": resident}))
 
 
 def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> None:
@@ -132,7 +168,7 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
         ({"model": None, "type": "fp8"}, "`type`: needs `model`"),
         (
             {"tokens": "64", "context": "1000000", "batch": "64"},
-            "give a smaller type, fewer sequences or a shorter context",
+            "give a smaller type, fewer resident layers, cached experts or sequences",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from busfare.errors import InputError
 from busfare.nodes import FloatArray, Gemm, Node, gpus
 from busfare.nodes.component import Pass
 
-__all__ = ["TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "product_seconds"]
+__all__ = ["SHARE_OF_PEAK", "TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "product_seconds"]
 
 #: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
 L2_PORT_BYTES = 64

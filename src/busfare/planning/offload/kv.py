@@ -8,7 +8,6 @@ are bound by what submits them and not by the link: the host's call, or the copy
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, get_args
@@ -128,28 +127,26 @@ def host_of(
     """The host's part: as given (`pack_rate` in bytes/s), else as the node says, else as typical; `basis` says which."""
     basis = []
 
-    def known(one: Basis) -> float:
-        basis.append(one)
-        return float(one.value)
+    def known(one: Basis, given: float | None = None) -> float:
+        basis.append(one if given is None else replace(one, value=given, kind="assumed", source="as given"))
+        return float(basis[-1].value)
 
-    def given(of: str, value: float, unit: str = "s") -> float:
-        return known(Basis(of, value, unit, "assumed", "as given"))
-
-    train = known(_call(machine.node, "copy", "host, each copy", CALL_S, IN_A_TRAIN))
-    copy = train if copy_s is None else given("host, each copy", copy_s)
+    copies = _call(machine.node, "copy", "host, each copy", CALL_S, IN_A_TRAIN)
+    train = known(copies)
+    copy = train if copy_s is None else known(copies, copy_s)
     launch = known(_call(machine.node, "launch", "host, a launch", LAUNCH_S))
     wait = known(_call(machine.node, "synchronise", "host, a wait", WAIT_S))
     of, why = "host, a piece of a batch", f"{BATCH_PIECE:g} × a copy in a sequence of copies"
-    typical = Basis(of, BATCH_PIECE * train, "s", "estimated", why)
-    batch_piece = known(typical) if batch_piece_s is None else given(of, batch_piece_s)
+    batch_piece = known(Basis(of, BATCH_PIECE * train, "s", "estimated", why), batch_piece_s)
     core = known(_core(machine))
+    packing = Basis("host, packing", core, "s/B", "estimated", "")
     return Host(
         copy_s=copy,
         launch_s=launch,
         wait_s=wait,
         batch_s=train,
         batch_piece_s=batch_piece,
-        pack_s_per_byte=core if pack_rate is None else given("host, packing", 1 / pack_rate, "s/B"),
+        pack_s_per_byte=core if pack_rate is None else known(packing, 1 / pack_rate),
         written_s=WRITTEN * train,
         written_s_per_byte=core,
         basis=tuple(basis),
@@ -292,11 +289,11 @@ def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limi
     return "link"
 
 
-def ranked(blocks: Blocks, machine: Machine, host: Host, layouts: Sequence[Layout] = LAYOUTS) -> list[Fetch]:
+def ranked(blocks: Blocks, machine: Machine, host: Host) -> list[Fetch]:
     """The layouts, the fastest first. Raises InputError where nothing moves."""
     if not blocks.count and not blocks.evicted:
         raise InputError("`tokens`: 0 tokens leave nothing to fetch; give at least one")
-    found = [fetch(layout, blocks, machine, host) for layout in layouts]
+    found = [fetch(layout, blocks, machine, host) for layout in LAYOUTS]
     return sorted(found, key=lambda one: (one.seconds, LAYOUTS.index(one.layout)))
 
 

@@ -8,7 +8,7 @@ it reads, and what is bound by memory by its bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -21,6 +21,8 @@ from busfare.cost.kernels.move import memory_seconds
 from busfare.cost.ranges import Ranged, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Memory, Node
+from busfare.planning.machine import machine_of
+from busfare.planning.offload.kv import host_of
 from busfare.planning.offload.schedule import Layers
 from busfare.planning.offload.shapes import (
     Layer,
@@ -32,7 +34,7 @@ from busfare.planning.offload.shapes import (
     read_model,
     weight_bytes,
 )
-from busfare.questions import Offload
+from busfare.questions import OF_MODEL, Offload
 
 __all__ = ["LayerSeconds", "Network", "experts_touched", "network_of"]
 
@@ -102,12 +104,18 @@ def experts_touched(experts: int, used: int, tokens: float) -> float:
     return experts * (1.0 - math.pow(1.0 - used / experts, tokens)) if experts else 0.0
 
 
+def _rows(layer: Layer, tokens: float) -> float:
+    """Rows of an expert's products, where all tokens are spread over those touched; of a layer without experts 0."""
+    touched = experts_touched(layer.experts, layer.experts_used, tokens)
+    return tokens * layer.experts_used / touched if touched else 0.0
+
+
 @dataclass(frozen=True)
 class Network:
     """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
 
     `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
-    among the `cached` ones of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
+    among the `cached_experts` of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
     """
 
     model: Model
@@ -116,7 +124,7 @@ class Network:
     context: float = 0
     batch: float = 1
     only_experts: bool = False
-    cached: int = 0
+    cached_experts: int = 0
     hit_rate: float | None = None
     cpu_bandwidth: float | None = None
     cpu_flops: float | None = None
@@ -129,20 +137,49 @@ class Network:
     @cached_property
     def held(self) -> tuple[float, ...]:
         """Bytes that each layer takes in GPU memory where it is resident."""
-        return self._experts_or_whole(lambda one: one.experts - self.cached)
+        return self._experts_or_whole(lambda one: one.experts)
 
     def bytes(self, tokens: float) -> tuple[float, ...]:
         """Bytes that a pass of `tokens` brings of each layer, if it lives on the host; of experts those that are expected to
         be touched and not there, by the hit rate or as uniform routing has it.
         """
 
-        def missing(one: Layer) -> float:
-            hit_rate = self.cached / one.experts if self.hit_rate is None else self.hit_rate
-            return (1.0 - hit_rate) * experts_touched(one.experts, one.experts_used, tokens)
+        return self._experts_or_whole(lambda one: self.missing(one, tokens))
 
-        return self._experts_or_whole(missing)
+    def missing(self, layer: Layer, tokens: float) -> float:
+        """Experts of a layer that a pass is expected to bring."""
+        if not layer.experts:
+            return 0.0
+        hit_rate = self.cached_experts / layer.experts if self.hit_rate is None else self.hit_rate
+        return (1.0 - hit_rate) * experts_touched(layer.experts, layer.experts_used, tokens)
 
-    def _experts_or_whole(self, experts: Callable[[Layer], float]) -> tuple[float, ...]:
+    def layers(self, tokens: float, seconds: Sequence[float], back: tuple[float, ...] = ()) -> Layers:
+        """The layers of a pass, whose kernels take `seconds` each. Experts come in a copy each; those of few tokens are
+        known once the router has run: the host waits for its choice, which a copy brings, and then for their copies.
+        """
+        found = Layers(self.bytes(tokens), tuple(seconds), back, self.held, rows=tokens)
+        if not self.only_experts:
+            return found
+        machine = machine_of(self.node)
+        host = host_of(machine)
+        routed = any(
+            round(experts_touched(one.experts, one.experts_used, tokens)) < one.experts
+            for one in self.model.layers
+        )
+        choice = 2 * host.wait_s + float(machine.d2h.copy.latency_overhead_s[0]) + host.launch_s
+        return replace(
+            found,
+            cached=self._experts_or_whole(lambda one: min(self.cached_experts, one.experts), 0.0),
+            pieces=tuple(self.model.by_layer(lambda one: self.missing(one, tokens))),
+            call_seconds=host.copy_s,
+            routed_seconds=choice if routed else 0.0,
+            rows=max(1.0, max(_rows(one, tokens) for one in self.model.layers)),
+        )
+
+    def _experts_or_whole(
+        self, experts: Callable[[Layer], float], dense: float | None = None
+    ) -> tuple[float, ...]:
+        """Bytes of so many experts of each layer; of layers without experts all weights, or `dense`."""
         if not self.only_experts:
             return self.whole_bytes
         each = number_type(self.type).bytes_each
@@ -150,27 +187,21 @@ class Network:
             lambda one: experts(one) * one.expert_weights * each if one.experts else None
         )
         both = zip(found, self.whole_bytes, strict=True)
-        return tuple(whole if one is None else one for one, whole in both)
+        return tuple((whole if dense is None else dense) if one is None else one for one, whole in both)
 
     def always_bytes(self, tokens: float) -> float:
         """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
-        `only_experts` what is no expert's of layers with experts, and the experts that are cached.
+        `only_experts` what is no expert's of layers with experts.
         """
         own = (self.model.embedding + self.model.head) * number_type(self.type).bytes_each
         own += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
         return own + sum(self.whole_bytes) - sum(self.held)
 
-    @cached_property
-    def rung(self) -> str:
-        """What the seconds on the GPU rest on."""
-        return self.computed(1).rung
-
     def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
         """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
-        found, sizes = self.computed(tokens), self.bytes(tokens)
+        found = self.computed(tokens)
         low, middle, high = (
-            Layers(sizes, tuple(one.tolist()), held=self.held)
-            for one in (found.low, found.seconds, found.high)
+            self.layers(tokens, one.tolist()) for one in (found.low, found.seconds, found.high)
         )
         return low, middle, high
 
@@ -306,15 +337,4 @@ def network_of(asked: Offload, node: Node) -> Network:
         raise InputError(
             f"`cached_experts` {asked.cached_experts}: the model has {experts} per layer; give a number from 0 to that"
         )
-    return Network(
-        model,
-        asked.type,
-        node,
-        context=asked.context,
-        batch=asked.batch,
-        only_experts=asked.only_experts,
-        cached=asked.cached_experts,
-        hit_rate=asked.hit_rate,
-        cpu_bandwidth=asked.cpu_bandwidth,
-        cpu_flops=asked.cpu_flops,
-    )
+    return Network(model, node=node, **{name: getattr(asked, name) for name in OF_MODEL})

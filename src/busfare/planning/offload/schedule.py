@@ -9,6 +9,7 @@ operation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from busfare.cost.kernels.limits import TILES
 from busfare.cost.ranges import range_beside
 from busfare.errors import InputError
 from busfare.nodes import Curve, Node
@@ -26,12 +28,14 @@ from busfare.questions import HostMemory as Memory
 from busfare.timeline.program import Mapped, Program
 
 __all__ = [
-    "DEPTHS", "MEMORIES", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
-    "copy_curve", "copy_seconds", "device_bytes", "link_share", "pass_seconds", "program_of", "ranged",
+    "DEPTHS", "MEMORIES", "ROWS_OF_TILE", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
+    "copy_curve", "copy_seconds", "device_bytes", "link_share", "pass_seconds", "program_of", "ranged", "rereads",
     "residents_of", "schedules", "seconds_of", "share_hidden",
 ]  # fmt: skip
 
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
+#: The most rows of a product that one tile holds [TILES of cost/kernels/limits.py].
+ROWS_OF_TILE = max(rows for rows, _ in TILES)
 #: Of `HostCurves`, the curve that carries each memory kind. Managed memory is brought by prefetches.
 CURVES = {"pinned": "copy", "pageable": "pageable", "mapped": "mapped", "managed": "prefetched"}
 COPY_IN, COMPUTE, COPY_OUT = 0, 1, 2
@@ -42,13 +46,21 @@ class Layers:
     """A network, or any program, as layers that are worked off in order. By layer: `bytes` that it needs in GPU memory (its
     weights), `seconds` of its kernels with these there, and `back_bytes` that are copied out once it is computed (gradients,
     updated weights); empty: none. `held`: bytes that it takes where it is resident; empty: `bytes` (of a mixture's experts,
-    a pass brings those that it needs).
+    a pass brings those that it needs). `cached`: bytes of it that stay on the GPU where it is streamed. `pieces`: copies
+    that its bytes come in, each handed over by a call of `call_seconds`; empty: one. `routed_seconds`: where the layer's own
+    router chooses its bytes, how long the host waits for the choice and for the copies; no such layer is brought ahead.
+    `rows`: of its products, 0 where not known; each tile of rows reads all weights, of mapped memory over the link.
     """
 
     bytes: tuple[float, ...]
     seconds: tuple[float, ...]
     back_bytes: tuple[float, ...] = ()
     held: tuple[float, ...] = ()
+    cached: tuple[float, ...] = ()
+    pieces: tuple[float, ...] = ()
+    call_seconds: float = 0.0
+    routed_seconds: float = 0.0
+    rows: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises InputError where they do not fit together."""
@@ -75,6 +87,11 @@ class Layers:
         """Bytes that each layer takes where it is resident."""
         return self.held or self.bytes
 
+    @property
+    def row_tiles(self) -> float:
+        """How often a product reads its weights: once for each tile of rows."""
+        return max(1.0, math.ceil(self.rows / ROWS_OF_TILE))
+
 
 @lru_cache(maxsize=64)
 def device_bytes(layers: Layers, depth: int, memory: Memory) -> list[float]:
@@ -83,7 +100,11 @@ def device_bytes(layers: Layers, depth: int, memory: Memory) -> list[float]:
     largest = [*accumulate(reversed(layers.bytes), max, initial=0.0)][::-1]
     most = 0 if memory == "mapped" else depth + 1
     streamed = range(len(layers), -1, -1)
-    return [own + min(most, left) * one for own, left, one in zip(held, streamed, largest, strict=True)]
+    cached = [*accumulate(reversed(layers.cached or (0.0,) * len(layers)), initial=0.0)][::-1]
+    return [
+        own + kept + min(most, left) * one
+        for own, kept, left, one in zip(held, cached, streamed, largest, strict=True)
+    ]
 
 
 class Schedule(NamedTuple):
@@ -115,8 +136,17 @@ class _Moving(NamedTuple):
 @lru_cache(maxsize=64)
 def _moving(layers: Layers, machine: Machine, memory: str, share: float) -> _Moving:
     curve, sizes = copy_curve(machine, "h2d", memory, share), np.array(layers.bytes)
-    moves = sizes * curve.gap_per_byte(sizes)
-    return _Moving(curve, curve.latency_overhead(sizes).tolist(), moves.tolist())
+    if memory == "mapped":
+        moves = sizes * curve.gap_per_byte(sizes) * layers.row_tiles
+        return _Moving(curve, curve.latency_overhead(sizes).tolist(), moves.tolist())
+    # A copy of several holds the engine for its bytes and g, or until the host has handed over the next; a pageable one
+    # blocks the host until it is complete.
+    pieces = np.maximum(1.0, np.array(layers.pieces or (1.0,) * len(layers)))
+    alone = sizes / pieces * curve.gap_per_byte(sizes / pieces)
+    latency = curve.latency_overhead(sizes / pieces)
+    between = latency if memory == "pageable" else curve.issue_interval(1)
+    apart = np.maximum(alone + between, layers.call_seconds)
+    return _Moving(curve, (latency + layers.routed_seconds).tolist(), (alone + (pieces - 1) * apart).tolist())
 
 
 def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
@@ -124,14 +154,10 @@ def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: fl
     return sum(_moving(layers, machine, schedule.memory, share).moves[schedule.resident :])
 
 
-def program_of(
-    layers: Layers, schedule: Schedule, machine: Machine, launch_seconds: float = 0.0, share: float = 1.0
-) -> Program:
-    """The pass as copies and kernels in three streams. `launch_seconds`: the host's time for each call. `share` of its rate
-    that each copy gets, where GPUs share a link.
-    """
+def program_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> Program:
+    """The pass as copies and kernels in three streams. `share` of its rate that each copy gets, where GPUs share a link."""
     into, out = (copy_curve(machine, way, schedule.memory, share) for way in ("h2d", "d2h"))
-    program = Program(machine.rules(call_s=launch_seconds))
+    program = Program(machine.rules())
     first, depth, back = schedule.resident, schedule.depth, layers.back_bytes or (0.0,) * len(layers)
     blocks, pages = schedule.memory == "pageable", schedule.memory == "managed"
     copied: dict[int, int] = {}
@@ -142,13 +168,22 @@ def program_of(
             # Depth 0 has one buffer, and nothing beside the computing of what is before it.
             freed = layer - 1 if depth == 0 else layer - (depth + 1)
             behind = done[freed] if freed >= (0 if depth == 0 else first) else ()
-            copied[layer] = program.copy("h2d", layers.bytes[layer], into, COPY_IN, behind, blocks)
+            pieces = max(1, round(layers.pieces[layer])) if layers.pieces else 1
+            for _ in range(pieces):
+                size, call_s = layers.bytes[layer] / pieces, layers.call_seconds
+                copied[layer] = program.copy("h2d", size, into, COPY_IN, behind, blocks, call_s)
 
     def compute(layer: int) -> None:
         size, streamed = layers.bytes[layer], layer >= first
-        reads = Mapped(size, into) if streamed and schedule.memory == "mapped" and size > 0 else None
+        reads = (
+            Mapped(size * layers.row_tiles, into)
+            if streamed and schedule.memory == "mapped" and size > 0
+            else None
+        )
         after = (copied[layer],) if layer in copied else ()
-        kernel = program.kernel(layers.seconds[layer], COMPUTE, after, reads)
+        # Nothing runs while the host waits for a router and its copies.
+        waits = layers.routed_seconds if layer in copied else 0.0
+        kernel = program.kernel(layers.seconds[layer] + waits, COMPUTE, after, reads)
         # Pages of managed memory that are not sent back would fill the GPU; nothing waits for their room.
         leaving = (size if pages else back[layer]) if streamed else 0.0
         sent = (program.copy("d2h", leaving, out, COPY_OUT, (kernel,), blocks),) if leaving > 0 else ()
@@ -207,6 +242,8 @@ def pass_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: fl
 @lru_cache(maxsize=1024)
 def seconds_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> float:
     """Seconds of a pass: played where data goes back, by the recurrence otherwise."""
+    if layers.routed_seconds:
+        schedule = schedule._replace(depth=0)
     if layers.back_bytes or schedule.memory == "managed":
         return program_of(layers, schedule, machine, share=share).play().seconds
     return pass_seconds(layers, schedule, machine, share)
@@ -231,15 +268,15 @@ class Ranked(NamedTuple):
 
 
 def schedules(
-    layers: Layers, budget: float | None, residents: Iterable[int], depth: int, memory: Memory
+    layers: Layers, budget: float | None, depth: int, memory: Memory, resident: int | None = None
 ) -> list[Schedule]:
-    """The schedules with these numbers of resident layers that fit a budget of GPU memory (bytes). Kernels that read mapped
-    memory have no depth.
+    """The schedules that fit a budget of GPU memory (bytes), with so many resident layers or with those worth looking at.
+    Kernels that read mapped memory have no depth.
     """
-    found = dict.fromkeys(
-        Schedule(resident, 0 if memory == "mapped" or resident == len(layers) else depth, memory)
-        for resident in residents
-    )
+    residents = residents_of(layers, budget, depth, memory) if resident is None else [resident]
+    # What a layer's router chooses can't be brought before it has run.
+    at_once = memory == "mapped" or layers.routed_seconds > 0
+    found = [Schedule(n, 0 if at_once or n == len(layers) else depth, memory) for n in residents]
     return [s for s in found if budget is None or s.device_bytes(layers) <= budget]
 
 
@@ -270,12 +307,26 @@ def link_share(node: Node, gpus: int) -> float:
     return min(1.0, *(rate / users / own for rate, users in links))
 
 
+def rereads(layers: Layers, schedule: Schedule) -> bool:
+    """Whether kernels read mapped weights more than once, or may: published programs took 13 to 29 times as long as copies
+    then, which the number of tiles alone doesn't explain. Such a schedule stands behind all others.
+    """
+    streams = schedule.resident < len(layers)
+    return schedule.memory == "mapped" and streams and not 0 < layers.rows <= ROWS_OF_TILE
+
+
 def best_first(layers: Layers, machine: Machine, of: Iterable[Schedule], share: float = 1.0) -> list[Ranked]:
     """The fastest first; of those within 1 % of it, the one that takes least GPU memory, and the shallowest."""
     found = [Ranked(s, seconds_of(layers, s, machine, share), s.device_bytes(layers)) for s in of]
-    found.sort(key=lambda r: r.seconds)
+    found.sort(key=lambda r: (rereads(layers, r.schedule), r.seconds))
     if found:
-        alike = [r for r in found if r.seconds <= found[0].seconds * (1 + WITHIN)]
+        first = found[0]
+        alike = [
+            r
+            for r in found
+            if r.seconds <= first.seconds * (1 + WITHIN)
+            and rereads(layers, r.schedule) == rereads(layers, first.schedule)
+        ]
         first = min(
             alike, key=lambda r: (r.device_bytes, r.schedule.depth, MEMORIES.index(r.schedule.memory))
         )
@@ -288,6 +339,7 @@ def ranged(
     seconds: float,
     schedule: Schedule,
     machine: Machine,
+    layers: Layers,
     ends: tuple[Layers, Layers, Layers] | None = None,
     share: float = 1.0,
     rung: str = "",
@@ -296,6 +348,10 @@ def ranged(
     seconds of their kernels, where these are predicted as well, from figures of `rung`.
     """
     keys = range_beside(schedule.memory, seconds, machine.node, what="offload")
+    if schedule.memory == "pageable" and keys["high_seconds"] is not None:
+        # Pageable copies block their caller: a program that copies before it launches hides nothing.
+        in_turns = copy_seconds(layers, schedule, machine, share) + sum(layers.seconds)
+        keys["high_seconds"] *= max(1.0, in_turns / seconds)
     if ends is None or keys["low_seconds"] is None:
         return keys
     low, middle, high = (pass_seconds(layers, schedule, machine, share) for layers in ends)
@@ -329,7 +385,10 @@ def break_even(
     while streamed(high) > elsewhere(high):
         low, high = high, 2 * high
         if high > most:
-            return None, f"streaming is slower up to {most:.0f} tokens"
+            return (
+                None,
+                f"no break-even: streaming is still slower at {most:,.0f} tokens, where the search ends",
+            )
     while high - low > CLOSE * low:
         middle = (low + high) / 2
         low, high = (middle, high) if streamed(middle) > elsewhere(middle) else (low, middle)
