@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.runs import options_of, write
 from benchmarks.sqlite_columns import REPORT, Times, export_of, measure_alone
-from busfare.advise.findings import REPLAYED_ROWS
+from busfare.advise.search import REPLAYED_ROWS
 from busfare.show.svg import Line, Lines
 
 ARGUED = 100_000_000

@@ -101,7 +101,7 @@ for _ in range(2):
 """
 OURS = """
 import sys, time
-from busfare.timeline.play import critical_path_shares
+from busfare.timeline.engine import critical_path_shares
 from busfare.timeline.build import timeline
 from busfare.trace import read
 for _ in range(int(sys.argv[2]) + 1):

@@ -159,9 +159,9 @@ def twice_written() -> float:
 
 def undecodable() -> float:
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(os.fsencode(folder), b"run-\xff.sqlite")
-        Path(os.fsdecode(path)).write_bytes((NSYS / "easycuda.sqlite").read_bytes())
-        return run("report", os.fsdecode(path)).returncode
+        path = Path(folder, os.fsdecode(b"run-\xff.sqlite"))
+        path.write_bytes((NSYS / "easycuda.sqlite").read_bytes())
+        return run("report", path).returncode
 
 
 LIST = [

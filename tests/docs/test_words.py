@@ -15,7 +15,7 @@ from busfare.cost.ranges import RUNGS
 from busfare.quantities import BYTE_UNITS, TIME_UNITS
 from busfare.show.document import Document, Table
 from busfare.show.words import templates
-from busfare.timeline.play import PARTS
+from busfare.timeline.engine import PARTS
 from tests.conftest import Run
 from tests.docs.examples import ROOT
 from tests.job.kineto_job import write_ranks

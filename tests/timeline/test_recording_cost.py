@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.timeline import Played, critical_path_shares, play, timeline, unexplained_seconds
-from busfare.timeline.play import LEAST_KNOWN_NS, MOST_BY_PACE, MOST_KNOWN_NS, MOST_NS, unrecorded
+from busfare.timeline.engine import LEAST_KNOWN_NS, MOST_BY_PACE, MOST_KNOWN_NS, MOST_NS, unrecorded
 from busfare.trace import Trace, read
 from tests.published import published
 from tests.traces import EXAMPLES, call, copy, kernel, made, run

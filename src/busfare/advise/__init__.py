@@ -5,7 +5,7 @@ replay of the run. Sentences belong to `show`, and changes to the timeline to `t
 """
 
 from busfare.advise.finding import CallSite, Finding, RangedFinding, ranged
-from busfare.advise.findings import findings, guess_node, rebuilt, unions, where_recorded
+from busfare.advise.search import findings, guess_node, rebuilt, unions, where_recorded
 
 __all__ = [
     "CallSite", "Finding", "RangedFinding", "findings", "guess_node", "ranged", "rebuilt", "unions", "where_recorded",

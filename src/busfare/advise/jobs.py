@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from busfare.advise.amounts import Ranged
 from busfare.advise.by_replay import CANDIDATES
 from busfare.advise.finding import Advised, ranged
-from busfare.advise.findings import findings, guess_node, rebuilt
+from busfare.advise.search import findings, guess_node, rebuilt
 from busfare.cost.ranges import gain_beside, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap

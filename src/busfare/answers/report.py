@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from busfare import advise
 from busfare.advise import Finding, RangedFinding, ranged
-from busfare.advise.findings import REPLAYED_ROWS
+from busfare.advise.search import REPLAYED_ROWS
 from busfare.answers.project import PathCompared, PathThere
 from busfare.answers.units import sampled
 from busfare.answers.what_if import RecordingCost, without_recorder

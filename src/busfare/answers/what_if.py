@@ -25,7 +25,7 @@ from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
 from busfare.timeline.changes.overlap import loading_seconds
-from busfare.timeline.play import Unrecorded, unrecorded
+from busfare.timeline.engine import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
 NS = 1e-9

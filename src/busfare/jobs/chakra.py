@@ -24,8 +24,8 @@ from busfare.jobs.parts import trace_paths
 from busfare.jobs.ranks import ranks_of_all
 from busfare.jobs.timeline import parts_of
 from busfare.timeline import _core
+from busfare.timeline.engine import core_columns
 from busfare.timeline.model import WAIT, Columns, Times
-from busfare.timeline.play import core_columns
 from busfare.trace import Trace, read
 from busfare.trace.protobuf import message_classes
 

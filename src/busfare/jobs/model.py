@@ -15,8 +15,8 @@ from busfare.jobs.ranks import Rank
 from busfare.nodes import FloatArray, Node
 from busfare.timeline.build.links import alone, link_columns, shared_links
 from busfare.timeline.build.work import before_in
+from busfare.timeline.engine import core_columns
 from busfare.timeline.model import ACT, NON_BLOCKING, WAIT, Columns, SharedLinks, Timeline, Times, typed
-from busfare.timeline.play import core_columns
 from busfare.trace.tables import CALLS
 
 Rows = NDArray[np.int64]

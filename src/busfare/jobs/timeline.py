@@ -19,7 +19,7 @@ from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
 from busfare.timeline import play, timeline
 from busfare.timeline.build import RANGE_CORRELATION, with_mpi_calls
-from busfare.timeline.play import Unrecorded, unrecorded
+from busfare.timeline.engine import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 from busfare.trace.collectives import KIND
 

@@ -1,8 +1,7 @@
 """The timeline rebuilt from a trace, with its dependencies: played as it was, or changed."""
 
 from busfare.timeline.build import timeline
-from busfare.timeline.model import Timeline
-from busfare.timeline.play import (
+from busfare.timeline.engine import (
     PART_NAMES,
     Decided,
     PathPart,
@@ -14,6 +13,7 @@ from busfare.timeline.play import (
     startup_seconds,
     unexplained_seconds,
 )
+from busfare.timeline.model import Timeline
 
 __all__ = [
     "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "play", "set_by",

@@ -126,7 +126,7 @@ class Timeline:
 
     `node` is the machine that this runs on and `links` what its copies share there, where that is known.
 
-    `columns` are those of `busfare.timeline._core`, but for the start-up of calls (`build/startup.py`), which no change
+    `columns` are those of `busfare.timeline._core`, but for the start-up of calls (`build/first_calls.py`), which no change
     touches: it is `call_startup`, in no gap, and `calls` start behind it. Rows of `operations` and `calls` (the trace's
     columns) are parallel to them. A changed timeline is another one: nothing is changed in place.
 

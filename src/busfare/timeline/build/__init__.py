@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.timeline import _core
+from busfare.timeline.build.first_calls import startup
 from busfare.timeline.build.links import alone, shared_links
-from busfare.timeline.build.startup import startup
-from busfare.timeline.build.waits import acts, waits
+from busfare.timeline.build.waiting import acts, waits
 from busfare.timeline.build.work import (
     between_calls,
     class_of,
