@@ -22,6 +22,7 @@ from busfare.measure.cases import read_record
 from busfare.measure.probe import evaluated
 from busfare.nodes import load_node
 from busfare.questions import Plan, Report
+from busfare.questions.measuring import BenchMethods, BenchStrategies
 from busfare.show.bench import methods_document, strategies_document
 from busfare.show.document import Document, Table, words
 from busfare.show.job import job_document
@@ -96,13 +97,13 @@ def probe(_: Path) -> Document:
 
 
 def strategies(_: Path) -> Document:
-    result = read_result(unpacked("bench") / "strategies-h100.json", "strategies")
+    result = read_result(unpacked("bench") / "strategies-h100.json", BenchStrategies)
     result.cells[0].title = result.gpu = HOSTILE
     return strategies_document(result)
 
 
 def methods(_: Path) -> Document:
-    result = read_result(unpacked("bench") / "methods-h100.json", "methods")
+    result = read_result(unpacked("bench") / "methods-h100.json", BenchMethods)
     result.cells[0].methods[0].method = result.gpu = HOSTILE
     return methods_document(result)
 
