@@ -32,7 +32,7 @@ def test_large_pageable_copies_are_worth_pinning() -> None:
     finding = found(recorded, "pageable-copies")
     assert finding is not None
     assert 0.009 < finding.predicted_gain_seconds < 0.012
-    assert "The gain leaves out what pinning takes" in text(finding.evidence)
+    assert "The gain excludes the cost of pinning" in text(finding.evidence)
 
 
 def test_small_pageable_copies_gain_nothing_from_pinning() -> None:
@@ -338,7 +338,7 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
     finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
-    sentence = r"Of the gain, (.*) (.*) is time of copies. The run spent the other (.*) (.*) on CPU "
+    sentence = r"Copies account for (.*) (.*) of the gain. The run spent the other (.*) (.*) on CPU "
     parts = re.search(sentence, text(finding.evidence))
     assert parts is not None
     seconds = [float(parts[at]) * {"µs": 1e-6, "ms": 1e-3}[parts[at + 1]] for at in (1, 3)]

@@ -127,11 +127,7 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
     rows = cost.price(node, asked.direction, memory, asked.bytes, latency_from)
     if not rows:
         gpus = len(node.gpus())
-        why = (
-            "it has one GPU"
-            if asked.direction == "p2p" and gpus == 1
-            else "nothing in it says what that takes"
-        )
+        why = "it has one GPU" if asked.direction == "p2p" and gpus == 1 else "it has no rate for such a path"
         raise InputError(
             f"`direction` {asked.direction} from or to {memory} memory cannot be priced on {node.name}: {why}; give a node "
             "that has such a path (`busfare nodes`), or another direction or memory"

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 __all__ = ["FEWEST", "differ", "sampled"]
 
-#: Fewer periods say nothing of how far they differ.
+#: Fewer periods do not show how much they vary.
 FEWEST = 5
-#: Periods are compared in parts of a run that follow each other, of so many samples each.
+#: Periods are compared in consecutive parts of a run, with this many samples each.
 PARTS, OF_PART = 5, 8
 #: One comparison in a hundred of like runs may pass the rank test.
 CHANCE = 0.01
@@ -39,7 +39,7 @@ def differ(before: Sequence[float], after: Sequence[float]) -> bool | None:
 
 
 def _drift(samples: Sequence[float]) -> float:
-    """How far the medians of its parts differ; 0 where there are too few for parts."""
+    """How much the medians of the parts vary; 0 where there are too few samples for parts."""
     parts = np.array_split(np.asarray(samples), max(1, min(PARTS, len(samples) // OF_PART)))
     return float(np.ptp([np.median(part) for part in parts]))
 
