@@ -454,7 +454,7 @@ def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> 
 
 
 @pytest.mark.parametrize(
-    ("node", "source"), [("h100-probed", "as measured on h100-probed"), ("t4", "published: 1.07 to 18 GB/s")]
+    ("node", "source"), [("h100-probed", "measured on h100-probed"), ("t4", "published: 1.07 to 18 GB/s")]
 )
 def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node: str, source: str) -> None:
     recorded = trace(copy(0, 32_000, 64 * MIB, memory="pageable"), kernel(32_000, 33_000))
@@ -462,4 +462,4 @@ def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node
     assert finding is not None
     # 67 MB at 392 ps a byte and 7 µs, or at 18 and at 1.07 GB/s.
     expected = "26.3 ms" if node == "h100-probed" else "3.73 ms to 62.7 ms"
-    assert f"takes: {expected} for 67.1 MB ({source}" in text(finding.evidence)
+    assert f"cost of pinning: {expected} for 67.1 MB ({source}" in text(finding.evidence)

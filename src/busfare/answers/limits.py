@@ -126,7 +126,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def _refuse_unlike(result: Result, text: str) -> None:
-    """Raises InputError where a report and its baseline hold different amounts of work: their sums are then no measure."""
+    """Raises InputError where a report and its baseline hold different amounts of work: sums are then not comparable."""
     if isinstance(result, Report) and result.baseline and result.baseline.comparable == "units":
         unit = result.baseline.unit
         raise InputError(

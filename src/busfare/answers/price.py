@@ -37,7 +37,7 @@ class Trusted(Struct):
 
 
 class Seen(Timed, kw_only=True):
-    """What a program sees of a copy, and where that is from."""
+    """The time of a copy as a program sees it, and the basis of that time."""
 
     why: str
 

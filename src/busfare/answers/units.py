@@ -1,4 +1,4 @@
-"""Whether units of work of two runs differ by more than units of one run do."""
+"""Whether units of work of two runs differ by more than the units of one run vary."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def differ(before: Sequence[float], after: Sequence[float]) -> bool | None:
     """Whether samples of two runs differ by more than those of one run do; None where there are too few to tell.
 
     Two things must hold. A rank test finds that they differ [Mann and Whitney 1947, normal approximation with ties]. And
-    their medians are further apart than the medians of parts of either run: clocks and other programs change within a run,
-    which ranks alone would take for a change of the program.
+    their medians differ by more than the medians of parts of either run: clocks and other programs change within a run, and
+    a rank test alone would report them as a change of the program.
     """
     if min(len(before), len(after)) < FEWEST:
         return None
@@ -45,7 +45,7 @@ def _drift(samples: Sequence[float]) -> float:
 
 
 def _chance(before: Sequence[float], after: Sequence[float]) -> float:
-    """How likely samples of one distribution have ranks as unlike as these."""
+    """The p-value: how likely samples of one distribution have ranks that differ as much as these."""
     n, m = len(before), len(after)
     _, place, ties = np.unique(np.concatenate([before, after]), return_inverse=True, return_counts=True)
     rank = (np.cumsum(ties) - (ties - 1) / 2)[place]
