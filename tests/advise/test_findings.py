@@ -32,7 +32,7 @@ def test_large_pageable_copies_are_worth_pinning() -> None:
     finding = found(recorded, "pageable-copies")
     assert finding is not None
     assert 0.009 < finding.predicted_gain_seconds < 0.012
-    assert "The gain leaves out what pinning takes" in text(finding.evidence)
+    assert "The gain excludes the cost of pinning" in text(finding.evidence)
 
 
 def test_small_pageable_copies_gain_nothing_from_pinning() -> None:
@@ -338,7 +338,7 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
     finding = found(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
-    sentence = r"Of the gain, (.*) (.*) is time of copies. The run spent the other (.*) (.*) on CPU "
+    sentence = r"Copies account for (.*) (.*) of the gain. The run spent the other (.*) (.*) on CPU "
     parts = re.search(sentence, text(finding.evidence))
     assert parts is not None
     seconds = [float(parts[at]) * {"µs": 1e-6, "ms": 1e-3}[parts[at + 1]] for at in (1, 3)]
@@ -454,7 +454,7 @@ def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> 
 
 
 @pytest.mark.parametrize(
-    ("node", "source"), [("h100-probed", "as measured on h100-probed"), ("t4", "published: 1.07 to 18 GB/s")]
+    ("node", "source"), [("h100-probed", "measured on h100-probed"), ("t4", "published: 1.07 to 18 GB/s")]
 )
 def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node: str, source: str) -> None:
     recorded = trace(copy(0, 32_000, 64 * MIB, memory="pageable"), kernel(32_000, 33_000))
@@ -462,4 +462,4 @@ def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node
     assert finding is not None
     # 67 MB at 392 ps a byte and 7 µs, or at 18 and at 1.07 GB/s.
     expected = "26.3 ms" if node == "h100-probed" else "3.73 ms to 62.7 ms"
-    assert f"takes: {expected} for 67.1 MB ({source}" in text(finding.evidence)
+    assert f"cost of pinning: {expected} for 67.1 MB ({source}" in text(finding.evidence)

@@ -182,7 +182,7 @@ def test_one_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_path: 
     for option in (["--no-stragglers"], ["--overlap-collectives", "--bucket", "1MB"]):
         run = CliRunner().invoke(app, ["what-if", str(alone), *option], standalone_mode=False)
         assert "of changes to a job, only" in str(run.exception)
-    shown = CliRunner().invoke(app, ["report", str(alone)], standalone_mode=False).output
+    shown = " ".join(CliRunner().invoke(app, ["report", str(alone)], standalone_mode=False).output.split())
     assert "Only one rank is in this trace" in shown and "what-if --overlap-collectives" in shown
 
 

@@ -54,7 +54,7 @@ def test_a_run_beside_itself_has_not_changed() -> None:
     as_long, fair, unit = map(text, result.why)
     assert as_long == "The run still takes 166 ms."
     assert fair == "Both traces hold the same amount of work: 6 units of work."
-    assert "27.2 ms → 27.2 ms (+0.0%): units of one trace vary as much" in unit
+    assert "27.2 ms → 27.2 ms (+0.0%): the units of one trace vary as much" in unit
     assert (result.comparable, result.unit.real, result.unit.parts) == ("runs", False, [])
 
 
@@ -147,7 +147,7 @@ def test_windows_with_different_amounts_of_work_are_compared_by_the_unit() -> No
     assert [(part.what, part.change_seconds > 0) for part in unit.parts] == [("GPU idle", True)]
     fair, change, idle = map(text, result.why)
     assert fair.startswith("The traces hold different amounts of work (40 before and 34 after)")
-    assert "102 µs → 120 µs (+17.6%), more than units of one trace vary." in change
+    assert "102 µs → 120 µs (+17.6%), more than the units of one trace vary." in change
     assert idle == "Per unit: GPU idle 18 µs longer."
 
 
@@ -162,7 +162,9 @@ def test_a_longer_kernel_is_found_in_a_unit_that_is_as_long() -> None:
 def test_of_a_few_units_nothing_is_said() -> None:
     result = busfare.diff(iterations(5, 100), iterations(5, 150))
     assert result.unit.real is None
-    assert "fewer than 6 in a trace are too few to tell whether that is a change" in text(result.why[-1])
+    assert "fewer than 6 units in a trace are too few to tell whether that is a change" in text(
+        result.why[-1]
+    )
 
 
 def test_two_programs_are_no_change_of_one() -> None:
@@ -210,8 +212,8 @@ def test_a_gate_on_iterations_passes_what_units_of_one_run_differ_by() -> None:
     ("runs", "message"),
     [
         ((5, 5), "too few units of work"),
-        ((1, 1), "nothing repeats in it"),
-        ((1, 40), "the baseline has no such unit of work; make it anew"),
+        ((1, 1), "no unit of work repeats"),
+        ((1, 40), "the baseline has no such unit of work; write it again"),
     ],
 )
 def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int], message: str) -> None:

@@ -203,7 +203,7 @@ def _unit_changed(before: Unit, after: Unit, parts: list[Changed]) -> UnitChange
 
 
 def _parts(traces: tuple[Trace, Trace], pair: tuple[Units, Units]) -> list[Changed]:
-    """Kernels, transfers and idle time of a unit, as far as they changed by more than those of one run differ."""
+    """Kernels, transfers and idle time of a unit, if they changed by more than those of one run vary."""
     before, after = (parts_of(*run) for run in zip(traces, pair, strict=True))
     least, changed = SAME * float(np.median(pair[0].periods)), []
     for name, old in before.items():

@@ -140,7 +140,7 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
 
 
 def _shared_by(model: Model, gpus: int) -> int:
-    """Over how many of `gpus` the cache of a token is cut: by heads of keys; latent attention's whole is on each."""
+    """How many of `gpus` share the cache of a token, split by key heads; with latent attention each GPU has it all."""
     heads = min(
         1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers
     )

@@ -43,10 +43,10 @@ def _run(result: Result) -> tuple[float, float]:
 def _unit(result: Result) -> float:
     """Seconds of a unit of work, on the GPU where it takes longest. Raises InputError where none is found."""
     if isinstance(result, JobReport):
-        raise InputError("`fail_if` iteration: is of one run; give it with one trace")
+        raise InputError("`fail_if` iteration: limits one run; give it with one trace")
     if not result.units:
         raise InputError(
-            f"{result.trace.path}: `fail_if` iteration: nothing repeats in it; limit makespan instead"
+            f"{result.trace.path}: `fail_if` iteration: no unit of work repeats; limit makespan instead"
         )
     return max(unit.seconds for unit in result.units)
 
@@ -60,7 +60,7 @@ def _unit_growth(result: Result) -> float:
     judged = [unit for unit in changed.units if unit.real is not None] if changed else []
     if not judged:
         why = (
-            "the baseline has no such unit of work; make it anew"
+            "the baseline has no such unit of work; write it again"
             if not (changed and changed.units)
             else "too few units of work"
         )
@@ -126,12 +126,12 @@ def parse_limit(text: str) -> Limit:
 
 
 def _refuse_unlike(result: Result, text: str) -> None:
-    """Raises InputError where a report and its baseline hold different amounts of work: their sums are then no measure."""
+    """Raises InputError where a report and its baseline hold different amounts of work: sums are then not comparable."""
     if isinstance(result, Report) and result.baseline and result.baseline.comparable == "units":
         unit = result.baseline.unit
         raise InputError(
             f"{result.trace.path}: `fail_if` {text!r}: the baseline holds {unit.count_before} units of work and this trace "
-            f"{unit.count_after}; use 'iteration > +5%', which compares one unit, or record as many"
+            f"{unit.count_after}; use 'iteration > +5%', which compares one unit, or record the same number"
         )
 
 

@@ -37,7 +37,7 @@ class Trusted(Struct):
 
 
 class Seen(Timed, kw_only=True):
-    """What a program sees of a copy, and where that is from."""
+    """The time of a copy as a program sees it, and the basis of that time."""
 
     why: str
 
@@ -127,11 +127,7 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
     rows = cost.price(node, asked.direction, memory, asked.bytes, latency_from)
     if not rows:
         gpus = len(node.gpus())
-        why = (
-            "it has one GPU"
-            if asked.direction == "p2p" and gpus == 1
-            else "nothing in it says what that takes"
-        )
+        why = "it has one GPU" if asked.direction == "p2p" and gpus == 1 else "it has no rate for such a path"
         raise InputError(
             f"`direction` {asked.direction} from or to {memory} memory cannot be priced on {node.name}: {why}; give a node "
             "that has such a path (`busfare nodes`), or another direction or memory"

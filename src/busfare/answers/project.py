@@ -47,7 +47,7 @@ NS = 1e-9
 MOST = 0.5
 MOSTLY_GRAPHS = (
     "most of the GPU's time is in CUDA graphs that were recorded as a whole, and that time cannot be predicted; record the "
-    "nodes of graphs, with Nsight Systems by --cuda-graph-trace=node"
+    "nodes of the graphs (with Nsight Systems: --cuda-graph-trace=node)"
 )
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]

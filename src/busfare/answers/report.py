@@ -130,7 +130,7 @@ class UnitOf(Struct, kw_only=True):
 
 
 class Unit(UnitOf, kw_only=True):
-    """`seconds`: from the start of a unit to that of the next, the median; `samples_seconds`: of units in order of time."""
+    """`seconds`: the median from the start of a unit to the next; `samples_seconds`: of units in order of time."""
 
     count: int
     seconds: float
@@ -154,8 +154,8 @@ class Changed(Struct, kw_only=True):
 
 
 class UnitChanged(UnitOf, kw_only=True):
-    """`real`: whether units changed by more than those of one run differ, None where too few are there to tell. All None
-    with a `reason` where no unit is found in both. `parts`: those whose change is real: kernels, transfers, GPU idle.
+    """`real`: whether the change is larger than the variation within one run, None where units are too few to tell. All None
+    with a `reason` where both share no unit. `parts`: those of kernels, transfers and GPU idle whose change is real.
     """
 
     count_before: int | None = None

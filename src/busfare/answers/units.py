@@ -1,4 +1,4 @@
-"""Whether units of work of two runs differ by more than units of one run do."""
+"""Whether units of work of two runs differ by more than the units of one run vary."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 __all__ = ["FEWEST", "differ", "sampled"]
 
-#: Fewer periods say nothing of how far they differ.
+#: Fewer periods do not show how much they vary.
 FEWEST = 5
-#: Periods are compared in parts of a run that follow each other, of so many samples each.
+#: Periods are compared in consecutive parts of a run, with this many samples each.
 PARTS, OF_PART = 5, 8
 #: One comparison in a hundred of like runs may pass the rank test.
 CHANCE = 0.01
@@ -29,8 +29,8 @@ def differ(before: Sequence[float], after: Sequence[float]) -> bool | None:
     """Whether samples of two runs differ by more than those of one run do; None where there are too few to tell.
 
     Two things must hold. A rank test finds that they differ [Mann and Whitney 1947, normal approximation with ties]. And
-    their medians are further apart than the medians of parts of either run: clocks and other programs change within a run,
-    which ranks alone would take for a change of the program.
+    their medians differ by more than the medians of parts of either run: clocks and other programs change within a run, and
+    a rank test alone would report them as a change of the program.
     """
     if min(len(before), len(after)) < FEWEST:
         return None
@@ -39,13 +39,13 @@ def differ(before: Sequence[float], after: Sequence[float]) -> bool | None:
 
 
 def _drift(samples: Sequence[float]) -> float:
-    """How far the medians of its parts differ; 0 where there are too few for parts."""
+    """How much the medians of the parts vary; 0 where there are too few samples for parts."""
     parts = np.array_split(np.asarray(samples), max(1, min(PARTS, len(samples) // OF_PART)))
     return float(np.ptp([np.median(part) for part in parts]))
 
 
 def _chance(before: Sequence[float], after: Sequence[float]) -> float:
-    """How likely samples of one distribution have ranks as unlike as these."""
+    """The p-value: how likely samples of one distribution have ranks that differ as much as these."""
     n, m = len(before), len(after)
     _, place, ties = np.unique(np.concatenate([before, after]), return_inverse=True, return_counts=True)
     rank = (np.cumsum(ties) - (ties - 1) / 2)[place]

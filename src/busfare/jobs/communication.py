@@ -74,9 +74,9 @@ class Collective(Struct, kw_only=True):
 
 
 class RankTimes(Struct, kw_only=True):
-    """One rank; recording wait: what it waited at its first collective because another's recording began later, which is
-    not in waiting; awaited: what all others waited for it, summed; exposed transfer: communication, after its wait,
-    beside which no kernel of the rank computes.
+    """One rank; recording wait: its wait at its first collective because another's recording began later, excluded from
+    waiting; awaited: the sum of what all others waited for it; exposed transfer: communication, after its wait, that no
+    kernel of the rank overlaps.
     """
 
     rank: int

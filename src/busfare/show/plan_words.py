@@ -24,10 +24,10 @@ MEMORIES = {
 }
 EXPERTS = (
     "Keep the experts in pinned memory, copy each chosen expert with cudaMemcpyAsync as soon as the CPU has the router's "
-    "choice, and launch their kernels behind these copies."
+    "choice, and launch the kernels of these experts after the copies."
 )
 REREAD = (
-    f"Mapped weights are read again by each tile of rows ({ROWS_OF_TILE} tokens at most): published programs took 13 to 29 "
+    f"Each tile of rows ({ROWS_OF_TILE} tokens at most) reads the mapped weights again: published programs took 13 to 29 "
     "times as long as with copies."
 )
 LAYOUTS = {
@@ -115,7 +115,7 @@ def _experts(result: PlanOffloadResult) -> list[str]:
         return []
     return [
         "Depth 0: the router of a layer chooses the experts, and their copies can only begin then. Each layer waits "
-        f"{time(waits)} for that choice and for the copies, besides the copies themselves."
+        f"{time(waits)} for that choice and for the end of the copies, in addition to the copy time."
     ]
 
 
@@ -153,8 +153,8 @@ def kv_words(result: PlanKvResult) -> list[str]:
     if result.weight_bytes and result.memory_bytes and result.weight_bytes > result.memory_bytes:
         gpus = f" on each of {result.tensor_parallel} GPUs" * (result.tensor_parallel > 1)
         sentences.append(
-            f"The weights do not fit: {size(result.weight_bytes)}{gpus}, of {size(result.memory_bytes)} of GPU memory. "
-            "Computing needs a smaller type or more GPUs (--tensor-parallel)."
+            f"The weights do not fit: {size(result.weight_bytes)}{gpus}, but the GPU has {size(result.memory_bytes)}. "
+            "Use a smaller type or more GPUs (--tensor-parallel)."
         )
     if (computing := result.recompute) is not None:
         faster, slower = sorted((fastest, computing.seconds))

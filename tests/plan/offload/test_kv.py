@@ -243,7 +243,7 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
     assert shared.fetched_bytes == alone.fetched_bytes / 8
     assert alone.recompute and shared.recompute
     assert shared.recompute.seconds == pytest.approx(alone.recompute.seconds / 8)
-    lacking = "The weights do not fit: 141 GB, of 25.8 GB"
+    lacking = "The weights do not fit: 141 GB, but the GPU has 25.8 GB"
     assert any(lacking in said for said in kv_words(alone))
     assert not any("do not fit" in said for said in kv_words(shared))
     # Latent attention has one head of keys, which each GPU holds.

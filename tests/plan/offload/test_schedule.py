@@ -135,7 +135,8 @@ def test_mapped_weights_are_read_once_for_each_tile_of_rows() -> None:
     assert took[1] == pytest.approx(played, rel=0.01)
     asked = ASKED | {"memory": "mapped", "tokens": "600", "resident": "0"}
     assert any(
-        "read again by each tile" in said for said in offload_words(answer_offload(Offload.of(**asked)))
+        "reads the mapped weights again" in said
+        for said in offload_words(answer_offload(Offload.of(**asked)))
     )
 
 

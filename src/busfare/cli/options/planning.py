@@ -173,7 +173,7 @@ nodes_find = Command(
     "find",
     "List the nodes and GPUs with every word in their name.",
     "planning.find",
-    argument("words WORD …", "What the name holds.", type=str, nargs=-1, required=False),
+    argument("words WORD …", "Words of the name.", type=str, nargs=-1, required=False),
     as_json,
     hidden=True,
 )
