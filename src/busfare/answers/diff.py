@@ -79,10 +79,13 @@ def read_report(path: Path) -> Report:
 def diff(before: Report, after: Report) -> Diff:
     """What changed from one report to the other. Kernels are those among the longest of both."""
     kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
-    pairs = zip(before.units, after.units, strict=False)
-    made = _diff(
-        before, after, kernels, [_unit_changed(old, new, []) for old, new in pairs if old.name == new.name]
-    )
+    theirs = {(unit.device, unit.name): unit for unit in reversed(after.units)}
+    units = [
+        _unit_changed(old, theirs[old.device, old.name], [])
+        for old in before.units
+        if (old.device, old.name) in theirs
+    ]
+    made = _diff(before, after, kernels, units)
     for kernel in kernels:  # of one of them alone: it may be in the other, further down
         if None in (kernel.before_seconds, kernel.after_seconds):
             kernel.what += " (not among the longest in both)"

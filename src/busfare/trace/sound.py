@@ -176,13 +176,13 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
         count = int(names.cast(pl.String).is_in(copying.implode()).sum())
         omissions.count("copying-kernels", count)
     called = trace.calls.filter(~pl.col("failed")) if "failed" in trace.calls.columns else trace.calls
-    launches = [
-        (what, kind, called.filter(pl.col("name").cast(pl.String).str.contains(pattern)))
-        for what, kind, pattern in KINDS_CALLED
-    ]
+
+    def launching(pattern: str) -> pl.DataFrame:
+        return called.filter(pl.col("name").cast(pl.String).str.contains(pattern))
+
     if trace.operations.is_empty():
         cut = any(id in INCOMPLETE for id, _ in omissions.counts)
-        launched = sum(calls.height for _, _, calls in launches)
+        launched = sum(launching(pattern).height for _, _, pattern in KINDS_CALLED)
         if called is not trace.calls:
             omissions.add("no-gpu-records/failed")
         elif launched and not cut:
@@ -196,8 +196,9 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
         omissions.add("no-calls")
     else:
         kinds = Words(trace.operations)
-        for what, kind, calls in launches:
+        for what, kind, pattern in KINDS_CALLED:
             if not kinds.among("kind", kind, "graph").any():
+                calls = launching(pattern)
                 # Of whatever kind: AMD's runtime copies by kernels, too.
                 known = trace.operations.select("process", "correlation").drop_nulls("correlation")
                 omissions.count(f"{what}-not-recorded", int((~occurs(known, calls)).sum()))

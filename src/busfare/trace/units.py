@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -24,8 +25,10 @@ REPEATED = 3
 STRAY = 0.05
 #: Regular units cover this part of the trace's time at least, or the trace is mostly something else.
 COVERED = 0.6
+#: The ends of a trace may cut off so many units of one name more than of another.
+ENDS = 1.5
 #: What repeats is looked for among so many operations of a GPU; of more, the likeliest alone is followed to the end.
-LOOKED_AT = 1 << 18
+LOOKED_AT = 1 << 16
 #: Operations that are told apart by their names; others are by direction and bytes, and called so.
 NAMED, SIZED = ("kernel", "graph"), ("copy", "set")
 #: PyTorch's profiler names its steps `ProfilerStep#12`.
@@ -83,15 +86,37 @@ def shared_units(before: Trace, after: Trace) -> list[tuple[Units, Units]]:
 
 
 def _shared(before: list[list[Units]], after: list[list[Units]], least: int) -> list[tuple[Units, Units]]:
-    pairs = []
-    for old, new in zip(before, after, strict=False):
-        named = {units.name: units for units in reversed(new)}
-        pairs.append(next(((units, named[units.name]) for units in old if units.name in named), None))
-    ranges, sequences = pairs[0], [pair for pair in pairs[1:] if pair]
+    """Units of one name in both traces, on the host and on each GPU: those whose smaller share of a trace is largest."""
+    theirs = dict(_numbered(after))
+    pairs = {place: _common(units, theirs.get(place, [])) for place, units in _numbered(before)}
+    ranges = pairs.pop((None, 0), None)
+    sequences = [pair for pair in pairs.values() if pair]
     often = [min(len(units.starts) for units in pair) >= least for pair in sequences]
     if ranges and (min(len(units.starts) for units in ranges) >= least or not any(often)):
         return [ranges]
     return sequences
+
+
+def _numbered(every: list[list[Units]]) -> Iterator[tuple[tuple[int | None, int], list[Units]]]:
+    """Each list of units by its GPU and its place among those of this GPU: numbers of processes change from run to run."""
+    seen = Counter[int | None]()
+    for units in every:
+        device = units[0].device if units else None
+        yield (device, seen[device]), units
+        seen[device] += 1
+
+
+def _common(before: list[Units], after: list[Units]) -> tuple[Units, Units] | None:
+    named = {units.name: units for units in reversed(after)}
+    pairs = [(units, named[units.name]) for units in before if units.name in named]
+    shares = [min(units.share for units in pair) for pair in pairs]
+    # What comes once a unit covers about as much: the first of these, whatever the ends of the traces are.
+    near = (
+        pair
+        for pair, share in zip(pairs, shares, strict=True)
+        if share >= max(shares) * (1 - ENDS / len(pair[0].starts))
+    )
+    return next(near, None)
 
 
 def _repeated(trace: Trace) -> list[list[Units]]:
@@ -103,7 +128,8 @@ def _repeated(trace: Trace) -> list[list[Units]]:
     whole = int(trace.lanes.ends.max() - trace.lanes.starts[0]) or 1
     ranges = sorted(_ranges(trace, whole), key=lambda units: (units.name != STEP, -units.share, units.name))
     gpus = trace.lanes.groups.filter(pl.col("kind") != "migration").select("process", "device").unique()
-    every = [_sequences(trace, *gpu) for gpu in gpus.sort("process", "device", nulls_last=True).iter_rows()]
+    # Numbers of processes change from run to run, those of GPUs do not.
+    every = [_sequences(trace, *gpu) for gpu in gpus.sort("device", "process", nulls_last=True).iter_rows()]
     return [[units for units in some if units.share >= COVERED] for some in (ranges, *every)]
 
 
@@ -161,7 +187,7 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
         alike = {
             pair[0].name
             for pair in found
-            if pair[0].share >= best * (1 - 1.5 / count) and abs(len(pair[1]) - count) <= 1
+            if pair[0].share >= best * (1 - ENDS / count) and abs(len(pair[1]) - count) <= 1
         }
         found.sort(key=lambda pair: (pair[0].name.startswith(SIZED), pair[0].name))
         found.sort(key=lambda pair: 0.0 if pair[0].name in alike else best - pair[0].share)
