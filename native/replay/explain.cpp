@@ -370,9 +370,10 @@ class Explainer {
     std::vector<std::uint8_t> turns_;  ///< whether what it follows ran on another unit
     std::vector<Index> lined_up_;
     std::vector<std::vector<std::pair<Index, Time>>>
-        quick_;                               ///< by device: calls whose work found it ready, and how soon
-    std::vector<Index> last_awaited_;         ///< of each call
-    std::vector<Index> latest_;  ///< of each operation: which ended last of it and those before it in its stream
+        quick_;                        ///< by device: calls whose work found it ready, and how soon
+    std::vector<Index> last_awaited_;  ///< of each call
+    std::vector<Index>
+        latest_;  ///< of each operation: which ended last of it and those before it in its stream
     std::vector<std::uint8_t> contradicted_;  ///< whether something that a call waits for outlasts it
 };
 
