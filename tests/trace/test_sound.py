@@ -261,6 +261,10 @@ def test_a_query_of_what_is_not_done_is_no_failure() -> None:
     assert "result" not in trace.calls.columns
 
 
+def test_a_call_that_asks_for_the_last_error_has_not_failed() -> None:
+    assert "failed-calls" not in omitted(with_calls(returning(700, name="cudaGetLastError"), operation(5, 6)))
+
+
 def test_calls_without_any_gpu_record_say_just_that_with_likely_causes() -> None:
     trace = with_calls(returning(0, 0))
     assert omitted(trace) == {"no-gpu-records": 2}

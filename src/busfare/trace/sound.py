@@ -16,7 +16,7 @@ from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
 from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
-from busfare.trace.words import NONE, NOT_READY, Words, error_named, texts_of, with_printable
+from busfare.trace.words import LAST_ERROR, NONE, NOT_READY, Words, error_named, texts_of, with_printable
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
 KINDS_CALLED = (
@@ -152,7 +152,8 @@ def _note_failures(trace: Trace, omissions: Omissions) -> None:
     if "result" not in trace.calls.columns:
         return
     result = trace.calls["result"].fill_null(0)
-    bad = (result != 0) & (result != NOT_READY)
+    asks = trace.calls["name"].cast(pl.String).str.contains(LAST_ERROR).fill_null(False)
+    bad = (result != 0) & (result != NOT_READY) & ~asks
     if not bad.any():
         trace.calls = trace.calls.drop("result")
         return

@@ -151,7 +151,8 @@ def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host
     part = replace(trace, **moved, origin_ns=trace.origin_ns + first)
     omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions if o.id != "cut-window"})
     left_out = trace.operations.height + trace.calls.height - kept
-    omissions.add("part", left_out, part=what.replace("`", ""))
+    if left_out:
+        omissions.add("part", left_out, part=what.replace("`", ""))
     omissions.count("cut-window", without_call(part))
     part.omissions = omissions.list()
     return part

@@ -60,6 +60,8 @@ ERRORS = {
 }  # fmt: skip
 #: What a query returns while work is not done is no failure [cudaErrorNotReady].
 NOT_READY = 600
+#: Calls that return the error of an earlier call.
+LAST_ERROR = r"^(cuda|hip)(GetLast|PeekAtLast|ExtGetLast)Error"
 
 #: What kernels of a library are called, behind `void` and namespaces, mangled or not.
 CARRIERS = (
