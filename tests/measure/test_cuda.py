@@ -267,7 +267,7 @@ MOVING = [
 @pytest.mark.parametrize("case", MOVING, ids=str)
 def test_data_that_do_not_arrive_are_found_out(case: Case, device: CudaDevice, stand_in: StandIn) -> None:
     stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
-    with pytest.raises(WrongDataError, match="arrived changed"):
+    with pytest.raises(WrongDataError, match="corrupted"):
         device.run(case, 2)
 
 
