@@ -55,21 +55,25 @@ bool unions_agree(std::mt19937_64& dice) {
                            b.starts.size());
 }
 
+template <typename Number>
+std::vector<Number> drawn(std::mt19937_64& dice, std::size_t count, std::int64_t most, Number spread) {
+    std::vector<Number> numbers(count);
+    for (Number& number : numbers)
+        number = static_cast<Number>((static_cast<std::int64_t>(dice() % (2 * most)) - most) * spread);
+    return numbers;
+}
+
 bool pairs_agree(std::mt19937_64& dice) {
-    const std::int64_t spread = dice() % 2 == 0 ? 1 : (std::int64_t{1} << 40) + 7;
-    const auto drawn = [&](std::size_t count, std::int64_t most) {
-        Numbers numbers(count);
-        for (std::int64_t& number : numbers)
-            number = (static_cast<std::int64_t>(dice() % (2 * most)) - most) * spread;
-        return numbers;
-    };
+    const bool far = dice() % 2 == 1;
+    const std::int32_t apart = far ? (1 << 25) + 7 : 1;
+    const std::int64_t spread = far ? (std::int64_t{1} << 40) + 7 : 1;
     const std::size_t have = dice() % 200, wanted = dice() % 200;
-    const Numbers first = drawn(have, 40), second = drawn(have, 30), a = drawn(wanted, 40),
-                  b = drawn(wanted, 30);
+    const auto first = drawn(dice, have, 40, apart), a = drawn(dice, wanted, 40, apart);
+    const auto second = drawn(dice, have, 30, spread), b = drawn(dice, wanted, 30, spread);
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> row_of;
     for (std::size_t i = 0; i < have; ++i)
         row_of.emplace(std::pair(first[i], second[i]), static_cast<std::int64_t>(i));
-    Numbers rows(wanted);
+    std::vector<std::int32_t> rows(wanted);
     first_rows({first.data(), second.data(), have}, {a.data(), b.data(), wanted}, rows.data());
     for (std::size_t i = 0; i < wanted; ++i) {
         const auto at = row_of.find(std::pair(a[i], b[i]));
