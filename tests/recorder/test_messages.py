@@ -16,6 +16,7 @@ import pytest
 from busfare.jobs.matching import MEMBERS, match
 from busfare.measure.record import environment
 from busfare.trace import Trace, read
+from tests.job.test_nsys_mpi_job import table
 from tests.processes import finished
 
 from .conftest import SOURCE, Built
@@ -87,13 +88,6 @@ def reported(folder: Path) -> dict[str, Any]:
 
 def traces(folder: Path) -> list[Trace]:
     return sorted((read(file) for file in folder.iterdir()), key=lambda trace: trace.host["rank"])
-
-
-def table(result: dict[str, Any]) -> dict[tuple[str, str], tuple[int, int, int]]:
-    return {
-        (row["communicator"], row["kind"]): (row["count"], row["ranks"], row["bytes"])
-        for row in result["collectives"]
-    }
 
 
 def left_out(result: dict[str, Any]) -> set[str]:

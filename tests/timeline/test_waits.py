@@ -12,7 +12,7 @@ from busfare.nodes import load_node
 from busfare.show.report import unexplained
 from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting
-from busfare.timeline.changes.durations import copy_speed, prefetch
+from busfare.timeline.changes.durations import copy_speed, kernel_times, prefetch
 from busfare.timeline.changes.fewer_copies import remove
 from busfare.timeline.edit import with_durations
 from busfare.timeline.model import WAIT
@@ -286,6 +286,18 @@ def test_waits_of_a_row_that_return_before_the_work_leave_it_to_the_one_that_did
     recorded = run(*launched, last, *asked, call(1_010.5, 1_010.5, "cudaDeviceSynchronize", "device"))
     taken_apart = timeline(recorded)
     assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
+
+
+def test_a_blocking_copy_without_its_record_leaves_the_waits_of_others() -> None:
+    """Ten kernels of 20 ms, a blocking copy behind each; the record of the sixth was lost: its call keeps its time."""
+    rows: list[Any] = []
+    for n, at in enumerate(np.arange(10) * 22_000.0):
+        called = at + 20, at + 20_035, "cudaMemcpy", "operation"
+        copied = call(*called) if n == 5 else made(copy(at + 20_020, at + 20_030, 4096, "d2h"), *called)
+        rows += [made(kernel(at + 15, at + 20_015), at, at + 10), copied]
+    recorded = timeline(run(*rows))
+    quicker = kernel_times(0.5).apply(recorded, HERE).timeline
+    assert recorded.recorded_ns - play(quicker).makespan_ns == pytest.approx(9 * 10_000_000, rel=0.02)
 
 
 @pytest.mark.parametrize(("ahead_us", "waits"), [(15_000, True), (60_000, False)], ids=["drift", "no drift"])

@@ -255,14 +255,11 @@ def test_a_failed_program_says_how_many_calls_failed_and_which_first() -> None:
     assert "with CUDA's error 12345" in said(unnamed, "failed-calls")
 
 
-def test_a_query_of_what_is_not_done_is_no_failure() -> None:
-    trace = with_calls(returning(600, 0, None, name="cudaEventQuery"), operation(5, 6))
+@pytest.mark.parametrize(("result", "name"), [(600, "cudaEventQuery"), (700, "cudaGetLastError")])
+def test_asking_for_work_or_for_the_last_error_is_no_failure(result: int, name: str) -> None:
+    trace = with_calls(returning(result, 0, None, name=name), operation(5, 6))
     assert "failed-calls" not in omitted(trace)
     assert "result" not in trace.calls.columns
-
-
-def test_a_call_that_asks_for_the_last_error_has_not_failed() -> None:
-    assert "failed-calls" not in omitted(with_calls(returning(700, name="cudaGetLastError"), operation(5, 6)))
 
 
 def test_calls_without_any_gpu_record_say_just_that_with_likely_causes() -> None:

@@ -111,12 +111,10 @@ def _common(before: list[Units], after: list[Units]) -> tuple[Units, Units] | No
     pairs = [(units, named[units.name]) for units in before if units.name in named]
     shares = [min(units.share for units in pair) for pair in pairs]
     # What comes once a unit covers about as much: the first of these, whatever the ends of the traces are.
-    near = (
-        pair
-        for pair, share in zip(pairs, shares, strict=True)
-        if share >= max(shares) * (1 - ENDS / len(pair[0].starts))
-    )
-    return next(near, None)
+    for pair, share in zip(pairs, shares, strict=True):
+        if share >= max(shares) * (1 - ENDS / len(pair[0].starts)):
+            return pair
+    return None
 
 
 def _repeated(trace: Trace) -> list[list[Units]]:

@@ -98,7 +98,8 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         engine_slots=slots,
     )
     recorded |= {
-        "call_class": np.minimum(names.of, 255).astype(np.uint8),
+        # What calls take that may have waited says nothing of others of their name.
+        "call_class": np.where(waiting_for.unknown, 255, np.minimum(names.of, 254)).astype(np.uint8),
         "operation_class": class_of(operations),
         "operation_unit": unit_of(operations),
     }
@@ -118,7 +119,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         ("replay-graphs", (operations["graph_node"].is_not_null() & launched).sum(),
          "operations inside graph launches keep their recorded order"),
         ("replay-waits", waiting_for.guessed, "synchronisations without a target wait for their thread's latest stream"),
-        ("replay-waits-unknown", waiting_for.unknown, "waits without a recorded cause keep their time"),
+        ("replay-waits-unknown", waiting_for.unknown.sum(), "waits without a recorded cause keep their time"),
         ("replay-events", done.lost, "stream waits for events without a record in the trace: ignored"),
         ("replay-pollers", trace.calls.height - asked.height, "polling calls: ignored"),
         ("replay-inferred-events", done.inferred,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from busfare.timeline import _core
 from busfare.timeline.build.work import DeviceWork, HostCalls, Rows, alike
-from busfare.timeline.model import ACT, WAIT, Columns, pageable
+from busfare.timeline.model import ACT, WAIT, Columns, Mask, pageable
 from busfare.trace import Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Words
@@ -144,14 +144,14 @@ def _last_record(wanted: pl.DataFrame, records: pl.DataFrame) -> pl.Series:
 
 
 class Waits(NamedTuple):
-    """`kind` of WAIT and the row or number waited for, shape (calls,). `guessed`: synchronisations whose target the trace
-    does not name; `unknown`: calls that may wait, and are taken not to.
+    """`kind` of WAIT, the row or number waited for, and whether a call may wait for what the trace lacks (`unknown`), which
+    `kind` leaves out; shape (calls,). `guessed`: how many synchronisations do not name their target.
     """
 
     kind: NDArray[np.uint8]
     key: Rows
+    unknown: Mask
     guessed: int
-    unknown: int
 
 
 def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
@@ -185,12 +185,12 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     unnamed = np.flatnonzero(np.isin(kind, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0))
     key[unnamed] = _last_used(calls, operations, unnamed)
     guessed = key[unnamed] >= 0
-    kind[unnamed] = np.where(guessed, WAIT["stream"], WAIT["none"])
-    has_work = np.zeros(calls.height, bool)
-    has_work[owner[launched]] = True
-    lost = (kind == WAIT["operation"]) & ~has_work
-    kind[lost] = WAIT["none"]
-    return Waits(kind, key, int(guessed.sum()), int((~guessed).sum()) + int(lost.sum()))
+    kind[unnamed[guessed]] = WAIT["stream"]
+    unknown = kind == WAIT["operation"]
+    unknown[owner[launched]] = False
+    unknown[unnamed[~guessed]] = True
+    kind[unknown] = WAIT["none"]
+    return Waits(kind, key, unknown, int(guessed.sum()))
 
 
 def _last_used(calls: pl.DataFrame, operations: pl.DataFrame, rows: NDArray[np.int64]) -> Rows:
