@@ -213,7 +213,7 @@ def test_a_gate_on_iterations_passes_what_units_of_one_run_differ_by() -> None:
     [
         ((5, 5), "too few units of work"),
         ((1, 1), "no unit of work repeats"),
-        ((1, 40), "the baseline has no such unit of work; write it again"),
+        ((1, 40), "the baseline has no unit of this name; use busfare diff"),
     ],
 )
 def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int], message: str) -> None:

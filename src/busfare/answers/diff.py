@@ -80,11 +80,8 @@ def diff(before: Report, after: Report) -> Diff:
     """What changed from one report to the other. Kernels are those among the longest of both."""
     kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
     theirs = {(unit.device, unit.name): unit for unit in reversed(after.units)}
-    units = [
-        _unit_changed(old, theirs[old.device, old.name], [])
-        for old in before.units
-        if (old.device, old.name) in theirs
-    ]
+    pairs = [(old, theirs.get((old.device, old.name))) for old in before.units]
+    units = [_unit_changed(old, new, []) for old, new in pairs if new is not None]
     made = _diff(before, after, kernels, units)
     for kernel in kernels:  # of one of them alone: it may be in the other, further down
         if None in (kernel.before_seconds, kernel.after_seconds):

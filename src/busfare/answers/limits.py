@@ -40,31 +40,31 @@ def _run(result: Result) -> tuple[float, float]:
     return (run, run) if isinstance(run, (int, float)) else (run.sum, run.most)
 
 
-def _unit(result: Result) -> float:
-    """Seconds of a unit of work, on the GPU where it takes longest. Raises InputError where none is found."""
+def _of_units(result: Result) -> Report:
+    """A report with units of work. Raises InputError for that of a job, and where no unit was found."""
     if isinstance(result, JobReport):
         raise InputError("`fail_if` iteration: limits one run; give it with one trace")
     if not result.units:
-        raise InputError(
-            f"{result.trace.path}: `fail_if` iteration: no unit of work repeats; limit makespan instead"
-        )
-    return max(unit.seconds for unit in result.units)
+        path = result.trace.path
+        raise InputError(f"{path}: `fail_if` iteration: no unit of work repeats; limit makespan instead")
+    return result
+
+
+def _unit(result: Result) -> float:
+    """Seconds of a unit of work, on the GPU where it takes longest."""
+    return max(unit.seconds for unit in _of_units(result).units)
 
 
 def _unit_growth(result: Result) -> float:
     """By which part of itself a unit of work got longer, where it did so by more than units of one run differ: of GPUs, on
     the one where that is most. Raises InputError where that is not known.
     """
-    _unit(result)
-    changed = result.baseline if isinstance(result, Report) else None
-    judged = [unit for unit in changed.units if unit.real is not None] if changed else []
+    report = _of_units(result)
+    units = report.baseline.units if report.baseline else []
+    judged = [unit for unit in units if unit.real is not None]
     if not judged:
-        why = (
-            "the baseline has no such unit of work; write it again"
-            if not (changed and changed.units)
-            else "too few units of work"
-        )
-        raise InputError(f"{result.trace.path}: `fail_if` iteration > +VALUE%: {why}")  # type: ignore[union-attr]
+        why = "too few units of work" if units else "the baseline has no unit of this name; use busfare diff"
+        raise InputError(f"{report.trace.path}: `fail_if` iteration > +VALUE%: {why}")
     return max((unit.change_percent or 0.0) / 100 if unit.real else 0.0 for unit in judged)
 
 

@@ -141,7 +141,7 @@ def _paths(value: Any) -> Iterator[Path]:
         if isinstance(part, Path) and "\0" not in str(part):
             yield part
             if glob.has_magic(str(part)):
-                yield from map(Path, glob.iglob(str(part), recursive=True))  # noqa: PTH207
+                yield from map(Path, glob.iglob(str(part), recursive=True))  # noqa: PTH207  Path.glob refuses absolute patterns
         elif isinstance(part, str) and "\0" not in part and Path(part).is_file():
             yield Path(part)
 

@@ -6,9 +6,10 @@ of ROCm 6.2 to 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -115,21 +116,24 @@ class _Strings(msgspec.Struct):
     marker_api: list[_Message] = []
 
 
-def _lists(**paths: Paths) -> Any:
-    """A Struct of lists of objects, each with fields at these paths."""
-    return msgspec.defstruct("Lists", [(name, list[_struct(of.values())], []) for name, of in paths.items()])  # type: ignore[misc]
+def _lists(paths: Mapping[str, Paths]) -> list[tuple[str, Any, Any]]:
+    """The fields of a Struct that are lists of objects, each with fields at these paths."""
+    return [(name, GenericAlias(list, _struct(of.values())), []) for name, of in paths.items()]
 
 
-class _Process(_lists(agents=AGENTS, kernel_symbols=SYMBOLS)):  # type: ignore[misc]
-    """An entry of `rocprofiler-sdk-tool`: a process."""
-
-    metadata: _struct(["pid"]) = msgspec.field(default_factory=_struct(["pid"]))  # type: ignore[valid-type]
-    strings: _Strings = msgspec.field(default_factory=_Strings)
-    buffer_records: _lists(**RECORDS) = msgspec.field(default_factory=_lists(**RECORDS))  # type: ignore[valid-type]
+#: An entry of `rocprofiler-sdk-tool`: a process.
+Process: Any = msgspec.defstruct("Process", [
+    *_lists({"agents": AGENTS, "kernel_symbols": SYMBOLS}),
+    *((name, kind, msgspec.field(default_factory=kind)) for name, kind in (
+        ("metadata", _struct(["pid"])),
+        ("strings", _Strings),
+        ("buffer_records", msgspec.defstruct("Records", _lists(RECORDS))),
+    )),
+])  # fmt: skip
 
 
 class _File(msgspec.Struct, rename={"processes": "rocprofiler-sdk-tool"}):
-    processes: list[_Process] | _Process
+    processes: list[Process] | Process
 
 
 def read(path: Path, launches: bool = False) -> Trace:
@@ -162,7 +166,7 @@ def _frame(objects: Sequence[object], paths: Paths) -> pl.DataFrame:
     return pl.DataFrame(made)
 
 
-def _records(process: _Process, number: int) -> tuple[pl.DataFrame, ...]:
+def _records(process: Process, number: int) -> tuple[pl.DataFrame, ...]:
     """The tables of `Records`, of a process."""
     kinds = process.strings.buffer_records
     rows = [(kind, at, name) for kind, of in enumerate(kinds) for at, name in enumerate(of.operations)]
@@ -208,7 +212,7 @@ def _records(process: _Process, number: int) -> tuple[pl.DataFrame, ...]:
     )
 
 
-def _agents(process: _Process) -> pl.DataFrame:
+def _agents(process: Process) -> pl.DataFrame:
     """CPUs and GPUs, the latter numbered as HIP does where nothing hides one: in order of their nodes."""
     frame = _frame(process.agents, AGENTS).sort("node", nulls_last=False, maintain_order=True)
     frame = frame.unique("agent", keep="first", maintain_order=True).with_columns(
