@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.timeline import Played, critical_path_shares, play, timeline, unexplained_seconds
-from busfare.timeline.engine import LEAST_KNOWN_NS, MOST_BY_PACE, MOST_KNOWN_NS, MOST_NS, unrecorded
+from busfare.timeline.engine import LEAST_KNOWN_NS, MOST_KNOWN_NS, MOST_NS, MOST_SLOWDOWN, unrecorded
 from busfare.trace import Trace, read
 from tests.published import published
 from tests.traces import EXAMPLES, call, copy, kernel, made, run
@@ -94,26 +94,26 @@ def test_what_recording_does_not_explain_is_how_fast_the_host_staged(bare_us: in
     taken = unrecorded([recorded], bare)
     assert taken.makespan_ns == pytest.approx(bare, rel=0.001)
     assert LEAST_KNOWN_NS <= taken.call_ns <= MOST_KNOWN_NS
-    assert taken.pace == pytest.approx(bare_us / 1000, rel=0.02)
+    assert taken.slowdown == pytest.approx(bare_us / 1000, rel=0.02)
     copies = recorded.operations["kind"].to_numpy() == "copy"
     durations = taken.timelines[0].columns["operation_duration"]
-    assert durations[copies] == pytest.approx(taken.pace * 1_000_000, abs=1)
+    assert durations[copies] == pytest.approx(taken.slowdown * 1_000_000, abs=1)
     assert (durations[~copies] == 2_000).all()
 
 
 def test_a_pace_differs_by_no_more_than_was_seen() -> None:
     recorded = timeline(staged_copies(1000))
-    paces = [
-        unrecorded([recorded], target).pace
+    slowdowns = [
+        unrecorded([recorded], target).slowdown
         for target in (recorded.recorded_ns // 2, recorded.recorded_ns * 2)
     ]
-    assert paces == pytest.approx([1 / (1 + MOST_BY_PACE), 1 + MOST_BY_PACE], abs=1e-4)
+    assert slowdowns == pytest.approx([1 / (1 + MOST_SLOWDOWN), 1 + MOST_SLOWDOWN], abs=1e-4)
 
 
 def test_a_run_that_hardly_stages_keeps_its_pace() -> None:
     # Copies so small are handed over with their calls.
     recorded = timeline(staged_copies(1000, size=4096))
-    assert unrecorded([recorded], recorded.recorded_ns // 2).pace == 1
+    assert unrecorded([recorded], recorded.recorded_ns // 2).slowdown == 1
     assert unrecorded([recorded], recorded.recorded_ns * 2).timelines[0] is recorded
 
 

@@ -93,7 +93,7 @@ def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline
 
 
 def _cost(unrecorded_seconds: float, bare: Unrecorded) -> RecordingCost:
-    taken = (bare.call_ns * NS, bare.timelines[0].closer_ns * NS, bare.pace, bare.makespan_ns * NS)
+    taken = (bare.call_ns * NS, bare.timelines[0].closer_ns * NS, bare.slowdown, bare.makespan_ns * NS)
     return RecordingCost(unrecorded_seconds, *taken)
 
 

@@ -211,9 +211,9 @@ def _joints(
     own[row[last]] = np.rint(transfers[last])
     chosen = ~is_call & (awaits >= 0)
     # Kernels that a change makes slower or faster; the slowest of a collective's decides.
-    pace = np.zeros(2 * joints)
-    np.maximum.at(pace, awaits[chosen], duration[row[chosen]] / np.maximum(end - start, 1)[chosen])
-    duration[row[chosen]] = np.rint(transfers[chosen] * pace[awaits[chosen]])
+    stretch = np.zeros(2 * joints)
+    np.maximum.at(stretch, awaits[chosen], duration[row[chosen]] / np.maximum(end - start, 1)[chosen])
+    duration[row[chosen]] = np.rint(transfers[chosen] * stretch[awaits[chosen]])
     engine[row[chosen]] = -1
     return {
         "call_own": own,

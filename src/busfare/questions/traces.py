@@ -1,4 +1,4 @@
-"""Questions on recorded runs. Traces are no part of a question: they go beside it."""
+"""Questions about recorded runs. A question does not contain its traces: callers pass them separately."""
 
 from __future__ import annotations
 

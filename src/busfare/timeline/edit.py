@@ -281,13 +281,13 @@ def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
     return timeline.with_columns(operation_duration=np.rint(duration_ns).astype(np.int64))
 
 
-def host_paced(timeline: Timeline, pace: float) -> Timeline:
-    """What the host does in calls and between them takes `pace` times as long."""
+def host_slowed(timeline: Timeline, slowdown: float) -> Timeline:
+    """What the host does in calls and between them takes `slowdown` times as long."""
     own, gap = timeline.columns["call_own"], timeline.columns["call_gap"]
     # A gap below zero is a call that began before the one it waits for had ended.
     return timeline.with_columns(
-        call_own=np.rint(pace * own).astype(np.int64),
-        call_gap=np.where(gap > 0, np.rint(pace * gap), gap).astype(np.int64),
+        call_own=np.rint(slowdown * own).astype(np.int64),
+        call_gap=np.where(gap > 0, np.rint(slowdown * gap), gap).astype(np.int64),
     )
 
 

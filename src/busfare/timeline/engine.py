@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from busfare.timeline import _core
 from busfare.timeline.build.links import link_columns
-from busfare.timeline.edit import host_paced, with_durations
+from busfare.timeline.edit import host_slowed, with_durations
 from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline, Times, staged
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
@@ -28,7 +28,7 @@ __all__ = [
 NS = 1e-9
 Nodes = NDArray[np.int32]
 TIMES_OF_PLAY = ("call_start", "call_end", "operation_start", "operation_end")
-#: What a stretch of the critical path is, as the core numbers it; `operation` is told apart by its kind.
+#: Parts of the critical path, as the core numbers them; an `operation` is named by its kind.
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
 #: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
 LONGEST_WAKE_UP_NS = 1_000_000
@@ -50,7 +50,7 @@ PARTS = {
     "call": IN_CALLS,
     "wake-up": "CPU wake-up",
 }
-#: Those in which GPUs set the pace; copies are the host's, too.
+#: Those during which a GPU limits the run; the host is busy with copies, too.
 OF_GPUS = ("kernels", "communication", "gaps between operations")
 PART_NAMES = tuple(dict.fromkeys([*PARTS.values(), START_UP, "other"]))
 #: No recorder takes longer over a call than this; what is left to explain is then something else. Nanoseconds.
@@ -65,9 +65,9 @@ LEAST_KNOWN_NS, MOST_KNOWN_NS = 1_000, 4_000
 #: Where copies that the host stages take this part of the run, two processes differ by how fast it stages.
 STAGING_SHARE = 0.1
 #: By so much at most: 1.3 times from one process to the next in unrecorded runs (results/pairs, video_edges).
-MOST_BY_PACE = 0.3
-#: Paces are told apart to one part in so many.
-PACES_APART = 10_000
+MOST_SLOWDOWN = 0.3
+#: Steps of the search for the slowdown of the host, per factor of 1.
+SLOWDOWN_STEPS = 10_000
 #: By so much at most a gap on the GPU is longer for the recorder: recordings of the same program with and without one
 #: differ by 1 to 2.5 µs an operation where the GPU is never idle for the host (results/unseen, tone_map). Nanoseconds.
 MOST_GAP_NS = 3_000
@@ -188,7 +188,7 @@ def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
 
 
 def set_by(shares: list[PathPart]) -> str:
-    """What sets a run's pace: `gpu` where GPUs work for most of its critical path, but for copies; else `host`."""
+    """What limits a run: `gpu` where GPUs work for most of its critical path, but for copies; else `host`."""
     of_gpus = sum(part.share for part in shares if part.part in OF_GPUS)
     return "gpu" if of_gpus >= 0.5 else "host"
 
@@ -268,7 +268,7 @@ class Unrecorded:
     timelines: list[Timeline]
     call_ns: int
     makespan_ns: int
-    pace: float = 1.0
+    slowdown: float = 1.0
 
 
 def unrecorded(
@@ -290,16 +290,16 @@ def unrecorded(
     staging = max(
         int(run.columns["operation_duration"][own].sum()) for run, own in zip(runs, by_host, strict=True)
     )
-    paced = staging >= STAGING_SHARE * before
-    if not any(run.calls.height for run in runs) or (before <= target_ns and not paced):
+    stages = staging >= STAGING_SHARE * before
+    if not any(run.calls.height for run in runs) or (before <= target_ns and not stages):
         return Unrecorded(list(runs), 0, before)
 
     def cheaper(call_ns: int) -> list[Timeline]:
         return [_without(run, call_ns) for run in runs]
 
-    least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if paced else (0, MOST_NS)
+    least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if stages else (0, MOST_NS)
     fastest = length(cheaper(most))
-    if not paced and fastest > target_ns:
+    if not stages and fastest > target_ns:
         known = cheaper(LEAST_KNOWN_NS)
         closer_ns = bisect_left(
             range(MOST_GAP_NS),
@@ -312,21 +312,21 @@ def unrecorded(
     call_ns = max(bisect_left(range(most), True, key=lambda ns: length(cheaper(ns)) <= target_ns), least)
     bare = cheaper(call_ns)
     makespan = length(bare)
-    if not paced or makespan == target_ns:
+    if not stages or makespan == target_ns:
         return Unrecorded(bare, call_ns, makespan)
 
-    def at_pace(pace: float) -> list[Timeline]:
-        """What the host does takes `pace` times as long: the copies that it stages, its calls, and what lies between."""
-        slower = []
+    def slowed(steps: int) -> list[Timeline]:
+        """The host takes `steps` of SLOWDOWN_STEPS times as long: for copies that it stages, calls and the time between."""
+        slowdown, slower = steps / SLOWDOWN_STEPS, []
         for run, own in zip(bare, by_host, strict=True):
             duration = run.columns["operation_duration"]
-            slower.append(host_paced(with_durations(run, np.where(own, pace * duration, duration)), pace))
+            duration = np.where(own, slowdown * duration, duration)
+            slower.append(host_slowed(with_durations(run, duration), slowdown))
         return slower
 
-    paces = range(round(PACES_APART / (1 + MOST_BY_PACE)), round(PACES_APART * (1 + MOST_BY_PACE)))
-    steps = bisect_left(paces, True, key=lambda part: length(at_pace(part / PACES_APART)) >= target_ns)
-    pace = (paces.start + steps) / PACES_APART
-    return Unrecorded(at_pace(pace), call_ns, length(at_pace(pace)), pace)
+    first, last = (round(SLOWDOWN_STEPS * (1 + MOST_SLOWDOWN) ** power) for power in (-1, 1))
+    steps = bisect_left(range(last), True, first, key=lambda tried: length(slowed(tried)) >= target_ns)
+    return Unrecorded(slowed(steps), call_ns, length(slowed(steps)), steps / SLOWDOWN_STEPS)
 
 
 def _without(timeline: Timeline, call_ns: int) -> Timeline:

@@ -26,7 +26,7 @@ from busfare.timeline.edit import (
     Setting,
     applied,
     change,
-    host_paced,
+    host_slowed,
     nanoseconds_from,
     nanoseconds_of_kernels,
     nanoseconds_on,
@@ -117,7 +117,7 @@ def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bo
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
     `measured`: by measurements on both nodes.
     """
-    return Applied(host_paced(timeline, factor), timeline.calls.height, 0, [statement("assumes.host-alike")])
+    return Applied(host_slowed(timeline, factor), timeline.calls.height, 0, [statement("assumes.host-alike")])
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
