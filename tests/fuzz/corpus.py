@@ -144,9 +144,9 @@ def rpd(folder: Path) -> list[Path]:
         file.operation(
             "KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node {i}"
         )
-        own = file.call("hipLaunchKernel", 1600 + 10 * i, 1603 + 10 * i)
-        file.operation("KernelExecution", 3000 + 10 * i, 3005 + 10 * i, own, "k")
-        file.add("rocpd_kernelapi", **dict.fromkeys(file.columns["rocpd_kernelapi"], i) | {"api_ptr_id": own})
+        key = file.call("hipLaunchKernel", 1600 + 10 * i, 1603 + 10 * i)
+        file.operation("KernelExecution", 3000 + 10 * i, 3005 + 10 * i, key, "k")
+        file.add("rocpd_kernelapi", **dict.fromkeys(file.columns["rocpd_kernelapi"], i) | {"api_ptr_id": key})
     return [file.write(folder / "trace.rpd")]
 
 

@@ -239,14 +239,14 @@ def _directory(seed: Path, target: Path, dice: Random) -> None:
         files = sorted(target.iterdir())
         if not files:
             return
-        file, other = dice.choice(files), dice.choice(files)
+        file, source = dice.choice(files), dice.choice(files)
         what = dice.randrange(8)
         if what == 0:
             file.unlink()
         elif what == 1:
             content = file.read_bytes()
-            file.write_bytes(other.read_bytes())
-            other.write_bytes(content)
+            file.write_bytes(source.read_bytes())
+            source.write_bytes(content)
         elif what < 5:
             file.write_bytes(_bytes(file.read_bytes(), dice))
         elif what == 5:  # the footer, where the sizes and offsets stand
@@ -258,10 +258,10 @@ def _directory(seed: Path, target: Path, dice: Random) -> None:
         elif file.suffix == ".csv":
             file.write_bytes(_text(file.read_bytes(), dice, CSV_WORDS))
         else:
-            _other_columns(file, dice)
+            _changed_columns(file, dice)
 
 
-def _other_columns(file: Path, dice: Random) -> None:
+def _changed_columns(file: Path, dice: Random) -> None:
     """The same table with a column of another type, another name or none."""
     with suppress(pa.ArrowException, OSError, ValueError, OverflowError):  # damaged already: stays as it is
         parquets = file.suffix == ".parquet"

@@ -93,12 +93,12 @@ def _failure_of(path: Path) -> str:
 
 def _unsound(trace: Trace) -> str:
     for name, schema in SCHEMAS.items():
-        found = getattr(trace, name).schema
+        columns = getattr(trace, name).schema
         may_have = MAY_HAVE.get(name, {})
-        if dict(found) != dict(schema) | {
-            column: kind for column, kind in may_have.items() if column in found
+        if dict(columns) != dict(schema) | {
+            column: kind for column, kind in may_have.items() if column in columns
         }:
-            return f"{name}: columns {found}"
+            return f"{name}: columns {columns}"
     for name in ("operations", "calls"):
         frame: pl.DataFrame = getattr(trace, name)
         start, end = frame["start_ns"], frame["end_ns"]

@@ -123,12 +123,12 @@ def main() -> int:
     if given.work:
         work(given.reader, given.first, given.count, given.seed)
         return 0
-    found = 0
+    failures = 0
     for finding in supervise(given.reader, given.count, given.seed):
-        found += 1
+        failures += 1
         print(f"{keep(finding, given.reader, given.seed, given.keep)}: {finding.reason}", flush=True)
-    print(f"{given.reader}: {given.count} inputs of seed {given.seed}, {found} findings")
-    return 1 if found else 0
+    print(f"{given.reader}: {given.count} inputs of seed {given.seed}, {failures} findings")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

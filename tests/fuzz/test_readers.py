@@ -21,7 +21,7 @@ LAUNCHED = {**tables.OPERATIONS, **tables.OPERATIONS_OF_KERNELS}
 
 
 @pytest.mark.parametrize("reader", CORPUS)
-def test_mutated_files_give_a_sound_trace_or_one_line(reader: str) -> None:
+def test_mutated_files_give_a_sound_trace_or_a_line(reader: str) -> None:
     assert [f"{finding.number}: {finding.reason}" for finding in supervise(reader, 100, SEED)] == []
 
 
@@ -75,7 +75,7 @@ def trace_with(**changed: object) -> Trace:
         (lambda _, launches: Trace(Path("x"), "", "a\nb", tables.empty(LAUNCHED)), "producer"),
     ],
 )
-def test_the_fuzzer_sees_each_kind_of_failure(
+def test_the_fuzzer_sees_every_kind_of_failure(
     read: object, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(outcome, "read", read)

@@ -26,7 +26,7 @@ from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import tables
 from busfare.trace.lanes import is_transfer
 from busfare.trace.sound import EARLIEST, LARGEST, LATEST, make_sound
-from busfare.trace.write import perfetto, perfetto_beside
+from busfare.trace.write import perfetto, perfetto_of_pair
 from tests.traces import as_json, trace
 
 times = st.one_of(st.integers(-5, 200), st.integers(EARLIEST - 5, LATEST + 5), st.none())
@@ -167,4 +167,4 @@ def test_an_answer_to_what_if_comes_out_of_anything(
     show(document)
     assert "nan" not in capsys.readouterr().out
     assert page(document).endswith("</html>")
-    assert json.loads(perfetto_beside(recorded, after))["traceEvents"] or recorded.operations.is_empty()
+    assert json.loads(perfetto_of_pair(recorded, after))["traceEvents"] or recorded.operations.is_empty()

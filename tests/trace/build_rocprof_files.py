@@ -44,9 +44,9 @@ class JsonRun:
         self.symbols: list[dict[str, Any]] = []
         self.metadata = {"pid": process, "init_time": 0, "command": ["./app"]}
         self.agents = [
-            {"id": {"handle": handle}, "type": kind, "node_id": node, "logical_node_type_id": own, "name": name,
+            {"id": {"handle": handle}, "type": kind, "node_id": node, "logical_node_type_id": index, "name": name,
              "product_name": product, "num_sdma_engines": 2 * (kind - 1), "cu_count": 304 * (kind - 1)}
-            for handle, kind, node, own, name, product in (
+            for handle, kind, node, index, name, product in (
                 (CPU, 1, 0, 0, "EPYC", "CPU 0"), (GPU_0, 2, 1, 0, "gfx942", "GPU 0"), (GPU_1, 2, 2, 1, "gfx942", "GPU 1"),
             )
         ]  # fmt: skip

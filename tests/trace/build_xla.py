@@ -56,9 +56,9 @@ class Plane:
         place = {"pid": len(self.name), "tid": number & (1 << 63) - 1}
         self.shown.append({"ph": "M", "name": "thread_name", **place, "args": {"name": name}})
         for text, start_ns, length_ns, stats in events:
-            told = {"args": {key: str(value) for key, value in stats.items()}} if stats else {}
+            args = {"args": {key: str(value) for key, value in stats.items()}} if stats else {}
             times = {"ts": start_ns / 1000, "dur": length_ns / 1000}
-            self.shown.append({"ph": "X", **place, **times, "name": text, **told})
+            self.shown.append({"ph": "X", **place, **times, "name": text, **args})
         return self
 
     def content(self) -> bytes:

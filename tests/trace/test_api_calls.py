@@ -107,6 +107,6 @@ def test_every_blocking_name_above_is_in_cudas_enumerations() -> None:
     assert set(BLOCKING_RUNTIME + BLOCKING_DRIVER) - set(cuda_copies()) == set()
 
 
-def test_copies_to_symbols_are_known_by_name_and_those_from_them_are_not_meant() -> None:
+def test_copies_to_symbols_are_classified_by_name_and_those_from_them_are_not() -> None:
     names = pl.Series(["cudaMemcpyToSymbol", "cudaMemcpyFromSymbolAsync", "cudaMemcpy"])
     assert names.str.contains(words.SYMBOL_COPY).to_list() == [True, False, False]

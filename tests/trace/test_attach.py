@@ -41,19 +41,19 @@ def sent(at: float, size: int = MIB, direction: str = "h2d", **more: Any) -> dic
 def hashed(*prints: int | None) -> Trace:
     """As many copies in, an hour later."""
     hour = 3_600_000_000
-    return trace(*[sent(hour + 20 * at, fingerprint=one) for at, one in enumerate(prints)])
+    return trace(*[sent(hour + 20 * at, fingerprint=fingerprint) for at, fingerprint in enumerate(prints)])
 
 
-def test_each_copy_carries_what_the_same_one_of_its_size_and_direction_carried() -> None:
+def test_a_copy_gets_the_fingerprint_of_the_copy_of_its_size_direction_and_rank() -> None:
     # The other recording has the same copies in another order of sizes, and kernels elsewhere.
-    other = trace(
+    rerun = trace(
         sent(0, fingerprint=11, process=7), sent(10, 2 * MIB, fingerprint=33, process=7), kernel(15, 60),
         sent(70, fingerprint=22, process=7), sent(80, direction="d2h", fingerprint=22, process=7),
     )  # fmt: skip
-    told = with_fingerprints_of(
-        trace(sent(0), kernel(6, 9), sent(10), sent(20, direction="d2h"), sent(30, 2 * MIB)), other
+    marked = with_fingerprints_of(
+        trace(sent(0), kernel(6, 9), sent(10), sent(20, direction="d2h"), sent(30, 2 * MIB)), rerun
     )
-    assert told.operations["fingerprint"].to_list() == [11, None, 22, 22, 33]
+    assert marked.operations["fingerprint"].to_list() == [11, None, 22, 22, 33]
 
 
 def test_changes_by_what_copies_carry_find_them_then() -> None:
@@ -62,12 +62,12 @@ def test_changes_by_what_copies_carry_find_them_then() -> None:
     repeated = repeated_copies(with_fingerprints_of(plain, hashed(5, 6, 5)).operations)
     assert repeated is not None and repeated.again.tolist() == [False, False, True]
     back = trace(sent(0, direction="d2h"), sent(400_000))  # the host had time to write it anew
-    other = trace(sent(0, direction="d2h", fingerprint=9), sent(400_000, fingerprint=9))
+    rerun = trace(sent(0, direction="d2h", fingerprint=9), sent(400_000, fingerprint=9))
     assert not returned_copies(back.operations, None)[0].any()
-    assert returned_copies(with_fingerprints_of(back, other).operations, None)[0].all()
+    assert returned_copies(with_fingerprints_of(back, rerun).operations, None)[0].all()
 
 
-def test_what_stays_on_the_gpu_is_found_before_copies_go_for_another_reason() -> None:
+def test_returned_copies_are_detected_before_copies_go_for_another_reason() -> None:
     """The copy back goes by --remove, too; the one that takes its bytes in again goes only where both are there."""
     moved = trace(sent(0, direction="d2h", fingerprint=9), sent(400, fingerprint=9), sent(800, fingerprint=4))
     changes = changes_of(WhatIf(remove=("d2h",), keep_on_gpu=True), None)
@@ -75,13 +75,13 @@ def test_what_stays_on_the_gpu_is_found_before_copies_go_for_another_reason() ->
     assert left["fingerprint"].to_list() == [4]
 
 
-def test_fingerprints_of_its_own_give_way() -> None:
-    told = with_fingerprints_of(hashed(1, 2), hashed(3, None))
-    assert told.operations["fingerprint"].to_list() == [3, None]
+def test_fingerprints_of_the_rerun_replace_those_of_the_trace() -> None:
+    marked = with_fingerprints_of(hashed(1, 2), hashed(3, None))
+    assert marked.operations["fingerprint"].to_list() == [3, None]
 
 
 @pytest.mark.parametrize(
-    ("other", "why"),
+    ("rerun", "why"),
     [
         (hashed(None, None), "has no fingerprints"),
         (hashed(1, 2, 3), r"2 copies h2d of 1048576 bytes, and 3 in .*the recordings differ"),
@@ -89,9 +89,9 @@ def test_fingerprints_of_its_own_give_way() -> None:
     ],
     ids=["none", "more", "elsewhere"],
 )
-def test_what_is_no_recording_of_the_same_work_is_refused(other: Trace, why: str) -> None:
+def test_what_is_no_recording_of_the_same_work_is_refused(rerun: Trace, why: str) -> None:
     with pytest.raises(InputError, match=why):
-        with_fingerprints_of(trace(sent(0), sent(20)), other)
+        with_fingerprints_of(trace(sent(0), sent(20)), rerun)
 
 
 COLUMNS = (
@@ -153,7 +153,7 @@ def test_units_separators_and_lines_around_the_table_are_read(counters: Path) ->
     ]
 
 
-def test_other_metrics_may_stand_beside_them_in_any_order(counters: Path) -> None:
+def test_further_metrics_may_stand_between_them_in_any_order(counters: Path) -> None:
     metrics = ("gpu__time_duration.sum", *reversed(METRICS), "sm__throughput.avg")
     counters.write_text(printed((SCALE, 5, 3, 2, 1, "n/a"), metrics=metrics))
     assert printed_counters(counters).rows() == [(SCALE, 1056, 1, 1, 256, 1, 1, 1.0, 2.0, 3.0)]
@@ -163,7 +163,7 @@ def test_other_metrics_may_stand_beside_them_in_any_order(counters: Path) -> Non
     "name",
     ["void scale<float>(T1 *, int)", "scale<float>", "void scale<float>(float*,int)", "ns::scale<(float)1>(T1)", "scale"],
 )  # fmt: skip
-def test_a_kernel_is_found_without_parameters_and_what_it_returns(
+def test_a_kernel_is_matched_without_parameters_and_return_type(
     name: str, counters: Path, tmp_path: Path
 ) -> None:
     export = NsysExport()
@@ -184,7 +184,7 @@ def test_template_arguments_tell_kernels_apart_where_they_are_printed(
     }
 
 
-def test_lambdas_have_one_spelling() -> None:
+def test_lambdas_have_a_single_spelling() -> None:
     # As Nsight Compute 2025.3 and CUPTI print the same kernel (H200, driver 580.159.04).
     ncu = _plain("void apply<main::[lambda(float) (instance 1)]>(float *, unsigned long, T1)")
     assert ncu == _plain(
@@ -202,7 +202,7 @@ def test_a_bare_name_of_several_kernels_counts_for_none(counters: Path, recordin
     ]
 
 
-def test_rows_of_one_kernel_that_differ_count_for_none(counters: Path, recording: Path) -> None:
+def test_rows_of_a_kernel_that_differ_count_for_none(counters: Path, recording: Path) -> None:
     alike = [(SCALE, 1000, 0, 2000), (SCALE, 1100, 64, 2000), (SCALE, 1020, 32, 2010)]
     differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
     assert counted(counters, recording, printed(*alike, *differ)) == {
@@ -210,7 +210,7 @@ def test_rows_of_one_kernel_that_differ_count_for_none(counters: Path, recording
     }
 
 
-def test_each_kernel_without_counted_bytes_has_a_reason(counters: Path, recording: Path) -> None:
+def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recording: Path) -> None:
     def reasons(*rows: tuple[Any, ...]) -> dict[str, str | None]:
         counters.write_text(printed(*rows))
         frame = counted_kernels(counters, read(recording, launches=True))
@@ -269,9 +269,7 @@ def test_each_kernel_without_counted_bytes_has_a_reason(counters: Path, recordin
         (printed(("", 1, 2, 3)), "none of its kernels matches"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(
-    text: str | None, says: str, counters: Path, recording: Path
-) -> None:
+def test_errors_name_what_to_do(text: str | None, says: str, counters: Path, recording: Path) -> None:
     if text is not None:
         counters.write_text(text)
     with pytest.raises(InputError, match=says) as error:

@@ -21,9 +21,9 @@ wanted = st.lists(st.one_of(st.none(), number), max_size=30)
 
 @settings(deadline=None)
 @given(st.lists(number, unique=True, max_size=20), wanted)
-def test_the_place_of_each_among_ids(ids: list[int], wanted: list[int | None]) -> None:
-    found = places(pl.Series(ids, dtype=pl.Int64), pl.Series(wanted, dtype=pl.Int64))
-    assert found.tolist() == [ids.index(w) if w in ids else len(ids) for w in wanted]
+def test_places_among_ids(ids: list[int], wanted: list[int | None]) -> None:
+    rows = places(pl.Series(ids, dtype=pl.Int64), pl.Series(wanted, dtype=pl.Int64))
+    assert rows.tolist() == [ids.index(w) if w in ids else len(ids) for w in wanted]
 
 
 pair = st.tuples(st.one_of(st.none(), st.integers(0, 3), st.integers(0, 200)), st.one_of(st.none(), number))
@@ -34,7 +34,7 @@ Pairs = list[tuple[int | None, int | None]]
 
 @settings(deadline=None)
 @given(st.lists(pair, max_size=90), st.lists(pair, max_size=30))
-def test_which_pairs_occur_and_the_first_row_of_each(have: Pairs, rows: Pairs) -> None:
+def test_which_pairs_occur_and_the_first_row_of_a_pair(have: Pairs, rows: Pairs) -> None:
     low = -(1 << 63)  # stands for null
 
     def plain(pairs: Pairs) -> Pairs:
@@ -55,7 +55,7 @@ kinds = st.sampled_from([np.bool_, np.int8, np.uint8, np.int32, np.uint32, np.in
 
 @settings(deadline=None)
 @given(st.lists(kinds, min_size=1, max_size=4), st.integers(0, 40), st.randoms())
-def test_rows_alike_in_all_columns_have_one_number(of: list[type], rows: int, dice: random.Random) -> None:
+def test_rows_alike_in_all_columns_share_a_number(of: list[type], rows: int, dice: random.Random) -> None:
     columns = []
     for kind in of:
         least, most = (0, 1) if kind is np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)

@@ -36,14 +36,14 @@ def listed() -> list[Listed]:
     table = DATA / "README.md"
     if not table.is_file():
         return []
-    found = []
+    listed = []
     for line in table.read_text(encoding="utf-8").splitlines():
         if row := ROW.fullmatch(line):
             copies = {
                 m["direction"]: (int(m["count"]), int(m["bytes"])) for m in COPIES.finditer(row["copies"])
             }
-            found.append(Listed(row["file"], int(row["kernels"]), copies))
-    return found
+            listed.append(Listed(row["file"], int(row["kernels"]), copies))
+    return listed
 
 
 ROWS = listed()
@@ -84,8 +84,8 @@ def test_kernels_and_copies_are_those_of_the_table(row: Listed) -> None:
     operations = trace_of(row.file).operations
     assert operations.filter(kind="kernel").height == row.kernels
     copies = operations.filter(pl.col("kind").is_in(["copy", "migration"]))
-    found = copies.group_by("direction").agg(count=pl.len(), bytes=pl.col("bytes").sum())
-    assert {direction: (count, size) for direction, count, size in found.iter_rows()} == (
+    by_direction = copies.group_by("direction").agg(count=pl.len(), bytes=pl.col("bytes").sum())
+    assert {direction: (count, size) for direction, count, size in by_direction.iter_rows()} == (
         BY_CALLS.get(row.file, row.copies)
     )
 
@@ -108,9 +108,9 @@ def test_times_start_at_nought_and_calls_have_names(row: Listed) -> None:
 
 
 @pytest.mark.parametrize("file", [row.file for row in ROWS if row.file.endswith(SQLITE)])
-def test_every_value_of_every_table_is_sqlites_own(file: str) -> None:
+def test_every_value_of_every_table_equals_that_of_sqlite(file: str) -> None:
     path = TRACES / file
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     assert tables
-    assert {table: found for table in tables if (found := unlike(path, table))} == {}
+    assert {table: differences for table in tables if (differences := unlike(path, table))} == {}

@@ -122,7 +122,7 @@ def zipped() -> bytes:
         (b"   \n", "not a trace that busfare knows"),
     ],
 )
-def test_other_files_are_refused_with_the_mend(content: bytes, help: str, tmp_path: Path) -> None:
+def test_files_that_are_no_traces_are_refused_with_the_fix(content: bytes, help: str, tmp_path: Path) -> None:
     (tmp_path / "trace").write_bytes(content)
     assert help in refused(tmp_path / "trace")
 
@@ -171,7 +171,7 @@ def test_pipes_sockets_and_devices_are_refused_without_waiting(tmp_path: Path) -
     assert "a pipe or device" in refused(Path(os.devnull))
 
 
-def test_an_unreadable_file_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json"
     path.write_text(document(small_events()))
 
@@ -259,7 +259,7 @@ def test_compressed_traces_are_read_and_leave_nothing(
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["cut.sqlite.gz", "elsewhere"]
 
 
-def test_a_copy_that_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_does_not_fit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_export().write(tmp_path / "plain")
     (tmp_path / "run.sqlite.gz").write_bytes(gzipped((tmp_path / "plain").read_bytes()))
 
@@ -300,9 +300,9 @@ def test_what_a_killed_writer_left_is_put_right_elsewhere(
     before = {file: file.read_bytes() for file in left.iterdir()}
     (tmp_path / "link").symlink_to(left / "run.sqlite")
     for given in (left / "run.sqlite", tmp_path / "link"):
-        found = read(given).operations.filter(kind="kernel")
-        assert found.height == kernels
-        assert found["end_ns"].to_list() == whole["end_ns"].to_list()[:kernels]
+        recorded = read(given).operations.filter(kind="kernel")
+        assert recorded.height == kernels
+        assert recorded["end_ns"].to_list() == whole["end_ns"].to_list()[:kernels]
     assert {file: file.read_bytes() for file in left.iterdir()} == before
 
 

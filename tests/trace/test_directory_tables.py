@@ -76,7 +76,7 @@ def test_a_damaged_file_is_named(suffix: str, content: bytes, tmp_path: Path) ->
     assert "\n" not in str(refused.value)
 
 
-def test_a_panic_of_polars_is_one_line_and_nothing_is_printed(
+def test_a_panic_of_polars_is_a_single_line_and_nothing_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = export_directory(
@@ -94,7 +94,7 @@ def test_a_panic_of_polars_is_one_line_and_nothing_is_printed(
     assert capfd.readouterr().err == ""
 
 
-def test_what_others_print_while_a_table_is_read_is_kept(
+def test_what_libraries_print_while_a_table_is_read_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = export_directory(
@@ -111,7 +111,7 @@ def test_what_others_print_while_a_table_is_read_is_kept(
     assert capfd.readouterr().err == "a warning\n"
 
 
-def test_other_files_and_folders_are_passed_over(tmp_path: Path) -> None:
+def test_files_and_folders_that_are_no_tables_are_ignored(tmp_path: Path) -> None:
     folder = export_directory(
         small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
     )
@@ -182,7 +182,7 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[Path, Any], Path], int]] = {
 #: Tables that hold operations, and how many; and those by which a format is known.
 OPERATIONS = {KERNEL: 1, MEMCPY: 2, "CUPTI_ACTIVITY_KIND_MEMSET": 1, PREFIX + "CONCURRENT_KERNEL": 1}
 OPERATIONS |= {"rocpd_memory_copy": 2, "rocpd_kernel_dispatch": 1}
-KNOWN_BY = {
+DETECTED_BY = {
     "StringIds",
     "StringTable",
     "Version",
@@ -191,7 +191,7 @@ KNOWN_BY = {
     "rocpd_string",
     "rocpd_kernel_dispatch",
 }
-NOT_KNOWN_BY = {("rocpd-3", "rocpd_string"), ("rocpd-4", "rocpd_string")}
+NOT_DETECTED_BY = {("rocpd-3", "rocpd_string"), ("rocpd-4", "rocpd_string")}
 
 
 @pytest.mark.parametrize("format", MADE)
@@ -200,8 +200,8 @@ def test_any_table_and_any_column_may_be_missing(format: str, tmp_path: Path) ->
     for table, columns in make().columns.items():
         if table in ("StringTable", "Version"):  # by which nvprof's files are known
             continue
-        known_by = table in KNOWN_BY and (format, table) not in NOT_KNOWN_BY
-        for column in [*(columns if len(columns) > 1 else []), *([] if known_by else [None])]:
+        detected_by = table in DETECTED_BY and (format, table) not in NOT_DETECTED_BY
+        for column in [*(columns if len(columns) > 1 else []), *([] if detected_by else [None])]:
             made = make()
             made.without(table, column)
             trace = read(write(tmp_path / "file", made), launches=True)

@@ -42,14 +42,14 @@ def test_a_cut_at_any_byte_changes_nothing() -> None:
         assert same(whole, scanned(TEXT[:at], TEXT[at:])), at
 
 
-def test_arguments_of_an_operator_that_are_malformed_leave_columns_of_one_length() -> None:
+def test_arguments_of_an_operator_that_are_malformed_leave_columns_of_equal_length() -> None:
     event = b'{"ph":"X","cat":"cpu_op","name":"aten::x","ts":1,"dur":1,"args":{"External id":1%s}}'
     scanner = scanned(b"[" + event % b"" + b"," + event % b",5" + b"]")
     assert scanner.error
     assert {len(column) for column in scanner.operators.values()} == {1}
 
 
-def test_without_launches_the_other_columns_are_the_same() -> None:
+def test_without_launches_the_remaining_columns_are_the_same() -> None:
     plain = EventScanner()
     plain.feed(TEXT)
     plain.finish()
@@ -62,7 +62,7 @@ def test_without_launches_the_other_columns_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 15, 16, 17, 31, 33])
-def test_pieces_of_one_size_change_nothing(size: int) -> None:
+def test_pieces_of_equal_size_change_nothing(size: int) -> None:
     pieces = [TEXT[i : i + size] for i in range(0, len(TEXT), size)]
     assert same(scanned(TEXT), scanned(b"", *pieces[:3], b"", b"", *pieces[3:], b""))
 

@@ -94,7 +94,7 @@ def test_gzip_members_may_end_anywhere_in_a_piece_that_is_read(
     check_small(of_bytes(content, tmp_path))
 
 
-def test_padding_after_gzip_is_nothing_and_other_bytes_are_said(tmp_path: Path) -> None:
+def test_padding_after_gzip_is_ignored_and_data_after_it_is_an_omission(tmp_path: Path) -> None:
     content = gzipped(document(small_events()).encode())
     check_small(of_bytes(content + bytes(512), tmp_path))
     assert omitted(of_bytes(content + b"and more", tmp_path)) == {"after-compressed": 0}
@@ -291,7 +291,7 @@ def test_a_wait_for_a_record_before_the_window_has_no_record(tmp_path: Path) -> 
     ]
 
 
-def test_a_record_with_a_row_of_its_own_is_not_implied_again(tmp_path: Path) -> None:
+def test_a_record_that_has_a_row_is_not_implied_again(tmp_path: Path) -> None:
     waited = {"wait_on_stream": 7, "wait_on_cuda_event_id": 5, "wait_on_cuda_event_record_corr_id": 1}
     events = [
         call("cudaEventRecord", 0, 2, 1),
@@ -305,7 +305,7 @@ def test_a_record_with_a_row_of_its_own_is_not_implied_again(tmp_path: Path) -> 
     ]
 
 
-def test_graph_nodes_share_the_correlation_of_one_launch(tmp_path: Path) -> None:
+def test_graph_nodes_share_the_correlation_of_their_launch(tmp_path: Path) -> None:
     events = [call("cudaGraphLaunch", 0, 5, 1)]
     events += [kernel(f"node {n}", 10 * n, 5, 1, **{"graph node id": n}) for n in (0, 1, 2)]  # 0 is no number
     trace = written(events, tmp_path)
@@ -314,7 +314,7 @@ def test_graph_nodes_share_the_correlation_of_one_launch(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("launch", ["cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch"])
-def test_graph_nodes_without_numbers_are_known_by_their_launch(launch: str, tmp_path: Path) -> None:
+def test_graph_nodes_without_numbers_are_recognised_by_their_launch(launch: str, tmp_path: Path) -> None:
     events = [call(launch, 0, 5, 1), call("cudaLaunchKernel", 6, 1, 2), kernel("alone", 90, 5, 2)]
     events += [kernel(f"node {n}", 10 + 10 * n, 5, 1) for n in range(3)]
     trace = written(events, tmp_path)
@@ -322,7 +322,7 @@ def test_graph_nodes_without_numbers_are_known_by_their_launch(launch: str, tmp_
     assert omitted(trace) == {"graph-nodes": 3}
 
 
-def test_no_gpu_activity_is_said(tmp_path: Path) -> None:
+def test_no_gpu_activity_is_an_omission(tmp_path: Path) -> None:
     trace = written([call("cudaMemcpy", 0, 1, 1), event("cpu_op", "aten::mm", 0, 1)], tmp_path)
     assert trace.operations.is_empty()
     assert list(omitted(trace)) == ["no-gpu-records"]
@@ -386,7 +386,7 @@ def test_a_file_truncated_at_any_byte_gives_what_it_held(tmp_path: Path) -> None
     assert set(heights) == {0, 1, 2}
 
 
-def test_a_gzip_file_truncated_at_any_byte_is_said_to_be(tmp_path: Path) -> None:
+def test_a_gzip_file_truncated_at_any_byte_is_reported_as_truncated(tmp_path: Path) -> None:
     content = gzipped(document(small_events()).encode())
     for length in range(2, len(content) - 1, 7):
         try:
@@ -395,7 +395,7 @@ def test_a_gzip_file_truncated_at_any_byte_is_said_to_be(tmp_path: Path) -> None
             assert any(what in str(error) for what in ("traceEvents", "cannot unpack"))
         else:
             assert "truncated-compression" in omitted(trace)
-            absent = [said.what for said in trace.omissions if said.id == "no-gpu-records"]
+            absent = [omission.what for omission in trace.omissions if omission.id == "no-gpu-records"]
             assert all("may be in the missing part" in what for what in absent)
             assert bool(absent) == trace.operations.is_empty()
 
@@ -409,7 +409,7 @@ def test_damage_in_the_middle_keeps_what_came_before_and_says_where(tmp_path: Pa
     assert what.startswith("damaged JSON at byte ")
 
 
-def test_a_lost_quote_swallows_the_rest_and_is_said(tmp_path: Path) -> None:
+def test_a_lost_quote_swallows_the_rest_and_is_an_omission(tmp_path: Path) -> None:
     trace = of_bytes(
         document(small_events()).replace('"Memset (Device)"', '"Memset (Device)').encode(), tmp_path
     )
@@ -426,7 +426,7 @@ def test_damaged_compression_keeps_what_came_before(tmp_path: Path) -> None:
     assert 0 < trace.operations.height < 20000
 
 
-def test_text_after_the_end_is_said(tmp_path: Path) -> None:
+def test_text_after_the_end_is_an_omission(tmp_path: Path) -> None:
     text = document(small_events())
     assert omitted(of_bytes((text + " \n\t").encode(), tmp_path)) == {}
     trace = of_bytes((text + text).encode(), tmp_path)
@@ -449,7 +449,7 @@ def test_text_after_the_end_is_said(tmp_path: Path) -> None:
         b'{"a" 1}',
     ],
 )
-def test_what_is_no_trace_is_refused_in_one_line(content: bytes, tmp_path: Path) -> None:
+def test_what_is_no_trace_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a PyTorch profiler trace") as refused:
         of_bytes(content, tmp_path)
     assert "\n" not in str(refused.value)
@@ -464,7 +464,7 @@ def test_no_events_at_all_is_a_trace_of_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1.0, 0.7])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (perfetto(trace_of(copied(10, 20, 4096), ran(30, 40, "work"))), "give the original trace"),
         (
@@ -475,12 +475,12 @@ def test_no_events_at_all_is_a_trace_of_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_chrome_trace_of_another_program_is_refused_by_its_name(
-    content: bytes, told: str, packed: bool, cut: float, tmp_path: Path
+    content: bytes, message: str, packed: bool, cut: float, tmp_path: Path
 ) -> None:
     content = content[: int(cut * len(content))]
-    if cut < 1 and "original" not in told:
-        told = "is truncated before"
-    with pytest.raises(InputError, match=told):
+    if cut < 1 and "original" not in message:
+        message = "is truncated before"
+    with pytest.raises(InputError, match=message):
         of_bytes(gzipped(content) if packed else content, tmp_path)
 
 
@@ -492,7 +492,7 @@ def test_a_chrome_trace_of_another_program_is_refused_by_its_name(
         [event("user_annotation", "step", 0, 1)],
     ],
 )
-def test_a_trace_of_the_processor_alone_is_one_of_pytorch(events: list[Event], tmp_path: Path) -> None:
+def test_a_trace_of_the_processor_alone_is_a_trace_of_pytorch(events: list[Event], tmp_path: Path) -> None:
     for content in (json.dumps(events), json.dumps({"traceEvents": events})):
         assert of_bytes(content.encode(), tmp_path).operations.is_empty()
 

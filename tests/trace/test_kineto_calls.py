@@ -67,7 +67,7 @@ def of_rank(process: int | str, gpu: int | str, correlation: int, start_us: floa
     return [launch, kernel("k", start_us + 3, 5, correlation) | {"pid": gpu}, wait]
 
 
-def test_operations_of_merged_ranks_are_tied_by_numbers_that_one_process_used(tmp_path: Path) -> None:
+def test_operations_of_merged_ranks_are_tied_by_numbers_that_a_single_process_used(tmp_path: Path) -> None:
     trace = written([*of_rank(100, 0, 1, 0), *of_rank(200, 1, 2, 50)], tmp_path)
     assert trace.operations["process"].to_list() == [100, 200]
     assert not omitted(trace)
@@ -91,15 +91,15 @@ def test_operations_of_merged_ranks_are_tied_by_the_text_around_the_process(
 @pytest.mark.parametrize(
     ("host", "gpu"), [("[TP00] 7", "[TP00] 0"), ("rank0.json", "rank0.json"), ("one", "one")]
 )
-def test_processes_of_one_number_stay_as_many_as_there_are_texts(host: str, gpu: str, tmp_path: Path) -> None:
-    others = [text.replace("00]", "01]").replace("k0.", "k1.").replace("one", "two") for text in (host, gpu)]
-    trace = written([*of_rank(host, gpu, 1, 0), *of_rank(others[0], others[1], 1, 50)], tmp_path)
+def test_processes_of_equal_number_stay_as_many_as_their_texts(host: str, gpu: str, tmp_path: Path) -> None:
+    peers = [text.replace("00]", "01]").replace("k0.", "k1.").replace("one", "two") for text in (host, gpu)]
+    trace = written([*of_rank(host, gpu, 1, 0), *of_rank(peers[0], peers[1], 1, 50)], tmp_path)
     assert trace.operations["process"].n_unique() == trace.calls["process"].n_unique() == 2
     assert trace.operations["process"].to_list() == trace.calls["process"].to_list()[::2]
     assert trace.operations["device"].to_list() == [0, 0]
 
 
-def test_copies_of_an_intel_gpu_have_directions_and_its_calls_are_told_of(tmp_path: Path) -> None:
+def test_copies_of_an_intel_gpu_have_directions_and_its_calls_are_an_omission(tmp_path: Path) -> None:
     trace = written(
         [
             event("xpu_runtime", "urEnqueueKernelLaunch", 1, 2, args={"correlation": 1}),
@@ -124,11 +124,11 @@ def test_a_gpu_of_an_empty_name_has_none(tmp_path: Path) -> None:
     assert trace.devices["name"].to_list() == [None, "MI300X"]
 
 
-def test_where_copies_ran_as_kernels_nothing_is_said_of_them(tmp_path: Path) -> None:
+def test_advice_explains_copies_that_ran_as_kernels(tmp_path: Path) -> None:
     copying = kernel("__amd_rocclr_copyBuffer.kd", 3, 5, 1)
     trace = written([hip_copy(3, 0) | {"args": {"correlation": 1}}, copying], tmp_path)
-    said = what_to_do(summarise(trace), str, "")
-    assert isinstance(said, Text) and said.text.startswith("Copies ran as kernels")
+    advice = what_to_do(summarise(trace), str, "")
+    assert isinstance(advice, Text) and advice.text.startswith("Copies ran as kernels")
 
 
 def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> Non
 
 
 def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> None:
-    other = event("mtia_ccp_events", "dma_request", 5, 5, args={"direction": "DEVICE_TO_HOST", "size": 16})
+    mtia = event("mtia_ccp_events", "dma_request", 5, 5, args={"direction": "DEVICE_TO_HOST", "size": 16})
     with pytest.raises(InputError, match="an accelerator that is not a GPU"):
-        written([event("cpu_op", "aten::add", 1, 2), other], tmp_path)
+        written([event("cpu_op", "aten::add", 1, 2), mtia], tmp_path)
     launch = call("cudaLaunchKernel", 1, 2, 1)
-    trace = written([other, launch, kernel("k", 10, 5, 1), call("cudaDeviceSynchronize", 4, 12, 2)], tmp_path)
+    trace = written([mtia, launch, kernel("k", 10, 5, 1), call("cudaDeviceSynchronize", 4, 12, 2)], tmp_path)
     assert set(omitted(trace)) == {"other-accelerator"}
 
 
@@ -217,7 +217,7 @@ def test_grids_that_a_launch_takes_in_work_items_are_counted_in_groups(
     assert launches.select("grid_x", "grid_y", "block_x").rows() == [(grid, 3, 256), (512, 3, 256)]
 
 
-def test_kernels_of_the_runtime_that_copy_are_told(tmp_path: Path) -> None:
+def test_kernels_of_the_runtime_that_copy_are_an_omission(tmp_path: Path) -> None:
     trace = launched(tmp_path, "hipMemcpyAsync", "__amd_rocclr_copyBuffer")
     assert trace.operations["kind"].to_list() == ["kernel", "kernel"]
     assert omitted(trace)["copying-kernels"] == 1

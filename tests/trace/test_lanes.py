@@ -53,8 +53,8 @@ def test_sums_of_lanes_are_those_of_rows(rows: list[dict[str, object]]) -> None:
         rated_bytes=pl.col("bytes").filter(rated).sum(),
     )
     columns = [*LANE_KEYS, "count", "ns", "bytes", "rated_bytes"]
-    found = lanes.groups.with_columns(ns=(pl.col("seconds") * 1e9).round().cast(pl.Int64))
-    assert sorted(found.select(columns).rows(), key=repr) == sorted(expected.select(columns).rows(), key=repr)
+    sums = lanes.groups.with_columns(ns=(pl.col("seconds") * 1e9).round().cast(pl.Int64))
+    assert sorted(sums.select(columns).rows(), key=repr) == sorted(expected.select(columns).rows(), key=repr)
 
 
 @settings(deadline=None)
@@ -62,9 +62,9 @@ def test_sums_of_lanes_are_those_of_rows(rows: list[dict[str, object]]) -> None:
 def test_a_union_of_lanes_is_that_of_their_rows(rows: list[dict[str, object]], kind: str) -> None:
     frame = table(rows)
     expected = union_of(frame.filter(pl.col("kind") == kind))
-    found = Lanes.of(frame).union(pl.col("kind") == kind)
-    assert found.starts.tolist() == expected.starts.tolist()
-    assert found.ends.tolist() == expected.ends.tolist()
+    union = Lanes.of(frame).union(pl.col("kind") == kind)
+    assert union.starts.tolist() == expected.starts.tolist()
+    assert union.ends.tolist() == expected.ends.tolist()
 
 
 @settings(deadline=None)
@@ -86,10 +86,10 @@ def test_lengths_of_many_rows_which_two_threads_share(longest: int) -> None:
     lengths = drawn.integers(0, 3, rows)
     lengths[drawn.integers(0, rows, 5)] = longest  # some last from one thread's half into the other's
     lane_of, sets_of = drawn.integers(0, 3, rows).astype(np.uint32), np.array([1, 3, 4], np.uint64)
-    found = _columns.lengths(starts, starts + lengths, lane_of, sets_of, 4)
-    assert found is not None
+    counted = _columns.lengths(starts, starts + lengths, lane_of, sets_of, 4)
+    assert counted is not None
     of = [np.isin(lane_of, lanes) for lanes in ([0, 1], [1], [2], [])]
-    assert found.tolist() == [Union.of(starts[one], (starts + lengths)[one]).length() for one in of]
+    assert counted.tolist() == [Union.of(starts[at], (starts + lengths)[at]).length() for at in of]
     starts[rows // 2] = starts[rows // 2 - 1] - 1
     assert _columns.lengths(starts, starts + lengths, lane_of, sets_of, 4) is None
 
@@ -106,7 +106,7 @@ def test_longest_gaps_are_those_of_the_union(rows: list[dict[str, object]], most
     assert lanes.longest_gaps(which, most) == expected
 
 
-def test_more_lengths_than_one_pass_finds() -> None:
+def test_more_lengths_than_a_pass_takes() -> None:
     frame = table([{"kind": "copy", "start_ns": at, "length": 1, "stream": at} for at in range(100)])
     sets = [pl.col("stream") < most for most in range(100)]
     assert Lanes.of(frame).lengths(*sets) == list(range(100))
@@ -126,7 +126,7 @@ def test_many_lanes() -> None:
     assert lanes.lane_of.tolist() == (np.arange(rows) % 3000).tolist()
 
 
-def test_calls_are_found_by_their_names() -> None:
+def test_calls_are_matched_by_their_names() -> None:
     names = ["cudaMemcpy", "cudaLaunchKernel", None, "cudaMemcpy", "cudaMemcpyAsync"]
     calls = tables.conform(
         pl.DataFrame({"name": names, "start_ns": range(5), "end_ns": range(5), "correlation": range(5)}),
@@ -147,7 +147,7 @@ def test_rows_of_some_sizes(rows: list[dict[str, object]], least: int, most: int
 
 @settings(deadline=None)
 @given(operations, st.randoms())
-def test_time_of_rows_beside_no_kernel(rows: list[dict[str, object]], dice: random.Random) -> None:
+def test_time_of_rows_that_no_kernel_covers(rows: list[dict[str, object]], dice: random.Random) -> None:
     frame = table(rows)
     picked = [row for row in range(frame.height) if dice.random() < 0.5]
     chosen = np.array(picked, np.uint32)
@@ -157,13 +157,13 @@ def test_time_of_rows_beside_no_kernel(rows: list[dict[str, object]], dice: rand
 
     kernels = frame.filter(pl.col("kind") == "kernel")
     expected = len(covered(frame[chosen]) - covered(kernels))
-    assert Lanes.of(frame).not_beside(chosen, pl.col("kind") == "kernel") == expected
-    assert Lanes.of(frame).not_beside(chosen[::-1].copy(), pl.col("kind") == "kernel") == expected
+    assert Lanes.of(frame).uncovered_ns(chosen, pl.col("kind") == "kernel") == expected
+    assert Lanes.of(frame).uncovered_ns(chosen[::-1].copy(), pl.col("kind") == "kernel") == expected
 
 
 @settings(deadline=None)
 @given(operations, st.lists(st.sampled_from([*tables.DIRECTIONS, "elsewhere"]), max_size=3))
-def test_which_rows_have_one_of_some_words(rows: list[dict[str, object]], wanted: list[str]) -> None:
+def test_which_rows_have_any_of_some_words(rows: list[dict[str, object]], wanted: list[str]) -> None:
     frame = table(rows)
     words, directions = Words(frame), frame["direction"].cast(pl.String).to_list()
     assert words.among("direction", *wanted).tolist() == [direction in wanted for direction in directions]
@@ -192,7 +192,7 @@ def ticks(pairs: list[tuple[int, int]]) -> set[int]:
 
 
 @given(intervals)
-def test_the_length_of_a_union_counts_each_instant_once(pairs: list[tuple[int, int]]) -> None:
+def test_the_length_of_a_union_counts_every_instant_once(pairs: list[tuple[int, int]]) -> None:
     assert union(pairs).length() == len(ticks(pairs))
 
 
@@ -202,7 +202,7 @@ def test_minus_is_what_only_the_first_covers(a: list[tuple[int, int]], b: list[t
 
 
 @given(intervals, intervals)
-def test_covered_within_counts_inside_each_interval(
+def test_covered_within_counts_inside_every_interval(
     a: list[tuple[int, int]], b: list[tuple[int, int]]
 ) -> None:
     if not b:

@@ -34,8 +34,8 @@ def of_kernels(trace: Trace) -> list[tuple[Any, ...]]:
     """What the trace tells of each kernel's launch, in order of time."""
     kernels = trace.operations.filter(kind="kernel").select("launch")
     launches = trace.launches.with_row_index("launch")
-    known = kernels.join(launches, on="launch", how="left", maintain_order="left")
-    return known.drop("launch", *REACH).rows()
+    launched = kernels.join(launches, on="launch", how="left", maintain_order="left")
+    return launched.drop("launch", *REACH).rows()
 
 
 def nsys(path: Path, launch: dict[str, Any]) -> Path:
@@ -71,8 +71,8 @@ def rocpd(path: Path, launch: dict[str, Any]) -> Path:
         given |= {f"grid_size_{side}": items, f"workgroup_size_{side}": threads}
     given |= {"arch_vgpr_count": launch.get("registersPerThread"), "accum_vgpr_count": 0}
     static, dynamic = launch.get("staticSharedMemory"), launch.get("dynamicSharedMemory")
-    both = static + dynamic if isinstance(static, int) and isinstance(dynamic, int) else None
-    process.kernel("k", 0, 9, 1, **given, group_segment_size=both)
+    shared = static + dynamic if isinstance(static, int) and isinstance(dynamic, int) else None
+    process.kernel("k", 0, 9, 1, **given, group_segment_size=shared)
     return write_rocpd(path, process)
 
 
@@ -118,8 +118,8 @@ def test_what_no_launch_can_have_is_unknown(
 ) -> None:
     expected = list(SHAPE)
     expected[unknown] = [None] * (unknown.stop - unknown.start)
-    found = of_kernels(read(write(tmp_path / "trace", CUDA | wrong), launches=True))
-    assert found == [(*expected, None, None, None, None)]
+    kernels = of_kernels(read(write(tmp_path / "trace", CUDA | wrong), launches=True))
+    assert kernels == [(*expected, None, None, None, None)]
 
 
 @pytest.mark.parametrize("column", LAUNCH)
@@ -129,11 +129,11 @@ def test_a_column_that_is_missing_is_unknown(column: str, tmp_path: Path) -> Non
     export = NsysExport()
     export.kernel("k", 0, 9, 1, **given)
     export.columns["CUPTI_ACTIVITY_KIND_KERNEL"].remove(column)
-    found = of_kernels(read(export.write(tmp_path / "without"), launches=True))
-    assert found == of_kernels(read(tmp_path / "trace", launches=True))
+    kernels = of_kernels(read(export.write(tmp_path / "without"), launches=True))
+    assert kernels == of_kernels(read(tmp_path / "trace", launches=True))
 
 
-def test_a_launch_stands_once_and_other_operations_have_none(tmp_path: Path) -> None:
+def test_a_launch_stands_once_and_only_kernels_have_launches(tmp_path: Path) -> None:
     export = small_export()
     for at in range(6):
         export.kernel("k", 1000 + at * 10, 1005 + at * 10, None, **CUDA | {"gridX": 1 + at % 2})
@@ -308,8 +308,8 @@ def test_the_innermost_span_is_that_of_a_search() -> None:
     for _, thread, at in points.rows():
         around = [
             (end - start, row)
-            for row, (_, other, start, end) in enumerate(frame.rows())
-            if other == thread and start <= at < end
+            for row, (_, of_thread, start, end) in enumerate(frame.rows())
+            if of_thread == thread and start <= at < end
         ]
         expected.append(min(around)[1] if around else None)
     assert innermost(frame, points).to_list() == expected
@@ -324,14 +324,14 @@ SQL = "SELECT {}, staticSharedMemory + dynamicSharedMemory, count(*) FROM {} GRO
 @pytest.mark.parametrize(
     "path", [*published("nsys", "*.sqlite"), *published("nvprof", "*.nvvp")], ids=lambda p: p.name
 )
-def test_launches_of_published_files_are_sqlites_own(path: Path) -> None:
+def test_launches_of_published_files_equal_those_of_sqlite(path: Path) -> None:
     table = "CUPTI_ACTIVITY_KIND_" + ("KERNEL" if path.suffix == ".sqlite" else "CONCURRENT_KERNEL")
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
         rows = database.execute(SQL.format(", ".join(LAUNCH[:7]), table)).fetchall()
     counted = read(path, launches=True).operations["launch"].drop_nulls().value_counts()
     launches = read(path, launches=True).launches.with_row_index("launch").join(counted, on="launch")
-    found = launches.group_by(*LAUNCH_SHAPE).agg(pl.col("count").sum()).rows()
-    assert sorted(found) == sorted(rows)
+    grouped = launches.group_by(*LAUNCH_SHAPE).agg(pl.col("count").sum()).rows()
+    assert sorted(grouped) == sorted(rows)
 
 
 @pytest.mark.conformance
@@ -365,17 +365,17 @@ def test_launches_of_published_kineto_files_are_those_of_the_json(path: Path) ->
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     kernels, operators, in_items = [], {}, set()
-    for one in (one for one in events if one.get("ph") == "X"):
-        args = one.get("args", {})
-        if one["name"] == "hipExtModuleLaunchKernel":  # takes work-items [HIP: module API]
+    for logged in (logged for logged in events if logged.get("ph") == "X"):
+        args = logged.get("args", {})
+        if logged["name"] == "hipExtModuleLaunchKernel":  # takes work-items [HIP: module API]
             in_items.add(args["correlation"])
-        if one["cat"] == "cpu_op":
-            operators.setdefault(args.get("External id"), one)
-        elif one["cat"] == "kernel":
-            kernels.append((one["ts"], args))
-    found = of_kernels(read(path, launches=True))
-    assert len(found) == len(kernels)
-    for row, (_, args) in zip(found, sorted(kernels, key=lambda one: one[0]), strict=True):
+        if logged["cat"] == "cpu_op":
+            operators.setdefault(args.get("External id"), logged)
+        elif logged["cat"] == "kernel":
+            kernels.append((logged["ts"], args))
+    of_trace = of_kernels(read(path, launches=True))
+    assert len(of_trace) == len(kernels)
+    for row, (_, args) in zip(of_trace, sorted(kernels, key=lambda logged: logged[0]), strict=True):
         grid, block = (args.get(what, [None] * 3) for what in ("grid", "block"))
         if args.get("correlation") in in_items:
             grid = [items // group for items, group in zip(grid, block, strict=True)]
@@ -411,11 +411,11 @@ def allocations(*rows: tuple[int, int], **same: Any) -> pl.DataFrame:
 
 def allocated(operations: pl.DataFrame, *parts: pl.DataFrame) -> list[int | None]:
     """Of each operation, in the order that they have."""
-    found = with_allocated(operations, pl.concat(parts))
-    assert found.drop("allocated_bytes", strict=False).equals(operations)
-    if "allocated_bytes" not in found.columns:
+    made = with_allocated(operations, pl.concat(parts))
+    assert made.drop("allocated_bytes", strict=False).equals(operations)
+    if "allocated_bytes" not in made.columns:
         return [None] * operations.height
-    return found["allocated_bytes"].to_list()
+    return made["allocated_bytes"].to_list()
 
 
 def test_it_is_what_is_held_when_a_kernel_ends() -> None:
@@ -424,7 +424,7 @@ def test_it_is_what_is_held_when_a_kernel_ends() -> None:
     assert allocated(ran, held) == [50, 100, 150]
 
 
-def test_launches_of_one_kernel_can_reach_the_most_of_any() -> None:
+def test_launches_of_a_kernel_can_reach_the_most_of_any() -> None:
     held = allocations((0, 100), (10, 900), (20, -900))
     ran = kernels({"end_ns": 5}, {"end_ns": 15}, {"end_ns": 25}, {"end_ns": 25, "grid_x": 9})
     assert allocated(ran, held) == [1000, 1000, 1000, 100]
@@ -436,7 +436,7 @@ def test_of_what_a_stream_frees_the_most_counts() -> None:
     assert allocated(kernels({"end_ns": 9}), *held) == [800]
 
 
-def test_each_gpu_has_its_own_and_managed_memory_is_every_ones() -> None:
+def test_memory_belongs_to_its_gpu_and_managed_memory_to_all() -> None:
     held = allocations((0, 100)), allocations((0, 7), device=1), allocations((0, 1000), device=None)
     ran = kernels({"end_ns": 5}, {"end_ns": 5, "device": 1}, {"end_ns": 5, "process": 2})
     assert allocated(ran, *held) == [1100, 1007, None]

@@ -70,7 +70,7 @@ def test_the_version_stands_in_three_places_or_nowhere(
     assert written(small_export(generation), tmp_path).producer == producer
 
 
-def test_memory_kinds_are_numbered_one_less_than_cuptis(tmp_path: Path) -> None:
+def test_memory_kinds_are_cuptis_number_minus_1(tmp_path: Path) -> None:
     export = NsysExport()
     for number in range(8):
         export.copy(8, (number, 7 - number), 1, 10 * number, 10 * number + 5)
@@ -94,7 +94,7 @@ def test_directions_of_all_copy_kinds(tmp_path: Path) -> None:
     assert omitted(trace)["unknown-direction"] == 2
 
 
-def test_a_peer_copy_names_the_other_device(tmp_path: Path) -> None:
+def test_a_peer_copy_names_the_peer_device(tmp_path: Path) -> None:
     export = NsysExport()
     export.copy(10, (2, 2), 64, 0, 10, deviceId=0, srcDeviceId=0, dstDeviceId=3)
     export.copy(8, (2, 2), 64, 20, 30, deviceId=0, srcDeviceId=0, dstDeviceId=0)
@@ -161,7 +161,7 @@ def test_the_calls_name_decides_what_it_waits_for_and_not_sync_type(
     assert trace.events.is_empty()
 
 
-def test_a_stream_wait_is_told_by_its_call_whatever_its_sync_type(tmp_path: Path) -> None:
+def test_the_call_identifies_a_stream_wait_whatever_its_sync_type(tmp_path: Path) -> None:
     export = NsysExport("2022")
     export.call("cudaEventRecord_v3020", 0, 5, 1)
     export.record(4, 13, 1)
@@ -200,7 +200,7 @@ def test_records_whose_call_is_cut_off_are_counted(tmp_path: Path) -> None:
     assert omitted(trace)["records-without-call"] == 1
 
 
-def test_event_ids_of_zero_and_minus_one_are_no_event(tmp_path: Path) -> None:
+def test_event_ids_of_zero_and_minus_1_are_no_event(tmp_path: Path) -> None:
     export = NsysExport("2026.2")
     for correlation, event in ((1, 0), (2, NONE_32), (3, 5)):
         export.call("cudaEventRecord_v3020", 10 * correlation, 10 * correlation + 5, correlation)
@@ -209,7 +209,7 @@ def test_event_ids_of_zero_and_minus_one_are_no_event(tmp_path: Path) -> None:
     assert trace.events.select("event", "event_sync").rows() == [(None, None), (None, 9), (5, 9)]
 
 
-def test_graphs_traced_as_a_whole_are_opaque_and_said_so(tmp_path: Path) -> None:
+def test_graphs_traced_as_a_whole_are_opaque_and_an_omission(tmp_path: Path) -> None:
     export = small_export()
     for start in (700, 800, 900):
         export.add(GRAPH, **export.place(start, start + 50, 6, PROCESS) | {"graphId": 3, "graphExecId": 4})
@@ -228,7 +228,7 @@ def test_a_trace_of_opaque_graphs_alone_was_traced(tmp_path: Path) -> None:
     assert "no-gpu-records" not in omitted(trace)
 
 
-def test_graph_nodes_share_one_launch(tmp_path: Path) -> None:
+def test_graph_nodes_share_a_launch(tmp_path: Path) -> None:
     export = NsysExport()
     export.call("cudaGraphLaunch_v10000", 0, 5, 6)
     for node in (0, 41, 42):
@@ -238,7 +238,7 @@ def test_graph_nodes_share_one_launch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("empty_tables", [set(), {KERNEL, MEMCPY}], ids=["no trace tables", "empty tables"])
-def test_no_gpu_rows_at_all_is_said_and_is_no_idle_gpu(empty_tables: set[str], tmp_path: Path) -> None:
+def test_no_gpu_rows_at_all_is_an_omission_and_no_idle_gpu(empty_tables: set[str], tmp_path: Path) -> None:
     export = NsysExport()
     export.call("cudaMemcpyAsync_v3020", 100, 150, 1)
     export.tables |= empty_tables
@@ -299,7 +299,7 @@ def test_a_newer_nvtx_table_is_named(tmp_path: Path) -> None:
     assert "NVTX_EVENTS_V3" in next(o.what for o in trace.omissions if o.id == "unknown-nvtx")
 
 
-def test_a_name_column_that_others_added_changes_nothing(tmp_path: Path) -> None:
+def test_a_name_column_that_third_parties_added_changes_nothing(tmp_path: Path) -> None:
     export = small_export()
     export.columns[MEMCPY].insert(3, "name")
     export.columns[RUNTIME].insert(0, "name")
@@ -319,7 +319,7 @@ def test_kernels_without_a_name_keep_their_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", [0, 1, 0xFFFF])
-def test_process_and_thread_are_24_bits_each_whatever_the_machine_id(machine: int, tmp_path: Path) -> None:
+def test_process_and_thread_are_24_bits_whatever_the_machine_id(machine: int, tmp_path: Path) -> None:
     export = NsysExport()
     export.kernel("axpy", 0, 10, globalPid=global_pid(0xABCDEF, machine))
     export.call("cudaLaunchKernel_v7000", 0, 5, 1, globalTid=global_pid(0xABCDEF, machine) + 0x123456)
@@ -364,7 +364,7 @@ def test_a_string_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     assert (trace.operations.height, trace.calls.height) == (4, 5)
 
 
-def test_what_the_profiler_said_of_lost_records_reaches_the_user(tmp_path: Path) -> None:
+def test_the_profilers_warnings_of_lost_records_are_omissions(tmp_path: Path) -> None:
     export = small_export()
     export.add("DIAGNOSTIC_EVENT", timestamp=1, text="12 CUDA events were dropped.")
     export.add("DIAGNOSTIC_EVENT", timestamp=2, text="Profiling has started.")
@@ -384,19 +384,19 @@ def test_warnings_and_errors_of_the_profiler_reach_the_user(tmp_path: Path) -> N
         export.add("DIAGNOSTIC_EVENT", severity=3, text="CUDA profiling could not be started.")
     export.add("DIAGNOSTIC_EVENT", severity=4, text="Verbose.")
     export.add("DIAGNOSTIC_EVENT", text="Of a version without levels.")
-    said = [
+    warnings = [
         (o.count, o.what.partition(": ")[2])
         for o in written(export, tmp_path).omissions
         if o.id == "profiler-said"
     ]
-    assert said[:2] == [
+    assert warnings[:2] == [
         (3, "CUDA profiling could not be started."),
         (1, "CUDA device 0: Unified Memory cannot be traced"),
     ]
-    assert [text for _, text in said[2:5]] == [
+    assert [text for _, text in warnings[2:5]] == [
         f"No OpenGL events collected ({number})." for number in range(3)
     ]
-    assert said[5:] == [(1, "")]  # further ones
+    assert warnings[5:] == [(1, "")]  # further ones
 
 
 def test_a_view_in_place_of_a_table_is_read_and_a_virtual_table_refused(tmp_path: Path) -> None:
@@ -498,7 +498,7 @@ def test_the_cuda_ordinal_names_a_gpu_and_not_nsyss_number(tmp_path: Path) -> No
     ]
 
 
-def test_the_map_of_each_process_wins_over_the_ordinal(tmp_path: Path) -> None:
+def test_the_map_of_a_process_wins_over_the_ordinal(tmp_path: Path) -> None:
     export = small_export("2025.6")
     for number in (0, 1):
         export.add("TARGET_INFO_GPU", **gpu(number, number))
@@ -520,7 +520,7 @@ def test_gpus_that_cuda_does_not_see_are_left_out_where_some_are_seen(
     assert written(export, tmp_path).devices.select("device", "uuid").rows() == [(0, "uuid-1")]
 
 
-def test_nsyss_number_stands_in_where_no_ordinal_is_told(tmp_path: Path) -> None:
+def test_nsyss_number_stands_in_where_no_ordinal_is_recorded(tmp_path: Path) -> None:
     export = small_export("2024.5")
     export.add("TARGET_INFO_GPU", **gpu(1, None))
     assert written(export, tmp_path).devices["device"].to_list() == [1]
@@ -571,9 +571,7 @@ def test_the_host_is_named(tmp_path: Path) -> None:
         ("", None),
     ],
 )
-def test_the_rank_is_what_the_nearest_launcher_said(
-    tmp_path: Path, environment: str, rank: str | None
-) -> None:
+def test_the_rank_is_that_of_the_nearest_launcher(tmp_path: Path, environment: str, rank: str | None) -> None:
     export = small_export()
     export.add("TARGET_INFO_SYSTEM_ENV", globalVid=0, name="DeviceEnvironment", value=environment)
     assert written(export, tmp_path).host.get("rank") == rank

@@ -97,8 +97,8 @@ def test_requests_are_joined_to_what_ends_them(tmp_path: Path) -> None:
         export.mpi("MPI_Wait", start + 20, start + 30, requestHandle=60)
     trace = read(export.write(tmp_path / "rank.sqlite"))
     kind = pl.col("collective_kind").cast(pl.String)
-    told = trace.collectives.select(pl.col("start_ns") + 100, kind, "peer", "sequence", "ended").rows()
-    assert told == [
+    collectives = trace.collectives.select(pl.col("start_ns") + 100, kind, "peer", "sequence", "ended").rows()
+    assert collectives == [
         (3020, "send", 2, 0, False),
         (3100, "receive", 0, 0, False),
         (3100, "send", 2, 0, True),
@@ -116,9 +116,9 @@ def test_a_handle_comes_back_for_another_communicator(tmp_path: Path) -> None:
         export.communicator(1, ROWS, 2, timestamp=time, localRank=1, groupRoot=root, groupRootUid=4)
     for start in (2050, 3000, 4100):  # the first before anything was noted of it
         export.mpi("MPI_Barrier", start, start + 10, commHandle=ROWS)
-    told = rows(read(export.write(tmp_path / "rank.sqlite")))
-    assert [row[1] for row in told] == ["MPI_COMM[2] 0.4", "MPI_COMM[2] 0.4", "MPI_COMM[2] 1.4"]
-    assert [row[5] for row in told] == [0, 1, 0]
+    messages = rows(read(export.write(tmp_path / "rank.sqlite")))
+    assert [row[1] for row in messages] == ["MPI_COMM[2] 0.4", "MPI_COMM[2] 0.4", "MPI_COMM[2] 1.4"]
+    assert [row[5] for row in messages] == [0, 1, 0]
 
 
 def test_newer_exports_number_communicators_over_all_ranks(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_unknown_handles_are_of_no_communicator(tmp_path: Path) -> None:
     for number, handle in enumerate((WORLD, ROWS, 99, 9, None)):
         export.mpi("MPI_Barrier", 3000 + 20 * number, 3010 + 20 * number, commHandle=handle)
     trace = read(export.write(tmp_path / "rank.sqlite"))
-    told = [row[:2] for row in rows(trace)]
-    assert told == [("barrier", "MPI_COMM_WORLD"), ("barrier", "MPI_COMM[2] 0.1"), *[("barrier", None)] * 3]
+    kinds = [row[:2] for row in rows(trace)]
+    assert kinds == [("barrier", "MPI_COMM_WORLD"), ("barrier", "MPI_COMM[2] 0.1"), *[("barrier", None)] * 3]
     assert trace.collectives["communicator"].null_count() == 3
     assert omitted(trace)["unknown-communicators"] == 3
 
@@ -246,10 +246,10 @@ def test_threads_of_a_rank_and_ranks_of_a_file(tmp_path: Path) -> None:
     export.mpi("MPI_Wait", 3200, 3300, requestHandle=5)
     trace = read(export.write(tmp_path / "job.sqlite"))
     assert trace.host["ranks"] == "71=0 72=1"
-    told = trace.collectives.select(
+    collectives = trace.collectives.select(
         "process", pl.col("collective_kind").cast(pl.String), "peer", "place", "ended"
     )
-    assert sorted(told.rows()) == [
+    assert sorted(collectives.rows()) == [
         (71, "send", 1, 0, False),
         (71, "send", 1, 0, True),
         (72, "receive", 0, 1, False),
@@ -283,7 +283,7 @@ def test_older_exports_show_calls_that_match_nothing(tmp_path: Path) -> None:
     assert omitted(trace)["mpi-without-partners"] == 3
 
 
-def test_ranges_of_other_domains_count_as_before(tmp_path: Path) -> None:
+def test_ranges_of_further_domains_count_as_before(tmp_path: Path) -> None:
     trace = read(older_export("wrappers").write(tmp_path / "rank.sqlite"))
     assert trace.collectives["collective_kind"].to_list() == ["send", "all_reduce"]
     assert "mpi-without-partners" not in omitted(trace)
@@ -301,8 +301,8 @@ def test_ranges_named_like_mpi_calls_are_ignored_where_calls_were_recorded(tmp_p
     named_range(export, "MPI_Allreduce", 2900, 3200)
     named_range(export, "MPI_Barrier", 2900, 3200, process=72)  # nobody recorded this process's calls
     trace = read(export.write(tmp_path / "rank.sqlite"))
-    found = trace.collectives.sort("start_ns", "process").select("process", "communicator", "bytes").rows()
-    assert sorted(found, key=str) == [(71, "MPI_COMM_WORLD", 8), (72, None, None)]
+    calls = trace.collectives.sort("start_ns", "process").select("process", "communicator", "bytes").rows()
+    assert sorted(calls, key=str) == [(71, "MPI_COMM_WORLD", 8), (72, None, None)]
 
 
 def test_a_range_named_like_an_mpi_call_in_an_older_export(tmp_path: Path) -> None:

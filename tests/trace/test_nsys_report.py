@@ -71,19 +71,19 @@ def test_a_report_is_exported_once_and_read(nsys: Nsys, report: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["run.qdrep", "run", "run.nsys-rep.gz"])
-def test_a_report_is_known_by_its_content(name: str, nsys: Nsys, tmp_path: Path) -> None:
+def test_a_report_is_detected_by_its_content(name: str, nsys: Nsys, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(gzipped(REPORT) if name.endswith(".gz") else REPORT)
     assert read(path).operations.height == 4
     assert len(nsys()) == 1
 
 
-def test_an_export_beside_it_is_taken_unless_it_is_older(nsys: Nsys, report: Path) -> None:
+def test_a_sibling_export_is_taken_unless_it_is_older(nsys: Nsys, report: Path) -> None:
     export = small_export()
     export.kernel("one more", 1000, 1005, 100)
-    beside = export.write(report.with_suffix(".sqlite"))
+    sibling = export.write(report.with_suffix(".sqlite"))
     assert read(report).operations.height == 5
-    os.utime(beside, (1, 1))
+    os.utime(sibling, (1, 1))
     assert read(report).operations.height == 4
     assert len(nsys()) == 1
 
@@ -98,14 +98,14 @@ def test_exports_that_nobody_reads_go(nsys: Nsys, report: Path, tmp_path: Path) 
     assert not kept.exists()
 
 
-def test_without_nsys_the_line_to_run_is_said(
+def test_without_nsys_the_error_names_the_line_to_run(
     report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(nsys_reader, "PLACES", ())
-    assert "this machine has no `nsys`" in (said := refused(report))
-    assert "`nsys export --type sqlite the run.nsys-rep`" in said
+    assert "this machine has no `nsys`" in (message := refused(report))
+    assert "`nsys export --type sqlite the run.nsys-rep`" in message
     report.write_bytes(LATER)
     assert "an Nsight Systems report of version 2025.6.1, and this machine has no `nsys`" in refused(report)
 
@@ -114,16 +114,16 @@ def test_a_report_that_nsys_cannot_read_is_refused_with_its_reason(
     nsys: Nsys, report: Path, tmp_path: Path
 ) -> None:
     report.write_bytes(LATER)
-    said = refused(report)
-    assert "of version 2025.6.1: NVIDIA Nsight Systems version 2022.4.2.1-df9881f cannot export it" in said
-    assert "(Exportation error: Version number is invalid" in said and "later Nsight Systems" in said
+    message = refused(report)
+    assert "of version 2025.6.1: NVIDIA Nsight Systems version 2022.4.2.1-df9881f cannot export it" in message
+    assert "(Exportation error: Version number is invalid" in message and "later Nsight Systems" in message
     report.write_bytes(REPORT[:-3])
     assert "the report is truncated" in refused(report)
     assert len(nsys()) == 1
     assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
 
 
-def test_a_cache_that_cannot_be_written_is_said(
+def test_a_cache_that_cannot_be_written_is_an_error(
     nsys: Nsys, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

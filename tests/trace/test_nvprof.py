@@ -50,7 +50,7 @@ def test_memory_kinds_are_cuptis_numbers(tmp_path: Path) -> None:
     assert trace.operations["destination_memory"].to_list() == names[::-1]
 
 
-def test_peer_copies_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+def test_peer_copies_stand_in_a_separate_table(tmp_path: Path) -> None:
     file = small_file()
     file.copy(10, (3, 3), 64, 600, 700, 9, srcDeviceId=0, dstDeviceId=1)
     file.copy(8, (3, 3), 64, 710, 720, 10, srcDeviceId=0, dstDeviceId=1)
@@ -59,7 +59,7 @@ def test_peer_copies_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
     assert peers.select("bytes", "device", "peer_device").rows() == [(64, 0, 1), (64, 0, 1)]
 
 
-def test_copies_of_unknown_kind_are_said(tmp_path: Path) -> None:
+def test_copies_of_unknown_kind_are_an_omission(tmp_path: Path) -> None:
     file = small_file()
     file.copy(0, (3, 3), 64, 600, 700, 9)
     assert omitted(written(file, tmp_path))["unknown-direction"] == 1
@@ -91,7 +91,7 @@ def test_kernels_of_all_three_tables(table: str, tmp_path: Path) -> None:
         ("DRIVER", 307, "cuLaunchKernel", "none"),
     ],
 )
-def test_calls_are_known_by_number(
+def test_calls_are_identified_by_number(
     table: str, number: int, name: str, waits_for: str, tmp_path: Path
 ) -> None:
     file = NvprofFile()
@@ -136,7 +136,7 @@ def test_waits_say_what_stream_and_event_a_call_waits_for(tmp_path: Path) -> Non
     ]
 
 
-def test_events_are_recorded_on_one_stream_and_awaited_by_another(tmp_path: Path) -> None:
+def test_events_are_recorded_on_a_stream_and_awaited_by_another(tmp_path: Path) -> None:
     file = small_file()
     file.call(135, 600, 610, 6)
     file.add("CUDA_EVENT", correlationId=6, contextId=1, streamId=13, eventId=5)
@@ -206,14 +206,14 @@ def device(file: NvprofFile, number: int = 0) -> None:
 def test_devices_count_in_kilobytes_and_kilohertz(tmp_path: Path) -> None:
     file = small_file()
     device(file)
-    (found,) = written(file, tmp_path).devices.rows(named=True)
-    assert found["memory_bandwidth_bytes_per_s"] == 732_160_000_000
-    assert found["clock_hz"] == 1_328_500_000
-    assert (found["device"], found["name"], found["compute_capability"]) == (0, "Tesla P100", "6.0")
-    assert (found["memory_bytes"], found["copy_engines"], found["multiprocessors"]) == (17_071_734_784, 2, 56)
+    (gpu,) = written(file, tmp_path).devices.rows(named=True)
+    assert gpu["memory_bandwidth_bytes_per_s"] == 732_160_000_000
+    assert gpu["clock_hz"] == 1_328_500_000
+    assert (gpu["device"], gpu["name"], gpu["compute_capability"]) == (0, "Tesla P100", "6.0")
+    assert (gpu["memory_bytes"], gpu["copy_engines"], gpu["multiprocessors"]) == (17_071_734_784, 2, 56)
 
 
-def test_the_pcie_link_is_told(tmp_path: Path) -> None:
+def test_the_pcie_link_is_read(tmp_path: Path) -> None:
     file = small_file()
     device(file)
     file.add("PCIE", type=0, domain=0, pcieGeneration=3, linkRate=8000, linkWidth=16)
@@ -232,7 +232,7 @@ def test_unlike_links_are_not_guessed_to_be_anybodys(tmp_path: Path) -> None:
     assert omitted(trace) == {"links-unlike": 2}
 
 
-def test_the_link_of_one_of_two_gpus_is_not_told_of_both(tmp_path: Path) -> None:
+def test_the_link_of_the_first_gpu_is_not_taken_for_the_second(tmp_path: Path) -> None:
     file = small_file()
     device(file, 0)
     device(file, 1)
@@ -263,8 +263,8 @@ def test_times_that_were_not_collected_make_no_run_of_decades(tmp_path: Path) ->
     whole = written(small_file(), tmp_path)
     assert trace.operations.height == whole.operations.height
     assert trace.operations["end_ns"].max() == whole.operations["end_ns"].max()
-    found = [(o.count, o.what) for o in trace.omissions if o.id == "untimed"]
-    assert found == [
+    untimed = [(o.count, o.what) for o in trace.omissions if o.id == "untimed"]
+    assert untimed == [
         (4, "GPU operations without usable timestamps: skipped"),
         (1, "API calls without usable timestamps: skipped"),
     ]

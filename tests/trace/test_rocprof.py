@@ -33,7 +33,7 @@ def written(folder: Path, *processes: ProcessTables) -> Trace:
 
 @pytest.mark.parametrize("schema", [3, 4, 41])
 @pytest.mark.parametrize("suffix", ["_00003fdc_2a1b", "_00003fdc-ffff-7000-a1b2-0123456789ab", ""])
-def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path: Path) -> None:
+def test_the_two_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path: Path) -> None:
     trace = written(tmp_path, small_process(suffix, schema=schema))
     wanted = [
         "kind", "direction", "start_ns", "end_ns", "bytes", "device", "stream", "process", "correlation",
@@ -56,7 +56,7 @@ def test_both_schemas_with_and_without_suffix(schema: int, suffix: str, tmp_path
 
 
 @pytest.mark.parametrize("schema", [3, 4, 41])
-def test_two_processes_in_one_file_share_no_ids(schema: int, tmp_path: Path) -> None:
+def test_two_processes_in_a_file_share_no_ids(schema: int, tmp_path: Path) -> None:
     first, second = small_process("_0001", 3131, schema), ProcessTables("_0002", 4141, schema)
     second.text("something that shifts the ids of strings")
     second.kernel("gemm", 1400, 1450, 11, GPU_1)
@@ -91,7 +91,7 @@ def test_views_are_never_run(tmp_path: Path) -> None:
         (None, CPU, CPU, ("h2h", None, None, None, None)),
     ],
 )
-def test_direction_is_told_by_name_or_by_agents(
+def test_direction_comes_from_name_or_agents(
     name: str | None, source: int, destination: int, expected: tuple[object, ...], tmp_path: Path
 ) -> None:
     process = ProcessTables("_0001")
@@ -132,7 +132,7 @@ def test_calls_without_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", [3, 4, 41])
-def test_markers_are_named_by_what_the_program_said(schema: int, tmp_path: Path) -> None:
+def test_markers_have_the_name_that_the_program_gave(schema: int, tmp_path: Path) -> None:
     process = small_process(schema=schema)
     if schema != 4:
         process.marker("layer 1", 1000, 1300, 15)
@@ -182,8 +182,8 @@ def test_a_kernel_that_the_profiler_repeats_counts_once(tmp_path: Path) -> None:
     again = [
         first | {"id": 2 + n, "start": 1600 + n, "end": 1700 + n, "replay_pass": 1 + n} for n in range(2)
     ]
-    other = first | {"id": 5, "start": 1800, "end": 1900, "dispatch_id": 2, "replay_pass": None}
-    process.rows["rocpd_kernel_dispatch"] = [first, *again, other]
+    replayed = first | {"id": 5, "start": 1800, "end": 1900, "dispatch_id": 2, "replay_pass": None}
+    process.rows["rocpd_kernel_dispatch"] = [first, *again, replayed]
     trace = written(tmp_path, process)
     assert trace.operations.filter(kind="kernel")["start_ns"].to_list() == [210, 800]
     assert omitted(trace)["repeated-kernels"] == 2
@@ -282,14 +282,14 @@ class Run:
 
     def host_memory(self, folder: Path) -> list[str | None]:
         """Of each copy; the database and the JSON say the same."""
-        found = []
+        memory = []
         for trace in (self.database(folder / "results.db"), self.json(folder / "results.json")):
             operations = trace.operations
             columns = zip(operations["source_memory"], operations["destination_memory"], strict=True)
-            found.append([next((kind for kind in both if kind != "device"), None) for both in columns])
-            assert ("unknown-memory" in omitted(trace)) == (None in found[-1])
-        assert found[0] == found[1]
-        return found[0]
+            memory.append([next((kind for kind in ends if kind != "device"), None) for ends in columns])
+            assert ("unknown-memory" in omitted(trace)) == (None in memory[-1])
+        assert memory[0] == memory[1]
+        return memory[0]
 
 
 def ordinary() -> Run:
@@ -302,7 +302,7 @@ def ordinary() -> Run:
     return run
 
 
-def test_memory_of_the_program_is_told_by_the_call_that_allocated_it(tmp_path: Path) -> None:
+def test_the_call_that_allocated_memory_gives_its_kind(tmp_path: Path) -> None:
     assert ordinary().host_memory(tmp_path) == ["pinned", "pageable", "pinned"]
 
 
@@ -325,7 +325,7 @@ def test_memory_of_the_runtime_is_where_pageable_copies_are_staged(tmp_path: Pat
 @pytest.mark.parametrize(
     "what", ["registered", "unknown device memory", "no calls", "no allocations", "no addresses"]
 )
-def test_pageable_is_not_told_where_something_may_be_missing(what: str, tmp_path: Path) -> None:
+def test_pageable_is_unknown_where_something_may_be_missing(what: str, tmp_path: Path) -> None:
     run = ordinary()
     if what == "registered":
         run.calls.append(("hipHostRegister", 60, 65, 60))
@@ -337,5 +337,5 @@ def test_pageable_is_not_told_where_something_may_be_missing(what: str, tmp_path
         run.memory.clear()
     else:
         run.copied = [(0, DEVICE, at, id) for _, _, at, id in run.copied]
-    told = ["pinned", None, "pinned"] if what in ("registered", "unknown device memory") else [None] * 3
-    assert run.host_memory(tmp_path)[:3] == told
+    memory = ["pinned", None, "pinned"] if what in ("registered", "unknown device memory") else [None] * 3
+    assert run.host_memory(tmp_path)[:3] == memory

@@ -124,7 +124,7 @@ V1_COUNTERS = b"Index,KernelName,gpu-id,queue-id,GPUBusy\n0,k,4,0,100\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("results.hip_stats.csv", STATISTICS, "not a trace but statistics.*rocprofv3 --runtime-trace"),
         ("3131_counter_collection.csv", COUNTERS, "not a trace but counters"),
@@ -138,10 +138,10 @@ V1_COUNTERS = b"Index,KernelName,gpu-id,queue-id,GPUBusy\n0,k,4,0,100\n"
     ],
 )
 def test_csv_without_times_is_refused_with_what_to_give(
-    name: str, content: bytes, told: str, tmp_path: Path
+    name: str, content: bytes, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         read(tmp_path / name)
     assert not may_be_trace(tmp_path / name)
 

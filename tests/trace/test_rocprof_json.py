@@ -55,7 +55,7 @@ def test_processes_share_no_ids(tmp_path: Path) -> None:
     assert "cut-window" not in omitted(trace)
 
 
-def test_before_streams_were_known_the_queue_stands_for_them(tmp_path: Path) -> None:
+def test_the_queue_stands_for_streams_in_older_files(tmp_path: Path) -> None:
     run = small_json()
     for record in run.records["kernel_dispatch"]:
         del record["stream_id"]
@@ -88,7 +88,7 @@ def test_kernels_inside_a_graph_launch_are_its_nodes(tmp_path: Path) -> None:
     assert omitted(trace)["graph-nodes"] == 2
 
 
-def test_copies_that_kernels_make_are_said_to_be_kernels(tmp_path: Path) -> None:
+def test_copies_that_kernels_make_count_as_kernels(tmp_path: Path) -> None:
     run = small_json()
     run.kernel("__amd_rocclr_copyBuffer", 1600, 1610, 20)
     assert omitted(written(tmp_path, run))["copying-kernels"] == 1
@@ -109,7 +109,7 @@ def test_impossible_records_are_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0.2, 0.9])
-def test_a_cut_file_is_refused_in_one_line(cut: float, tmp_path: Path) -> None:
+def test_a_cut_file_is_refused_in_a_line(cut: float, tmp_path: Path) -> None:
     path = write_json(tmp_path / "cut.json", small_json())
     path.write_bytes(path.read_bytes()[: int(cut * path.stat().st_size)])
     with pytest.raises(InputError, match=r"damaged or cut JSON of rocprofv3 .*copy it again"):

@@ -53,7 +53,7 @@ def of_sdk(*copies: tuple[str, int, int], gpus: int = 2) -> RpdFile:
 
 
 def test_copies_of_rpd_by_rocprofiler_sdk(tmp_path: Path) -> None:
-    h2d, d2h, d2d = (f"MEMORY_COPY_{way}" for way in ("HOST_TO_DEVICE", "DEVICE_TO_HOST", "DEVICE_TO_DEVICE"))
+    h2d, d2h, d2d = (f"MEMORY_COPY_{to}" for to in ("HOST_TO_DEVICE", "DEVICE_TO_HOST", "DEVICE_TO_DEVICE"))
     trace = of_rpd(of_sdk((h2d, 0, 2), (h2d, 1, 3), (d2h, 3, 1), (d2d, 3, 2)), tmp_path)
     wanted = ["direction", "device", "peer_device", "stream", "bytes"]
     assert trace.operations.filter(kind="copy").select(wanted).rows() == [
@@ -188,7 +188,7 @@ def test_operations_of_an_unknown_type_are_counted(tmp_path: Path) -> None:
     assert omitted(trace) == {"unknown-operations": 1}
 
 
-def test_the_tracers_own_calls_are_left_out(tmp_path: Path) -> None:
+def test_calls_of_the_tracer_are_left_out(tmp_path: Path) -> None:
     file = small_rpd()
     file.call("ApiTable::insertRoctx", 1600, 1610)
     file.call("hcc_activity_callback", 1620, 1630)
@@ -197,7 +197,7 @@ def test_the_tracers_own_calls_are_left_out(tmp_path: Path) -> None:
     assert omitted(trace) == {"tracer-calls": 2}
 
 
-def test_kernels_of_the_runtime_that_copy_are_told(tmp_path: Path) -> None:
+def test_kernels_of_the_runtime_that_copy_are_an_omission(tmp_path: Path) -> None:
     file = small_rpd()
     file.operation(
         "KernelExecution", 1600, 1700, file.call("hipMemcpy", 1590, 1595), "__amd_rocclr_copyBuffer"

@@ -18,7 +18,7 @@ from tests.traces import omitted
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def both(folder: Path, change: Callable[[Rows], None] = lambda _: None) -> tuple[Trace, Trace]:
+def forms(folder: Path, change: Callable[[Rows], None] = lambda _: None) -> tuple[Trace, Trace]:
     """The trace of the database, and that of the JSON."""
     rows = v1_rows()
     change(rows)
@@ -27,7 +27,7 @@ def both(folder: Path, change: Callable[[Rows], None] = lambda _: None) -> tuple
 
 
 def test_database_and_json_say_the_same(tmp_path: Path) -> None:
-    for trace in both(tmp_path):
+    for trace in forms(tmp_path):
         wanted = ["kind", "direction", "start_ns", "end_ns", "bytes", "device", "stream", "process", "name"]
         assert trace.operations.select(wanted).rows() == [
             ("copy", "h2d", 200, 300, 4096, 0, STREAM, PROCESS, None),
@@ -57,8 +57,8 @@ def with_inner_call(rows: Rows) -> None:
     rows["HIP"].insert(2, outer | {"Name": "hipMemcpyToSymbol", "Index": 10, "EndNs": 1055})
 
 
-def test_a_call_around_the_copying_one_has_no_copy_of_its_own(tmp_path: Path) -> None:
-    for trace in both(tmp_path, with_inner_call):
+def test_a_call_around_the_copying_call_has_no_copy(tmp_path: Path) -> None:
+    for trace in forms(tmp_path, with_inner_call):
         of_calls = dict(trace.calls.select("correlation", "name").iter_rows())
         assert of_calls[trace.operations["correlation"][0]] == "hipMemcpyAsync"
 
@@ -70,7 +70,7 @@ def with_barrier(rows: Rows) -> None:
 
 
 def test_packets_that_wait_are_no_kernels(tmp_path: Path) -> None:
-    for trace in both(tmp_path, with_barrier):
+    for trace in forms(tmp_path, with_barrier):
         assert trace.operations.filter(kind="kernel")["name"].to_list() == ["axpy(float*)"]
         assert omitted(trace) == {"barriers": 1}
     rows = v1_rows()
@@ -86,7 +86,7 @@ def with_commands_of_no_name(rows: Rows) -> None:
 
 
 def test_commands_that_are_no_kernels_change_neither_counts_nor_links(tmp_path: Path) -> None:
-    for trace in both(tmp_path, with_commands_of_no_name):
+    for trace in forms(tmp_path, with_commands_of_no_name):
         kernels = trace.operations.filter(kind="kernel")
         assert kernels.select("name").rows() == [("axpy(float*)",)]
         assert kernels["correlation"].null_count() == 0
@@ -100,7 +100,7 @@ def with_a_fill_in_two_parts(rows: Rows) -> None:
     rows["HIP"].append(call)
 
 
-def test_a_fill_in_parts_is_of_one_call(tmp_path: Path) -> None:
+def test_a_fill_in_parts_is_of_a_single_call(tmp_path: Path) -> None:
     rows = v1_rows()
     with_a_fill_in_two_parts(rows)
     events = v1_events(rows)
@@ -114,16 +114,16 @@ def test_a_fill_in_parts_is_of_one_call(tmp_path: Path) -> None:
 
 
 def test_copies_without_a_stream_show_the_null_stream(tmp_path: Path) -> None:
-    def other_stream(rows: Rows) -> None:
+    def to_stream_2(rows: Rows) -> None:
         rows["OPS"][0]["stream-id"] = 5
 
     def with_flags(rows: Rows) -> None:
-        other_stream(rows)
+        to_stream_2(rows)
         rows["HIP"].append(rows["HIP"][0] | {"Name": "hipStreamCreateWithFlags", "Index": 15})
 
-    for trace in both(tmp_path, other_stream):
+    for trace in forms(tmp_path, to_stream_2):
         assert dict(trace.streams.select("stream", "kind").iter_rows()) == {STREAM: "null", 5: "blocking"}
-    for trace in both(tmp_path, with_flags):
+    for trace in forms(tmp_path, with_flags):
         assert dict(trace.streams.select("stream", "kind").iter_rows()) == {STREAM: "null", 5: None}
 
 
@@ -132,7 +132,7 @@ def with_rectangle(rows: Rows) -> None:
 
 
 def test_a_rectangle_is_a_copy_of_its_kind(tmp_path: Path) -> None:
-    for trace in both(tmp_path, with_rectangle):
+    for trace in forms(tmp_path, with_rectangle):
         assert trace.operations.select("direction", "bytes").row(0) == ("h2d", 4096)
 
 
@@ -150,7 +150,7 @@ def with_two_copies_of_a_call(rows: Rows) -> None:
 
 
 def test_the_size_of_a_call_of_several_copies_is_nobodys(tmp_path: Path) -> None:
-    database, drawn = both(tmp_path, with_two_copies_of_a_call)
+    database, drawn = forms(tmp_path, with_two_copies_of_a_call)
     assert database.operations["bytes"].to_list() == [4096, None, None, None]
     assert omitted(database)["unknown-sizes"] == 2
     assert (
@@ -159,7 +159,7 @@ def test_the_size_of_a_call_of_several_copies_is_nobodys(tmp_path: Path) -> None
     assert drawn.operations.filter(kind="kernel")["correlation"].null_count() == 0
 
 
-def as_other_kernel(events: list[dict[str, Any]]) -> None:
+def renamed(events: list[dict[str, Any]]) -> None:
     next(e for e in events if e.get("name") == "axpy(float*)")["name"] = "other"
 
 
@@ -167,7 +167,7 @@ def without_arrows(events: list[dict[str, Any]]) -> None:
     events[:] = [e for e in events if e.get("cat") != "DataFlow"]
 
 
-@pytest.mark.parametrize("change", [as_other_kernel, without_arrows])
+@pytest.mark.parametrize("change", [renamed, without_arrows])
 def test_arrows_that_do_not_fit_the_calls_link_nothing(
     change: Callable[[list[dict[str, Any]]], None], tmp_path: Path
 ) -> None:
@@ -175,7 +175,7 @@ def test_arrows_that_do_not_fit_the_calls_link_nothing(
     change(events)
     trace = read(write_v1_json(tmp_path / "results.json", events))
     assert trace.operations.filter(kind="kernel")["correlation"].null_count() == 1
-    assert omitted(trace)["cut-window"] == (1 if change is as_other_kernel else 3)
+    assert omitted(trace)["cut-window"] == (1 if change is renamed else 3)
 
 
 def as_before_2022(rows: Rows) -> None:
@@ -190,7 +190,7 @@ def as_before_2022(rows: Rows) -> None:
 def test_processes_of_older_versions(tmp_path: Path) -> None:
     rows = v1_rows()
     as_before_2022(rows)
-    columns = {table: [*found[0]] for table, found in rows.items()}
+    columns = {table: [*rows_of[0]] for table, rows_of in rows.items()}
     database = read(write_sqlite(tmp_path / "results.db", columns, rows))
     drawn = read(write_v1_json(tmp_path / "results.json", v1_events(rows)))
     for trace in (database, drawn):
@@ -237,9 +237,9 @@ def test_kernels_of_a_program_without_hip(name: str, tmp_path: Path) -> None:
         assert trace.launches.select("grid_x", "block_x").rows() == [(16, 256)]
 
 
-def test_kernels_that_stand_in_both_tables_count_once(tmp_path: Path) -> None:
+def test_kernels_that_stand_in_two_tables_count_once(tmp_path: Path) -> None:
     rows = v1_rows()
-    columns = {table: [*found[0]] for table, found in rows.items()}
+    columns = {table: [*rows_of[0]] for table, rows_of in rows.items()}
     trace = read(
         write_sqlite(tmp_path / "results.db", columns | {"KERN": [*MEASURED]}, rows | {"KERN": [MEASURED]})
     )
@@ -253,7 +253,7 @@ def with_fills(rows: Rows) -> None:
 
 
 def test_fills_are_sets(tmp_path: Path) -> None:
-    for trace in both(tmp_path, with_fills):
+    for trace in forms(tmp_path, with_fills):
         assert trace.operations["kind"].to_list() == ["copy", "kernel", "copy", "set"]
         assert trace.operations["bytes"].to_list() == [4096, None, 8192, None]
 
@@ -269,7 +269,7 @@ def test_numbers_beyond_all_bounds_are_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0.4, 0.95])
-def test_a_cut_file_is_refused_in_one_line(cut: float, tmp_path: Path) -> None:
+def test_a_cut_file_is_refused_in_a_line(cut: float, tmp_path: Path) -> None:
     path = write_v1_json(tmp_path / "results.json")
     path.write_bytes(path.read_bytes()[: int(cut * path.stat().st_size)])
     with pytest.raises(InputError, match=r"damaged or cut JSON of rocprof .*give the results\.db"):

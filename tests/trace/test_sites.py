@@ -54,19 +54,19 @@ def test_stacks_are_those_of_a_search() -> None:
         orient="row",
     ).sample(fraction=1.0, shuffle=True, seed=5)
     points = pl.DataFrame({"process": [1] * 120, "thread": [1, 2, 3] * 40, "start_ns": range(120)})
-    found, number = stacks(frame, points, np.arange(frame.height))
+    named, number = stacks(frame, points, np.arange(frame.height))
     expected = [
         tuple(
             row
             for _, row in sorted(
                 (start - end, row)
-                for row, (_, other, start, end) in enumerate(frame.rows())
-                if other == thread and start <= at < end
+                for row, (_, of_thread, start, end) in enumerate(frame.rows())
+                if of_thread == thread and start <= at < end
             )
         )
         for _, thread, at in points.rows()
     ]
-    assert [found[n] for n in number] == expected
+    assert [named[n] for n in number] == expected
     assert {len(stack) for stack in expected} == {0, 1, 2, 3}
 
 
@@ -74,17 +74,17 @@ def test_of_deep_stacks_the_innermost_are_named() -> None:
     deep = pl.DataFrame(
         {"process": [1] * 40, "thread": [1] * 40, "start_ns": range(40), "end_ns": range(200, 160, -1)}
     )
-    found, number = stacks(
+    named, number = stacks(
         deep, pl.DataFrame({"process": [1], "thread": [1], "start_ns": [50]}), np.arange(40)
     )
-    assert [found[n] for n in number] == [tuple(range(40 - MOST_NAMED, 40))]
+    assert [named[n] for n in number] == [tuple(range(40 - MOST_NAMED, 40))]
 
 
 def test_spans_that_cross_give_what_is_certain() -> None:
     crossing = pl.DataFrame({"process": [1, 1], "thread": [1, 1], "start_ns": [0, 5], "end_ns": [10, 20]})
     points = pl.DataFrame({"process": [1] * 3, "thread": [1] * 3, "start_ns": [2, 7, 30]})
-    found, number = stacks(crossing, points, np.arange(2))
-    assert [found[n] for n in number] == [(0,), (0, 1), ()]
+    named, number = stacks(crossing, points, np.arange(2))
+    assert [named[n] for n in number] == [(0,), (0, 1), ()]
 
 
 def test_python_functions_of_kineto_say_where_calls_are(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from busfare.trace.tables import CALLS, CALLS_RETURNED, EVENTS, MARKERS, OPERATI
 from tests.traces import omitted
 
 
-def said(trace: Trace, id: str) -> str:
+def what(trace: Trace, id: str) -> str:
     return next(omission.what for omission in trace.omissions if omission.id == id)
 
 
@@ -171,8 +171,8 @@ def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
         10, 20, bytes=1, direction=direction, destination_memory=memory, process=1, correlation=7
     )
     call = {"start_ns": 0, "end_ns": 30, "process": 1, "correlation": 7, "waits_for": waits_for}
-    other = {"start_ns": 0, "end_ns": 30, "process": 2, "correlation": 7, "waits_for": "none"}
-    trace = trace_of([copy | {"kind": "copy"}], [call, other])
+    of_peer = {"start_ns": 0, "end_ns": 30, "process": 2, "correlation": 7, "waits_for": "none"}
+    trace = trace_of([copy | {"kind": "copy"}], [call, of_peer])
     assert trace.calls["waits_for"].to_list()[1] == "none"  # the same number of another process
     return str(trace.calls["waits_for"].to_list()[0])
 
@@ -240,7 +240,7 @@ def test_launches_that_failed_are_no_launches_that_were_not_recorded() -> None:
     trace = with_calls(returning(222, 222, 222), copied)
     assert {"failed-calls": 3, "launches-failed": 3}.items() <= omitted(trace).items()
     assert "kernels-not-recorded" not in omitted(trace)
-    assert said(trace, "launches-failed").startswith("launches failed: cudaErrorUnsupportedPtxVersion (222)")
+    assert what(trace, "launches-failed").startswith("launches failed: cudaErrorUnsupportedPtxVersion (222)")
     # What failed waits for nothing: no advice is about it.
     assert trace.calls["waits_for"].to_list() == ["none"] * 3
 
@@ -248,11 +248,11 @@ def test_launches_that_failed_are_no_launches_that_were_not_recorded() -> None:
 def test_a_failed_program_says_how_many_calls_failed_and_which_first() -> None:
     trace = with_calls(returning(0, 700, 700, name="cudaStreamSynchronize"))
     assert omitted(trace) == {"failed-calls": 2, "no-gpu-records": 0}
-    assert "first cudaStreamSynchronize with cudaErrorIllegalAddress (700)" in said(trace, "failed-calls")
-    assert "record with" not in said(trace, "no-gpu-records")
+    assert "first cudaStreamSynchronize with cudaErrorIllegalAddress (700)" in what(trace, "failed-calls")
+    assert "record with" not in what(trace, "no-gpu-records")
     assert trace.calls["waits_for"].to_list() == ["stream", "none", "none"]
     unnamed = with_calls(returning(12345))
-    assert "with CUDA's error 12345" in said(unnamed, "failed-calls")
+    assert "with CUDA's error 12345" in what(unnamed, "failed-calls")
 
 
 @pytest.mark.parametrize(("result", "name"), [(600, "cudaEventQuery"), (700, "cudaGetLastError")])
@@ -265,8 +265,8 @@ def test_asking_for_work_or_for_the_last_error_is_no_failure(result: int, name: 
 def test_calls_without_any_gpu_record_say_just_that_with_likely_causes() -> None:
     trace = with_calls(returning(0, 0))
     assert omitted(trace) == {"no-gpu-records": 2}
-    assert "Likely causes: a driver newer than the profiler" in said(trace, "no-gpu-records")
-    assert "--trace" not in said(trace, "no-gpu-records")
+    assert "Likely causes: a driver newer than the profiler" in what(trace, "no-gpu-records")
+    assert "--trace" not in what(trace, "no-gpu-records")
 
 
 def test_kernels_by_which_a_runtime_copies_are_named_and_their_calls_are_not_missed() -> None:

@@ -67,7 +67,7 @@ def test_names_of_tables_and_columns_are_quoted(tmp_path: Path) -> None:
     assert SqliteTables(path).read('a"b', {'c"d': INT}).rows() == [(7,)]
 
 
-def test_views_that_select_columns_are_read_and_those_beside_their_tables_are_not(tmp_path: Path) -> None:
+def test_views_that_select_columns_are_read_unless_their_tables_are_read(tmp_path: Path) -> None:
     after = "CREATE VIEW V AS SELECT a, 'x' AS b FROM T; CREATE TABLE U_1 (a); CREATE VIEW U AS SELECT a FROM U_1;"
     tables = table(tmp_path, 1, None, 3, after=after)
     assert tables.read("V", {"a": INT, "b": TEXT, "c": INT}).rows() == [
@@ -185,7 +185,7 @@ def test_a_tree_whose_branches_meet_gives_no_more_than_the_file_holds(
         SqliteTables(path).read("T", {"a": kind})
 
 
-def test_a_file_in_write_ahead_mode_is_read_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_in_write_ahead_mode_is_read_and_no_further_file_is_left(tmp_path: Path) -> None:
     path = tmp_path / "wal.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.executescript("PRAGMA journal_mode = WAL; CREATE TABLE T (a); INSERT INTO T VALUES (5);")
@@ -205,7 +205,7 @@ def test_what_a_writer_has_not_yet_moved_into_the_file_is_read(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["a b.sqlite", "a?mode=rwc.sqlite", "a#b.sqlite", "100%.sqlite", "é.sqlite"])
-def test_a_name_with_signs_of_its_own_is_still_a_file(name: str, tmp_path: Path) -> None:
+def test_a_name_with_special_characters_is_still_a_file(name: str, tmp_path: Path) -> None:
     path = write_sqlite(tmp_path / name, {"T": ["a"]}, {"T": [{"a": 1}]})
     assert SqliteTables(path).read("T", {"a": INT}).height == 1
     assert [file.name for file in tmp_path.iterdir()] == [name]
@@ -266,7 +266,7 @@ def as_kind(values: list[Any], kind: pl.DataType, accepted: type | tuple[type, .
 
 def unlike(path: Path, table: str) -> list[str]:
     """What differs between the direct columns of `table` and SQLite's answers."""
-    found = []
+    differing = []
     with closing(connected(path)) as database:
         pages = Pages(path, database)
         for column in [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]:
@@ -276,19 +276,19 @@ def unlike(path: Path, table: str) -> list[str]:
                     read = pages.read(table, {column: kind})[column].to_list()
                 except UnreadableError as error:
                     if "rowid" not in str(error):
-                        found.append(f"{column} as {kind}: {error}")
+                        differing.append(f"{column} as {kind}: {error}")
                     continue
                 if read != as_kind(values, kind, accepted):
-                    found.append(f"{column} as {kind}")
-        found += unlike_together(pages, database, table)
-    return found
+                    differing.append(f"{column} as {kind}")
+        differing += unlike_together(pages, database, table)
+    return differing
 
 
 def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> list[str]:
     """What differs where all columns are read at once as whole numbers, and as those of 32 bits."""
     columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
     wide = pages.read(table, dict.fromkeys(columns, INT))
-    found = [
+    differing = [
         f"{column} beside others"
         for column in columns
         if wide[column].to_list() != as_kind(answers(database, table, column), INT, int)
@@ -301,8 +301,8 @@ def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> l
             assert "rowid" in str(error)
             continue
         if small[column].to_list() != narrow[column].to_list():
-            found.append(f"{column} in 32 bits")
-    return found
+            differing.append(f"{column} in 32 bits")
+    return differing
 
 
 def test_headers_come_and_go_and_may_be_long(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ declared = st.sampled_from(["", "INTEGER", "INT", "REAL", "TEXT", "NUMERIC", "BL
     kinds=st.lists(declared, min_size=1, max_size=6),
     data=st.data(),
 )
-def test_every_value_of_any_table_is_sqlites_own(
+def test_every_value_of_any_table_equals_that_of_sqlite(
     page_size: int, kinds: list[str], data: st.DataObject
 ) -> None:
     rows = data.draw(st.lists(st.tuples(*[values for _ in kinds]), max_size=60))
@@ -411,41 +411,41 @@ NUMBERS = [0, 1, 2, 5, 10, 13, 127, 128, 255, 0x81FF, 0xFFFF, 0x7FFFFFFF, 0xFFFF
 def fields(content: bytes) -> dict[str, list[tuple[int, int]]]:
     """Where each kind of field stands in the pages of table T: offset, bytes."""
     size = 512
-    found: dict[str, list[tuple[int, int]]] = {}
+    ranges: dict[str, list[tuple[int, int]]] = {}
     for page in range(1, len(content) // size):
         at = page * size
         kind = content[at]
         if kind not in (5, 13):
             continue
         for name, offset, length in (("type", 0, 1), ("freeblock", 1, 2), ("count", 3, 2), ("content", 5, 2)):
-            found.setdefault(f"page {name}", []).append((at + offset, length))
+            ranges.setdefault(f"page {name}", []).append((at + offset, length))
         head = 12 if kind == 5 else 8
         if kind == 5:
-            found.setdefault("right child", []).append((at + 8, 4))
+            ranges.setdefault("right child", []).append((at + 8, 4))
         count = struct.unpack_from(">H", content, at + 3)[0]
         for i in range(count):
             pointer = at + head + 2 * i
-            found.setdefault("cell pointer", []).append((pointer, 2))
+            ranges.setdefault("cell pointer", []).append((pointer, 2))
             cell = at + struct.unpack_from(">H", content, pointer)[0]
             if kind == 5:
-                found.setdefault("child", []).append((cell, 4))
+                ranges.setdefault("child", []).append((cell, 4))
                 continue
             long = content[cell] >= 0x80
-            found.setdefault("payload size", []).append((cell, 2 if long else 1))
+            ranges.setdefault("payload size", []).append((cell, 2 if long else 1))
             record = cell + (2 if long else 1)
             while content[record] >= 0x80:  # the rowid
                 record += 1
             record += 1
-            found.setdefault("header size", []).append((record, 1))
-            found.setdefault("serial type", []).extend((record + n, 1) for n in (1, 2, 3))
+            ranges.setdefault("header size", []).append((record, 1))
+            ranges.setdefault("serial type", []).extend((record + n, 1) for n in (1, 2, 3))
             if long and i + 1 <= count:
                 payload = (content[cell] & 0x7F) << 7 | content[cell + 1]
                 if payload > size - 35:
                     least = (size - 12) * 32 // 255 - 23
                     local = least + (payload - least) % (size - 4)
                     local = local if local <= size - 35 else least
-                    found.setdefault("overflow pointer", []).append((record + local, 4))
-    return found
+                    ranges.setdefault("overflow pointer", []).append((record + local, 4))
+    return ranges
 
 
 FIELDS = (
@@ -529,7 +529,7 @@ def test_what_is_not_read_here_sqlite_reads(text: str, why: str, tmp_path: Path)
     assert why in tables.left_to_sqlite
 
 
-def test_a_stored_generated_column_shifts_no_other(tmp_path: Path) -> None:
+def test_a_stored_generated_column_shifts_no_column(tmp_path: Path) -> None:
     path = script(
         tmp_path / "t.sqlite",
         "CREATE TABLE T (a, v AS (a + 1) VIRTUAL, s AS (a + 2) STORED, b); INSERT INTO T (a, b) VALUES (1, 9);",

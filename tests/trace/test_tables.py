@@ -21,7 +21,7 @@ from busfare.trace.tables import (
 
 
 @pytest.mark.parametrize("schema", [OPERATIONS, CALLS, EVENTS, MARKERS, DEVICES, STREAMS, LAUNCHES])
-def test_an_empty_table_and_one_of_other_columns_have_the_schema(schema: Schema) -> None:
+def test_an_empty_table_and_a_table_of_unknown_columns_have_the_schema(schema: Schema) -> None:
     assert dict(empty(schema).schema) == dict(schema)
     conformed = conform(pl.DataFrame({"somebody's": [1, 2]}), schema)
     assert dict(conformed.schema) == dict(schema)

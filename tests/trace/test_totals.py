@@ -20,13 +20,13 @@ def test_exposed_time_is_where_a_copy_runs_and_no_kernel_does() -> None:
     assert totals.makespan_seconds == pytest.approx(30e-6)
 
 
-def test_copies_beside_each_other_are_exposed_once() -> None:
+def test_overlapping_copies_are_exposed_once() -> None:
     totals = account.totals(trace(copy(0, 10, 1), copy(5, 15, 1, "d2h")))
     assert totals.transfers.seconds == pytest.approx(20e-6)
     assert totals.transfers.exposed_seconds == pytest.approx(15e-6)
 
 
-def test_each_gpu_has_its_own_exposed_time() -> None:
+def test_exposed_time_is_counted_per_gpu() -> None:
     # GPU 1's copy hides behind GPU 0's kernel for the whole run, not for GPU 1.
     totals = account.totals(trace(kernel(0, 20), copy(5, 15, 1, device=1)))
     assert totals.transfers.exposed_seconds == 0
@@ -73,7 +73,7 @@ def test_a_path_without_any_size_has_no_rate() -> None:
     assert row["bytes_per_second"] is None
 
 
-def test_paths_are_told_apart_by_memory() -> None:
+def test_paths_differ_by_memory() -> None:
     rows = account.by_path(trace(copy(0, 1, 1), copy(1, 3, 1, memory="pageable"), copy(3, 4, 1, memory=None)))
     counts = {row["source_memory"]: row["count"] for row in rows.to_dicts()}
     assert counts == {"pageable": 1, "pinned": 1, None: 1}
@@ -145,13 +145,13 @@ REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096u
 
 def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() -> None:
     recorded = trace(kernel(0, 10), kernel(10, 40, REDUCE), copy(20, 30, 64), copy(5, 15, 64), kernel(50, 51))
-    found = account.totals(recorded)
-    assert (found.kernels.count, found.communication.count) == (2, 1)
-    assert found.kernels.seconds == pytest.approx(11e-6)
-    assert found.communication.seconds == pytest.approx(30e-6)
+    totals = account.totals(recorded)
+    assert (totals.kernels.count, totals.communication.count) == (2, 1)
+    assert totals.kernels.seconds == pytest.approx(11e-6)
+    assert totals.communication.seconds == pytest.approx(30e-6)
     # Beside a collective alone a copy is not hidden: all of one, and half of the other.
-    assert found.transfers.exposed_seconds == pytest.approx(15e-6)
-    (gpu,) = found.gpus
+    assert totals.transfers.exposed_seconds == pytest.approx(15e-6)
+    (gpu,) = totals.gpus
     assert (gpu.kernels.count, gpu.communication.count) == (2, 1)
     # But the GPU is not idle meanwhile.
     assert gpu.busy_seconds == pytest.approx(41e-6)
@@ -176,11 +176,11 @@ def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() ->
         (None, False),
     ],
 )
-def test_communication_is_told_by_the_kernels_own_name(name: str | None, carries: bool) -> None:
+def test_the_kernels_name_identifies_communication(name: str | None, carries: bool) -> None:
     made = trace(kernel(0, 10, name), kernel(10, 20, "work"))
     assert account.totals(made).communication.count == carries
 
 
-def test_paths_that_took_equally_long_stand_in_one_order() -> None:
+def test_paths_that_took_equally_long_stand_in_a_fixed_order() -> None:
     rows = [copy(10 * i, 10 * i + 5, 100, direction) for i, direction in enumerate(["d2h", "h2d"] * 8)]
     assert account.by_path(trace(*rows))["direction"].to_list() == ["h2d", "d2h"]

@@ -75,7 +75,7 @@ def test_a_few_steps_are_left_where_operations_repeat_more_often() -> None:
     assert [unit.name for unit in units_of(whole, LEAST)] == ["update"]
 
 
-def test_each_gpu_has_its_unit() -> None:
+def test_every_gpu_has_its_unit() -> None:
     rows = [
         kernel(100 * n + 40 * gpu, 100 * n + 40 * gpu + 20, "step", device=gpu)
         for n in range(8)
@@ -89,7 +89,7 @@ def test_nothing_repeats_in_a_trace_of_unlike_operations() -> None:
     assert units_of(trace()) == []
 
 
-def test_two_traces_share_the_unit_that_is_in_both() -> None:
+def test_two_traces_share_the_unit_that_they_have_in_common() -> None:
     before, after = steps(10), steps(8, period_us=120)
     after = replace(
         after,
@@ -102,7 +102,7 @@ def test_two_traces_share_the_unit_that_is_in_both() -> None:
     assert (set(old.periods), set(new.periods)) == ({100_000}, {120_000})
 
 
-def test_windows_that_follow_each_other_hold_everything_once() -> None:
+def test_consecutive_windows_hold_everything_once() -> None:
     whole = steps(10)
     parts = [part_of(whole, (1e-4 * n, 1e-4 * (n + 2.5))) for n in (0, 2.5, 5, 7.5)]
     for table in ("operations", "calls"):
@@ -115,7 +115,7 @@ def test_windows_that_follow_each_other_hold_everything_once() -> None:
     )
 
 
-def test_what_straddles_the_edge_of_a_window_is_of_the_one_it_begins_in() -> None:
+def test_what_straddles_the_edge_of_a_window_belongs_to_where_it_begins() -> None:
     whole = trace(kernel(0, 30, "long"), kernel(40, 50, "next"), calls=[call(0, 1, "cudaLaunchKernel")])
     first, second = part_of(whole, (0, 20e-6)), part_of(whole, (20e-6, 1))
     assert first.operations["end_ns"].to_list() == [30_000]
@@ -136,7 +136,7 @@ def test_ranges_with_numbers_are_named_without_them() -> None:
     assert part_of(named(steps(10), *spans), range="step_4").calls.height == 6
 
 
-def test_an_iteration_is_one_unit_with_the_calls_that_launch_it() -> None:
+def test_an_iteration_is_a_unit_with_the_calls_that_launch_it() -> None:
     part = part_of(steps(10), iteration=3)
     assert part.operations.height == part.calls.height == 6
     assert part.operations["name"].drop_nulls().to_list()[0] == "update"
@@ -145,7 +145,7 @@ def test_an_iteration_is_one_unit_with_the_calls_that_launch_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("part", "message"),
     [
         ({"window": (5, 6)}, r"`window` 5s\.\.6s: nothing begins there"),
         ({"range": "none"}, r"no range is called 'none' \(`range`\); it has 'a', …"),
@@ -153,9 +153,9 @@ def test_an_iteration_is_one_unit_with_the_calls_that_launch_it() -> None:
         ({"iteration": 11}, "the trace has 10 units of work; give 1 to 10"),
     ],
 )
-def test_a_part_that_is_not_there_is_said_in_a_line(asked: dict[str, Any], message: str) -> None:
+def test_a_part_that_is_not_there_is_an_error_in_a_line(part: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        part_of(named(steps(10), (0, 50, "a")), **asked)
+        part_of(named(steps(10), (0, 50, "a")), **part)
 
 
 def test_no_unit_is_counted_where_nothing_repeats() -> None:

@@ -61,7 +61,7 @@ def test_operations_have_what_their_details_say(tmp_path: Path) -> None:
     assert omitted(trace) == set()
 
 
-def test_calls_are_those_with_a_correlation_and_others_are_ranges(tmp_path: Path) -> None:
+def test_events_with_a_correlation_are_calls_and_the_rest_are_ranges(tmp_path: Path) -> None:
     trace = read_planes(tmp_path)
     assert trace.calls.select("name", "correlation", "waits_for", "thread").rows() == [
         ("cuMemcpyHtoDAsync", 1, "none", 71),
@@ -72,7 +72,7 @@ def test_calls_are_those_with_a_correlation_and_others_are_ranges(tmp_path: Path
     assert trace.markers.select("name", "start_ns", "end_ns").rows() == [("train", -100, 3700)]
 
 
-def test_launches_and_devices_are_told(tmp_path: Path) -> None:
+def test_launches_and_devices_are_read(tmp_path: Path) -> None:
     path = write_space(tmp_path / "host.xplane.pb")
     shape = read(path, launches=True).launches.select(
         "grid_x", "grid_y", "block_x", "registers", "shared_bytes"
@@ -105,15 +105,15 @@ def test_copies_of_all_versions(
 ) -> None:
     gpu = Plane("/device:GPU:2").line(1, "Stream #1", [(name, 2000, 5, {"memcpy_details": details})])
     copy = read_planes(tmp_path, gpu).operations
-    found = copy.select("direction", "bytes", "source_memory", "destination_memory", "peer_device").row(0)
-    assert found == expected
+    copied = copy.select("direction", "bytes", "source_memory", "destination_memory", "peer_device").row(0)
+    assert copied == expected
     assert copy["device"].to_list() == [2]
 
 
 def test_what_rocm_never_looked_up_is_not_believed(tmp_path: Path) -> None:
     details = "regs:2191500840 static_shared:32462 dynamic_shared:0 grid:4,1,1 block:256,1,1 occ_pct:0"
-    told = {"device_vendor": "AMD", "compute_cap_major": 9, "compute_cap_minor": 4, "core_count": 304}
-    gpu = Plane("/device:GPU:0", **told, memory_size=206_141_652_992)
+    stats = {"device_vendor": "AMD", "compute_cap_major": 9, "compute_cap_minor": 4, "core_count": 304}
+    gpu = Plane("/device:GPU:0", **stats, memory_size=206_141_652_992)
     gpu.line(1, "Stream #1(Kernel)", [
         ("old", 2000, 5, {"correlation_id": 1, "kernel_details": details}),
         ("new.kd", 2010, 5, {"correlation_id": 2, "kernel_details": " grid:4,1,1 block:64,1,1 group_mem:2112"}),
@@ -164,7 +164,7 @@ def test_graphs_are_seen_whole_or_node_by_node(tmp_path: Path) -> None:
     assert omitted(trace) == {"graph-nodes", "opaque-graphs"}
 
 
-def test_times_of_lines_that_begin_at_different_moments_are_of_one_clock(tmp_path: Path) -> None:
+def test_times_of_lines_that_begin_at_different_moments_share_a_clock(tmp_path: Path) -> None:
     gpu = Plane("/device:GPU:0")
     for number, begun in enumerate((1000, 1_000_000)):
         events = [("k", 2_000_000 + number, 7, {"correlation_id": 1, "kernel_details": KERNEL})]
@@ -202,7 +202,7 @@ def test_a_plane_that_is_cut_or_damaged_is_left_out(tmp_path: Path) -> None:
     assert omitted(read(path)) == {"damaged"}
 
 
-def test_events_of_no_known_kind_are_left_out(tmp_path: Path) -> None:
+def test_events_of_unknown_kind_are_left_out(tmp_path: Path) -> None:
     gpu = Plane("/device:GPU:0").line(1, "Stream #1", [
         ("odd", 2000, 5, {"correlation_id": 1}),
         ("MemcpyH2D", 2010, 5, {"correlation_id": 2, "memcpy_details": COPY_IN}),
@@ -226,7 +226,7 @@ def test_texts_that_are_no_utf8_and_numbers_out_of_range(tmp_path: Path) -> None
     assert trace.devices.schema == dict(DEVICES)
 
 
-def test_a_profile_is_known_by_its_content(tmp_path: Path) -> None:
+def test_a_profile_is_detected_by_its_content(tmp_path: Path) -> None:
     for plane in (Plane("/host:CPU"), Plane("/device:GPU:0"), Plane("Task Environment")):
         assert may_be_trace(write_space(tmp_path / "any", plane, *small_planes()))
         assert read(tmp_path / "any").operations.height == 4
@@ -246,8 +246,8 @@ def test_it_tells_what_the_profile_tells(tmp_path: Path) -> None:
     made, profile = read(path), read(write_space(tmp_path / "host.xplane.pb"))
     assert made.format == "xla" and not made.omissions
     for table in ("operations", "calls", "markers"):
-        told, known = getattr(made, table).drop("process"), getattr(profile, table).drop("process")
-        assert told.equals(known), table
+        shown, plane = getattr(made, table).drop("process"), getattr(profile, table).drop("process")
+        assert shown.equals(plane), table
 
 
 def test_streams_of_older_versions(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_events_of_wrong_types_are_no_crash(wrong: dict[str, object], tmp_path: 
     assert trace.operations.height == 5 or trace.omissions or "args" in wrong
 
 
-def test_other_time_lines_are_refused(tmp_path: Path) -> None:
+def test_foreign_time_lines_are_refused(tmp_path: Path) -> None:
     path = write_time_line(tmp_path / "t", Plane("/device:TPU:0"))
     with pytest.raises(InputError, match="1 TPU cores and no GPU"):
         read(path)

@@ -109,14 +109,14 @@ class Chosen:
     @cached_property
     def exposed(self) -> float:
         """Seconds in which one of them runs and no kernel computes, on any GPU."""
-        return self.trace.lanes.not_beside(self.rows, is_work()) * NS
+        return self.trace.lanes.uncovered_ns(self.rows, is_work()) * NS
 
     @cached_property
     def of_run(self) -> float:
         """Seconds in which at least one of these transfers runs: their time on the length of the run."""
         if self.trace.lanes.transfers_alone:
             return self.seconds()
-        return self.trace.lanes.not_beside(self.rows, pl.lit(False)) * NS
+        return self.trace.lanes.uncovered_ns(self.rows, pl.lit(False)) * NS
 
     def repriced(self, node: Node, memory: str | None = None) -> Seconds:
         """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`.

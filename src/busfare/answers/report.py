@@ -29,7 +29,7 @@ from busfare.statements import Words
 from busfare.timeline import PathPart, Timeline, critical_path_shares, startup_seconds, unexplained_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
-from busfare.trace.columns import beside
+from busfare.trace.columns import in_background
 from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Counted, Gap, Totals
 from busfare.trace.units import LEAST, Units, units_of
@@ -267,7 +267,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
             )
         run, cost = without_recorder(run, unrecorded_seconds)
     account.find_lengths(trace, advise.unions())
-    findings = beside(trace.operations.height, lambda: advise.findings(trace, node, run))
+    findings = in_background(trace.operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
     path = None if run is None else critical_path_shares(run)
     together = _together(trace)

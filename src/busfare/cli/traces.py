@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.files import write_file
 from busfare.show.demo import run_demo
 from busfare.show.notebook import Answer
-from busfare.trace.write import perfetto_beside
+from busfare.trace.write import perfetto_of_pair
 
 
 def report(
@@ -37,7 +37,7 @@ def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, *
     if perfetto:
         if result.runs is None:
             raise InputError("`perfetto` applies to one run: give it with one trace")
-        write_file(perfetto, perfetto_beside(*result.runs))
+        write_file(perfetto, perfetto_of_pair(*result.runs))
     answer(result, partial(Answer.document, page=bool(html)), json, html)
 
 

@@ -19,7 +19,7 @@ from busfare.planning.offload.schedule import Layers
 from busfare.timeline import timeline
 from busfare.timeline.layers import StreamedLayers, streamed_layers
 from busfare.trace import Trace
-from busfare.trace.columns import found_in
+from busfare.trace.columns import matches
 
 __all__ = [
     "ACCESSES", "MOST_STREAMS", "Accesses", "FromTrace", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged",
@@ -174,7 +174,7 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     operations = trace.operations.with_columns(pl.col("name").cast(pl.String))
     every = operations.filter(pl.col("kind") == "kernel")
     distinct = every["name"].drop_nulls().unique(maintain_order=True)
-    names = distinct.filter(found_in(pattern, distinct, "`kernel_name`")).to_list()
+    names = distinct.filter(matches(pattern, distinct, "`kernel_name`")).to_list()
     if not names:
         some = ", ".join(sorted({n.split("(")[0][:40] for n in distinct})[:5])
         raise InputError(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.trace import Omission, Trace
-from busfare.trace.columns import found_in
+from busfare.trace.columns import matches
 from busfare.trace.lanes import Union
 from busfare.trace.words import HOST_FUNCTION, Words
 
@@ -210,7 +210,7 @@ class Timeline:
     def calls_named(self, pattern: str) -> Mask:
         """Calls whose name matches; shape (calls,). Raises InputError for what is no regular expression."""
         names = pl.Series([name or None for name in self.call_names], dtype=pl.String)
-        return found_in(pattern, names).to_numpy()[self.call_name]
+        return matches(pattern, names).to_numpy()[self.call_name]
 
     def waiting(self, *kinds: str) -> Mask:
         """Calls that wait in one of these ways, or for anything; shape (calls,)."""
@@ -253,7 +253,7 @@ def matching(timeline: Timeline, pattern: str, of: Mask, option: str) -> Mask:
 
 def chosen_by(pattern: str, of: Mask, texts: pl.Series, option: str) -> Mask:
     """Those `of` the rows in whose text `pattern` is found; shape (rows,). Raises as `matching`."""
-    found: Mask = of & found_in(pattern, texts, option).to_numpy()
+    found: Mask = of & matches(pattern, texts, option).to_numpy()
     if of.any() and not found.any():
         one = texts.filter(pl.Series(of))[0].strip()
         raise NoMatchError(

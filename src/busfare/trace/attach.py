@@ -24,18 +24,18 @@ SAME = ["process_number", "device", "direction", "bytes"]
 ADDED = ("fingerprint", "source_address", "destination_address")
 
 
-def with_fingerprints_of(trace: Trace, other: Trace) -> Trace:
-    """`trace` with the fingerprints of `other`: each copy those of the copy of its direction and size that came as the
+def with_fingerprints_of(trace: Trace, rerun: Trace) -> Trace:
+    """`trace` with the fingerprints of `rerun`: each copy those of the copy of its direction and size that came as the
     same one of all in order of their starts.
 
-    Raises InputError where `other` has none, or another number of copies of a direction and size.
+    Raises InputError where `rerun` has none, or another number of copies of a direction and size.
     """
-    known = _numbered(other).filter(pl.col("fingerprint").is_not_null())
-    if known.is_empty():
-        raise InputError(f"{other.path}: has no fingerprints; record it with `busfare record --fingerprint`")
-    own, theirs = _numbered(trace), _numbered(other)
-    counts = known.select(SAME).unique()
-    for name, copies in (("here", own), ("there", theirs)):
+    hashed = _numbered(rerun).filter(pl.col("fingerprint").is_not_null())
+    if hashed.is_empty():
+        raise InputError(f"{rerun.path}: has no fingerprints; record it with `busfare record --fingerprint`")
+    here, there = _numbered(trace), _numbered(rerun)
+    counts = hashed.select(SAME).unique()
+    for name, copies in (("here", here), ("there", there)):
         counts = counts.join(copies.group_by(SAME).len(name), on=SAME, how="left", nulls_equal=True)
     unlike = counts.with_columns(pl.col("here", "there").fill_null(0)).filter(
         pl.col("here") != pl.col("there")
@@ -44,12 +44,12 @@ def with_fingerprints_of(trace: Trace, other: Trace) -> Trace:
         row = unlike.sort(SAME).row(-1, named=True)
         raise InputError(
             f"{trace.path}: {row['here']} copies {row['direction']} of {row['bytes']} bytes, and {row['there']} in "
-            f"{other.path}: the recordings differ; record the same work twice, once with --fingerprint"
+            f"{rerun.path}: the recordings differ; record the same work twice, once with --fingerprint"
         )
-    told = known.select(*SAME, "number", told="fingerprint")
-    found = own.join(told, on=[*SAME, "number"], how="left", nulls_equal=True).select("at", "told")
-    operations = _rows(trace).join(found, on="at", how="left", maintain_order="left")
-    return replace(trace, operations=operations.with_columns(fingerprint="told").drop("at", "told"))
+    hashes = hashed.select(*SAME, "number", hashed="fingerprint")
+    matched = here.join(hashes, on=[*SAME, "number"], how="left", nulls_equal=True).select("at", "hashed")
+    operations = _rows(trace).join(matched, on="at", how="left", maintain_order="left")
+    return replace(trace, operations=operations.with_columns(fingerprint="hashed").drop("at", "hashed"))
 
 
 def _rows(trace: Trace) -> pl.DataFrame:

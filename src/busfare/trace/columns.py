@@ -163,7 +163,7 @@ def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int32]:
     return rows
 
 
-def beside(rows: int, work: Callable[[], T]) -> Callable[[], T]:
+def in_background(rows: int, work: Callable[[], T]) -> Callable[[], T]:
     """Gives what waits for `work` and hands over its result; of few rows, it is then that the work is done."""
     if rows < MANY_ROWS:
         return work
@@ -181,7 +181,7 @@ def several(rows: int, works: Sequence[Callable[[], T]], at_once: int = 2) -> li
         return [done.result() for done in [threads.submit(work) for work in works]]
 
 
-def found_in(pattern: str, texts: pl.Series, option: str = "") -> pl.Series:
+def matches(pattern: str, texts: pl.Series, option: str = "") -> pl.Series:
     """Whether `pattern` is found in each text; a null has none. Shape (len(texts),).
 
     It takes time linear in the texts, with any expression.

@@ -61,9 +61,9 @@ class Union:
         """How many nanoseconds of the union lie within each interval; shape (n,)."""
         return self.covered_before(ends) - self.covered_before(starts)
 
-    def minus(self, other: Union) -> int:
-        """Nanoseconds covered by this union and not by the other."""
-        return self.length() - shared(self.starts, self.ends, other.starts, other.ends)
+    def minus(self, excluded: Union) -> int:
+        """Nanoseconds covered by this union and not by `excluded`."""
+        return self.length() - shared(self.starts, self.ends, excluded.starts, excluded.ends)
 
 
 NS = 1e-9
@@ -134,10 +134,10 @@ class Lanes:
 
     def masks(self, which: Sequence[pl.Expr]) -> list[NDArray[np.bool_]]:
         """`chosen` of each, all at once."""
-        asked = [expression.fill_null(False).alias(str(number)) for number, expression in enumerate(which)]
+        columns = [expression.fill_null(False).alias(str(number)) for number, expression in enumerate(which)]
         # With columns, so that a constant stands for every lane.
-        made = self.groups.with_columns(asked)
-        return [made[str(number)].to_numpy() for number in range(len(asked))]
+        made = self.groups.with_columns(columns)
+        return [made[str(number)].to_numpy() for number in range(len(columns))]
 
     def rows(self, which: pl.Expr, least: int | None = None, most: int | None = None) -> NDArray[np.uint32]:
         """The operations of the chosen lanes, in order; with a limit, only those of a known size of `least` to `most`."""
@@ -164,7 +164,7 @@ class Lanes:
             self._unions[key] = Union(*_ordered(united))
         return self._unions[key]
 
-    def not_beside(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
+    def uncovered_ns(self, rows: NDArray[np.uint32], which: pl.Expr) -> int:
         """Nanoseconds in which one of the operations `rows` runs, and none of the chosen lanes does."""
         either = self.chosen(which)[self.lane_of]
         either[rows] = True
@@ -195,8 +195,8 @@ class Lanes:
             bits = np.zeros(self.groups.height, np.uint64)
             for number, (_, chosen) in enumerate(some):
                 bits |= chosen.astype(np.uint64) << np.uint64(number)
-            found = _ordered(lengths(self.starts, self.ends, self.lane_of, bits, len(some)))
-            self._lengths.update(zip((key for key, _ in some), found.tolist(), strict=True))
+            covered_ns = _ordered(lengths(self.starts, self.ends, self.lane_of, bits, len(some)))
+            self._lengths.update(zip((key for key, _ in some), covered_ns.tolist(), strict=True))
         return [self._lengths[key] for key in keys]
 
 

@@ -38,12 +38,12 @@ def number_launches(trace: Trace) -> None:
     if "launch" not in operations.columns:
         operations = operations.with_columns(launch=_launched_in_ranges(trace))
     operators = conform(trace.launches, OPERATORS)
-    own = (*LAUNCH_SHAPE, *REACH, "launch")
+    of_launch = (*LAUNCH_SHAPE, *REACH, "launch")
     shape = conform(operations, {**LAUNCH_SHAPE, **REACH, "launch": pl.UInt32()})
     shape = shape.with_columns(_sound()).with_row_index("row").with_columns(kind=operations["kind"])
-    known = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(*own).is_not_null())
-    of_kernels = shape.filter(known).drop("kind")
-    columns = [of_kernels[name] for name in own]
+    launched = (pl.col("kind") == "kernel") & pl.any_horizontal(pl.col(*of_launch).is_not_null())
+    of_kernels = shape.filter(launched).drop("kind")
+    columns = [of_kernels[name] for name in of_launch]
     number_of, firsts = numbered([numbers for column in columns for numbers in plain(column)])
     launches = of_kernels[pl.Series(firsts)]
     named = operators.with_row_index("launch")
@@ -88,13 +88,13 @@ def _launched_in_ranges(trace: Trace) -> pl.Series:
         return pl.repeat(None, trace.operations.height, dtype=pl.UInt32, eager=True).alias("launch")
     groups = pl.col("name").cast(pl.String).str.extract_groups(RANGE)
     named = texts.to_frame().with_columns(groups.struct.unnest()).drop_nulls("operator")
-    known = named.select("operator", "shapes").unique(maintain_order=True).with_row_index("launch")
-    named = named.join(known, on=["operator", "shapes"], how="left", nulls_equal=True).select(
+    operators = named.select("operator", "shapes").unique(maintain_order=True).with_row_index("launch")
+    named = named.join(operators, on=["operator", "shapes"], how="left", nulls_equal=True).select(
         "name", "launch"
     )
     ranges = trace.markers.join(named, on="name", how="inner", maintain_order="left")
-    shapes = [_list_text(text, list[list[Any]]) for text in known["shapes"]]
-    trace.launches = conform(known.with_columns(pl.Series("shapes", shapes, dtype=pl.String)), LAUNCHES)
+    shapes = [_list_text(text, list[list[Any]]) for text in operators["shapes"]]
+    trace.launches = conform(operators.with_columns(pl.Series("shapes", shapes, dtype=pl.String)), LAUNCHES)
     around = around_calls(ranges, trace.calls, first_pairs(trace.calls, trace.operations))
     called = pl.when(trace.operations["graph_node"].is_null()).then(around)
     return ranges["launch"].gather(pl.select(called).to_series())
@@ -224,12 +224,12 @@ def _allocated(allocations: pl.DataFrame, gpus: pl.DataFrame, operations: pl.Dat
     """`allocated_bytes` of each of `gpus` (process, device) from each `start_ns` on, by time, where they can be true."""
     sound = allocations.filter(pl.col("bytes").is_between(-MOST_BYTES, MOST_BYTES)).drop_nulls("start_ns")
     anywhere = sound.filter(pl.col("device").is_null()).drop("device").join(gpus, on="process")
-    each = pl.concat([sound.join(gpus, on=_GPU, how="semi"), anywhere.select(sound.columns)])
+    changes = pl.concat([sound.join(gpus, on=_GPU, how="semi"), anywhere.select(sound.columns)])
     in_stream = pl.col("in_stream").fill_null(False)
     waited, unwaited = (
         pl.when(those).then("bytes").otherwise(0).cum_sum() for those in (~in_stream, in_stream)
     )
-    held = each.sort("start_ns").with_columns(
+    held = changes.sort("start_ns").with_columns(
         least=pl.min_horizontal(waited, unwaited).over(_GPU),
         allocated_bytes=(waited + unwaited.cum_max()).over(_GPU),
     )

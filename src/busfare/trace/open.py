@@ -104,8 +104,8 @@ def may_be_trace(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(4096)
     if not head:  # a trace of which nothing was written, if its name says so
-        known = {suffix for format in formats() for suffix in (*format.suffixes, *format.sure_suffixes)}
-        return path.suffix in known | {*SUFFIXES}
+        suffixes = {suffix for format in formats() for suffix in (*format.suffixes, *format.sure_suffixes)}
+        return path.suffix in suffixes | {*SUFFIXES}
     unpacked = head_of(path)[0]
     if any(format.companions.match(unpacked) for format in formats() if format.companions):
         return False

@@ -23,9 +23,9 @@ def message_classes(package: str, messages: Mapping[str, str]) -> dict[str, Any]
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for field in fields.split(", "):
-            own, number, kind = field.split()
+            field_name, number, kind = field.split()
             label = kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL
-            made = message.field.add(name=own, number=int(number), label=label)
+            made = message.field.add(name=field_name, number=int(number), label=label)
             plain = kind.lstrip("*|")
             if plain in messages:
                 made.type, made.type_name = kinds.TYPE_MESSAGE, f".{package}.{plain}"
@@ -38,5 +38,5 @@ def message_classes(package: str, messages: Mapping[str, str]) -> dict[str, Any]
                 made.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
-    return {name: message_factory.GetMessageClass(kind) for name, kind in found.items()}
+    descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in messages}
+    return {name: message_factory.GetMessageClass(kind) for name, kind in descriptors.items()}

@@ -52,16 +52,16 @@ def of_python(frames: str) -> str | None:
     None where none is the program's.
     """
     for frame in frames.split(";"):
-        found = FRAME.match(frame.strip())
-        if found and not is_library(found["file"]):
-            return placed(found["function"], found["file"], found["line"])
+        match = FRAME.match(frame.strip())
+        if match and not is_library(match["file"]):
+            return placed(match["function"], match["file"], match["line"])
     return None
 
 
 def module_of(frame: str) -> str | None:
     """The class of the module that PyTorch's profiler names: `Linear` of `nn.Module: Linear_0`."""
-    found = MODULE.match(frame)
-    return found and found["module"]
+    match = MODULE.match(frame)
+    return match and match["module"]
 
 
 def is_library(file: str) -> bool:
@@ -141,11 +141,11 @@ def _swept(spans: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
 def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:
     """Of these rows of `calls` the row of the innermost span around each; null for row -1."""
-    known = rows >= 0
-    points = calls.select("process", "thread", "start_ns")[rows[known]]
-    found = np.full(len(rows), -1, np.int64)
-    found[known] = innermost(spans, points).cast(pl.Int64).fill_null(-1).to_numpy()
-    return pl.Series(found).replace(-1, None).cast(pl.UInt32)
+    present = rows >= 0
+    points = calls.select("process", "thread", "start_ns")[rows[present]]
+    nearest = np.full(len(rows), -1, np.int64)
+    nearest[present] = innermost(spans, points).cast(pl.Int64).fill_null(-1).to_numpy()
+    return pl.Series(nearest).replace(-1, None).cast(pl.UInt32)
 
 
 def stacks(
@@ -173,14 +173,14 @@ def _outer(swept: pl.DataFrame, spans: int) -> NDArray[np.int64]:
     """Of each span the row of the one around it; -1 where there is none."""
     begun = swept.filter(pl.col("order") == 1).select("depth", "start_ns", "end_ns", "span")
     begun = begun.with_row_index("at")
-    asked = begun.with_columns(pl.col("depth") - 1, inner="span", inside=True).drop("span", "end_ns")
-    found = (
-        pl.concat([begun, asked], how="diagonal")
+    requests = begun.with_columns(pl.col("depth") - 1, inner="span", inside=True).drop("span", "end_ns")
+    around = (
+        pl.concat([begun, requests], how="diagonal")
         .sort("depth", "at")
         .with_columns(pl.col("span", "end_ns").forward_fill().over("depth"))
         .filter(pl.col("inside").is_not_null())
     )
-    rows = found.select("inner", _open_span()).drop_nulls()
+    rows = around.select("inner", _open_span()).drop_nulls()
     outer = np.full(spans, -1, np.int64)
     outer[rows["inner"].to_numpy()] = rows["span"].to_numpy()
     return outer

@@ -201,8 +201,8 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
             if not kinds.among("kind", kind, "graph").any():
                 calls = launching(pattern)
                 # Of whatever kind: AMD's runtime copies by kernels, too.
-                known = trace.operations.select("process", "correlation").drop_nulls("correlation")
-                omissions.count(f"{what}-not-recorded", int((~occurs(known, calls)).sum()))
+                correlated = trace.operations.select("process", "correlation").drop_nulls("correlation")
+                omissions.count(f"{what}-not-recorded", int((~occurs(correlated, calls)).sum()))
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
@@ -274,7 +274,7 @@ def _drift(launched: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int64]:
     at = np.concatenate([waits["start_ns"].to_numpy(), copies["called_ns"].to_numpy() + 1])
     until = np.concatenate([waits["end_ns"].to_numpy(), copies["returned_ns"].to_numpy()])
     # What the wait is sure to wait for: all launched since the wait before, or its own copy.
-    own = np.concatenate([np.full(len(waits), -1), copies["end_ns"].to_numpy()])
+    copy_ends = np.concatenate([np.full(len(waits), -1), copies["end_ns"].to_numpy()])
     by_time = np.argsort(at, kind="stable")
     edges = np.searchsorted(called[order], at[by_time])
     moved = np.zeros(len(called), np.int64)
@@ -282,7 +282,7 @@ def _drift(launched: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int64]:
     for edge, returned, copied in zip(
         [*edges.tolist(), len(order)],
         [*until[by_time].tolist(), None],
-        [*own[by_time].tolist(), -1],
+        [*copy_ends[by_time].tolist(), -1],
         strict=True,
     ):
         part = order[first:edge]
@@ -334,11 +334,11 @@ def without_call(trace: Trace) -> int:
     """How many operations have no call in the trace that may have launched them."""
     if trace.calls.is_empty():
         return 0
-    found = occurs(trace.calls, trace.operations)
-    orphans = len(found) - int(np.count_nonzero(found))
+    has_call = occurs(trace.calls, trace.operations)
+    orphans = len(has_call) - int(np.count_nonzero(has_call))
     if orphans:
         # The driver makes migrations without a call.
         words = Words(trace.operations)
         migrations = words.among("kind", "migration") | (words.codes("kind") == NONE)
-        orphans -= int(np.count_nonzero(migrations & ~found))
+        orphans -= int(np.count_nonzero(migrations & ~has_call))
     return orphans

@@ -112,12 +112,12 @@ def _of_gpu(device: int | None) -> pl.Expr:
     return pl.col("device").eq_missing(device)
 
 
-def find_lengths(trace: Trace, others: Sequence[pl.Expr]) -> None:
-    """Finds the lengths of all unions that totals and engines ask for, and `others`, at once: each is known then."""
+def find_lengths(trace: Trace, extra: Sequence[pl.Expr]) -> None:
+    """Finds the lengths of all unions that totals and engines ask for, and `extra`, at once: each is known then."""
     gpus = [_of_gpu(device) for device in _ordinals(trace.lanes)]
     parts = (pl.lit(True), is_work(), is_transfer() | is_work())
     of_totals = [gpu & part for gpu in (pl.lit(True), *gpus) for part in parts]
-    trace.lanes.lengths(*of_totals, *(gpu & work for gpu in gpus for work in ENGINE_WORKS.values()), *others)
+    trace.lanes.lengths(*of_totals, *(gpu & work for gpu in gpus for work in ENGINE_WORKS.values()), *extra)
 
 
 def _moved(lanes: Lanes, of: pl.Expr) -> dict[str, Any]:
@@ -240,11 +240,11 @@ def engines(trace: Trace) -> pl.DataFrame:
     stands for it.
     """
     lanes = trace.lanes
-    asked = [(device, work) for device in _ordinals(lanes) for work in ENGINE_WORKS]
-    masks = lanes.masks([_of_gpu(device) & ENGINE_WORKS[work] for device, work in asked])
+    pairs = [(device, work) for device in _ordinals(lanes) for work in ENGINE_WORKS]
+    masks = lanes.masks([_of_gpu(device) & ENGINE_WORKS[work] for device, work in pairs])
     sizes = lanes.groups["bytes"].to_numpy()
     rows = []
-    for (device, work), mask, ns in zip(asked, masks, lanes.lengths_of(masks), strict=True):
+    for (device, work), mask, ns in zip(pairs, masks, lanes.lengths_of(masks), strict=True):
         busy = ns * NS
         is_kernel = work in ("kernels", "communication")
         rate = None if is_kernel or busy == 0 else float(sizes[mask].sum()) / busy

@@ -66,8 +66,8 @@ class Units:
     @property
     def operations(self) -> pl.Expr:
         """The lanes of operations that units are of."""
-        own = pl.col("process").eq_missing(self.process) & pl.col("device").eq_missing(self.device)
-        return (pl.col("kind") != "migration") & (pl.lit(self.is_range) | own)
+        of_gpu = pl.col("process").eq_missing(self.process) & pl.col("device").eq_missing(self.device)
+        return (pl.col("kind") != "migration") & (pl.lit(self.is_range) | of_gpu)
 
 
 def units_of(trace: Trace, least: int = REPEATED) -> list[Units]:
@@ -150,8 +150,8 @@ def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
     spans = trace.markers.filter((pl.col("end_ns") > pl.col("start_ns")) & ~name.str.contains(OPERATOR))
     spans = spans.select(*PLACE, "start_ns", "end_ns", stem=name.str.replace(NUMBER + "$", ""))
     length = (pl.col("end_ns") - pl.col("start_ns")).sum().over(*PLACE, "stem")
-    for (*_, stem), own in spans.filter(length >= COVERED * whole).group_by(*PLACE, "stem"):
-        starts, ends = (own.sort("start_ns")[time].to_numpy() for time in ("start_ns", "end_ns"))
+    for (*_, stem), group in spans.filter(length >= COVERED * whole).group_by(*PLACE, "stem"):
+        starts, ends = (group.sort("start_ns")[time].to_numpy() for time in ("start_ns", "end_ns"))
         if len(starts) >= REPEATED and (ends[:-1] <= starts[1:]).all():
             share = float((ends - starts).sum() / whole)
             yield Units(str(stem), None, None, starts, np.ones(len(starts) - 1, np.bool_), share)
@@ -175,23 +175,23 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
         return []
     first, last = starts[0], starts[min(len(rows), LOOKED_AT) - 1]
     span = max(float(last - first), 1.0)
-    found = [
+    candidates = [
         (units(names[at], places, span), places) for at, places in enumerate(every) if len(places) >= REPEATED
     ]
-    found.sort(key=lambda pair: -pair[0].share)
-    if found:
+    candidates.sort(key=lambda pair: -pair[0].share)
+    if candidates:
         # What comes once a unit covers as much, but for the ends: their order must not hang on where a recording begins.
-        best, count = found[0][0].share, len(found[0][1])
+        best, count = candidates[0][0].share, len(candidates[0][1])
         alike = {
             pair[0].name
-            for pair in found
+            for pair in candidates
             if pair[0].share >= best * (1 - ENDS / count) and abs(len(pair[1]) - count) <= 1
         }
-        found.sort(key=lambda pair: (pair[0].name.startswith(SIZED), pair[0].name))
-        found.sort(key=lambda pair: 0.0 if pair[0].name in alike else best - pair[0].share)
-    if len(rows) <= LOOKED_AT or not found:
-        return [units for units, _ in found]
-    likeliest, places = found[0]
+        candidates.sort(key=lambda pair: (pair[0].name.startswith(SIZED), pair[0].name))
+        candidates.sort(key=lambda pair: 0.0 if pair[0].name in alike else best - pair[0].share)
+    if len(rows) <= LOOKED_AT or not candidates:
+        return [units for units, _ in candidates]
+    likeliest, places = candidates[0]
     everywhere = np.flatnonzero(_like(trace.operations, int(rows[places[0]]))[rows])
     return [units(likeliest.name, everywhere, float(starts[-1] - first))]
 

@@ -57,8 +57,8 @@ def _named(trace: Trace, name: str) -> pl.DataFrame:
         chosen = spans.filter(names.str.replace(NUMBER + "$", "") == name)
     if chosen.is_empty():
         most = names.value_counts(sort=True)["name"].head(MOST_NAMED)
-        known = f"it has {', '.join(map(repr, most))}, …" if len(most) else "it has no ranges"
-        raise InputError(f"{trace.path}: no range is called {name!r} (`range`); {known}")
+        hint = f"it has {', '.join(map(repr, most))}, …" if len(most) else "it has no ranges"
+        raise InputError(f"{trace.path}: no range is called {name!r} (`range`); {hint}")
     return chosen.sort("start_ns")
 
 
@@ -111,9 +111,9 @@ def _of_host(trace: T, starts: Times, ends: Times, what: str) -> T:
     """The calls that begin in these times, and the operations that they launch; others by their own time."""
     host = Union.of(starts, ends)
     called = _within(trace.calls, host)
-    known = occurs(trace.calls.drop_nulls("correlation"), trace.operations)
+    has_call = occurs(trace.calls.drop_nulls("correlation"), trace.operations)
     launched = occurs(trace.calls.filter(called).drop_nulls("correlation"), trace.operations)
-    lies = np.where(known, launched, _within(trace.operations, host))
+    lies = np.where(has_call, launched, _within(trace.operations, host))
     return _cut(trace, lies, called, host, what)
 
 

@@ -209,8 +209,8 @@ def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:
 def with_printable(frame: pl.DataFrame, column: str) -> pl.DataFrame:
     """`frame` with nothing in the texts of `column` that a terminal or a page would obey: names may hold anything."""
     texts = frame[column]
-    known = texts_of(texts) if isinstance(texts.dtype, pl.Categorical) else texts
-    bad = known.filter(known.str.contains(HARMFUL)).unique().drop_nulls()
+    distinct = texts_of(texts) if isinstance(texts.dtype, pl.Categorical) else texts
+    bad = distinct.filter(distinct.str.contains(HARMFUL)).unique().drop_nulls()
     if bad.is_empty():
         return frame
     spelt = pl.Series([printable(text) for text in bad], dtype=pl.String)

@@ -13,7 +13,7 @@ from busfare.files import check_place, replacing
 from busfare.trace.lanes import is_transfer
 from busfare.trace.model import Trace
 
-__all__ = ["check_export", "export", "perfetto_beside"]
+__all__ = ["check_export", "export", "perfetto_of_pair"]
 
 FORMATS = ("parquet", "csv", "perfetto")
 FOLDERS = ("parquet", "csv")
@@ -80,7 +80,7 @@ def perfetto(trace: Trace) -> bytes:
     return _encoded(_events(trace))
 
 
-def perfetto_beside(recorded: Trace, predicted: Trace) -> bytes:
+def perfetto_of_pair(recorded: Trace, predicted: Trace) -> bytes:
     """Both runs as one timeline, their rows named 'recorded' and 'predicted'."""
     return _encoded(_events(recorded, "recorded: ") + _events(predicted, "predicted: ", PREDICTED_ROWS))
 

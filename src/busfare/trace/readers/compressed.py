@@ -88,11 +88,11 @@ def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
             while piece := file.read(8 * PIECE):
                 yield piece
             return
-    each = decompressed(path, omissions)
+    unpacked = decompressed(path, omissions)
     with ThreadPoolExecutor(1) as thread:
-        ahead = deque(thread.submit(next, each, b"") for _ in range(PIECES_AHEAD))
+        ahead = deque(thread.submit(next, unpacked, b"") for _ in range(PIECES_AHEAD))
         while piece := ahead.popleft().result():
-            ahead.append(thread.submit(next, each, b""))
+            ahead.append(thread.submit(next, unpacked, b""))
             yield piece
 
 
@@ -193,7 +193,7 @@ def copied(path: Path, copy: Callable[[Path], None]) -> Iterator[Path]:
         yield place
 
 
-def beside(path: Path) -> list[tuple[Path, str]]:
+def journals(path: Path) -> list[tuple[Path, str]]:
     """The files, with their suffix, in which a transaction of someone's on the SQLite file at `path` may be."""
     real = Path(os.path.realpath(path))  # SQLite looks there, too
     files = [(real.with_name(real.name + suffix), suffix) for suffix in ("-journal", "-wal")]
@@ -206,7 +206,7 @@ def at_rest(path: Path) -> Iterator[Path]:
 
     SQLite would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
     """
-    waiting = beside(path)
+    waiting = journals(path)
     if not waiting:
         yield path
         return

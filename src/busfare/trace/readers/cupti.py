@@ -91,8 +91,8 @@ def record_columns(frame: pl.DataFrame) -> pl.DataFrame:
 
 def shared_bytes(static: str, dynamic: str) -> pl.Expr:
     """Static and dynamic shared memory together; null where either is not known, or negative."""
-    both = pl.col(static), pl.col(dynamic)
-    return pl.when(pl.all_horizontal(one.is_between(0, 1 << 32) for one in both)).then(both[0] + both[1])
+    parts = pl.col(static), pl.col(dynamic)
+    return pl.when(pl.all_horizontal(part.is_between(0, 1 << 32) for part in parts)).then(parts[0] + parts[1])
 
 
 def copies(
@@ -169,10 +169,10 @@ def with_waits(
         return calls
     # Those that wait for nothing, nearly all, need not be looked up.
     row = calls.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), *on, "waits_for").filter(waiting)
-    known = row.join(waits.unique(on, keep="first", maintain_order=True), on=on, how="inner")
+    looked_up = row.join(waits.unique(on, keep="first", maintain_order=True), on=on, how="inner")
     columns = []
     for name in ("stream", "event"):
-        part = known.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
+        part = looked_up.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
         columns.append(calls[name].clone().scatter(part["row"], part[name]))
     return calls.with_columns(columns)
 
@@ -186,8 +186,8 @@ def markers(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
         ends, on="marker", how="left", maintain_order="left"
     )
     omissions.count("open-ranges", ranges["ended_ns"].null_count())
-    both = pl.concat([marks, ranges], how="diagonal")
-    return conform(both.with_columns(end_ns="ended_ns"), MARKERS)
+    rows = pl.concat([marks, ranges], how="diagonal")
+    return conform(rows.with_columns(end_ns="ended_ns"), MARKERS)
 
 
 def streams(frame: pl.DataFrame) -> pl.DataFrame:

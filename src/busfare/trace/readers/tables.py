@@ -17,7 +17,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wanted
-from busfare.trace.readers.compressed import beside
+from busfare.trace.readers.compressed import journals
 from busfare.trace.tables import Schema, conform
 
 INT, SMALL, TEXT = pl.Int64(), pl.Int32(), pl.String()
@@ -74,8 +74,8 @@ def typed(rows: Sequence[tuple[object, ...]], schema: Schema) -> pl.DataFrame:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     for (name, kind), values in zip(schema.items(), columns, strict=True):
         accepted = str if kind == pl.String else (int, float) if kind.is_float() else int
-        known = [value if isinstance(value, accepted) else None for value in values]
-        made.append(pl.Series(name, known, dtype=kind, strict=False))
+        sound = [value if isinstance(value, accepted) else None for value in values]
+        made.append(pl.Series(name, sound, dtype=kind, strict=False))
     return pl.DataFrame(made)
 
 
@@ -89,12 +89,12 @@ class DirectoryTables(TableSource):
         """Raises InputError if `path` cannot be listed."""
         self.path = path
         try:
-            found = sorted(path.iterdir())
+            listing = sorted(path.iterdir())
         except OSError as error:
             raise InputError(
                 f"{path}: cannot list the directory ({error.strerror}); check its permissions"
             ) from None
-        self._files = {file.stem: file for file in found if file.suffix in SUFFIXES and file.is_file()}
+        self._files = {file.stem: file for file in listing if file.suffix in SUFFIXES and file.is_file()}
         self.names = set(self._files)
         self._columns: dict[str, list[str]] = {}
 
@@ -144,12 +144,12 @@ def _read_from(file: Path) -> Iterator[None]:
                     os.write(2, printed)
 
 
-def _as(name: str, found: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+def _as(name: str, held: pl.DataType, wanted: pl.DataType) -> pl.Expr:
     """Column `name` as `wanted`; null where it holds something else, as in SQLite exports."""
     column = pl.col(name)
-    if wanted.is_integer() and found == pl.UInt64:  # serialised ids use all 64 bits
+    if wanted.is_integer() and held == pl.UInt64:  # serialised ids use all 64 bits
         return column.reinterpret(signed=True)
-    alike = found.is_integer() if wanted.is_integer() else found in (pl.String, pl.Categorical, pl.Enum)
+    alike = held.is_integer() if wanted.is_integer() else held in (pl.String, pl.Categorical, pl.Enum)
     return column.cast(wanted, strict=False) if alike else pl.lit(None, dtype=wanted).alias(name)
 
 
@@ -191,7 +191,7 @@ class SqliteTables(TableSource):
             with self.place.open("rb") as file:
                 modes = file.read(20)[18:20]
             # SQLite leaves files beside one in write-ahead mode, if that is not immutable.
-            immutable = "&immutable=1" if WRITE_AHEAD in modes and not beside(self.place) else ""
+            immutable = "&immutable=1" if WRITE_AHEAD in modes and not journals(self.place) else ""
             address = f"file:{quote(os.fsencode(self.place))}?mode=ro{immutable}"
             self.database = sqlite3.connect(address, uri=True, isolation_level=None)
             self.database.text_factory = lambda text: text.decode("utf-8", "replace")
@@ -311,7 +311,7 @@ class Pages:
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         """Raises UnreadableError if the file is not one that can be read so."""
-        if beside(path):
+        if journals(path):
             raise UnreadableError("the file has a journal next to it")
         self._database = database
         try:

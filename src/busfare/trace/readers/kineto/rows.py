@@ -45,13 +45,13 @@ def names_of(scanner: EventScanner) -> pl.DataFrame:
     texts = [name.decode("utf-8", "replace") or None for name in scanner.names]
     name, plain = pl.col("name"), pl.col("plain")
     names = pl.DataFrame({"name": pl.Series([*texts, None], dtype=pl.String).fill_null("(unnamed)")})
-    way = name.str.extract(ROCTRACER_COPY)
+    ends = name.str.extract(ROCTRACER_COPY)
     names = names.with_columns(
         name.str.extract_groups(COPY_NAME).struct.unnest(), plain=words.plain_name(name)
     ).with_columns(
-        direction=pl.coalesce("direction", way.replace_strict(WAYS, default=None)),
-        source=pl.coalesce("source", way.str.extract("^(.*)To")),
-        destination=pl.coalesce("destination", way.str.extract("To(.*)$")),
+        direction=pl.coalesce("direction", ends.replace_strict(WAYS, default=None)),
+        source=pl.coalesce("source", ends.str.extract("^(.*)To")),
+        destination=pl.coalesce("destination", ends.str.extract("To(.*)$")),
     )
     return names.select(
         name.cast(pl.Categorical),
@@ -61,7 +61,7 @@ def names_of(scanner: EventScanner) -> pl.DataFrame:
         meant("destination", MEMORY_OF, schema.MEMORY_KINDS).alias("destination_memory"),
         waits_for=words.waits_for(plain),
         of_host=pl.col("source").is_in(OF_HOST) | pl.col("destination").is_in(OF_HOST),
-        no_kernel=pl.when(way.is_not_null()).then(COPY).when(name == ROCTRACER_FILL).then(SET),
+        no_kernel=pl.when(ends.is_not_null()).then(COPY).when(name == ROCTRACER_FILL).then(SET),
     )
 
 
@@ -89,10 +89,10 @@ def with_collectives(
     """The events with a column `collective`, rows of the second result, where their arguments tell of one."""
     if not scanner.collectives:
         return events, empty(schema.DESCRIBED)
-    found, texts = zip(*scanner.collectives, strict=True)
-    ranges = names["name"].cast(pl.String)[events["name"][found]]
+    places, texts = zip(*scanner.collectives, strict=True)
+    ranges = names["name"].cast(pl.String)[events["name"][places]]
     rows = np.full(events.height, -1, np.int64)
-    rows[list(found)] = np.arange(len(found))
+    rows[list(places)] = np.arange(len(places))
     table = all_described(texts, ranges.to_list())
     return events.with_columns(collective=pl.Series(rows).replace(-1, None)), table
 
@@ -168,8 +168,8 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
         meant = means[functions["name"]]
         spans = functions.filter(meant.is_not_null())
         around = sites.innermost(spans, calls)
-        found = meant.drop_nulls().gather(around)
-        calls = calls.with_columns(found.alias(column))
+        nearest = meant.drop_nulls().gather(around)
+        calls = calls.with_columns(nearest.alias(column))
     return calls
 
 
@@ -214,13 +214,13 @@ def _with_owners(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     processes = calls["process"].unique()
     if len(processes) <= 1:
         return events.with_columns(owner=pl.lit(processes.first() if len(processes) else None, INT))
-    found = []
+    columns = []
     for key in ("place", "label", "correlation"):
         only = pl.when(pl.col("process").n_unique() == 1).then(pl.col("process").first())
         owners = calls.drop_nulls(key).group_by(key).agg(only.alias(f"of_{key}"))
         events = events.join(owners, on=key, how="left", maintain_order="left")
-        found.append(f"of_{key}")
-    return events.with_columns(owner=pl.coalesce(found)).drop(found)
+        columns.append(f"of_{key}")
+    return events.with_columns(owner=pl.coalesce(columns)).drop(columns)
 
 
 def _with_labels(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
@@ -255,18 +255,18 @@ def _as_called(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     if telling.is_empty():
         return operations
     telling = telling.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
-    kind_told = meant("copy_kind", DIRECTION_OF_KIND, schema.DIRECTIONS)
-    telling = telling.select(*LAUNCH, told="bytes", kind_told=kind_told)
-    found = operations.join(telling, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    called_direction = meant("copy_kind", DIRECTION_OF_KIND, schema.DIRECTIONS)
+    telling = telling.select(*LAUNCH, called_bytes="bytes", called_direction=called_direction)
+    matched = operations.join(telling, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
     # Several copies of one call share its size.
     alone = (pl.col("kind") == "copy") & (pl.len().over(LAUNCH) == 1)
-    other = ((pl.col("direction") == "d2d") & pl.col("kind_told").is_not_null()).fill_null(False)
-    to_gpu = other & (pl.col("kind_told") == "h2d")
-    return found.with_columns(
-        bytes=pl.coalesce("bytes", pl.when(alone).then("told")),
-        direction=pl.when(other).then("kind_told").otherwise("direction"),
+    corrected = ((pl.col("direction") == "d2d") & pl.col("called_direction").is_not_null()).fill_null(False)
+    to_gpu = corrected & (pl.col("called_direction") == "h2d")
+    return matched.with_columns(
+        bytes=pl.coalesce("bytes", pl.when(alone).then("called_bytes")),
+        direction=pl.when(corrected).then("called_direction").otherwise("direction"),
         # What HIP knows of that memory beyond that it is the host's is not told.
         source_memory=pl.when(~to_gpu).then("source_memory"),
-        destination_memory=pl.when(~other | to_gpu).then("destination_memory"),
-        of_host=pl.col("of_host") | other,
-    ).drop("told", "kind_told")
+        destination_memory=pl.when(~corrected | to_gpu).then("destination_memory"),
+        of_host=pl.col("of_host") | corrected,
+    ).drop("called_bytes", "called_direction")

@@ -76,8 +76,8 @@ def _version(tables: TableSource) -> tuple[str, str]:
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
         frame = tables.read(table, texts("name value"))
         if frame.height:
-            found = dict(zip(frame["name"], frame["value"], strict=True))
-            return found.get("EXPORT_PRODUCT_VERSION") or "", found.get("EXPORT_SCHEMA_VERSION") or ""
+            entries = dict(zip(frame["name"], frame["value"], strict=True))
+            return entries.get("EXPORT_PRODUCT_VERSION") or "", entries.get("EXPORT_SCHEMA_VERSION") or ""
     return "", ""
 
 
@@ -180,16 +180,16 @@ def _host(tables: TableSource) -> dict[str, str]:
         "CudaDriverVersion": "cuda",
         "Hostname": "hostname",
     }
-    known: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for name, value in frame.iter_rows():
         if name in wanted and value:
-            known.setdefault(wanted[name], value)
+            facts.setdefault(wanted[name], value)
         elif name == "DeviceEnvironment" and value:
             named = dict(RANK.findall(value))
             nearest = ["RANK"] if named.keys() >= {*TORCHRUN_VARIABLES} else RANK_VARIABLES
             if rank := next((named[name] for name in nearest if name in named), None):
-                known.setdefault("rank", rank)
-    return known
+                facts.setdefault("rank", rank)
+    return facts
 
 
 #: How a report begins, of versions 2020 to 2026, and how it ends.
@@ -211,10 +211,10 @@ def exported(path: Path, place: Path) -> Path:
     One that lies beside it and is not older is taken; others are made by `nsys` once, and kept in `cache()`.
     Raises InputError, with the line to run, where there is no `nsys` or it fails.
     """
-    beside = path.with_suffix(".sqlite")
+    sibling = path.with_suffix(".sqlite")
     status = path.stat()
-    if beside.is_file() and beside.stat().st_mtime_ns >= status.st_mtime_ns:
-        return beside
+    if sibling.is_file() and sibling.stat().st_mtime_ns >= status.st_mtime_ns:
+        return sibling
     folder = cache()
     identity = f"{path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}"
     kept = folder / f"{hashlib.sha256(identity.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.sqlite"
@@ -242,12 +242,12 @@ def cache() -> Path:
 
 def installed() -> list[str]:
     """Every `nsys` of this machine: that on the PATH first, then the newest."""
-    found: list[str] = []
+    newest: list[str] = []
     for folder, pattern in PLACES:
         places = map(str, Path(folder).glob(pattern))
-        found += sorted(places, key=lambda place: [int(n) for n in re.findall(r"\d+", place)], reverse=True)
+        newest += sorted(places, key=lambda place: [int(n) for n in re.findall(r"\d+", place)], reverse=True)
     first = shutil.which("nsys")
-    return list({os.path.realpath(place): place for place in ([first] if first else []) + found}.values())
+    return list({os.path.realpath(place): place for place in ([first] if first else []) + newest}.values())
 
 
 def _export(path: Path, place: Path, export: Path) -> Path:
@@ -269,10 +269,10 @@ def _export(path: Path, place: Path, export: Path) -> Path:
             f"{path}: {what}, and this machine has no `nsys` to read it; run {line} on a machine with it, and give "
             "the .sqlite"
         )
-    said = [reason for nsys in programs if (reason := _tried(nsys, place, export))]
-    if len(said) == len(programs):
+    reasons = [reason for nsys in programs if (reason := _tried(nsys, place, export))]
+    if len(reasons) == len(programs):
         raise InputError(
-            f"{path}: {what}: {said[0]}; run {line} on the machine that recorded it, or with a later Nsight Systems, "
+            f"{path}: {what}: {reasons[0]}; run {line} on the machine that recorded it, or with a later Nsight Systems, "
             "and give the .sqlite"
         )
     return export

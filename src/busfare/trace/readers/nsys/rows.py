@@ -121,12 +121,12 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.D
     frame = tables.read(KERNELS, OF_OPERATIONS | smalls("demangledName") | (cupti.LAUNCH if launches else {}))
     named = Texts.of(frame["demangledName"], strings, "(unnamed kernel)")
     if named.unknown:  # some versions and languages fill only another column
-        others = tables.read(KERNELS, smalls("demangledName shortName mangledName"))
-        if others.height == frame.height:
-            known = [
-                pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in others.columns
+        spellings = tables.read(KERNELS, smalls("demangledName shortName mangledName"))
+        if spellings.height == frame.height:
+            listed = [
+                pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in spellings.columns
             ]
-            ids = others.select(pl.coalesce(*known)).to_series()
+            ids = spellings.select(pl.coalesce(*listed)).to_series()
             named = Texts.of(ids, strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
     return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
@@ -204,14 +204,14 @@ def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> 
     kinds = kinds.with_columns(
         site=pl.Series([sites.of_native(*pair) for pair in kinds.rows()], dtype=pl.String)
     )
-    own = frames.join(kinds.drop_nulls("site"), on=["symbol_text", "module_text"], how="inner")
-    own = (
-        own.sort("id", "stackDepth")
+    of_program = frames.join(kinds.drop_nulls("site"), on=["symbol_text", "module_text"], how="inner")
+    of_program = (
+        of_program.sort("id", "stackDepth")
         .unique("id", keep="first")
         .select("id", pl.col("site").cast(pl.Categorical))
     )
-    asked = named.with_columns(pl.col("id") + _ahead(named, frames))
-    return calls.with_columns(asked.join(own, on="id", how="left", maintain_order="left")["site"])
+    chained = named.with_columns(pl.col("id") + _ahead(named, frames))
+    return calls.with_columns(chained.join(of_program, on="id", how="left", maintain_order="left")["site"])
 
 
 def _ahead(named: pl.DataFrame, frames: pl.DataFrame) -> int:
@@ -235,15 +235,15 @@ def events_of(
     """
     waits, records = _of_events(waits), _of_events(records)
     ids = pl.concat([waits.select(IDS), records.select(IDS)]).drop_nulls("correlation")
-    known = calls.select(*IDS, "start_ns", "end_ns", call="name").filter(pl.Series(occurs(ids, calls)))
+    callers = calls.select(*IDS, "start_ns", "end_ns", call="name").filter(pl.Series(occurs(ids, calls)))
     name = pl.col("call").cast(pl.String)
-    known = known.with_columns(call=pl.when(name != UNNAMED).then(name)).unique(IDS, keep="first")
-    waits = waits.join(known.select(*IDS, "call"), on=IDS, how="left", maintain_order="left")
+    callers = callers.with_columns(call=pl.when(name != UNNAMED).then(name)).unique(IDS, keep="first")
+    waits = waits.join(callers.select(*IDS, "call"), on=IDS, how="left", maintain_order="left")
     call = pl.col("call")
     unclear = call.is_null() & pl.all_horizontal(pl.col("event", "stream").is_not_null())
     omissions.count("unknown-wait", waits.filter(unclear).height)
     of_streams = call.str.contains(words.STREAM_WAIT_EVENT).fill_null(False)
-    of_records = records.join(known.drop("call"), on=IDS, how="left", maintain_order="left")
+    of_records = records.join(callers.drop("call"), on=IDS, how="left", maintain_order="left")
     events = [
         conform(frame.with_columns(kind=pl.lit(kind)), schema.EVENTS)
         for frame, kind in ((waits.filter(of_streams), "wait"), (of_records, "record"))

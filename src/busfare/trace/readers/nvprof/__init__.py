@@ -53,7 +53,9 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         path=tables.path,
         format="nvprof",
         producer="nvprof" + (f" (file version {number})" if number is not None else ""),
-        operations=pl.concat([conform(one, OPERATIONS, LAUNCH_SHAPE) for one in operations], how="diagonal"),
+        operations=pl.concat(
+            [conform(rows, OPERATIONS, LAUNCH_SHAPE) for rows in operations], how="diagonal"
+        ),
         calls=calls,
         events=_events(tables, calls, waits),
         markers=cupti.markers(marked.rename({"timestamp": "start_ns", "id": "marker"}), omissions),

@@ -54,11 +54,11 @@ def read(path: Path, launches: bool = False) -> Trace:
     ranges = [markers(part, omissions) for part in parts]
     described = [empty(DESCRIBED)]
     for part in parts:
-        calls_of_ranks, said = messages(part)
+        calls_of_ranks, details = messages(part)
         if calls_of_ranks.height:
             before = sum(frame.height for frame in described)
             ranges.append(calls_of_ranks.with_columns(pl.col("collective") + before))
-            described.append(said)
+            described.append(details)
     together = partial(pl.concat, how="diagonal")
     trace = Trace(
         path=path,
@@ -84,11 +84,11 @@ def read(path: Path, launches: bool = False) -> Trace:
 
 def _rank(parts: list[RecordedProcess]) -> dict[str, str]:
     """`rank` that all recordings are of, if they say one and the same; else `ranks`, PROCESS=RANK of those that say one."""
-    said = {str(part.process): part.recording.facts.get("rank", "") for part in parts}
-    ranks = set(said.values())
+    rank_of = {str(part.process): part.recording.facts.get("rank", "") for part in parts}
+    ranks = set(rank_of.values())
     if len(ranks) == 1:
         return {"rank": ranks.pop()} if "" not in ranks else {}
-    return {"ranks": " ".join(f"{process}={rank}" for process, rank in said.items() if rank.isdecimal())}
+    return {"ranks": " ".join(f"{process}={rank}" for process, rank in rank_of.items() if rank.isdecimal())}
 
 
 def _note(recording: Recording, omissions: Omissions) -> None:

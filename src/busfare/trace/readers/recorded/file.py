@@ -157,8 +157,8 @@ def _chunk_at(data: memoryview, at: int) -> _Chunk | None:
     begin = at + CHUNK.size
     if begin > len(data):
         return None
-    magic, table, columns, rows, sequence, size, checksum, own = CHUNK.unpack_from(data, at)
-    if magic != CHUNK_MAGIC or zlib.crc32(data[at : begin - 4]) != own:
+    magic, table, columns, rows, sequence, size, checksum, header_checksum = CHUNK.unpack_from(data, at)
+    if magic != CHUNK_MAGIC or zlib.crc32(data[at : begin - 4]) != header_checksum:
         return None
     return _Chunk(table, columns, rows, sequence, size, checksum, data[begin : begin + size])
 

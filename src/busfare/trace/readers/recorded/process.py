@@ -119,9 +119,9 @@ def located(calls: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
     table = process.recording.table("call_stacks")
     if not len(table) or calls.is_empty():
         return calls
-    known = _sites(process)
-    numbers = np.array(sorted(known), np.uint64)
-    texts = pl.Series([known[number] for number in numbers.tolist()], dtype=pl.Categorical)
+    site_of = _sites(process)
+    numbers = np.array(sorted(site_of), np.uint64)
+    texts = pl.Series([site_of[number] for number in numbers.tolist()], dtype=pl.Categorical)
     wanted = calls["correlation"].fill_null(0).to_numpy().view(np.uint64)
     stack = at(table["stack"], first_rows(table["correlation"], wanted))
     row = pl.Series(first_rows(numbers, stack)).replace(-1, None)
@@ -134,16 +134,16 @@ def _sites(process: RecordedProcess) -> dict[int, str]:
     table = process.recording.table("stacks")
     order = np.lexsort((table["depth"], table["stack"]))
     columns = (table[name][order].tolist() for name in ("stack", "module", "address", "symbol"))
-    found: dict[int, str] = {}
+    site_of: dict[int, str] = {}
     for stack, module, address, symbol in zip(*columns, strict=True):
         name = strings.get(module, "")
-        if stack in found or sites.is_library_module(name):
+        if stack in site_of or sites.is_library_module(name):
             continue
         frames = lines.get((module, address)) or [(strings.get(symbol, f"+{address:#x}"), "", 0)]
-        own = (sites.of_native(function, name, file, line) for function, file, line in frames)
-        if (site := next(filter(None, own), None)) is not None:
-            found[stack] = site
-    return found
+        named = (sites.of_native(function, name, file, line) for function, file, line in frames)
+        if (site := next(filter(None, named), None)) is not None:
+            site_of[stack] = site
+    return site_of
 
 
 def _lines(process: RecordedProcess) -> Lines:
@@ -178,13 +178,13 @@ def _noted(process: RecordedProcess) -> pl.DataFrame:
     )
     noted = noted.filter(pl.col("name").str.contains("^(MPI_|nccl)"))
     names, members = (process.names(made[column]).cast(pl.String) for column in ("name", "members"))
-    known = process.frame(made, "number", "place", "size").with_columns(called=names, members=members)
-    known = known.select(pl.col("number").alias("communicator"), *OF_COMMUNICATOR).unique(
+    communicators = process.frame(made, "number", "place", "size").with_columns(called=names, members=members)
+    communicators = communicators.select(pl.col("number").alias("communicator"), *OF_COMMUNICATOR).unique(
         "communicator", keep="last"
     )
     return (
         noted.sort("start_ns", "thread", maintain_order=True)
-        .join(known, on="communicator", how="left", maintain_order="left")
+        .join(communicators, on="communicator", how="left", maintain_order="left")
         .with_columns(call=pl.struct(CALL).rle_id())
         .with_row_index("row")
         .with_columns(posted="row", kind=kinds_of(noted["name"]), ended=False)
@@ -201,7 +201,7 @@ def _of_nccl(noted: pl.DataFrame) -> pl.DataFrame:
     alone = rows.filter(pl.col("request") == 0)
     message = pl.col("kind").is_in(MESSAGES)
     alone = alone.with_columns(sequence=pl.when(~message).then("sequence"))
-    each = grouped.group_by("request", "communicator").agg(
+    groups = grouped.group_by("request", "communicator").agg(
         pl.col("called", "members", "place", "size").first(),
         kinds=pl.col("kind").unique(),
         only=pl.col("kind").first(),
@@ -213,22 +213,22 @@ def _of_nccl(noted: pl.DataFrame) -> pl.DataFrame:
         sequence=pl.col("sequence").min(),
         count=pl.len(),
     )
-    one = pl.col("kinds").list.len() == 1
+    pure = pl.col("kinds").list.len() == 1
     messages = pl.col("kinds").list.eval(pl.element().is_in(MESSAGES)).list.all()
     everybody = (pl.col("sends") == pl.col("size")) & (pl.col("receives") == pl.col("size"))
     several = pl.when(everybody).then(pl.lit("all_to_all")).otherwise(pl.lit("send_receive"))
     single = messages & (pl.col("count") == 1)
-    each = each.with_columns(
-        kind=pl.when(single | (one & ~messages)).then(pl.col("only")).when(messages).then(several.cast(KIND)),
-        bytes=pl.when(messages & ~single).then("sent").when(one).then("bytes"),
+    groups = groups.with_columns(
+        kind=pl.when(single | (pure & ~messages)).then("only").when(messages).then(several.cast(KIND)),
+        bytes=pl.when(messages & ~single).then("sent").when(pure).then("bytes"),
         peer=pl.when(single).then("peer"),
         sequence=pl.when(~messages).then("sequence"),
     )
     # Of several GPUs of one process it says what is true of all.
     fields = [*OF_COMMUNICATOR, "kind", "bytes", "peer", "sequence"]
-    each = each.group_by("request").agg(
+    groups = groups.group_by("request").agg(
         pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name).first()
         for name in fields
     )
-    ends = ends.drop(fields).join(each, on="request", maintain_order="left")
+    ends = ends.drop(fields).join(groups, on="request", maintain_order="left")
     return pl.concat([alone, ends.select(rows.columns)])

@@ -147,12 +147,12 @@ def held_up(recording: Recording) -> NDArray[np.int64]:
     if not lasted.any() or not len(calls):
         return ns
     row = first_rows(calls["correlation"], copies["correlation"])
-    known = (row >= 0) & (lasted > 0)
-    row, began, lasted = row[known], began[known], lasted[known]
-    in_turn = np.lexsort((calls["start"], calls["thread"]))
+    hashed = (row >= 0) & (lasted > 0)
+    row, began, lasted = row[hashed], began[hashed], lasted[hashed]
+    in_order = np.lexsort((calls["start"], calls["thread"]))
     following = np.full(len(calls), -1, np.int64)
-    same_thread = calls["thread"][in_turn][1:] == calls["thread"][in_turn][:-1]
-    following[in_turn[:-1]] = np.where(same_thread, in_turn[1:], -1)
+    same_thread = calls["thread"][in_order][1:] == calls["thread"][in_order][:-1]
+    following[in_order[:-1]] = np.where(same_thread, in_order[1:], -1)
     row = np.where(began <= calls["start"][row], row, following[row])
     np.add.at(ns, row[row >= 0], lasted[row >= 0].astype(np.int64))
     return ns
@@ -175,9 +175,9 @@ def events(process: RecordedProcess) -> pl.DataFrame:
     waits = waits.filter(pl.col("type") == cupti.STREAM_WAIT_EVENT).with_columns(
         _identified("stream", "event"), kind=pl.lit("wait")
     )
-    both = pl.concat([records, waits], how="diagonal").with_columns(_nonzero("event_sync"))
-    both = both.join(process.device_of_context(), on="context", how="left", maintain_order="left")
-    return conform(both.with_columns(device=pl.coalesce("device", "of_context")), schema.EVENTS)
+    combined = pl.concat([records, waits], how="diagonal").with_columns(_nonzero("event_sync"))
+    combined = combined.join(process.device_of_context(), on="context", how="left", maintain_order="left")
+    return conform(combined.with_columns(device=pl.coalesce("device", "of_context")), schema.EVENTS)
 
 
 def markers(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:

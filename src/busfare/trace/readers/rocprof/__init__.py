@@ -98,13 +98,13 @@ class CsvFiles(TableSource):
         """Raises OSError if they cannot be listed."""
         self.path, self.omissions = path, Omissions()
         folder = path if path.is_dir() else path.parent
-        own = NAME.fullmatch(path.name)
+        name_parts = NAME.fullmatch(path.name)
         groups: dict[str, list[Path]] = {}
-        for file in sorted(folder.iterdir()) if path.is_dir() or own else []:
-            if (found := NAME.fullmatch(file.name)) and file.is_file():
-                groups.setdefault(found["process"], []).append(file)
+        for file in sorted(folder.iterdir()) if path.is_dir() or name_parts else []:
+            if (parts := NAME.fullmatch(file.name)) and file.is_file():
+                groups.setdefault(parts["process"], []).append(file)
         if not path.is_dir():
-            groups = {"": groups[own["process"]] if own else [path]}
+            groups = {"": groups[name_parts["process"]] if name_parts else [path]}
         self._files: dict[str, dict[str, list[Path]]] = {}
         for process, files in groups.items():
             kinds: dict[str, list[Path]] = {}
@@ -175,32 +175,32 @@ def _read_csv(tables: CsvFiles, launches: bool) -> Trace:
     copies = tables.read("copies", _texts_of(COPIES, "source_agent destination_agent"))
     regions = conform(tables.read("regions", _texts_of(REGIONS)), REGIONS)
     allocations = tables.read("allocations", _texts_of(ALLOCATIONS, "operation agent"))
-    known = _numbered(tables.read("agents", OF_AGENTS))
-    if known.is_empty():
-        known = _seen(kernels, copies, omissions)
-    kernels = _on_agents(kernels, "agent", known).with_columns(device="agent_number")
+    agents = _numbered(tables.read("agents", OF_AGENTS))
+    if agents.is_empty():
+        agents = _seen(kernels, copies, omissions)
+    kernels = _on_agents(kernels, "agent", agents).with_columns(device="agent_number")
     for end in ("source", "destination"):
         names = {f"{end}_agent_number": end, f"{end}_agent_type": f"{end}_type"}
-        copies = _on_agents(copies, f"{end}_agent", known).rename(names)
+        copies = _on_agents(copies, f"{end}_agent", agents).rename(names)
     freed = pl.col("operation").str.contains("FREE").fill_null(False)
     address = pl.col("address").str.strip_prefix("0x").str.to_integer(base=16, strict=False)
-    allocations = _on_agents(allocations, "agent", known).with_columns(
+    allocations = _on_agents(allocations, "agent", agents).with_columns(
         address=address, size=pl.when(~freed).then("size")
     )
     pids = regions["process"].drop_nulls().unique()
     process = pl.lit(pids[0] if len(pids) == 1 else None, INT)
 
-    def own(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    def of_process(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
         return conform(frame, schema).with_columns(pl.col("process").fill_null(process))
 
-    found = Records(
-        own(kernels, KERNELS),
-        own(copies, COPIES),
-        own(regions, REGIONS),
-        own(allocations, ALLOCATIONS),
-        known.filter(pl.col("type") == "GPU"),
+    records = Records(
+        of_process(kernels, KERNELS),
+        of_process(copies, COPIES),
+        of_process(regions, REGIONS),
+        of_process(allocations, ALLOCATIONS),
+        agents.filter(pl.col("type") == "GPU"),
     )
-    return found.trace(path, "rocprof-csv", "rocprof (CSV)", omissions, launches)
+    return records.trace(path, "rocprof-csv", "rocprof (CSV)", omissions, launches)
 
 
 def _texts_of(schema: Schema, more: str = "") -> dict[str, pl.DataType]:
@@ -223,9 +223,9 @@ def _seen(kernels: pl.DataFrame, copies: pl.DataFrame, omissions: Omissions) -> 
         copies.filter(of)["source_agent"].alias("agent"),
     ]
     number = pl.concat(names).str.extract(AGENT, 2).cast(INT, strict=False).drop_nulls().unique()
-    found = pl.DataFrame({"node": number}).with_columns(type=pl.lit("GPU"))
-    omissions.count("unknown-agents", found.height)
-    return _numbered(conform(found, OF_AGENTS))
+    gpus = pl.DataFrame({"node": number}).with_columns(type=pl.lit("GPU"))
+    omissions.count("unknown-agents", gpus.height)
+    return _numbered(conform(gpus, OF_AGENTS))
 
 
 def _on_agents(frame: pl.DataFrame, column: str, agents: pl.DataFrame) -> pl.DataFrame:
@@ -239,14 +239,14 @@ def _on_agents(frame: pl.DataFrame, column: str, agents: pl.DataFrame) -> pl.Dat
     bare = pl.col("label").is_null()
     by_type = pl.col("label").is_in(["CPU", "GPU"]).fill_null(False)
 
-    def known(node: str, place: str) -> pl.Expr:
+    def resolved(node: str, place: str) -> pl.Expr:
         return pl.when(bare).then(pl.coalesce(node, place)).otherwise(pl.coalesce(place, node))
 
     number = pl.when(by_type).then(pl.when(pl.col("label") == "GPU").then("number"))
     kind = pl.when(by_type).then("label")
     made = keyed.with_columns(
-        number.otherwise(known("by_node", "by_place")).alias(f"{column}_number"),
-        kind.otherwise(known("by_node_type", "by_place_type")).alias(f"{column}_type"),
+        number.otherwise(resolved("by_node", "by_place")).alias(f"{column}_number"),
+        kind.otherwise(resolved("by_node_type", "by_place_type")).alias(f"{column}_type"),
     )
     return made.drop("label", "number", "by_node", "by_place", "by_node_type", "by_place_type")
 

@@ -65,9 +65,9 @@ class _File:
     def all(self, name: str, wanted: Schema) -> pl.DataFrame:
         """The rows of `name` under every suffix, which is column `part`: ids are unique only within it."""
         parts = [
-            self.tables.read(table, wanted).with_columns(part=pl.lit(found.group(1) or ""))
+            self.tables.read(table, wanted).with_columns(part=pl.lit(matched.group(1) or ""))
             for table in sorted(self.tables.names)
-            if (found := re.fullmatch(re.escape(name) + SUFFIX, table))
+            if (matched := re.fullmatch(re.escape(name) + SUFFIX, table))
         ]
         return pl.concat(parts) if parts else pl.DataFrame(schema={**wanted, "part": TEXT})
 
@@ -96,10 +96,10 @@ class _Rocpd(_File):
 
     def trace(self, launches: bool) -> Trace:
         producer = f"rocprofv3 (rocpd schema {self.schema or 'unknown'})"
-        found = Records(
+        records = Records(
             self._kernels(launches), self._copies(), self._regions(), self._allocations(), self._devices()
         )
-        return found.trace(self.tables.path, "rocpd", producer, self.omissions, launches)
+        return records.trace(self.tables.path, "rocpd", producer, self.omissions, launches)
 
     def _timed(self, table: str, wanted: Schema) -> pl.DataFrame:
         """Rows of a timed table, with start_ns, end_ns, process, correlation and the suffix's `part`."""
@@ -110,9 +110,9 @@ class _Rocpd(_File):
                 frame = self.joined(frame.drop(side), f"{side}_id", times.rename({"value": side}))
         if frame["track_id"].is_not_null().any():
             tracked = ints("pid tid agent_id queue_id stream_id")
-            both = [name for name in tracked if name in frame.columns]
+            shared = [name for name in tracked if name in frame.columns]
             frame = self.joined(frame, "track_id", self.lookup("rocpd_track", ints("id") | tracked))
-            frame = frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in both)
+            frame = frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in shared)
         frame = self.joined(frame, "event_id", self.events)
         frame = self.joined(frame, "pid", self.processes)
         return frame.with_columns(
@@ -179,10 +179,10 @@ class _Rocpd(_File):
         """`frame` with what the program said as the name of a marker; else that is the name of ROCTx's function."""
         if not frame.select(marked(pl.col("category")).any()).item():
             return frame
-        said = self.lookup("rocpd_event", ints("id") | texts("extdata")).select(
+        messages = self.lookup("rocpd_event", ints("id") | texts("extdata")).select(
             "id", "part", message=pl.col("extdata").str.json_path_match("$.message").replace("", None)
         )
-        frame = self.joined(frame, "event_id", said)
+        frame = self.joined(frame, "event_id", messages)
         return frame.with_columns(
             name=pl.when(marked(pl.col("category"))).then(pl.coalesce("message", "name")).otherwise("name")
         )
@@ -215,8 +215,8 @@ class _Rpd(_File):
         )
         operations = self._operations(api, launches)
         name = pl.col("name")
-        own = api.filter(name.str.contains(TRACER_CALLS))
-        self.omissions.count("tracer-calls", own.height)
+        of_tracer = api.filter(name.str.contains(TRACER_CALLS))
+        self.omissions.count("tracer-calls", of_tracer.height)
         theirs = api.filter(~name.str.contains(TRACER_CALLS))
         marks = theirs.filter(name == MARKER_CALL).drop("name")
         # What they say stands since schema 3 in a table of its own, with all arguments.
@@ -290,25 +290,25 @@ class _Rpd(_File):
         nodes = pl.concat(placed.filter(pl.col("direction").is_in(of))[end].alias("node") for end, of in ends)
         gpus = frame.filter(kind="kernel")["gpuId"].drop_nulls().unique().sort()
         nodes = nodes.drop_nulls().unique().sort()
-        known = dict(zip(nodes, gpus, strict=True)) if len(nodes) == len(gpus) else {}
-        self.omissions.count("unknown-gpus", 0 if known else placed.height)
+        gpu_of = dict(zip(nodes, gpus, strict=True)) if len(nodes) == len(gpus) else {}
+        self.omissions.count("unknown-gpus", 0 if gpu_of else placed.height)
         frame = frame.with_columns(
             pl.when(by_node)
-            .then(pl.col(end).replace_strict(known, default=None, return_dtype=INT))
+            .then(pl.col(end).replace_strict(gpu_of, default=None, return_dtype=INT))
             .otherwise(end)
             for end, _ in ends
         )
-        own = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
+        gpu = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
         return frame.with_columns(
-            gpuId=pl.when(by_node).then(own).otherwise("gpuId"), queueId=pl.when(~by_node).then("queueId")
+            gpuId=pl.when(by_node).then(gpu).otherwise("gpuId"), queueId=pl.when(~by_node).then("queueId")
         )
 
     def _host_memory(self, frame: pl.DataFrame) -> pl.Expr:
         """The kind of the host's memory: pinned where the trace tells it apart."""
         pinned = frame.filter(pl.col("kind") == "copy")["pinned"]
         if (pinned != 0).any():
-            told = pl.when(pl.col("pinned") != 0).then(pl.lit("pinned")).otherwise(pl.lit("pageable"))
-            return pl.when(pl.col("pinned").is_not_null()).then(told)
+            memory = pl.when(pl.col("pinned") != 0).then(pl.lit("pinned")).otherwise(pl.lit("pageable"))
+            return pl.when(pl.col("pinned").is_not_null()).then(memory)
         if len(pinned):
             self.omissions.add("unknown-memory/all")
         return pl.lit(None)

@@ -61,7 +61,7 @@ REGISTERING = r"^hip(Host|MemHost)Register"
 IN_NULL_STREAM = r"^hip(Memcpy|Memset)(2D|3D|D\d+|(To|From)Symbol|[HD]to[HD])?$"
 STREAM_WITH_FLAGS = r"^hip(StreamCreateWith|ExtStreamCreate)"
 #: What holds a piece of memory: a kind of MEMORY_KINDS, or memory that no call of the program's allocated itself.
-OTHER = "other"
+UNCLAIMED = "other"
 
 Piece = tuple[int, str]  # its end, and what holds it
 
@@ -206,9 +206,9 @@ def of_agents(
     `agents`: type, device, and what `keys` names: columns of `frame` by those of `agents`.
     """
     ordinal = pl.when(pl.col("type") == "GPU").then("device").cast(pl.Int64).alias(column)
-    known = agents.select(*keys, ordinal, pl.col("type").alias(f"{column}_type"))
-    known = known.unique([*keys], keep="first", maintain_order=True)
-    return frame.join(known, left_on=[*keys.values()], right_on=[*keys], how="left", maintain_order="left")
+    numbers = agents.select(*keys, ordinal, pl.col("type").alias(f"{column}_type"))
+    numbers = numbers.unique([*keys], keep="first", maintain_order=True)
+    return frame.join(numbers, left_on=[*keys.values()], right_on=[*keys], how="left", maintain_order="left")
 
 
 def _host_memory(copies: pl.DataFrame, allocations: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
@@ -219,8 +219,8 @@ def _host_memory(copies: pl.DataFrame, allocations: pl.DataFrame, calls: pl.Data
         return none
     ends = ("source_address", "destination_address")
     host, device = (
-        pl.when(pl.col("direction") == "h2d").then(one).when(pl.col("direction") == "d2h").then(other)
-        for one, other in (ends, reversed(ends))
+        pl.when(pl.col("direction") == "h2d").then(of_h2d).when(pl.col("direction") == "d2h").then(of_d2h)
+        for of_h2d, of_d2h in (ends, reversed(ends))
     )
     # When each copy was asked for: the clocks of GPU and host may differ.
     rows = pl.Series(first_pairs(calls, copies)).replace(-1, None).cast(pl.UInt32)
@@ -230,7 +230,7 @@ def _host_memory(copies: pl.DataFrame, allocations: pl.DataFrame, calls: pl.Data
     if addressed.is_empty():
         return none
     held = _held(allocations, calls.filter(named.str.starts_with("hip")))
-    found: dict[int, str | None] = {}
+    holder: dict[int, str | None] = {}
     complete = not named.str.contains(REGISTERING).any()
     events = pl.concat([held, addressed], how="diagonal").sort("start_ns", "order", maintain_order=True)
     live: dict[int | None, _Memory] = {}
@@ -240,10 +240,10 @@ def _host_memory(copies: pl.DataFrame, allocations: pl.DataFrame, calls: pl.Data
             memory.change(event["address"], event["size"], event["holds"])
             continue
         complete &= memory.holds(event["device"]) == "device"
-        found[event["row"]] = memory.holds(event["host"])
-    kinds = {"pinned": "pinned", "managed": "managed"} | ({OTHER: "pageable"} if complete else {})
-    told = [kinds.get(found[row] or OTHER) if row in found else None for row in range(copies.height)]
-    return pl.Series(told, dtype=pl.Enum(schema.MEMORY_KINDS))
+        holder[event["row"]] = memory.holds(event["host"])
+    kinds = {"pinned": "pinned", "managed": "managed"} | ({UNCLAIMED: "pageable"} if complete else {})
+    kind_of = [kinds.get(holder[row] or UNCLAIMED) if row in holder else None for row in range(copies.height)]
+    return pl.Series(kind_of, dtype=pl.Enum(schema.MEMORY_KINDS))
 
 
 def _held(allocations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -255,7 +255,7 @@ def _held(allocations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         pl.when(name.str.contains(PINNING)).then(pl.lit("pinned"))
         .when(name.str.contains(MANAGING)).then(pl.lit("managed"))
         .when(pl.col("agent_type") == "GPU").then(pl.lit("device"))
-        .otherwise(pl.lit(OTHER))
+        .otherwise(pl.lit(UNCLAIMED))
     )  # fmt: skip
     # Memory is there once its call returns, and gone when the call that frees it begins.
     taken = pl.col("size").is_not_null()

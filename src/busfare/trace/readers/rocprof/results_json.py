@@ -198,8 +198,8 @@ def _records(process: Process, number: int) -> tuple[pl.DataFrame, ...]:
     )
     called = table("hip_api", "hsa_api", "rccl_api").with_columns(category=category)
     messages = {message.key: message.value for message in process.strings.marker_api}
-    said = pl.col("correlation").replace_strict(messages, default=None, return_dtype=TEXT).replace("", None)
-    marks = table("marker_api").with_columns(name=pl.coalesce(said, "name"), category=pl.lit("MARKER"))
+    spoken = pl.col("correlation").replace_strict(messages, default=None, return_dtype=TEXT).replace("", None)
+    marks = table("marker_api").with_columns(name=pl.coalesce(spoken, "name"), category=pl.lit("MARKER"))
     gpus = agents.filter(type="GPU").unique("device", maintain_order=True).sort("device")
     return (
         conform(kernels, KERNELS),

@@ -209,26 +209,26 @@ def _trace(path: Path, rows: pl.DataFrame, omissions: Omissions, launches: bool)
         rows = rows.with_columns(process=pl.lit(pids[0], INT))
     called = rows.filter(pl.col("section").is_in(APIS)).with_columns(category="section")
     worked = rows.filter(pl.col("section").is_in(["COPY", "GPU"]))
-    barriers, others = rows.filter(section="BARRIER").height, rows["section"].null_count()
+    barriers, untyped = rows.filter(section="BARRIER").height, rows["section"].null_count()
     omissions.count("barriers", barriers)
-    omissions.count("unknown-events", others)
-    said = _arguments(worked, called)
+    omissions.count("unknown-events", untyped)
+    args = _arguments(worked, called)
     for what in ("grid", "block"):  # of all sides together, as rocprof itself measured them
         whole = worked[f"{what}_x"]
-        said[f"{what}_x"] = said[f"{what}_x"].fill_null(whole)
-        said |= {side: said[side].fill_null(whole.clip(1, 1)) for side in (f"{what}_y", f"{what}_z")}
-    worked = worked.with_columns(stream=pl.coalesce("stream", "queue"), **said)
+        args[f"{what}_x"] = args[f"{what}_x"].fill_null(whole)
+        args |= {side: args[side].fill_null(whole.clip(1, 1)) for side in (f"{what}_y", f"{what}_z")}
+    worked = worked.with_columns(stream=pl.coalesce("stream", "queue"), **args)
     copied = (pl.col("section") == "COPY").fill_null(False)
     fills = pl.col("name").str.starts_with(FILL).fill_null(False)
     copies = worked.filter(copied & ~fills).with_columns(source="device", destination="device")
     kernels = worked.filter(~copied | fills).with_columns(kind=pl.when(copied).then(pl.lit("set")))
-    found = Records(
+    records = Records(
         conform(kernels, KERNELS),
         conform(copies, COPIES),
         conform(called, REGIONS),
         _allocations(called),
     )
-    return found.trace(path, "rocprof", "rocprof", omissions, launches)
+    return records.trace(path, "rocprof", "rocprof", omissions, launches)
 
 
 def _arguments(worked: pl.DataFrame, called: pl.DataFrame) -> dict[str, pl.Series]:
@@ -238,16 +238,16 @@ def _arguments(worked: pl.DataFrame, called: pl.DataFrame) -> dict[str, pl.Serie
     text = calls["args"].gather(rows)
     alone = worked.select(pl.len().over("process", "correlation") == 1).to_series()
     size = text.str.extract(r" sizeBytes\((\d+)\)").cast(INT, strict=False)
-    found = {"size": pl.select(pl.when(alone).then(size)).to_series()}
+    columns = {"size": pl.select(pl.when(alone).then(size)).to_series()}
     for side in "xyz":
         blocks, threads = (
             text.str.extract(rf"\b{word}Blocks\(\{{[^}}]*\b{side}\((\d+)").cast(INT, strict=False)
             for word in ("num", "dim")
         )
-        found |= {f"grid_{side}": blocks * threads, f"block_{side}": threads}
+        columns |= {f"grid_{side}": blocks * threads, f"block_{side}": threads}
     for name, word in (("source_address", "src"), ("destination_address", "dst")):
-        found[name] = text.str.extract(rf"\b{word}{ADDRESS}").str.to_integer(base=16, strict=False)
-    return found
+        columns[name] = text.str.extract(rf"\b{word}{ADDRESS}").str.to_integer(base=16, strict=False)
+    return columns
 
 
 def _allocations(called: pl.DataFrame) -> pl.DataFrame:

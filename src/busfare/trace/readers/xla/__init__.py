@@ -122,7 +122,7 @@ def _events(plane: Any, texts: dict[int, str], lines: Iterable[Any]) -> Iterator
 def _device(device: int, stats: Row) -> Row:
     """A row of `DEVICES`. Of AMD's GPUs the two numbers are those of their code: 9.4 of gfx942."""
     capability = [stats.get(f"compute_cap_{part}") for part in ("major", "minor")]
-    known = None not in capability
+    complete = None not in capability
     clock = stats.get("clock_rate")  # kHz
     return {
         "device": device,
@@ -131,7 +131,7 @@ def _device(device: int, stats: Row) -> Row:
         "multiprocessors": stats.get("core_count"),
         "memory_bandwidth_bytes_per_s": stats.get("memory_bandwidth"),
         "memory_bytes": stats.get("memory_size"),
-        "compute_capability": f"{capability[0]}.{capability[1]}" if known else None,
+        "compute_capability": f"{capability[0]}.{capability[1]}" if complete else None,
     }
 
 
@@ -181,13 +181,13 @@ def _value(stat: Any, texts: dict[int, str]) -> int | float | str | None:
     kind = stat.WhichOneof("value")
     if kind is None:
         return None
-    said = getattr(stat, kind)
+    value = getattr(stat, kind)
     if kind == "str_value":
-        return _text(said)
+        return _text(value)
     if kind == "ref_value":
-        return texts.get(said)
-    found: int | float = said
-    return found
+        return texts.get(value)
+    number: int | float = value
+    return number
 
 
 def _values(stats: Any, texts: dict[int, str]) -> dict[str, int | float | str | None]:
@@ -195,9 +195,9 @@ def _values(stats: Any, texts: dict[int, str]) -> dict[str, int | float | str | 
     return {texts.get(stat.metadata_id, ""): _value(stat, texts) for stat in stats}
 
 
-def _text(said: bytes) -> str:
+def _text(encoded: bytes) -> str:
     """A text of the file, whatever its bytes."""
-    return said.decode("utf-8", "replace")
+    return encoded.decode("utf-8", "replace")
 
 
 #: Its writer leaves out what begins after so many events [OpenXLA: xplane_to_trace_events.cc].
@@ -307,16 +307,16 @@ def _timeline_row(event: Event) -> Row | None:
         "start_ns": round(start * 1000),
         "end_ns": round((start + lasting) * 1000),
     }
-    for key, said in event.args.items() if isinstance(event.args, dict) else ():
+    for key, value in event.args.items() if isinstance(event.args, dict) else ():
         if column := STATS.get(key):
-            row[column] = _whole(said) if column in NUMBERS else str(said)
+            row[column] = _whole(value) if column in NUMBERS else str(value)
     return row
 
 
-def _whole(said: object) -> int | None:
+def _whole(value: object) -> int | None:
     """A number that may stand as text."""
     try:
-        return int(said) if isinstance(said, int | str) else None
+        return int(value) if isinstance(value, int | str) else None
     except ValueError:
         return None
 

@@ -136,8 +136,8 @@ def _number(column: str, key: str) -> pl.Expr:
 
 
 def _memory(key: str) -> pl.Expr:
-    found = pl.col("memcpy_details").str.extract(rf"\b{key}:(\w+)").str.to_lowercase()
-    return meant(found, MEMORY_OF, schema.MEMORY_KINDS)
+    kind = pl.col("memcpy_details").str.extract(rf"\b{key}:(\w+)").str.to_lowercase()
+    return meant(kind, MEMORY_OF, schema.MEMORY_KINDS)
 
 
 def _end(column: str) -> pl.Expr:
@@ -146,13 +146,13 @@ def _end(column: str) -> pl.Expr:
     return on_gpu.when(pl.col(column).is_in(OF_HOST)).then(pl.lit("h"))
 
 
-def _side(one: str, both: str, host: str, device: str) -> pl.Expr:
-    """The kind of memory at one end: as told of it (`both`), or the only kind told, if it can be that of this end."""
-    only, direction = pl.col(one), pl.col("direction")
+def _side(single: str, paired: str, host: str, device: str) -> pl.Expr:
+    """The kind of memory at an end: as recorded for it (`paired`), or the only kind recorded (`single`), if it fits here."""
+    only, direction = pl.col(single), pl.col("direction")
     fits = ((direction == host) & only.is_in(OF_HOST)) | (
         direction.is_in([device, "d2d"]) & only.is_in(OF_DEVICE)
     )
-    return pl.coalesce(both, pl.when(fits).then(only))
+    return pl.coalesce(paired, pl.when(fits).then(only))
 
 
 def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -217,11 +217,11 @@ def _with_shapes(frame: pl.DataFrame) -> pl.DataFrame:
     parts = {key: _number("kernel_details", key) for key in ("static_shared", "dynamic_shared")}
     frame = frame.with_columns(**sides, **parts, registers=_number("kernel_details", "regs"))
     # Where the number of registers is none, the tracer (ROCm's, of 2024) looked none of the three up.
-    known = pl.when(pl.col("registers") <= MOST_REGISTERS)
+    looked_up = pl.when(pl.col("registers") <= MOST_REGISTERS)
     shared = pl.coalesce(cupti.shared_bytes(*parts), _number("kernel_details", "shm"))
     return frame.with_columns(
-        registers=known.then("registers"),
-        shared_bytes=pl.coalesce(_number("kernel_details", "group_mem"), known.then(shared)),
+        registers=looked_up.then("registers"),
+        shared_bytes=pl.coalesce(_number("kernel_details", "group_mem"), looked_up.then(shared)),
     )
 
 
