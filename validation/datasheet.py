@@ -30,7 +30,7 @@ from published import (
 from busfare.advise import guess_node
 from busfare.answers.project import transfers_priced
 from busfare.cost import model
-from busfare.cost.models import one_copy
+from busfare.cost.models import copy_operations
 from busfare.nodes import Node, load_node
 
 MODELS = ("datasheet", "ahead", "peak", "envelope")
@@ -93,7 +93,7 @@ def _rate(row: Row) -> float:
     """Bytes per second by `datasheet`."""
     node = node_of(row)
     assert node is not None
-    operations = one_copy(row.direction, row.memory, [row.copied])
+    operations = copy_operations(row.direction, row.memory, [row.copied])
     return float(row.copied / model("datasheet", latency_from=NOBODY).seconds(operations, node)[0])
 
 
@@ -117,7 +117,7 @@ def _sweeps(rows: list[Row]) -> None:
         node = without_copy_rates(node_of(sweep[0]))
         sizes = np.array([row.size for row in sweep if row.size >= SMALLEST_BYTES])
         actual = sizes / np.array([row.bytes_per_second for row in sweep if row.size >= SMALLEST_BYTES])
-        operations = one_copy(sweep[0].direction, sweep[0].memory, sizes.tolist())
+        operations = copy_operations(sweep[0].direction, sweep[0].memory, sizes.tolist())
         told = {name: model(name, latency_from=OLD_NODE).seconds(operations, node) for name in MODELS}
         misses = {name: np.abs(seconds - actual) for name, seconds in told.items()}
         priced.append(pl.DataFrame({"decade": np.log10(sizes).astype(int), "seconds": actual} | misses))
@@ -148,7 +148,7 @@ def truths() -> Iterator[Truth]:
     large: dict[tuple[str, str], dict[str, tuple[Node, int, float]]] = defaultdict(dict)
     for (machine, direction, memory, size), taken in seconds.items():
         node, actual = nodes[machine, direction, memory, size], geometric_mean(taken)
-        operations = one_copy(direction, memory, [size])
+        operations = copy_operations(direction, memory, [size])
         what = "p2p" if direction == "p2p" else memory
         for name in MODELS:
             predicted = float(model(name).seconds(operations, node)[0])
@@ -170,7 +170,7 @@ def _carried(direction: str, memory: str, found: dict[str, tuple[Node, int, floa
             old, old_size, taken = found[other]
             ends = pl.Series([int(taken * size / old_size * 1e9)])
             times = {"start_ns": pl.lit(0, pl.Int64), "end_ns": ends}
-            operations = one_copy(direction, memory, [size]).with_columns(**times)
+            operations = copy_operations(direction, memory, [size]).with_columns(**times)
             predicted = float(model("calibrated", recorded_on=old).seconds(operations, node)[0])
             yield Truth("datasheet", "calibrated", memory, 0, machine, predicted, actual)
 

@@ -247,7 +247,7 @@ def truths() -> Iterator[Truth]:
 #: Constants of the models without a source, and the modules that use them.
 CONSTANTS = {
     **dict.fromkeys(
-        ("HALF_RATE_SIDE", "EDGE_CYCLES", "ONE_TILE_SCATTER", "ALIKE_SIDES", "APART"), ("limits",)
+        ("HALF_RATE_SIDE", "EDGE_CYCLES", "SHARED_TILE_SCATTER", "ALIKE_SIDES", "APART"), ("limits",)
     ),
     "OVERLAP": ("limits", "move"),
     **dict.fromkeys(

@@ -13,7 +13,7 @@ from claims import goal, judge, table
 
 from busfare.cost import model
 from busfare.cost.copies import effective_bytes
-from busfare.cost.models import one_copy
+from busfare.cost.models import copy_operations
 from busfare.nodes import Flow, Node, load_node
 from busfare.nodes.link import PCIE
 
@@ -61,7 +61,7 @@ def _w14() -> Iterator[Line]:
             "ps/B",
             None,
         )
-        seconds = model("loggp").seconds(one_copy(direction, "pinned", [size]), titan)[0]
+        seconds = model("loggp").seconds(copy_operations(direction, "pinned", [size]), titan)[0]
         by_hand = start + size * gap
         yield f"T = (L+o) + kG {direction}, 16 MB, one stream", seconds * 1e3, by_hand * 1e3, "ms", 1e-6
 

@@ -43,10 +43,10 @@ class StoppedError(BusfareError):
     exit_status = 130
 
 
-def instead_of(word: str, known: Iterable[str]) -> str:
-    """The fix for a word that is none of those `known`: the nearest of them, or all."""
+def instead_of(word: str, allowed: Iterable[str]) -> str:
+    """The fix for a word that is none of those `allowed`: the nearest of them, or all."""
     import difflib
 
-    words = list(known)
+    words = list(allowed)
     near = difflib.get_close_matches(word, words, 1)
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(words)}"

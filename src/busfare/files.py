@@ -27,31 +27,31 @@ def replacing(path: Path) -> Iterator[Path]:
     files; a pipe or a device is written itself. Raises InputError where it cannot be written.
     """
     place = Path(os.path.realpath(path))  # a link stays one
-    beside = place.with_name(f".busfare-{os.getpid()}.part")
+    partial = place.with_name(f".busfare-{os.getpid()}.part")
     try:
         special = place.exists() and not place.is_file() and not place.is_dir()
         if special or path.is_relative_to("/dev"):  # as /dev/stdout, whatever that is
             yield place
             return
         place.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        if beside.is_dir() and place.is_dir():
-            for file in beside.iterdir():
+        yield partial
+        if partial.is_dir() and place.is_dir():
+            for file in partial.iterdir():
                 file.replace(place / file.name)
             return
         if place.is_file():
-            beside.chmod(stat.S_IMODE(place.stat().st_mode))
-        beside.replace(place)
+            partial.chmod(stat.S_IMODE(place.stat().st_mode))
+        partial.replace(place)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{path}: cannot be written ({reason}); name another place") from None
     finally:
-        if beside.is_dir():
+        if partial.is_dir():
             import shutil
 
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
 
 def check_place(path: Path, folder: bool = True) -> None:

@@ -127,12 +127,12 @@ def whole(least: int, most: int) -> Read:
     return read
 
 
-def word(*known: str) -> Read:
-    """One of the words `known`."""
+def word(*allowed: str) -> Read:
+    """One of the words `allowed`."""
 
     def read(value: Any) -> str:
-        if value not in known:
-            raise InputError(f"{shown(value)} is unknown; choose one of {', '.join(known)}")
+        if value not in allowed:
+            raise InputError(f"{shown(value)} is unknown; choose one of {', '.join(allowed)}")
         return str(value)
 
     return read
@@ -191,7 +191,7 @@ def points(read_key: Read, read_value: Read, form: str) -> Read:
 
     def read(value: Any) -> tuple[tuple[float, float], ...]:
         pairs = [*value.items()] if isinstance(value, Mapping) else []
-        for part in () if pairs else (p for one in parts_of(value) for p in parts_of(one)):
+        for part in () if pairs else (p for group in parts_of(value) for p in parts_of(group)):
             number, equals, of = str(part).partition("=")
             if not equals:
                 raise InputError(f"{shown(part)} is not a point; write {form}")
@@ -276,13 +276,13 @@ class Question:
         for name, value in given.items():
             if name.rstrip("_") not in readers:
                 raise InputError(f"{name}: is no option; {instead_of(name, readers)}")
-            own, read = readers[name.rstrip("_")]
+            field_name, read = readers[name.rstrip("_")]
             if value is None or value is False or value == ():
                 continue
             try:
-                values[own] = read(value)
+                values[field_name] = read(value)
             except InputError as error:
-                raise FieldError(own, f" {error}") from None
+                raise FieldError(field_name, f" {error}") from None
         return cls(**values)
 
     @classmethod
@@ -319,10 +319,10 @@ def _readers(kind: Callable[..., Question]) -> dict[str, tuple[str, Read]]:
     """By name without the `_` behind it, a field of a kind of question and what reads its values: the reader its type is
     annotated with, alone or beside None.
     """
-    found = {}
+    readers = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         read = next(
             (m for part in (hint, *get_args(hint)) for m in getattr(part, "__metadata__", ())), as_given
         )
-        found[name.rstrip("_")] = name, read
-    return found
+        readers[name.rstrip("_")] = name, read
+    return readers

@@ -49,7 +49,7 @@ def trace(
     st.lists(st.tuples(st.integers(0, 1 << 31), st.integers(0, 10**9)), min_size=1, max_size=20),
     st.sampled_from(["pinned", "pageable", "managed"]),
 )
-def test_on_its_own_node_a_trace_costs_what_it_cost(copies: list[tuple[int, int]], memory: str) -> None:
+def test_on_its_recording_node_a_trace_costs_what_it_cost(copies: list[tuple[int, int]], memory: str) -> None:
     table = trace([size for size, _ in copies], [time for _, time in copies], memory)
     seconds = model("calibrated", recorded_on=OLD).seconds(table, OLD)
     wanted = np.array([time for _, time in copies]) * 1e-9
@@ -88,7 +88,7 @@ def test_a_measured_rate_is_not_held_against_a_default(old: str, new: str) -> No
     assert "h100-sxm" in text(how_staged("h2d", here, there))
 
 
-def test_rates_measured_on_both_nodes_are_held_against_each_other() -> None:
+def test_measured_rates_of_two_nodes_are_compared() -> None:
     ac922, mi250x = load_node("ac922"), load_node("mi250x")
     sizes = np.array([float(256 << 20)])
     assert copy_ratio(sizes, mi250x, ac922)[0] == pytest.approx(3.7 / 33)
@@ -124,7 +124,7 @@ def test_without_the_old_node_it_says_what_is_missing() -> None:
     st.floats(1e-12, 1e-8),
     st.floats(1e-12, 1e-8),
 )
-def test_the_staging_pace_is_the_inverse_of_staging(size: float, link: float, copy: float) -> None:
+def test_the_rate_of_staging_is_the_inverse_of_staging(size: float, link: float, copy: float) -> None:
     sizes, links, paces = np.array([size]), np.array([link]), np.array([copy])
     seconds = staged_seconds(sizes, links, paces)
     again = staged_seconds(sizes, links, copying_seconds_per_byte(sizes, seconds, links))
@@ -158,22 +158,22 @@ def carried(table: pl.DataFrame, old: Node, new: Node) -> np.ndarray:
 
 def test_bytes_follow_the_engine() -> None:
     old, new = node(engine("h2d", 3.5e-6, 4e-11)), node(engine("h2d", 3.5e-6, 2e-11))
-    found = carried(copies([4, 64 * MIB], [1e-6, 2700e-6]), old, new)
-    assert found[1] == pytest.approx(1e-6 + 2699e-6 / 2)
+    seconds = carried(copies([4, 64 * MIB], [1e-6, 2700e-6]), old, new)
+    assert seconds[1] == pytest.approx(1e-6 + 2699e-6 / 2)
 
 
-def test_a_pageable_copy_staged_before_it_ran_follows_the_engine_and_a_long_one_the_host() -> None:
-    host = [engine("h2d", 10e-6, pace, "pageable") for pace in (8e-11, 4e-11)]
-    old, new = (node(engine("h2d", 3.5e-6, 2e-11), one) for one in host)
-    found = carried(copies([32 << 10, 32 * MIB], [3e-6, 2700e-6], "pageable"), old, new)
-    assert found[0] == pytest.approx(3e-6)
-    assert found[1] == pytest.approx(1370e-6, rel=0.02)
+def test_a_pageable_copy_staged_before_it_ran_follows_the_engine_and_a_long_copy_the_host() -> None:
+    host = [engine("h2d", 10e-6, gap, "pageable") for gap in (8e-11, 4e-11)]
+    old, new = (node(engine("h2d", 3.5e-6, 2e-11), curve) for curve in host)
+    seconds = carried(copies([32 << 10, 32 * MIB], [3e-6, 2700e-6], "pageable"), old, new)
+    assert seconds[0] == pytest.approx(3e-6)
+    assert seconds[1] == pytest.approx(1370e-6, rel=0.02)
 
 
-def test_what_a_pageable_copy_lost_to_a_cold_cache_it_loses_on_the_other_node_too() -> None:
+def test_what_a_pageable_copy_lost_to_a_cold_cache_it_loses_on_the_new_node_too() -> None:
     """Of 32 MiB the processors' own pace explains 2,720 and 1,380 µs; a probe of quiet moments tells of no more."""
-    host = [engine("h2d", 10e-6, pace, "pageable") for pace in (8e-11, 4e-11)]
-    old, new = (node(engine("h2d", 3.5e-6, 2e-11), one) for one in host)
+    host = [engine("h2d", 10e-6, gap, "pageable") for gap in (8e-11, 4e-11)]
+    old, new = (node(engine("h2d", 3.5e-6, 2e-11), curve) for curve in host)
     whole = [
         carried(copies([32 * MIB], [seconds], "pageable"), old, new)[0] for seconds in (2724e-6, 4000e-6)
     ]
@@ -182,7 +182,7 @@ def test_what_a_pageable_copy_lost_to_a_cold_cache_it_loses_on_the_other_node_to
     assert back == pytest.approx(4000e-6, rel=1e-6)
 
 
-def test_a_knee_that_one_measurement_found_elsewhere_changes_nothing() -> None:
+def test_a_knee_that_a_single_measurement_puts_elsewhere_changes_nothing() -> None:
     old_host = Curve(
         direction="h2d", memory="pageable", up_to_bytes=(16 * MIB,), latency_overhead_s=(1e-5, 0.0),
         gap_per_byte_s=(8e-11, 14e-11),
@@ -192,19 +192,19 @@ def test_a_knee_that_one_measurement_found_elsewhere_changes_nothing() -> None:
     assert carried(copies([24 * MIB], [2e-3], "pageable"), old, new)[0] == pytest.approx(2e-3)
 
 
-def test_copies_of_one_size_take_their_mean_and_the_sum_stays() -> None:
+def test_copies_of_equal_size_take_their_mean_and_the_sum_stays() -> None:
     old, new = node(engine("h2d", 3.5e-6, 2e-11)), node(engine("h2d", 3.4e-6, 2e-11))
     table = copies([MIB, MIB, MIB, 4096], [20e-6, 30e-6, 40e-6, 2e-6])
-    found = carried(table, old, new)
-    np.testing.assert_allclose(found, [30e-6, 30e-6, 30e-6, 2e-6], rtol=1e-9)
+    seconds = carried(table, old, new)
+    np.testing.assert_allclose(seconds, [30e-6, 30e-6, 30e-6, 2e-6], rtol=1e-9)
 
 
-def test_a_copy_that_never_ended_has_no_price_and_spoils_no_other() -> None:
+def test_a_copy_that_never_ended_has_no_price_and_changes_no_price() -> None:
     old, new = node(engine("h2d", 3.5e-6, 2e-11)), node(engine("h2d", 3.4e-6, 2e-11))
     table = copies([MIB, MIB], [20e-6, 30e-6]).with_columns(end_ns=pl.Series([20_005, None]))
-    found = carried(table, old, new)
-    assert found[0] == pytest.approx(20e-6)
-    assert np.isnan(found[1])
+    seconds = carried(table, old, new)
+    assert seconds[0] == pytest.approx(20e-6)
+    assert np.isnan(seconds[1])
 
 
 @settings(max_examples=50, deadline=None)
@@ -213,7 +213,7 @@ def test_a_copy_that_never_ended_has_no_price_and_spoils_no_other() -> None:
     st.sampled_from(["pinned", "pageable", "managed"]),
     st.sampled_from(["h2d", "d2h"]),
 )
-def test_between_two_probed_gpus_every_copy_has_a_time_and_on_its_own_its_own(
+def test_between_two_probed_gpus_every_copy_has_a_time_and_on_its_gpu_the_recorded_time(
     recorded: list[tuple[int, int]], memory: str, direction: str
 ) -> None:
     table = trace([size for size, _ in recorded], [ns for _, ns in recorded], memory, direction)

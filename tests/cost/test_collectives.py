@@ -41,7 +41,7 @@ def test_all_reduce_of_a_gibibyte_is_near_what_was_published(
     assert bus(node, ranks) == pytest.approx(published, rel=off)
 
 
-def test_reductions_in_the_switch_are_taken_only_where_asked_for_and_faster() -> None:
+def test_reductions_in_the_switch_are_taken_only_where_requested_and_faster() -> None:
     assert bus("h100-sxm", 8, nvls=True) == pytest.approx(466, rel=0.03)
     with pytest.raises(InputError, match="Hopper"):
         Fabric.of(load_node("dgx-a100"), 8, nvls=True)
@@ -84,10 +84,10 @@ latency_overhead_s = [1e-5]
 gap_per_byte_s = [5e-11]
 """
     node = decode(text, "pair.toml")
-    one = Fabric.of(node, 2)
-    assert (one.through, one.wires) == ("PCIe", 24e9)  # 32 GB/s times NCCL's 0.75
+    joined = Fabric.of(node, 2)
+    assert (joined.through, joined.wires) == ("PCIe", 24e9)  # 32 GB/s times NCCL's 0.75
     assert (Fabric.of(node, 4, hosts=2).network, Fabric.of(node, 4, hosts=2).rung) == (5e10, "datasheet")
-    prices = price_collectives(one, ["all_reduce", "broadcast"], np.array([1e6, 1e6]))
+    prices = price_collectives(joined, ["all_reduce", "broadcast"], np.array([1e6, 1e6]))
     assert prices.seconds[0] == pytest.approx(6e-5)
     assert prices.rung == "datasheet"  # the weaker of what was measured and what was not
     assert prices.algorithm == [None, "ring"]
@@ -110,7 +110,7 @@ def test_what_the_node_does_not_say_is_refused(node: str, ranks: int, hosts: int
         Fabric.of(load_node(node), ranks, hosts)
 
 
-def test_many_at_once_are_as_each_alone() -> None:
+def test_many_priced_together_are_as_priced_alone() -> None:
     fabric = Fabric.of(load_node("dgx-a100"), 8)
     kinds = [kind for kind in KINDS for _ in range(40)]
     sizes = np.tile(np.geomspace(1, 4e9, 40), len(KINDS))

@@ -59,7 +59,7 @@ def test_what_takes_the_memory_all_of_the_time_is_a_stream() -> None:
 def test_the_less_of_the_time_the_memory_takes_the_more_of_it_is_kept() -> None:
     shares = [priced(whole(share)) for share in (0.1, 0.5, 0.7, 0.9, 1.0)]
     assert {bound for _, bound in shares} == {"allocated"}
-    kept = [each for each, _ in shares]
+    kept = [seconds for seconds, _ in shares]
     assert kept == sorted(kept, reverse=True)
     assert kept[0] > 0.99
 
@@ -96,7 +96,7 @@ def test_where_nothing_is_allocated_a_kernel_is_unknown() -> None:
     assert priced(0) == priced(None)
 
 
-def test_launches_of_one_kernel_are_of_one_kind_however_their_times_scatter() -> None:
+def test_launches_of_a_kernel_are_of_a_single_kind_however_their_times_scatter() -> None:
     prices = prices_of(whole(1.0), seconds=[0.8 * SECONDS, SECONDS, 1.4 * SECONDS])
     assert {BOUNDS[bound] for bound in prices.bounds} == {"allocated"}
     assert prices_of(whole(1.0), seconds=[]).seconds.tolist() == []
@@ -104,15 +104,15 @@ def test_launches_of_one_kernel_are_of_one_kind_however_their_times_scatter() ->
 
 def test_words_that_anybody_may_use_make_no_stream_of_a_function_outside_any_namespace() -> None:
     # 512 blocks over 500 MB, as a loop of each thread: the words are a library's, the function need not be.
-    own, library = (
+    program, library = (
         prices_of(None, name, seconds=[168e-6], blocks=512)
         for name in (
             "reduce(float const*, double*, unsigned long)",
             "void cub::DeviceReduceKernel<float>(float const*, double*, unsigned long)",
         )
     )
-    assert [BOUNDS[prices.bounds[0]] for prices in (own, library)] == ["between", "memory"]
-    assert own.seconds[0] > 0.95 * 168e-6
+    assert [BOUNDS[prices.bounds[0]] for prices in (program, library)] == ["between", "memory"]
+    assert program.seconds[0] > 0.95 * 168e-6
     assert library.seconds[0] < 0.8 * 168e-6
 
 
@@ -124,7 +124,7 @@ def test_words_that_anybody_may_use_make_no_stream_of_a_function_outside_any_nam
         ("reduce(float*, float*)", "allocated"),
     ],
 )  # fmt: skip
-def test_what_is_known_better_stays(name: str, bound: str) -> None:
+def test_better_evidence_stays(name: str, bound: str) -> None:
     assert priced(whole(0.2), name)[1] == bound
 
 

@@ -123,18 +123,18 @@ def test_limits_are_from_the_node_or_the_table_of_gpus() -> None:
 def everything() -> Evidence:
     """A kernel of each class, with and without what shapes and counters tell."""
     kinds = [*CLASSES, *CLASSES, "gemm"]
-    known = np.array([*[np.nan] * len(CLASSES), *[1e7] * len(CLASSES), np.nan])
+    moved_bytes = np.array([*[np.nan] * len(CLASSES), *[1e7] * len(CLASSES), np.nan])
     side = np.array([*[np.nan] * 2 * len(CLASSES), 512.0])
     columns = {
-        "bytes": known,
+        "bytes": moved_bytes,
         "dram_bytes": np.where(np.arange(len(kinds)) % 5 == 0, 2e7, np.nan),
         "allocated_bytes": np.where(np.arange(len(kinds)) % 3 == 1, 1e3, np.nan),
-        "blocks": known / 1e4,
+        "blocks": moved_bytes / 1e4,
     }
     columns |= dict.fromkeys(("m", "n", "k"), side) | {
         "batch": side / 512,
         "element_bytes": side / 256,
-        "threads": known / 1e5,
+        "threads": moved_bytes / 1e5,
     }
     return Evidence(kinds, ["fp16_tensor"] * len(kinds), columns)
 
@@ -156,9 +156,9 @@ def test_a_gpu_that_is_faster_in_all_is_never_predicted_slower(seconds: float) -
     took = np.full(len(evidence.kinds), seconds)
     here, there = limits_of(load_node("t4")), limits_of(load_node(A100))
     moved = move(evidence, np.arange(len(took)), took, here, there).seconds
-    known = np.isfinite(moved)
-    assert (moved[known] <= 1.15 * took[known]).all()
-    assert (moved[known] > 0).all()
+    predicted = np.isfinite(moved)
+    assert (moved[predicted] <= 1.15 * took[predicted]).all()
+    assert (moved[predicted] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_kernels_that_carry_data_between_gpus_are_not_predicted() -> None:
     assert prices.rung_of(int(prices.bounds[0])) is None
 
 
-def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
+def test_a_kernel_has_a_price_on_every_rung_that_the_nodes_share() -> None:
     here, there = load_node(H100), load_node(H200)
     (row,) = price_kernel(here, there, "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
     assert row.rung == "class"
@@ -205,13 +205,13 @@ def test_one_kernel_has_a_price_on_every_rung_that_both_nodes_have() -> None:
     assert counted.seconds == pytest.approx(1e-3 * 2.968 / 4.152, rel=0.12)
 
 
-def test_prices_of_one_kernel_are_rows_of_the_answer() -> None:
-    asked = Price.of(
+def test_prices_of_a_kernel_are_rows_of_the_answer() -> None:
+    question = Price.of(
         node=H200, kernel="gemm", recorded_on=H100, seconds="1ms", type="fp16", shape="4096,8192,8192"
     )
-    shown = answer_price(asked)
+    shown = answer_price(question)
     (row,) = price_kernel(load_node(H100), load_node(H200), "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
-    assert [(one.rung, one.seconds) for one in shown.prices] == [(row.rung, row.seconds)]
+    assert [(price.rung, price.seconds) for price in shown.prices] == [(row.rung, row.seconds)]
 
 
 def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
@@ -229,8 +229,8 @@ def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
 def test_the_longer_a_stream_is_the_more_of_it_goes_by_the_memory() -> None:
     here, there = load_node(H100), load_node(H200)
 
-    def kept(seconds: float, **known: float) -> float:
-        moved = price_kernel(here, there, "elementwise", seconds, **known)[0].seconds
+    def kept(seconds: float, **evidence: float) -> float:
+        moved = price_kernel(here, there, "elementwise", seconds, **evidence)[0].seconds
         assert moved is not None
         return moved / seconds
 
@@ -250,7 +250,7 @@ def test_a_stream_there_and_back_takes_what_it_took(seconds: float, gpus: tuple[
     assert move(evidence, rows, moved, there, here).seconds == pytest.approx([seconds], rel=0.1)
 
 
-def test_the_floor_under_kernels_goes_by_what_is_known_of_both_gpus() -> None:
+def test_the_floor_under_kernels_goes_by_what_was_measured_of_the_two_gpus() -> None:
     sheet = limits_of(load_node(H100))
     slow, quick, unknown = (replace(sheet, launch_s=seconds) for seconds in (0.8e-6, 0.5e-6, None))
     took, stream, graph = np.array([1e-6]), np.zeros(1), np.ones(1)
@@ -262,10 +262,10 @@ def test_the_floor_under_kernels_goes_by_what_is_known_of_both_gpus() -> None:
             assert floor == pytest.approx(0.8e-6 - shown * saved)
 
 
-def test_an_empty_kernel_takes_what_others_of_the_kind_took() -> None:
+def test_an_empty_kernel_takes_what_was_measured_on_machines_of_the_kind() -> None:
     """Measured alike within 0.5 % on fourteen machines; of other kinds nobody knows without a probe."""
-    known = {name: limits_of(load_node(name)).launch_s for name in (H100, H200, "dgx-a100")}
-    assert known == {H100: pytest.approx(0.96e-6), H200: pytest.approx(0.68e-6), "dgx-a100": None}
+    launches = {name: limits_of(load_node(name)).launch_s for name in (H100, H200, "dgx-a100")}
+    assert launches == {H100: pytest.approx(0.96e-6), H200: pytest.approx(0.68e-6), "dgx-a100": None}
 
 
 def test_a_counted_kernel_goes_by_what_it_asks_of_the_memory_and_of_l2() -> None:
@@ -297,7 +297,7 @@ def with_passes(name: str, kind: PassKind, *measured: tuple[int, float]) -> Node
     return replace(load_node(name), kernels=(Kernels(passes=passes),))
 
 
-def test_a_kernel_of_known_bytes_goes_as_measured_passes_of_its_class() -> None:
+def test_a_kernel_of_given_bytes_goes_as_measured_passes_of_its_class() -> None:
     here = with_passes(A100, "norm", (1 << 20, 2e-6), (1 << 24, 10e-6), (1 << 28, 300e-6))
     there = with_passes(H100, "norm", (1 << 20, 2e-6), (1 << 24, 4e-6), (1 << 28, 200e-6))
 
@@ -329,7 +329,7 @@ def test_of_the_same_code_what_is_beyond_a_pass_is_no_time_of_the_memory() -> No
     assert price_kernel(load_node(H100), load_node(H200), "gather", 1e-3, bytes=1 << 28)[0].rung == "counters"
 
 
-def test_passes_that_go_down_are_noise_and_one_alone_says_nothing() -> None:
+def test_passes_that_go_down_are_noise_and_a_single_pass_says_nothing() -> None:
     noisy = with_passes(H100, "norm", (1 << 20, 3e-6), (1 << 21, 2e-6), (1 << 24, 10e-6))
     passes = limits_of(noisy).passes["norm"]
     assert passes.took.tolist() == pytest.approx([2.5e-6, 2.5e-6, 10e-6])
@@ -361,9 +361,9 @@ def test_between_makers_there_are_two_bounds_and_no_point() -> None:
     assert row.low_seconds is not None and row.high_seconds is not None
     assert row.low_seconds < row.high_seconds
     # 3 GB are read and written no faster than at 5.3 TB/s.
-    (known,) = price_kernel(here, there, "softmax", 1e-3, bytes=3e9)
-    assert known.low_seconds == pytest.approx(3e9 / 5.3e12, rel=0.05)
-    assert row.low_seconds < known.low_seconds <= (known.high_seconds or 0.0)
+    (with_bytes,) = price_kernel(here, there, "softmax", 1e-3, bytes=3e9)
+    assert with_bytes.low_seconds == pytest.approx(3e9 / 5.3e12, rel=0.05)
+    assert row.low_seconds < with_bytes.low_seconds <= (with_bytes.high_seconds or 0.0)
 
 
 def test_a_product_with_an_activation_behind_it_is_a_product() -> None:

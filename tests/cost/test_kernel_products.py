@@ -17,9 +17,9 @@ A100 = "a100-sxm4-80gb"
 
 def test_products_take_waves_of_tiles() -> None:
     limits = limits_of(load_node(A100))
-    one = [np.array([value]) for value in (1.0, 4096.0, 4096.0, 4096.0, 2.0)]
+    sides = [np.array([value]) for value in (1.0, 4096.0, 4096.0, 4096.0, 2.0)]
     peak = limits.peak("fp16_tensor") or 0.0
-    seconds = gemm_seconds(one, peak, limits)[0]
+    seconds = gemm_seconds(sides, peak, limits)[0]
     assert 2 * 4096**3 / peak < seconds < 1.4 * 2 * 4096**3 / peak
     # One tile more than fits in a wave takes nearly as long as another wave.
     full, more = (
@@ -68,7 +68,7 @@ def sides_of(*products: tuple[int, int, int, int]) -> list[FloatArray]:
 
 
 @pytest.mark.parametrize("tile", [(128, 128), (64, 128), None])
-def test_measured_products_of_batches_tell_the_one_tile_that_a_library_takes(
+def test_measured_products_of_batches_tell_the_tile_that_a_library_takes(
     tile: tuple[int, int] | None,
 ) -> None:
     limits = limits_of(load_node(A100))
@@ -80,15 +80,15 @@ def test_measured_products_of_batches_tell_the_one_tile_that_a_library_takes(
     tiles = (tile,) if tile else TILES
     seconds = took(*BATCHES, tiles=tiles).tolist()
     made = [Gemm("fp32", m, n, k, s, batch) for (batch, m, n, k), s in zip(BATCHES, seconds, strict=True)]
-    asked = [(500, 30, 200, 300), (300, 200, 30, 300), (400, 20, 20, 700)]
-    best = took(*asked, tiles=TILES)
-    predicted = product_seconds(sides_of(*asked), "fp32", replace(limits, products=tuple(made)))
+    wanted = [(500, 30, 200, 300), (300, 200, 30, 300), (400, 20, 20, 700)]
+    best = took(*wanted, tiles=TILES)
+    predicted = product_seconds(sides_of(*wanted), "fp32", replace(limits, products=tuple(made)))
     assert predicted is not None
-    assert predicted + limits.least_s == pytest.approx(took(*asked, tiles=tiles), rel=0.01)
+    assert predicted + limits.least_s == pytest.approx(took(*wanted, tiles=tiles), rel=0.01)
     if tile:
         assert (predicted > 1.3 * best).all()
         # A single one shows nothing, and products that are no batch keep the tile that is best for them.
-        few = product_seconds(sides_of(*asked), "fp32", replace(limits, products=tuple(made[:1])))
+        few = product_seconds(sides_of(*wanted), "fp32", replace(limits, products=tuple(made[:1])))
         assert few is not None
         assert not np.allclose(few, predicted, rtol=0.1)
         single = product_seconds(sides_of((1, 30, 2000, 300)), "fp32", replace(limits, products=tuple(made)))

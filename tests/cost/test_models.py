@@ -12,7 +12,7 @@ import pytest
 
 from busfare.cost import model, model_names, price, trusted
 from busfare.cost.copies import effective_bytes, in_place_share
-from busfare.cost.models import Seen, one_copy, to_untouched, with_call
+from busfare.cost.models import Seen, copy_operations, to_untouched, with_call
 from busfare.errors import InputError
 from busfare.nodes import Gpu, Node, load_node
 
@@ -41,13 +41,13 @@ def operations(**columns: object) -> pl.DataFrame:
 
 
 def test_envelope_is_bytes_over_the_peak() -> None:
-    seconds = model("envelope").seconds(one_copy("h2d", "pinned", [MIB]), load_node("pcie:3x16"))
+    seconds = model("envelope").seconds(copy_operations("h2d", "pinned", [MIB]), load_node("pcie:3x16"))
     assert seconds[0] == pytest.approx(MIB / (16 * 8e9 / 8 * 128 / 130))
 
 
-def test_peak_adds_the_other_nodes_latency() -> None:
+def test_peak_adds_the_latency_of_the_named_node() -> None:
     seconds = model("peak", latency_from=TITAN).seconds(
-        one_copy("d2h", "pinned", [MIB]), load_node("nvlink:2x3")
+        copy_operations("d2h", "pinned", [MIB]), load_node("nvlink:2x3")
     )
     assert seconds[0] == pytest.approx(9.023e-6 + MIB / 75e9)
 
@@ -64,7 +64,7 @@ def test_ahead_counts_the_bytes_of_its_equations() -> None:
 def test_ahead_stages_pageable_copies_twice_through_the_memorys_peak() -> None:
     titan = load_node("titan")
     pinned, pageable = (
-        model("ahead", latency_from=TITAN).seconds(one_copy("h2d", kind, [MIB]), titan)[0]
+        model("ahead", latency_from=TITAN).seconds(copy_operations("h2d", kind, [MIB]), titan)[0]
         for kind in ("pinned", "pageable")
     )
     assert pageable - pinned == pytest.approx(2 * MIB / 51.2e9)
@@ -72,7 +72,7 @@ def test_ahead_stages_pageable_copies_twice_through_the_memorys_peak() -> None:
 
 def test_datasheet_is_latency_and_wire() -> None:
     seconds = model("datasheet", latency_from=TITAN).seconds(
-        one_copy("d2h", "pinned", [MIB]), load_node("pcie:4x16")
+        copy_operations("d2h", "pinned", [MIB]), load_node("pcie:4x16")
     )
     wire = MIB * (152 / 128) * (1 + 4 / 1538) / (16 * 16e9 / 8 * 128 / 130)
     assert seconds[0] == pytest.approx(9.023e-6 + wire)
@@ -82,7 +82,7 @@ def test_datasheet_stages_in_sequence_up_to_a_mebibyte_and_overlaps_beyond() -> 
     node = load_node("pcie:4x16")
     link = node.host_path(0).seconds(np.array([float(MIB), 3.0 * MIB]), "read")
     seconds = model("datasheet", latency_from=TITAN).seconds(
-        one_copy("h2d", "pageable", [MIB, 3 * MIB]), node
+        copy_operations("h2d", "pageable", [MIB, 3 * MIB]), node
     )
     copying = MIB / 15e9
     assert seconds[0] == pytest.approx(9.42e-6 + link[0] + copying)
@@ -100,7 +100,7 @@ def test_device_copies_read_and_write_and_sets_only_write() -> None:
 
 def test_unified_memory_is_copied_in_place() -> None:
     node = load_node("mi300a")
-    table = one_copy("h2d", "pageable", [1 << 30])
+    table = copy_operations("h2d", "pageable", [1 << 30])
     # Its engines were seen to move 58 to 90 GB/s.
     assert 58e9 < (1 << 30) / model("datasheet").seconds(table, node)[0] < 90e9
     silent = tuple(
@@ -125,16 +125,16 @@ def test_unified_memory_is_copied_in_place() -> None:
 def test_a_price_says_which_model_to_trust_and_why(
     node: str, memory: str, trusted_model: str, why: str
 ) -> None:
-    found = trusted(load_node(node), "h2d", memory, price(load_node(node), "h2d", memory, 1 << 30))
-    assert found is not None
-    assert found["model"] == trusted_model
-    assert why in found["why"]
+    choice = trusted(load_node(node), "h2d", memory, price(load_node(node), "h2d", memory, 1 << 30))
+    assert choice is not None
+    assert choice["model"] == trusted_model
+    assert why in choice["why"]
 
 
 def test_pageable_copies_of_a_gh200_are_in_the_range_that_was_published() -> None:
-    rate = (1 << 30) / model("datasheet").seconds(one_copy("h2d", "pageable", [1 << 30]), load_node("gh200"))[
-        0
-    ]
+    rate = (1 << 30) / model("datasheet").seconds(
+        copy_operations("h2d", "pageable", [1 << 30]), load_node("gh200")
+    )[0]
     assert 90e9 < rate < 380e9
 
 
@@ -147,14 +147,14 @@ def test_loggp_is_w14_equation() -> None:
 
 def test_loggp_takes_the_piece_that_holds_the_size() -> None:
     frontier = load_node("mi250x")
-    seconds = model("loggp").seconds(one_copy("h2d", "pageable", [16 * MIB, 16 * MIB + 1]), frontier)
+    seconds = model("loggp").seconds(copy_operations("h2d", "pageable", [16 * MIB, 16 * MIB + 1]), frontier)
     assert seconds[0] == pytest.approx(6.9e-6 + 16 * MIB * 4.22e-11)
     assert seconds[1] == pytest.approx(6.9e-6 + (16 * MIB + 1) * 2.66e-10)
 
 
 def test_loggp_knows_only_what_was_measured() -> None:
-    assert np.isnan(model("loggp").seconds(one_copy("h2d", "pageable", [1]), TITAN)[0])
-    assert np.isnan(model("loggp").seconds(one_copy("h2d", "pinned", [1]), load_node("h100-sxm"))[0])
+    assert np.isnan(model("loggp").seconds(copy_operations("h2d", "pageable", [1]), TITAN)[0])
+    assert np.isnan(model("loggp").seconds(copy_operations("h2d", "pinned", [1]), load_node("h100-sxm"))[0])
 
 
 @pytest.mark.parametrize("name", ["datasheet", "ahead", "peak", "envelope", "loggp", "calibrated"])
@@ -212,7 +212,7 @@ def test_more_bytes_never_take_less() -> None:
     assert np.all(np.diff(seconds) >= 0)
 
 
-def test_calibrated_follows_measurements_where_both_nodes_have_them() -> None:
+def test_calibrated_follows_measurements_where_the_two_nodes_have_them() -> None:
     """From one probed node to another: the bytes' part as measured, the overhead as recorded."""
     here, there = load_node("h100-probed"), load_node("h200-probed")
     table = operations(bytes=[4, 1 << 30], source_memory=["pinned", "pinned"]).with_columns(
@@ -229,8 +229,8 @@ def test_calibrated_follows_measurements_where_both_nodes_have_them() -> None:
 def test_prices_name_every_model_that_applies() -> None:
     prices = price(load_node("gtx-titan"), "h2d", "pinned", MIB)
     assert [p["model"] for p in prices][:5] == ["datasheet", "loggp", "ahead", "peak", "envelope"]
-    for each in prices:
-        assert each["bytes_per_second"] == pytest.approx(MIB / each["seconds"])
+    for row in prices:
+        assert row["bytes_per_second"] == pytest.approx(MIB / row["seconds"])
 
 
 def test_a_price_of_nothing_is_the_latency() -> None:
@@ -253,7 +253,7 @@ def test_a_copy_that_cannot_be_is_an_input_error(direction: str, memory: str, si
         price(TITAN, direction, memory, size)
 
 
-def test_an_unknown_model_names_the_known() -> None:
+def test_an_unknown_model_names_the_models() -> None:
     with pytest.raises(InputError, match="did you mean 'datasheet'"):
         model("datashet")
     with pytest.raises(InputError, match="calibrated"):
@@ -265,12 +265,12 @@ def test_pageable_memory_that_is_read_in_place_is_not_staged() -> None:
     gh200, gb200 = load_node("gh200"), load_node("gb200")
     sizes = [4096, MIB, 1 << 30]
     prices = {
-        memory: model("datasheet").seconds(one_copy("h2d", memory, sizes), gb200)
+        memory: model("datasheet").seconds(copy_operations("h2d", memory, sizes), gb200)
         for memory in ("pageable", "pinned")
     }
     assert prices["pageable"] == pytest.approx(prices["pinned"])
     # As published: 99.8 GB/s; nothing is added for the first mebibyte.
-    large, small = model("datasheet").seconds(one_copy("h2d", "pageable", [1 << 30, MIB]), gh200)
+    large, small = model("datasheet").seconds(copy_operations("h2d", "pageable", [1 << 30, MIB]), gh200)
     assert large - small == pytest.approx(((1 << 30) - MIB) / 9.98e10)
     assert in_place_share(gh200) == pytest.approx(9.98 / 10.46)
     assert in_place_share(gb200) == 1.0
@@ -287,10 +287,10 @@ def test_what_is_staged_here_is_not_staged_where_memory_is_read_in_place() -> No
     assert staged == pytest.approx((1 << 30) / 8.3e9, rel=0.02)
 
 
-def test_a_node_of_long_copies_alone_takes_the_engines_own_start() -> None:
+def test_a_node_of_long_copies_alone_takes_the_start_of_the_engine() -> None:
     node = load_node("gt-740")
     assert all(curve.only_long for curve in node.curves)
-    assert model("loggp").seconds(one_copy("h2d", "pinned", [0]), node)[0] == pytest.approx(2.503e-6)
+    assert model("loggp").seconds(copy_operations("h2d", "pinned", [0]), node)[0] == pytest.approx(2.503e-6)
     rungs = {
         size: {row["model"]: row["rung"] for row in price(node, "h2d", "pinned", size)}["loggp"]
         for size in (1, 64 * MIB)
@@ -307,13 +307,13 @@ def test_a_program_sees_the_call_and_the_wait() -> None:
 
     def seen(node: Node, name: str, memory: str = "pinned", direction: str = "h2d") -> Seen | None:
         row = next(row for row in price(node, direction, memory, 4096) if row["model"] == name)
-        found = with_call(node, direction, memory, row)
-        assert found is None or row["seconds"] < found.seconds
-        return found
+        with_its_call = with_call(node, direction, memory, row)
+        assert with_its_call is None or row["seconds"] < with_its_call.seconds
+        return with_its_call
 
     measured = seen(probed, "loggp")
     assert measured is not None
-    alone = model("loggp").seconds(one_copy("h2d", "pinned", [4096]), probed)[0]
+    alone = model("loggp").seconds(copy_operations("h2d", "pinned", [4096]), probed)[0]
     assert measured.seconds - alone == pytest.approx(3.033e-6 + 1.908e-6)
     published = seen(amd, "datasheet")
     assert published is not None

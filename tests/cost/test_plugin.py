@@ -49,7 +49,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_plugin_is_listed_made_and_asked() -> None:
+def test_a_plugin_is_listed_made_and_used() -> None:
     assert "flat" in model_names()
     titan = load_node("gtx-titan")
     flat = model("flat", latency_from=titan)
@@ -75,7 +75,7 @@ def test_a_plugin_that_is_broken_is_an_input_error(name: str, says: str) -> None
 
 @pytest.mark.usefixtures("plugin")
 def test_prices_leave_out_a_plugin_that_is_broken() -> None:
-    names = [each["model"] for each in price(load_node("gtx-titan"), "h2d", "pinned", 100)]
+    names = [row["model"] for row in price(load_node("gtx-titan"), "h2d", "pinned", 100)]
     assert "flat" in names
     assert "gone" not in names
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from busfare import advise, cost
 from busfare.advise import Finding, amounts
-from busfare.cost.models import one_copy
-from busfare.cost.ranges import FILE, figures_of, gain_beside, range_of, ranged, rung_of
+from busfare.cost.models import copy_operations
+from busfare.cost.ranges import FILE, figures_of, gain_range, range_of, ranged, rung_of
 from busfare.nodes import catalogue_names, load_node
 from busfare.statements import Statement
 from validation.stored import probed_node
@@ -43,27 +43,27 @@ def gaining(seconds: float, bound: float | None) -> Finding:
 
 def test_a_change_gains_no_more_than_what_it_touches_and_what_runs_differ_by() -> None:
     """A change that touches 1 ms of 100, and 20 that it gains."""
-    limited = gain_beside(0.02, 0.1, "probed", touched=0.001)
-    assert limited[1] < 0.025 < gain_beside(0.02, 0.1, "probed")[1] < 0.1
+    limited = gain_range(0.02, 0.1, "probed", touched=0.001)
+    assert limited[1] < 0.025 < gain_range(0.02, 0.1, "probed")[1] < 0.1
 
 
 def test_a_rung_that_knows_more_has_a_narrower_range() -> None:
     for memory in ("pinned", "pageable"):
         for size in (4096, 1 << 20, 64 << 20):
             widths = [
-                known.high / known.low
+                factors.high / factors.low
                 for model, figures in (("loggp", "probed"), ("datasheet", "datasheet"))
-                if (known := range_of(memory, model, figures, size))
+                if (factors := range_of(memory, model, figures, size))
             ]
             assert len(widths) == 2 and widths == sorted(widths)
 
 
-def test_figures_are_probed_there_or_on_one_of_the_kind_or_data_sheets() -> None:
+def test_figures_are_probed_there_or_on_a_machine_of_the_kind_or_data_sheets() -> None:
     probed, sheet = load_node("h200-probed"), load_node("h200-sxm")
-    own = probed_node("h200-ninth-run1")
-    assert figures_of(own) == figures_of(probed) == figures_of(own, probed) == "probed"
+    run_probed = probed_node("h200-ninth-run1")
+    assert figures_of(run_probed) == figures_of(probed) == figures_of(run_probed, probed) == "probed"
     assert figures_of(load_node("gtx-titan")) == "datasheet"  # a paper's figures, of another tool
-    assert figures_of(sheet) == figures_of(own, sheet) == figures_of(None) == "datasheet"
+    assert figures_of(sheet) == figures_of(run_probed, sheet) == figures_of(None) == "datasheet"
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,9 +83,10 @@ def test_a_price_lies_in_its_range(name: str, direction: str, memory: str, size:
             assert 0 <= row["low_seconds"] <= row["seconds"] <= row["high_seconds"]
 
 
-def test_models_of_others_have_no_range() -> None:
+def test_models_of_plugins_have_no_range() -> None:
     operations = pl.concat(
-        [one_copy("h2d", "pinned", [4096]), one_copy("p2p", "device", [4096])], how="vertical_relaxed"
+        [copy_operations("h2d", "pinned", [4096]), copy_operations("p2p", "device", [4096])],
+        how="vertical_relaxed",
     )
     low, high = ranged(operations, "flat", load_node("dgx-a100"))
     assert np.isnan(low).all() and np.isnan(high).all()
@@ -109,7 +110,7 @@ def test_a_gain_lies_between_nothing_and_its_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "low", "high", "said"),
+    ("seconds", "low", "high", "words"),
     [
         (0.0123, 0.0111, 0.0139, "12.3 ms (11.1–13.9)"),
         (3.6e-6, 3.18e-6, 31.5e-6, "3.6 µs (3.18–31.5)"),
@@ -121,9 +122,9 @@ def test_a_gain_lies_between_nothing_and_its_bound() -> None:
     ],
 )
 def test_a_time_and_its_range_share_a_unit(
-    seconds: float, low: float | None, high: float | None, said: str
+    seconds: float, low: float | None, high: float | None, words: str
 ) -> None:
-    assert amounts.between(seconds, low, high) == said
+    assert amounts.between(seconds, low, high) == words
 
 
 def test_a_model_that_knows_of_no_start_has_no_range_for_short_copies() -> None:

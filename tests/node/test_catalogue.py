@@ -96,7 +96,7 @@ def test_w14_parameters_stand_as_published() -> None:
 
 #: Rows of other paths than the node's: the far socket, another kind of host memory, kernels in place of copy engines, and
 #: single copies from a cold cache.
-OTHER_PATHS = "remote|other Grace|write-combined|shader|SM \\(|single copy|GFX executor"
+FOREIGN_PATHS = "remote|other Grace|write-combined|shader|SM \\(|single copy|GFX executor"
 
 
 @pytest.mark.conformance
@@ -115,7 +115,7 @@ def test_large_copies_lie_in_their_range_on_the_nodes_of_the_catalogue() -> None
     ).filter(
         pl.col("direction").is_in(["h2d", "d2h"]) & (pl.col("memory") == "pinned") & (pl.col("rate") > 0),
         pl.col("size_bytes").fill_null(1 << 29) >= 64 << 20,
-        ~pl.col("notes").str.contains(OTHER_PATHS),
+        ~pl.col("notes").str.contains(FOREIGN_PATHS),
     )
     inside: dict[str, list[bool]] = {}
     for row in rows.iter_rows(named=True):
@@ -128,15 +128,15 @@ def test_large_copies_lie_in_their_range_on_the_nodes_of_the_catalogue() -> None
         size = int(row["size_bytes"] or 1 << 29)
         prices = price(node, row["direction"], "pinned", size)
         best = trusted(node, row["direction"], "pinned", prices)
-        found = next(p for p in prices if best is not None and p["model"] == best["model"])
+        predicted = next(p for p in prices if best is not None and p["model"] == best["model"])
         taken = size / row["rate"] / 1e9
-        within = 0.98 * found["low_seconds"] <= taken <= 1.02 * found["high_seconds"]
+        within = 0.98 * predicted["low_seconds"] <= taken <= 1.02 * predicted["high_seconds"]
         inside.setdefault(node.name, []).append(within)
     assert len(inside) >= 10
     assert {"gb300", "gb200", "gh200"} <= inside.keys()
-    every = [within for found in inside.values() for within in found]
+    every = [within for predicted in inside.values() for within in predicted]
     assert sum(every) >= 0.75 * len(every), inside
-    assert all(sum(found) * 2 >= len(found) for found in inside.values()), inside
+    assert all(sum(predicted) * 2 >= len(predicted) for predicted in inside.values()), inside
 
 
 def test_a_gb300_has_half_of_the_link_of_its_processor() -> None:

@@ -15,9 +15,9 @@ BENT = Curve(
 )  # fmt: skip
 
 
-def test_each_size_is_priced_by_the_piece_that_holds_it() -> None:
-    found = BENT.seconds([[1, 1000], [1001, 6000]])
-    np.testing.assert_allclose(found, [[1.001, 2.0], [4.002, 21.0]])
+def test_a_size_is_priced_by_the_piece_that_holds_it() -> None:
+    seconds = BENT.seconds([[1, 1000], [1001, 6000]])
+    np.testing.assert_allclose(seconds, [[1.001, 2.0], [4.002, 21.0]])
     assert BENT.long_gap_per_byte_s == 3e-3
     assert float(BENT.gap_per_byte(5000)) == 2e-3
 
@@ -28,7 +28,7 @@ def test_what_all_further_copies_add_is_linear_between_the_streams_measured() ->
     assert float(BENT.together(6, 100)) == pytest.approx(1.1 + 13 + 5 * 0.3)
 
 
-def test_without_an_interval_each_further_copy_starts_anew() -> None:
+def test_without_an_interval_further_copies_start_anew() -> None:
     assert LINE.together(3, SIZES) == pytest.approx(3 * (4e-6 + 2e-11 * SIZES))
 
 
@@ -51,7 +51,7 @@ def test_a_slower_link_has_longer_bytes_and_the_same_starts() -> None:
 
 
 @pytest.mark.parametrize("name", catalogue_names())
-def test_every_node_keeps_a_share_of_each_direction(name: str) -> None:
+def test_every_node_keeps_a_share_of_h2d_and_of_d2h(name: str) -> None:
     node = load_node(name)
     contention = node.contention()
     assert contention.rung == ("probed" if "probed" in name or name in ("gtx-titan", "k20") else "typical")
@@ -74,15 +74,15 @@ def test_what_a_probe_did_not_measure_across_streams_is_typical() -> None:
 
 
 def test_typical_contention_is_that_of_the_generation_and_the_link() -> None:
-    both = {name: load_node(name).contention().both for name in ("dgx-a100", "gh200", "gb200", "mi300a")}
-    assert both["gh200"].h2d < 0.5 < both["gb200"].h2d
-    assert both["dgx-a100"].h2d < both["dgx-a100"].d2h
-    assert both["mi300a"].h2d == 0.5
+    duplex = {name: load_node(name).contention().both for name in ("dgx-a100", "gh200", "gb200", "mi300a")}
+    assert duplex["gh200"].h2d < 0.5 < duplex["gb200"].h2d
+    assert duplex["dgx-a100"].h2d < duplex["dgx-a100"].d2h
+    assert duplex["mi300a"].h2d == 0.5
     assert load_node("pcie:4x16").contention().both.h2d == pytest.approx(0.92)
 
 
 @pytest.mark.parametrize("name", ["h100-probed", "h200-probed", "h200-x2-probed"])
-def test_a_probed_gpu_is_at_most_sixty_numbers_beside_its_detail(name: str) -> None:
+def test_a_probed_gpu_is_at_most_sixty_numbers_without_its_detail(name: str) -> None:
     node = load_node(name)
     curves = [curve for curve in node.curves if curve.gpu in (None, 0) and curve.direction != "p2p"]
     numbers = sum(

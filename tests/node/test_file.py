@@ -76,10 +76,10 @@ def line(text: str) -> int:
 def message(text: str) -> str:
     with pytest.raises(InputError) as caught:
         decode(text, "mine.toml")
-    said = str(caught.value)
-    assert "\n" not in said
-    assert "Traceback" not in said
-    return said
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "Traceback" not in text
+    return text
 
 
 def test_a_good_file_reads_and_ranges_expand() -> None:
@@ -151,10 +151,10 @@ def test_a_good_file_reads_and_ranges_expand() -> None:
     ],
 )
 def test_a_mistake_is_named_with_its_line(good: str, bad: str, says: str) -> None:
-    said = message(GOOD.replace(good, bad, 1))
-    assert says in said
-    number = int(said.split(":")[1])
-    assert abs(number - line(good)) <= 1, said
+    text = message(GOOD.replace(good, bad, 1))
+    assert says in text
+    number = int(text.split(":")[1])
+    assert abs(number - line(good)) <= 1, text
 
 
 def test_what_kernels_reach_reads_and_is_written_again() -> None:
@@ -171,21 +171,21 @@ def test_what_kernels_reach_reads_and_is_written_again() -> None:
 
 
 def test_a_missing_key_is_named_with_its_table() -> None:
-    said = message(GOOD.replace("lanes = 16\n", ""))
-    assert "'lanes' is missing" in said
-    assert int(said.split(":")[1]) == GOOD[: GOOD.index('kind = "pcie"')].count("\n")
+    text = message(GOOD.replace("lanes = 16\n", ""))
+    assert "'lanes' is missing" in text
+    assert int(text.split(":")[1]) == GOOD[: GOOD.index('kind = "pcie"')].count("\n")
 
 
-def test_one_tag_on_top_is_the_source_of_every_table_that_names_none() -> None:
+def test_a_tag_on_top_is_the_source_of_every_table_that_names_none() -> None:
     top = GOOD.replace('name = "mine"', 'name = "mine"\nsource = "sheet"', 1)
     node = decode(top, "mine.toml")
-    assert {one.source for one in (*node.components, *node.links, *node.curves)} == {"sheet"}
+    assert {table.source for table in (*node.components, *node.links, *node.curves)} == {"sheet"}
     assert "no [sources.shet]" in message(top.replace('source = "sheet"', 'source = "shet"', 1))
 
 
 def test_a_gpu_that_nothing_reaches_is_an_error() -> None:
-    said = message(GOOD.replace('between = ["cpu0", "gpu[0-1]"]', 'between = ["cpu0", "gpu0"]'))
-    assert "no host memory reaches gpu1" in said
+    text = message(GOOD.replace('between = ["cpu0", "gpu[0-1]"]', 'between = ["cpu0", "gpu0"]'))
+    assert "no host memory reaches gpu1" in text
 
 
 def test_a_node_needs_a_gpu() -> None:
@@ -273,20 +273,20 @@ def test_a_pcie_link_has_sixteen_lanes_unless_it_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "node"),
+    ("name", "node"),
     [("h100", "h100-sxm"), ("A100", "dgx-a100"), ("gh200", "gh200"), ("RTX 4090", "rtx-4090")],
 )
-def test_a_gpu_is_a_node_by_what_people_call_it(said: str, node: str) -> None:
-    assert load_node(said) == load_node(node)
+def test_a_gpu_is_a_node_by_what_people_call_it(name: str, node: str) -> None:
+    assert load_node(name) == load_node(node)
 
 
-def test_every_alias_of_the_catalogue_is_known_and_none_hides_a_name() -> None:
+def test_every_alias_of_the_catalogue_names_a_node_and_none_hides_a_name() -> None:
     assert set(ALIASES.values()) <= set(catalogue_names())
     assert not set(ALIASES) & set(catalogue_names())
 
 
 @pytest.mark.parametrize(
-    ("said", "first"),
+    ("misspelled", "first"),
     [
         ("mi356x", "mi355x"),
         ("rtx-4081", "rtx-4080"),
@@ -295,10 +295,10 @@ def test_every_alias_of_the_catalogue_is_known_and_none_hides_a_name() -> None:
         ("h100-smx", "h100-sxm"),
     ],
 )
-def test_the_same_makers_names_are_offered_first(said: str, first: str) -> None:
+def test_the_same_makers_names_are_offered_first(misspelled: str, first: str) -> None:
     amd = first.startswith("mi")
     with pytest.raises(InputError, match="did you mean") as refused:
-        load_node(said)
+        load_node(misspelled)
     offered = str(refused.value).split("did you mean ")[1].rstrip("?").split(" or ")
     assert first in offered
     assert offered[0].startswith(("mi", "rx", "vega")) == amd

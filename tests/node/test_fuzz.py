@@ -70,7 +70,7 @@ def test_any_text(text: str) -> None:
         max_leaves=10,
     )
 )
-def test_any_value_under_a_known_key(value: object) -> None:
+def test_any_value_under_a_valid_key(value: object) -> None:
     outcome(f'name = "x"\ncomponent = {str(value).lower()}')
 
 

@@ -49,7 +49,7 @@ def test_names_are_unique_and_more_than_150() -> None:
 
 def test_no_source_is_unused_and_none_is_missing() -> None:
     used = {tag for gpu in gpus().values() for tag in gpu.sources.values()}
-    used |= {row.source for row in (*_file().reached.values(), *_file().l2.values())}
+    used |= {row.source for row in (*_file().memory_share.values(), *_file().l2.values())}
     assert used | {"mig"} == set(_file().sources)
 
 
@@ -57,9 +57,9 @@ def test_no_source_is_unused_and_none_is_missing() -> None:
 def test_the_catalogue_and_the_table_agree(gpu: Gpu) -> None:
     described, sheet = load_node(str(gpu.node)).gpu(0), gpu
     for key in ("memory_bandwidth_bytes_per_s", "multiprocessors", "copy_engines", "compute_capability"):
-        one, two = getattr(described, key), getattr(sheet, key)
-        if one is not None and two is not None:
-            assert one == (pytest.approx(two, rel=0.03) if isinstance(one, float) else two), key
+        listed, printed = getattr(described, key), getattr(sheet, key)
+        if listed is not None and printed is not None:
+            assert listed == (pytest.approx(printed, rel=0.03) if isinstance(listed, float) else printed), key
 
 
 @pytest.mark.parametrize(("device", "name", "node"), NAMED)
@@ -99,7 +99,7 @@ def test_an_unknown_name_stays_unknown(device: str) -> None:
         ),
     ],
 )
-def test_what_a_trace_records_tells_gpus_of_one_name_apart(
+def test_what_a_trace_records_tells_namesakes_apart(
     device: str, recorded: dict[str, float], name: str | None
 ) -> None:
     gpu = gpu_of_device_name(device, Recorded(**recorded))  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def test_the_link_that_a_trace_records_replaces_that_of_the_data_sheet() -> None
         assert (link.generation, link.lanes) == (generation, lanes)
 
 
-def test_a_gpu_beside_its_processor_has_one_memory() -> None:
+def test_a_gpu_that_shares_its_processors_memory_has_a_single_memory() -> None:
     orin = load_node("jetson-agx-orin-64gb")
     assert orin.gpu(0).unified_memory
     assert orin.host_path(0).bandwidth("read") == pytest.approx(204.8e9)

@@ -26,7 +26,7 @@ PCIE3, PCIE4 = load_node("pcie:3x16"), load_node("pcie:4x16")
 
 
 @pytest.mark.parametrize(("graph_us", "hidden"), [(9_000, True), (500, False)])
-def test_graphs_recorded_as_a_whole_are_said_to_keep_their_time(graph_us: float, hidden: bool) -> None:
+def test_graphs_recorded_as_a_whole_keep_their_time_and_say_it(graph_us: float, hidden: bool) -> None:
     """Their time on another GPU is not known: where it is most of the GPU's, no whole run is predicted."""
     graph = kernel(2_000, 2_000 + graph_us, "CUDA graph 3") | {"kind": "graph"}
     recorded = trace(copy(0, 100, MIB), kernel(100, 1_100, "gemm"), graph, gpu="NVIDIA H100 80GB HBM3")
@@ -104,7 +104,7 @@ def test_kernels_scale_with_the_memory_of_two_nodes() -> None:
 def test_kernels_that_nothing_tells_of_say_what_would_and_then_go_by_what_is_allocated(
     tmp_path: Path,
 ) -> None:
-    said = []
+    rows = []
     for name, allocated in (("without", []), ("with", [16 * MIB])):
         made = NsysExport()
         made.call("cuModuleGetLoadingMode", 1, 2, 1)
@@ -115,9 +115,9 @@ def test_kernels_that_nothing_tells_of_say_what_would_and_then_go_by_what_is_all
         result = project(recorded, load_node("h100-sxm"), load_node("h200-sxm"), "calibrated")
         (row,) = result.kernels.by_class
         assert row.low_seconds is not None and row.high_seconds is not None
-        said.append((row.bound, "--cuda-memory-usage" in text(row.why), row.high_seconds / row.low_seconds))
-    assert [row[:2] for row in said] == [("between", True), ("allocated", False)]
-    assert said[1][2] < said[0][2]
+        rows.append((row.bound, "--cuda-memory-usage" in text(row.why), row.high_seconds / row.low_seconds))
+    assert [row[:2] for row in rows] == [("between", True), ("allocated", False)]
+    assert rows[1][2] < rows[0][2]
 
 
 def test_a_trace_without_copies_and_kernels_has_nothing_to_project() -> None:
@@ -127,10 +127,10 @@ def test_a_trace_without_copies_and_kernels_has_nothing_to_project() -> None:
 
 def test_kernels_without_copies_are_projected_and_those_on_unknown_gpus_say_that_they_are_kept() -> None:
     run = trace(kernel(0, 1000), kernel(2000, 5000))
-    known = project(run, load_node("t4"), load_node("h100-sxm"), "calibrated")
-    assert known.transfers.predicted_seconds == 0
-    assert known.kernels.not_predicted == 0
-    assert known.makespan.predicted_seconds < known.makespan.recorded_seconds
+    moved = project(run, load_node("t4"), load_node("h100-sxm"), "calibrated")
+    assert moved.transfers.predicted_seconds == 0
+    assert moved.kernels.not_predicted == 0
+    assert moved.makespan.predicted_seconds < moved.makespan.recorded_seconds
     unknown = project(run, PCIE3, PCIE4, "calibrated")
     assert unknown.kernels.not_predicted == 2
     assert "kernels keep their recorded times, because" in text(unknown.makespan.method)
@@ -140,7 +140,7 @@ def test_kernels_without_copies_are_projected_and_those_on_unknown_gpus_say_that
     assert kept.makespan.predicted_seconds == pytest.approx(kept.makespan.recorded_seconds)
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_model_is_refused_with_the_list_of_models() -> None:
     with pytest.raises(InputError, match="calibrated"):
         project(trace(copy(0, 1, 1)), PCIE3, PCIE4, "no-such-model")
 
@@ -181,7 +181,7 @@ def test_errors_weigh_by_time() -> None:
     assert result.wmape_percent == pytest.approx(100 * (100 + 10) / (1100 + 20))
 
 
-def test_copies_of_one_run_only_are_counted_and_left_out() -> None:
+def test_copies_of_a_single_run_are_counted_and_left_out() -> None:
     first = trace(copy(0, 1000, 8 * MIB), copy(2000, 2010, 4096))
     second = trace(copy(0, 1000, 8 * MIB), copy(1000, 2000, 8 * MIB))
     result = compare(first, second, PCIE3, PCIE3, "calibrated")
@@ -212,7 +212,7 @@ def test_an_h200s_copies_are_predicted_from_an_h100s_trace(program: str) -> None
     assert result.wmape_percent < (5.0 if pinned else 15.0)
 
 
-def test_on_its_own_node_nothing_is_predicted_and_no_range_is_shown() -> None:
+def test_on_the_node_of_the_recording_nothing_is_predicted_and_no_range_is_shown() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB, memory="pageable"), kernel(5500, 6000))
     node = load_node("h100-sxm")
     result = project(recorded, node, node, "calibrated")

@@ -17,7 +17,7 @@ from busfare.advise.amounts import Ranged
 from busfare.advise.by_replay import CANDIDATES
 from busfare.advise.finding import Advised, ranged
 from busfare.advise.search import findings, guess_node, rebuilt
-from busfare.cost.ranges import gain_beside, seconds_between
+from busfare.cost.ranges import gain_range, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.changes import bucket, on_ranks, overlap
 from busfare.jobs.communication import RankTimes
@@ -154,7 +154,7 @@ def _priced(
         return None
     if gain < WORTH * before:
         return None
-    low, high = gain_beside(gain, before, "datasheet", "job-change")
+    low, high = gain_range(gain, before, "datasheet", "job-change")
     return gain, seconds_between(max(0.0, low), high, "calibrated"), state.rests_on
 
 

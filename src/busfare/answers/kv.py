@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from busfare import questions
 from busfare.advise.amounts import Predicted, Timed
 from busfare.answers.plan import machine_named
-from busfare.cost.ranges import range_beside, seconds_between
+from busfare.cost.ranges import seconds_between, strategy_range
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
@@ -185,7 +185,7 @@ class _Cache:
                 predicted_seconds=one.seconds,
                 calls=one.calls,
                 limited_by=one.limited_by,
-                **range_beside(one.layout, one.seconds, self.machine.node, what="kv"),
+                **strategy_range(one.layout, one.seconds, self.machine.node, what="kv"),
             )
             for one in found
         ]

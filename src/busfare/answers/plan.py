@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from busfare import questions
 from busfare.advise import guess_node
 from busfare.advise.amounts import Predicted
-from busfare.cost.ranges import range_beside
+from busfare.cost.ranges import strategy_range
 from busfare.errors import FieldError, InputError
 from busfare.nodes import load_node
 from busfare.nodes.toml import WrongError, decoded, read_text
@@ -155,7 +155,7 @@ def _answer(answer: Plan) -> Answer:
             predicted_seconds=p.seconds,
             by=p.by,
             assumes=p.assumes,
-            **range_beside(p.strategy, p.seconds, answer.machine.node),
+            **strategy_range(p.strategy, p.seconds, answer.machine.node),
         )
         for p in answer.ranking
     ]

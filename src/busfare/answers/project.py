@@ -18,7 +18,7 @@ from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
 from busfare.cost.kernels.price import KernelPrices
 from busfare.cost.models import how_staged
-from busfare.cost.ranges import NOTHING_KNOWN, figures_of, range_of, ranged, rung_of, seconds_between
+from busfare.cost.ranges import NO_HELD_OUT_DATA, figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
@@ -269,7 +269,7 @@ def project(
             recorded_seconds=before.timeline.recorded_ns * NS,
             replayed_seconds=before.makespan_seconds,
             predicted_seconds=None if hidden else after.makespan_seconds,
-            **seconds_between(low_run, high_run, rung, MOSTLY_GRAPHS if hidden else NOTHING_KNOWN),
+            **seconds_between(low_run, high_run, rung, MOSTLY_GRAPHS if hidden else NO_HELD_OUT_DATA),
             method=statement("project.method", host=host_rule, kernels=kernel_rule),
         ),
         kernels=_kernels(trace, prices, kernel_rule),

@@ -274,7 +274,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     report = Report(
         trace=_traced(trace),
-        node=RecordedOn(node.name, guessed, node.measured_both_ways("pinned")) if node else None,
+        node=RecordedOn(node.name, guessed, node.copies_measured("pinned")) if node else None,
         **asdict(totals),
         unexplained_seconds=None if path is None else unexplained_seconds(path),
         startup_seconds=None if path is None else startup_seconds(path),

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
 from busfare.answers.project import MOST, MOSTLY_GRAPHS, keeps_graphs, run_between
-from busfare.cost.ranges import NOTHING_KNOWN, UNCHANGED, figures_of, gain_beside, range_of, seconds_between
+from busfare.cost.ranges import NO_HELD_OUT_DATA, UNCHANGED, figures_of, gain_range, range_of, seconds_between
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.state import JobChange, JobState
@@ -177,7 +177,7 @@ def answer_job_what_if(
             state = change.apply(state)
         played = state.play() if state.count else baseline
         run, kinds = baseline.makespan_seconds, {change.kind for change in some}
-        ends, reason = list[float](), NOTHING_KNOWN
+        ends, reason = list[float](), NO_HELD_OUT_DATA
         if kinds - {"ranks"}:
             ends += _after(played, run, "datasheet", "job-change")
         if len(job.ranks) == 1 and kinds == {
@@ -246,8 +246,8 @@ def _answered(
 def _after(
     played: Played, run: float, figures: str, what: str = "change", touched: float | None = None
 ) -> list[float]:
-    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_beside`)."""
-    low, high = gain_beside(run - played.makespan_seconds, run, figures, what, touched)
+    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_range`)."""
+    low, high = gain_range(run - played.makespan_seconds, run, figures, what, touched)
     return [run - high, run - low]
 
 
@@ -257,7 +257,7 @@ def _ranged(
     run: float,
     played: Played,
     ends: Sequence[float],
-    reason: str = NOTHING_KNOWN,
+    reason: str = NO_HELD_OUT_DATA,
 ) -> Outcome:
     """Of a run before (s), and as `played` after, which could also take what lies between `ends` (none: not known)."""
     after = played.makespan_seconds

@@ -58,10 +58,10 @@ def batches(operations: pl.DataFrame) -> list[Batch]:
     none.
     """
     sides = ("h2d", "source_memory"), ("d2h", "destination_memory")
-    host = pl.coalesce(pl.when(pl.col("direction") == way).then(memory) for way, memory in sides)
+    host = pl.coalesce(pl.when(pl.col("direction") == direction).then(memory) for direction, memory in sides)
     unsaid = host.is_null() | (host == "device")
     memory = pl.when(unsaid).then(pl.lit("pinned", _MEMORIES)).otherwise(host)
-    found = (
+    grouped = (
         operations.select(
             pl.col(name).cast(of, strict=False)
             if name in operations.columns
@@ -85,20 +85,20 @@ def batches(operations: pl.DataFrame) -> list[Batch]:
         .group_by("kind", "direction", "memory", "device", "peer", maintain_order=True)
         .agg("rows", "sizes", "copies")
     )
-    measures = zip(*(found[name] for name in ("rows", "sizes", "copies")), strict=True)
-    paths = found.drop("rows", "sizes", "copies").rows()
-    return [Batch(*path, *(one.to_numpy() for one in own)) for path, own in zip(paths, measures, strict=True)]
+    measures = zip(*(grouped[name] for name in ("rows", "sizes", "copies")), strict=True)
+    paths = grouped.drop("rows", "sizes", "copies").rows()
+    return [Batch(*path, *map(pl.Series.to_numpy, row)) for path, row in zip(paths, measures, strict=True)]
 
 
-def priced(height: int, found: Iterable[Batch], price: Callable[[Batch], Seconds | None]) -> Seconds:
+def priced(height: int, path_batches: Iterable[Batch], price: Callable[[Batch], Seconds | None]) -> Seconds:
     """`price` applied to every batch, put back in the order of the table's `height` rows; NaN where it gives None or no
     batch holds a row.
     """
     seconds = np.full(height, np.nan)
-    for batch in found:
-        own = price(batch)
-        if own is not None:
-            seconds[batch.rows] = own
+    for batch in path_batches:
+        batch_seconds = price(batch)
+        if batch_seconds is not None:
+            seconds[batch.rows] = batch_seconds
     return seconds
 
 

@@ -82,12 +82,12 @@ def options(fabric: Fabric, kind: str) -> list[Option]:
     """What NCCL may run for a collective of this kind."""
     if kind in ("all_to_all", "send_receive"):
         return _sends(fabric, kind)
-    found = [_ring(fabric, kind, p) for p in _protocols(fabric)]
+    choices = [_ring(fabric, kind, p) for p in _protocols(fabric)]
     if kind == "all_reduce":
-        found += [_tree(fabric, p) for p in _protocols(fabric)]
+        choices += [_tree(fabric, p) for p in _protocols(fabric)]
     if fabric.nvls and kind not in ("broadcast", "reduce"):
-        found.append(_nvls(fabric, kind))
-    return found
+        choices.append(_nvls(fabric, kind))
+    return choices
 
 
 def _protocols(fabric: Fabric) -> list[int]:
@@ -211,20 +211,20 @@ def _nvls(fabric: Fabric, kind: str) -> Option:
 def _sends(fabric: Fabric, kind: str) -> list[Option]:
     """Sends and receives, of which NCCL has no estimate: the base of a ring, one hop, and what the links carry."""
     n = fabric.ranks
-    gap = 1 / fabric.pair if kind == "send_receive" else (n - 1) / (n * fabric.each)
+    gap = 1 / fabric.pair if kind == "send_receive" else (n - 1) / (n * fabric.fan_out)
     most_ll = float(SEND_LL_BYTES * (1 if kind == "send_receive" else n))
-    found = []
+    choices = []
     for protocol, most in ((0, most_ll), (2, float("inf"))):
         hop = max(_hops(fabric, "ring", protocol)) if fabric.hosts > 1 else _hops(fabric, "ring", protocol)[0]
         base = nccl()["base_us"]["ring"][protocol] * 1e-6
         line = Line(base + hop, gap / nccl()["share"]["ring"][protocol])
         if protocol == 2 and _timed(fabric):
             figures = nccl()["simple_send"]
-            own = gap / figures["share"]
+            steady = gap / figures["share"]
             part = 1.0 if kind == "send_receive" else (n - 1) / n
-            line = Line(figures["start_us"] * 1e-6, own, 0.5 * own, figures["first_mb"] * 1e6 / part)
-        found.append(Option("send", PROTOCOLS[protocol], line, line, most_bytes=most))
-    return found
+            line = Line(figures["start_us"] * 1e-6, steady, 0.5 * steady, figures["first_mb"] * 1e6 / part)
+        choices.append(Option("send", PROTOCOLS[protocol], line, line, most_bytes=most))
+    return choices
 
 
 @dataclass(frozen=True)
@@ -264,18 +264,18 @@ def price_collectives(
     rungs: list[str] = []
     for kind in named:
         rows = np.flatnonzero(of == kind)
-        own = sizes[rows]
+        kind_sizes = sizes[rows]
         curve = next((c for c in fabric.curves if c.kind == kind), None) if measured else None
         rungs.append("probed" if curve else fabric.rung)
         if curve is not None:
-            seconds[rows] = curve.seconds(own)
+            seconds[rows] = curve.seconds(kind_sizes)
         else:
             listed = options(fabric, kind)
-            seconds[rows], which = _modelled(listed, own)
+            seconds[rows], which = _modelled(listed, kind_sizes)
             algorithm[rows] = np.array([o.algorithm for o in listed], object)[which]
             protocol[rows] = np.array([o.protocol for o in listed], object)[which]
-        low[rows], high[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, own)
-        bus[rows] = bus_factor(kind, fabric.ranks) * own / seconds[rows]
+        low[rows], high[rows] = seconds[rows] * _factors(fabric, kind, curve is not None, kind_sizes)
+        bus[rows] = bus_factor(kind, fabric.ranks) * kind_sizes / seconds[rows]
     rung = max(rungs, key=("probed", "datasheet", "typical").index, default=fabric.rung)
     return CollectivePrices(seconds, low, high, bus, algorithm.tolist(), protocol.tolist(), rung)
 
@@ -304,8 +304,8 @@ def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray) -> Floa
     """Lows and highs over the price, by size; NaN where nothing is known. Shape (2, collectives)."""
     what = "collective" if probed else held_with(fabric, kind)
     model, figures = ("fitted", "probed") if probed else ("nccl", "datasheet")
-    found = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0, LONG_COPY_BYTES)]
-    return np.array(found).T[:, (sizes >= LONG_COPY_BYTES).astype(int)]
+    ends = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0, LONG_COPY_BYTES)]
+    return np.array(ends).T[:, (sizes >= LONG_COPY_BYTES).astype(int)]
 
 
 def held_with(fabric: Fabric, kind: str) -> str:
@@ -342,17 +342,17 @@ def _medians(sizes: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatA
         of = np.minimum((steps * MOST_POINTS).astype(np.intp), MOST_POINTS - 1)
     else:
         of = np.unique(sizes, return_inverse=True)[1]
-    classes = [np.flatnonzero(of == one) for one in np.unique(of)]
+    classes = [np.flatnonzero(of == group) for group in np.unique(of)]
     middle = [rows[np.argsort(seconds[rows] / sizes[rows])[len(rows) // 2]] for rows in classes]
     return sizes[middle], seconds[middle], np.array([len(rows) for rows in classes], np.float64)
 
 
 def _robust(sizes: FloatArray, seconds: FloatArray, counts: FloatArray) -> Pieces:
     doubt = NEAR * np.sqrt(counts.max() / counts)
-    found = fit(sizes, seconds, doubt)
+    fitted = fit(sizes, seconds, doubt)
     for _ in range(PASSES):
-        off = np.abs(found.seconds(sizes) / seconds - 1)
+        off = np.abs(fitted.seconds(sizes) / seconds - 1)
         typical = max(float(np.median(off)), 1e-6)
         # Huber's weights: a point's doubt grows with the root of how far it is off.
-        found = fit(sizes, seconds, doubt * np.sqrt(np.maximum(1.0, off / (FAR * typical))))
-    return found
+        fitted = fit(sizes, seconds, doubt * np.sqrt(np.maximum(1.0, off / (FAR * typical))))
+    return fitted

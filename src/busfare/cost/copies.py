@@ -116,18 +116,18 @@ def _path(batch: Batch) -> tuple[str, str]:
 
 def of_node(node: Node, of_another: bool = False) -> Latency:
     """What was measured on `node`; empty for a node of data-sheet values only."""
-    found: dict[tuple[str, str], float] = {}
+    by_path: dict[tuple[str, str], float] = {}
     for curve in node.curves:
         if not curve.only_long and not curve.faults:
-            found.setdefault((curve.direction, curve.memory), curve.latency_overhead_s[0])
-    return Latency(found, of_another)
+            by_path.setdefault((curve.direction, curve.memory), curve.latency_overhead_s[0])
+    return Latency(by_path, of_another)
 
 
-def of_trace(operations: pl.DataFrame, found: list[Batch]) -> Latency:
+def of_trace(operations: pl.DataFrame, path_batches: list[Batch]) -> Latency:
     """The median of each path's recorded copies of up to 1 KiB: A19's one-byte copy, read off the trace itself."""
     recorded = recorded_seconds(operations)
     short: dict[tuple[str, str], list[FloatArray]] = {}
-    for batch in found:
+    for batch in path_batches:
         seconds = recorded[batch.rows]
         wanted = (batch.sizes <= SHORT_BYTES) & (batch.copies == 1) & (seconds > 0)
         if wanted.any():
@@ -197,8 +197,8 @@ def copying_seconds_per_byte(
     with np.errstate(divide="ignore", invalid="ignore"):
         copy_bound = (seconds - serial * link_s_per_byte) / sizes
         link_bound = (seconds - sizes * link_s_per_byte) / serial
-    found: FloatArray = np.where(copy_bound >= link_s_per_byte, copy_bound, link_bound)
-    return np.maximum(np.where(np.isfinite(found), found, 0.0), 0.0)
+    copying: FloatArray = np.where(copy_bound >= link_s_per_byte, copy_bound, link_bound)
+    return np.maximum(np.where(np.isfinite(copying), copying, 0.0), 0.0)
 
 
 class ByFormula:
@@ -212,12 +212,12 @@ class ByFormula:
         """Seconds of every operation that the formula has a time of: with L+o of the node named for it, else of the trace
         where it is a recorded one, else of `node` itself.
         """
-        found, formula = batches(operations), FORMULAS[self.name]
+        path_batches, formula = batches(operations), FORMULAS[self.name]
         if self._latency_from is not None:
             latency = of_node(self._latency_from, of_another=True)
         else:
-            latency = of_trace(operations, found) if self._recorded else of_node(node)
-        return priced(operations.height, found, lambda batch: formula(batch, node, latency))
+            latency = of_trace(operations, path_batches) if self._recorded else of_node(node)
+        return priced(operations.height, path_batches, lambda batch: formula(batch, node, latency))
 
 
 def _datasheet(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
@@ -236,10 +236,10 @@ def _loggp(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
     curve = node.curve(batch.direction, batch.memory, batch.device, batch.to_peer)
     if batch.kind != "copy" or curve is None:
         return None
-    own = curve.latency_overhead_s[0]
-    first = latency.of(batch) if latency.of_another else own
+    measured_start = curve.latency_overhead_s[0]
+    first = latency.of(batch) if latency.of_another else measured_start
     further = float(curve.issue_interval(1)) if curve.issue_interval_s else first
-    return first - own + curve.seconds(batch.sizes) + (batch.copies - 1) * further
+    return first - measured_start + curve.seconds(batch.sizes) + (batch.copies - 1) * further
 
 
 def effective_bytes(sizes: FloatArray, link: Link, direction: str) -> FloatArray:
@@ -263,7 +263,7 @@ def _ahead(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
     path = path_of(batch, node)
     if path is None:
         return None
-    link = min(path.links, key=lambda one: one.line_rate)
+    link = min(path.links, key=lambda hop: hop.line_rate)
     fixed = batch.copies * latency.of(batch)
     seconds = fixed + effective_bytes(batch.sizes, link, batch.direction) / link.line_rate
     if batch.memory != "pageable":

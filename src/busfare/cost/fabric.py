@@ -26,8 +26,8 @@ MOST_RANKS = 65536
 @cache
 def nccl() -> dict[str, Any]:
     """NCCL's own figures, as in `nccl.toml`: 1e9 bytes a second and microseconds."""
-    found: dict[str, Any] = tomllib.loads(Path(__file__).with_name("nccl.toml").read_text("utf-8"))
-    return found
+    figures: dict[str, Any] = tomllib.loads(Path(__file__).with_name("nccl.toml").read_text("utf-8"))
+    return figures
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Fabric:
     """What the links of `ranks` GPUs can do, one a rank, the first ones of each of `hosts` equal nodes; bytes a second.
 
     `wires`: a ring's narrowest link, of all channels together; `searched`: what NCCL takes that for, `channels` at a rate of
-    its list; `pair`: from one rank to the next; `each`: out of a rank to all others. `generation`: the row of NCCL's tables.
-    `through`: what lies between the GPUs of a node. `network`: of a node, None where there is one. `nvls`: channels of
-    reductions in the switch at which rate, None where they are off.
+    its list; `pair`: from one rank to the next; `fan_out`: out of a rank to all others. `generation`: the row of NCCL's
+    tables. `through`: what lies between the GPUs of a node. `network`: of a node, None where there is one. `nvls`: channels
+    of reductions in the switch at which rate, None where they are off.
     """
 
     ranks: int
@@ -50,7 +50,7 @@ class Fabric:
     searched: float
     channels: int
     pair: float
-    each: float
+    fan_out: float
     processor: Literal["amd", "power", "other"]
     network: float | None
     nvls: tuple[int, float] | None
@@ -91,15 +91,15 @@ class Fabric:
             searched=channels * rate,
             channels=channels,
             pair=min(links.pair, network[0] / local if network else inf),
-            each=min(links.each, network[0] / local if network else inf),
+            fan_out=min(links.fan_out, network[0] / local if network else inf),
             processor=_processor(node),
             network=network[0] if network else None,
             nvls=_nvls(links, local, capability) if wanted and hosts == 1 else None,
             rung="typical" if network and not network[1] else "datasheet",
             curves=tuple(
-                one
-                for one in node.collectives
-                if (one.ranks, one.hosts) == (ranks, hosts) and (nvls is None or one.nvls == nvls)
+                curve
+                for curve in node.collectives
+                if (curve.ranks, curve.hosts) == (ranks, hosts) and (nvls is None or curve.nvls == nvls)
             ),
         )
 
@@ -128,7 +128,7 @@ class _Links:
         self.node, self.capability = node, capability
         self.switch: Switch | None = None
         self.nvlink, self.through = True, "nothing"
-        self.ring = self.pair = self.each = inf
+        self.ring = self.pair = self.fan_out = inf
         if len(names) == 1:
             return
         if not self._switched(names) and not self._direct(names):
@@ -139,8 +139,8 @@ class _Links:
         figures = nccl()["links"]
         if isinstance(link, NvlinkLink):
             rates = {float(key): value for key, value in figures["nvlink"].items()}
-            known = [key for key in rates if key <= self.capability]
-            return float(link.links * rates[max(known, default=min(rates))] * 1e9)
+            listed = [key for key in rates if key <= self.capability]
+            return float(link.links * rates[max(listed, default=min(rates))] * 1e9)
         if isinstance(link, PcieLink):
             return float(figures["pcie_share"] * link.lanes * PCIE[link.generation].bits_per_s / 8)
         if isinstance(link, FabricLink):
@@ -152,16 +152,16 @@ class _Links:
     def _switched(self, names: list[str]) -> bool:
         """Whether one switch joins all by NVLink."""
         for switch in (c for c in self.node.components if isinstance(c, Switch)):
-            found = [self._between(name, switch.name) for name in names]
-            if all(found):
+            widths = [self._between(name, switch.name) for name in names]
+            if all(widths):
                 self.switch, self.through = switch, "NVLink switch"
-                self.ring = self.pair = self.each = min(found)
+                self.ring = self.pair = self.fan_out = min(widths)
                 return True
         return False
 
-    def _between(self, one: str, other: str) -> float:
+    def _between(self, first: str, second: str) -> float:
         """NVLinks between two components."""
-        ends = {one, other}
+        ends = {first, second}
         return sum(
             self.rate(w) for w in self.node.links if isinstance(w, NvlinkLink) and set(w.between) == ends
         )
@@ -169,16 +169,16 @@ class _Links:
     def _direct(self, names: list[str]) -> bool:
         """Whether NVLinks between the GPUs themselves reach all: rings take every link of the GPU that has the fewest."""
         wires = {frozenset(ends): self._between(*ends) for ends in combinations(names, 2)}
-        reached = [names[0]]
-        for here in reached:
-            reached += [name for name in names if name not in reached and wires[frozenset((here, name))]]
-        if len(reached) < len(names):
+        joined = [names[0]]
+        for here in joined:
+            joined += [name for name in names if name not in joined and wires[frozenset((here, name))]]
+        if len(joined) < len(names):
             return False
         self.through = "NVLink"
         self.ring = min(sum(rate for ends, rate in wires.items() if name in ends) for name in names)
         self.pair = min(rate for rate in wires.values() if rate)
         # Of data to all, a pair that no NVLink joins has another GPU in between, and takes two links.
-        self.each = min(min(self.ring, (len(names) - 1) * wires[ends] or self.ring / 2) for ends in wires)
+        self.fan_out = min(min(self.ring, (len(names) - 1) * wires[ends] or self.ring / 2) for ends in wires)
         return True
 
     def _by_host(self, names: list[str]) -> None:
@@ -193,23 +193,23 @@ class _Links:
         peers = not crossing or (processor == "amd" and len(names) == 2)
         share = nccl()["links"]["intel_peer_share"] if crossing and processor == "other" else 1.0
         self.through = "PCIe" if peers else "host memory"
-        self.ring = self.each = min(rates[link] / count for (link, _), count in flows.items()) * share
+        self.ring = self.fan_out = min(rates[link] / count for (link, _), count in flows.items()) * share
         self.pair = min(min(rates[id(link)] for link, _ in route) for route in routes) * share
         held = [c.bandwidth_bytes_per_s for c in self.node.components if isinstance(c, Memory)]
         if not peers and held and all(held):
             # Every hop through host memory writes and reads it.
             memory = sum(rate for rate in held if rate)
             self.ring = min(self.ring, memory / (2 * len(names)))
-            self.each, self.pair = min(self.each, self.ring), min(self.pair, memory / 2)
+            self.fan_out, self.pair = min(self.fan_out, self.ring), min(self.pair, memory / 2)
 
 
 def _entered(start: str, links: tuple[Link, ...]) -> list[tuple[Link, str]]:
     """Each link of a route with the end at which data enters it."""
-    found, here = [], start
+    entries, here = [], start
     for link in links:
-        found.append((link, here))
+        entries.append((link, here))
         here = next(end for end in link.between if end != here)
-    return found
+    return entries
 
 
 def _network(node: Node, local: int) -> tuple[float, bool]:

@@ -25,8 +25,8 @@ from busfare.statements import Words, statement
 from busfare.trace.tables import OPERATIONS
 
 __all__ = [
-    "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "Seen", "as_copies_of", "how_staged", "model",
-    "model_names", "one_copy", "price", "to_untouched", "trusted", "with_call",
+    "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "Seen", "as_copies_of", "copy_operations", "how_staged",
+    "model", "model_names", "price", "to_untouched", "trusted", "with_call",
 ]  # fmt: skip
 
 #: The entry-point group in which a package names its factories.
@@ -88,21 +88,21 @@ class Calibrated:
 
     def seconds(self, operations: pl.DataFrame, node: Node) -> Seconds:
         """Seconds of every recorded copy on `node`: its recorded time where that is the node it was recorded on."""
-        recorded, found = batches.recorded_seconds(operations), batches.batches(operations)
-        before = copies.of_trace(operations, found)
+        recorded, path_batches = batches.recorded_seconds(operations), batches.batches(operations)
+        before = copies.of_trace(operations, path_batches)
         after = copies.of_node(self._latency_from) if self._latency_from is not None else before
 
         def price(batch: Batch) -> Seconds | None:
-            own = recorded[batch.rows]
-            overhead = np.minimum(own, batch.copies * before.of(batch))
+            batch_recorded = recorded[batch.rows]
+            overhead = np.minimum(batch_recorded, batch.copies * before.of(batch))
             if self._latency_from is None and node != self._old:
-                carried = _carried(batch, own, overhead, self._old, node)
+                carried = _carried(batch, batch_recorded, overhead, self._old, node)
                 if carried is not None:
                     return carried
-            moved = _by_shares(batch, own - overhead, self._old, node)
+            moved = _by_shares(batch, batch_recorded - overhead, self._old, node)
             return None if moved is None else overhead * (after.of(batch) / before.of(batch)) + moved
 
-        return batches.priced(operations.height, found, price)
+        return batches.priced(operations.height, path_batches, price)
 
 
 def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArray | None:
@@ -181,8 +181,8 @@ def _mean_of_their_size(batch: Batch, seconds: FloatArray) -> FloatArray:
 def _bytes_ratio(sizes: FloatArray, here: Curve, there: Curve) -> FloatArray:
     """What the bytes of such a copy were measured to take on the new node, over what they did on the old one."""
     sizes = np.maximum(sizes, 1.0)
-    first = [one.seconds(np.ones(1)) for one in (here, there)]
-    old, new = (one.seconds(sizes) - start for one, start in zip((here, there), first, strict=True))
+    first = [curve.seconds(np.ones(1)) for curve in (here, there)]
+    old, new = (curve.seconds(sizes) - start for curve, start in zip((here, there), first, strict=True))
     # Of a few bytes the difference of two latencies would say nothing.
     return np.divide(new, old, out=np.ones_like(old), where=(new > 0) & (old > LEAST_SHARE * first[0]))
 
@@ -196,7 +196,7 @@ def _staging_difference(sizes: FloatArray, recorded: FloatArray, here: Curve, th
     """
     sizes = np.maximum(sizes, 1.0)
     cached = np.minimum(sizes, CACHED_BYTES)
-    old, new = (one.seconds(cached) * sizes / cached for one in (here, there))
+    old, new = (curve.seconds(cached) * sizes / cached for curve in (here, there))
     difference: FloatArray = (new / old - 1) * np.minimum(old, recorded)
     return difference
 
@@ -274,7 +274,7 @@ def as_copies_of(operations: pl.DataFrame, memory: str) -> pl.DataFrame:
     )
 
 
-def one_copy(direction: str, memory: str, bytes_: Sequence[int]) -> pl.DataFrame:
+def copy_operations(direction: str, memory: str, bytes_: Sequence[int]) -> pl.DataFrame:
     """Operations, one a size, that copy `bytes_` bytes between GPU 0 and the host, itself, or GPU 1."""
     host = direction in ("h2d", "d2h")
     return pl.DataFrame(
@@ -365,22 +365,22 @@ def price(
 
     Raises InputError for a direction, memory kind or size that no copy has.
     """
-    for what, value, known in (("direction", direction, Direction), ("memory", memory, MemoryKind)):
-        if value not in get_args(known):
-            raise InputError(f"{what} {value!r}: unknown; choose one of {', '.join(get_args(known))}")
+    for what, value, allowed in (("direction", direction, Direction), ("memory", memory, MemoryKind)):
+        if value not in get_args(allowed):
+            raise InputError(f"{what} {value!r}: unknown; choose one of {', '.join(get_args(allowed))}")
     if not 0 <= bytes_ <= MOST_BYTES:
         raise InputError(f"bytes {bytes_}: give a size from 0 to {MOST_BYTES}")
-    operations = one_copy(direction, memory, [bytes_])
+    operations = copy_operations(direction, memory, [bytes_])
     path = (direction, memory)
     only_long = any(curve.only_long for curve in node.curves if (curve.direction, curve.memory) == path)
     unmeasured = only_long and bytes_ < LONG_COPY_BYTES
     prices = []
     for name in model_names():
         try:
-            asked = model(name, latency_from=latency_from)
+            candidate = model(name, latency_from=latency_from)
         except InputError:  # needs a trace, or is a plug-in that cannot be used: it does not apply here
             continue
-        seconds = float(asked.seconds(operations, node)[0])
+        seconds = float(candidate.seconds(operations, node)[0])
         if math.isfinite(seconds):
             rate = bytes_ / seconds if seconds > 0 else None
             low, high = (float(factor[0]) * seconds for factor in ranged(operations, name, node))

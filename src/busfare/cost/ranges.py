@@ -18,8 +18,8 @@ from busfare.cost.batches import Batch, batches, priced
 from busfare.nodes import FloatArray, Node
 
 __all__ = [
-    "COPIES", "FILE", "LONG_COPY_BYTES", "NOTHING_KNOWN", "Ranged", "Row", "figures_of",
-    "gain_beside", "gain_between", "is_wide", "range_beside", "range_of", "ranged", "row_of", "rung_of", "seconds_between",
+    "COPIES", "FILE", "LONG_COPY_BYTES", "NO_HELD_OUT_DATA", "Ranged", "Row", "figures_of",
+    "gain_between", "gain_range", "is_wide", "range_of", "ranged", "row_of", "rung_of", "seconds_between", "strategy_range",
 ]  # fmt: skip
 
 FILE = Path(__file__).with_suffix(".toml")
@@ -39,7 +39,7 @@ WIDE = 10.0
 #: larger than its errors where nobody has measured them.
 RUNGS = {"calibrated": "calibrated", "loggp": "probed"}
 RUNGS |= dict.fromkeys(("datasheet", "ahead", "peak", "envelope"), "datasheet")
-NOTHING_KNOWN = "no held-out measurements of this kind"
+NO_HELD_OUT_DATA = "no held-out measurements of this kind"
 #: Strategies that were measured as methods of migration.
 METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
            "streams-pageable": "pageable"}  # fmt: skip
@@ -142,9 +142,9 @@ def ranged(
     if model == "calibrated" and recorded_on == to:
         return np.ones(operations.height), np.ones(operations.height)
     nodes = (to, recorded_on) if model == "calibrated" else (to,)
-    found = batches(operations)
+    path_batches = batches(operations)
     low, high = (
-        priced(operations.height, found, partial(_factors, model=model, nodes=nodes, end=end))
+        priced(operations.height, path_batches, partial(_factors, model=model, nodes=nodes, end=end))
         for end in (0, 1)
     )
     return low, high
@@ -165,15 +165,15 @@ def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int)
 
 
 def seconds_between(
-    low: float | None, high: float | None, rung: str | None, reason: str = NOTHING_KNOWN
+    low: float | None, high: float | None, rung: str | None, reason: str = NO_HELD_OUT_DATA
 ) -> dict[str, Any]:
     """`low_seconds`, `high_seconds` and `rung`, with a `reason` where they are not known."""
-    known = low is not None and high is not None and np.isfinite([low, high]).all()
-    keys = {"low_seconds": low if known else None, "high_seconds": high if known else None, "rung": rung}
-    return keys if known else keys | {"reason": reason}
+    finite = low is not None and high is not None and np.isfinite([low, high]).all()
+    keys = {"low_seconds": low if finite else None, "high_seconds": high if finite else None, "rung": rung}
+    return keys if finite else keys | {"reason": reason}
 
 
-def range_beside(
+def strategy_range(
     strategy: str, seconds: float | None, node: Node, method: str = "", what: str = ""
 ) -> dict[str, Any]:
     """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`.
@@ -183,33 +183,33 @@ def range_beside(
     figures = figures_of(node)
     method = method or ("" if what else METHODS.get(strategy, ""))
     name = method or strategy
-    found = range_of(what or ("method" if method else "strategy"), name, figures)
-    if figures == "datasheet" and found is not None:
+    factors = range_of(what or ("method" if method else "strategy"), name, figures)
+    if figures == "datasheet" and factors is not None:
         # All of these were run on two kinds of GPU; copies were measured on many.
         memory = next((kind for kind in ("pageable", "managed") if name.startswith(kind)), "pinned")
-        copies = range_of(memory, "datasheet", figures, LONG_BYTES) or found
-        found = Ranged(min(found.low, copies.low), max(found.high, copies.high))
+        copies = range_of(memory, "datasheet", figures, LONG_BYTES) or factors
+        factors = Ranged(min(factors.low, copies.low), max(factors.high, copies.high))
     rung = "datasheet" if figures == "datasheet" else "probed"
-    if seconds is None or found is None:
+    if seconds is None or factors is None:
         return seconds_between(None, None, rung)
-    return seconds_between(seconds * found.low, seconds * found.high, rung)
+    return seconds_between(seconds * factors.low, seconds * factors.high, rung)
 
 
-def gain_beside(
+def gain_range(
     gain: float, run: float, figures: str, what: str = "change", touched: float | None = None
 ) -> tuple[float, float]:
     """The least and the most seconds that a change gains of a run of `run` seconds, where `gain` is predicted: by the range
     of the run after it, as far as that is not what it was. `what`: `job-change` of a job of several ranks. `touched`: for
     how many seconds of the run something that it touches was under way; None: maybe all of it.
     """
-    found, after = range_of(what, "any", figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
+    factors, after = range_of(what, "any", figures) or Ranged(1.0, 1.0), max(0.0, run - gain)
     moved = after if touched is None else min(after, touched + UNCHANGED * run)
-    return gain - moved * (found.high - 1.0), gain + moved * (1.0 - found.low)
+    return gain - moved * (factors.high - 1.0), gain + moved * (1.0 - factors.low)
 
 
 def gain_between(gain: float, bound: float | None) -> tuple[float, float]:
     """The least and the most seconds of a predicted gain that cannot exceed its `bound`; from nothing to the gain where that
     is only bounded (`bound` None).
     """
-    found = range_of("gain", "any", "datasheet") or Ranged(0.0, np.inf)
-    return (0.0, gain) if bound is None else (gain * found.low, max(gain, min(gain * found.high, bound)))
+    factors = range_of("gain", "any", "datasheet") or Ranged(0.0, np.inf)
+    return (0.0, gain) if bound is None else (gain * factors.low, max(gain, min(gain * factors.high, bound)))

@@ -187,7 +187,7 @@ class VirtualDevice(VirtualHost):
         """Seconds of chunks that go in, through a kernel of no time, and out: both ways at once between first and last."""
         shares = self.node.contention(case.gpu)
         if case.mode == cases.ACROSS_STREAMS:
-            shares = shares.both_across_streams()
+            shares = shares.in_many_streams()
         curves = [self.truth(direction, case.memory, case.gpu) for direction in cases.HOST_DIRECTIONS]
         moving = case.bytes * max(c.long_gap_per_byte_s / shares.both.of(c.direction) for c in curves)
         issuing = sum(

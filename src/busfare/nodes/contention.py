@@ -72,7 +72,7 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
     rung: Rung = "probed"
     gpu: Ordinal | None = None
 
-    def both_across_streams(self) -> Contention:
+    def in_many_streams(self) -> Contention:
         """The same where chunks of many streams go both ways at once."""
         kept = self.across_streams or 1.0
         return msgspec.structs.replace(self, both=Shares(self.both.h2d * kept, self.both.d2h * kept))
@@ -96,13 +96,13 @@ class _Typical(Contention, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
 class MemoryShares(msgspec.Struct, frozen=True):
     """The shares of a host memory's peak that copies of several GPUs reach together: `read` and `write` alone, and
-    `both_read` and `both_write` of those at once.
+    `duplex_read` and `duplex_write` of those at once.
     """
 
     read: Factor
     write: Factor
-    both_read: Factor
-    both_write: Factor
+    duplex_read: Factor
+    duplex_write: Factor
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -142,10 +142,10 @@ def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
     link do, the last row, where its generation has none.
     """
     kind = "pcie"
-    if gpu.unified_memory or any(isinstance(one, SocketLink) and gpu.name in one.between for one in links):
+    if gpu.unified_memory or any(isinstance(link, SocketLink) and gpu.name in link.between for link in links):
         kind = "integrated"
-    elif any(isinstance(one, (C2cLink, NvlinkLink)) for one in links):
-        kind = "c2c" if any(isinstance(one, C2cLink) for one in links) else "nvlink"
+    elif any(isinstance(link, (C2cLink, NvlinkLink)) for link in links):
+        kind = "c2c" if any(isinstance(link, C2cLink) for link in links) else "nvlink"
     rows = [row for row in _tables().typical if row.link == kind]
-    own = (row for row in rows if (gpu.compute_capability or "").startswith(row.capabilities))
-    return next(own, rows[-1])
+    of_generation = (row for row in rows if (gpu.compute_capability or "").startswith(row.capabilities))
+    return next(of_generation, rows[-1])

@@ -102,9 +102,9 @@ def load_node(text: object) -> Node:
     if (gpu := gpus.gpu_of_device_name(text)) is not None:
         return _of_catalogue(gpu.node) if gpu.node else gpus.node_of_gpu(gpu)
     if _is_there(text):
-        found = "a folder" if Path(text).is_dir() else "the file name does not end in .toml"
+        mistake = "a folder" if Path(text).is_dir() else "the file name does not end in .toml"
         raise InputError(
-            f"node {text[:80]!r}: {found}; give a node file (.toml), or a name that `busfare nodes` lists"
+            f"node {text[:80]!r}: {mistake}; give a node file (.toml), or a name that `busfare nodes` lists"
         )
     near = _suggestions(name)
     fix = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(gpus.catalogue_names())}"
@@ -127,10 +127,10 @@ def _of_catalogue(name: str) -> Node:
 
 def _suggestions(name: str, most: int = 3) -> list[str]:
     """The names that are nearest to an unknown one, those of the same maker first; empty where none is near."""
-    names = ALIASES | {known: known for known in (*gpus.catalogue_names(), *gpus.gpu_names())}
+    names = ALIASES | {listed: listed for listed in (*gpus.catalogue_names(), *gpus.gpu_names())}
     near = difflib.get_close_matches(name, names, 3 * most, 0.6)
-    near.sort(key=lambda one: bool(_AMD.match(names[one])) != bool(_AMD.match(name)))
-    return list(dict.fromkeys(names[one] for one in near))[:most]
+    near.sort(key=lambda candidate: bool(_AMD.match(names[candidate])) != bool(_AMD.match(name)))
+    return list(dict.fromkeys(names[candidate] for candidate in near))[:most]
 
 
 def decode(text: str, origin: str) -> Node:
@@ -140,10 +140,10 @@ def decode(text: str, origin: str) -> Node:
 
 def _build(file: _File) -> Node:
     components = list(_expanded_components(file))
-    gpu_count = sum(isinstance(one, Gpu) for one in components)
+    gpu_count = sum(isinstance(component, Gpu) for component in components)
     if not gpu_count:
         raise WrongError("$.component", "no component of kind 'gpu'; a node needs at least one")
-    links = _expanded_links(file, {one.name for one in components})
+    links = _expanded_links(file, {component.name for component in components})
     if file.source is not None and file.source not in file.sources:
         raise WrongError("$.source", f"no [sources.{file.source}]; add it, or correct the tag")
     tables: dict[str, Any] = {name: getattr(file, name) for name in _TABLES}
@@ -152,7 +152,7 @@ def _build(file: _File) -> Node:
             _check(table, f"$.{key}[{n}]", file.sources, gpu_count)
     tables |= {"components": components, "links": links}
     for name, some in tables.items():  # a table that names no source has that of the file
-        tables[name] = tuple(msgspec.structs.replace(one, source=one.source or file.source) for one in some)
+        tables[name] = tuple(msgspec.structs.replace(row, source=row.source or file.source) for row in some)
     node = Node(file.name, title=file.title, description=file.description, sources=file.sources, **tables)
     node.host_path(0)
     return node
@@ -172,14 +172,14 @@ def _expanded_components(file: _File) -> Iterator[Component]:
             yield msgspec.structs.replace(component, name=name)
 
 
-def _expanded_links(file: _File, known: set[str]) -> list[Link]:
+def _expanded_links(file: _File, component_names: set[str]) -> list[Link]:
     links: list[Link] = []
     for n, link in enumerate(file.links):
         path = f"$.link[{n}].between"
         for a, b in _pairs(link.between, path):
             for end in (a, b):
-                if end not in known:
-                    fix = f"{instead_of(end, sorted(known))}; or add a [[component]] of that name"
+                if end not in component_names:
+                    fix = f"{instead_of(end, sorted(component_names))}; or add a [[component]] of that name"
                     raise WrongError(path, f"no component {end!r}; {fix}")
             if a == b:
                 raise WrongError(path, f"{a!r} is linked to itself; a link must join two components")
@@ -199,12 +199,12 @@ def _pairs(between: tuple[str, str], path: str) -> list[tuple[str, str]]:
 
 def _names(name: str, path: str) -> list[str]:
     """The names that `name` stands for: itself, or one a number of its range."""
-    found = _RANGE.match(name)
-    if found is None:
+    match = _RANGE.match(name)
+    if match is None:
         if "[" in name or "]" in name:
             raise WrongError(path, f"{name!r} is not a range; write gpu[0-7] for gpu0 to gpu7")
         return [name]
-    before, first, last, after = found[1], int(found[2]), int(found[3]), found[4]
+    before, first, last, after = match[1], int(match[2]), int(match[3]), match[4]
     if last < first:
         raise WrongError(path, f"{name!r} runs backwards; write the smaller number first")
     if last - first >= MOST_COMPONENTS:

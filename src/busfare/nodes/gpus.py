@@ -92,7 +92,7 @@ def completed(gpu: Gpu, recorded: Mapping[str, Any]) -> Gpu:
     return msgspec.structs.replace(gpu, **figures, sources=gpu.sources | dict.fromkeys(figures, "recorded"))
 
 
-class _Reached(msgspec.Struct, forbid_unknown_fields=True):
+class _MeasuredRate(msgspec.Struct, forbid_unknown_fields=True):
     """Of memory's data sheet rate, of L2, or by an empty kernel, and where that was measured."""
 
     source: str
@@ -103,9 +103,9 @@ class _Reached(msgspec.Struct, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     sources: dict[str, Source]
-    reached: dict[str, _Reached]
-    l2: dict[str, _Reached]
-    launch: dict[str, _Reached]
+    memory_share: dict[str, _MeasuredRate]
+    l2: dict[str, _MeasuredRate]
+    launch: dict[str, _MeasuredRate]
     peaks: dict[str, dict[str, float]]
     mig: dict[str, dict[int, tuple[int, int, int]]]
     doubles: dict[str, int]
@@ -117,8 +117,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 @cache
 def catalogue_names() -> tuple[str, ...]:
     """The names of the machines that busfare knows, sorted: one file each in `catalogue/`."""
-    found = (entry.name for entry in files("busfare.nodes").joinpath("catalogue").iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml")))
+    entry_names = (entry.name for entry in files("busfare.nodes").joinpath("catalogue").iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in entry_names if name.endswith(".toml")))
 
 
 def catalogue_text(name: str) -> str:
@@ -192,11 +192,11 @@ def _plain(name: str) -> str:
 @cache
 def _named() -> dict[str, list[Gpu]]:
     """The GPUs that each plain name may mean."""
-    found: dict[str, list[Gpu]] = {}
+    by_name: dict[str, list[Gpu]] = {}
     for gpu in gpus().values():
         for name in dict.fromkeys([gpu.name, *map(_plain, gpu.called)]):
-            found.setdefault(name, []).append(gpu)
-    return found
+            by_name.setdefault(name, []).append(gpu)
+    return by_name
 
 
 def measured_rates(name: str, compute_capability: str) -> tuple[float, float | None, float | None]:
@@ -204,9 +204,9 @@ def measured_rates(name: str, compute_capability: str) -> tuple[float, float | N
     capability; bytes a second from its L2 and seconds of an empty kernel, None where nobody measured them.
     """
     file = _file()
-    alike = next((key for key in file.reached if name.startswith(key)), compute_capability)
+    alike = next((key for key in file.memory_share if name.startswith(key)), compute_capability)
     l2, launch = file.l2.get(name), file.launch.get(name)
-    share = file.reached.get(alike, file.reached["other"]).share
+    share = file.memory_share.get(alike, file.memory_share["other"]).share
     return share, l2.gb_per_s * 1e9 if l2 else None, launch.us * 1e-6 if launch else None
 
 
@@ -242,12 +242,12 @@ def gpu_of_device_name(name: str, recorded: Recorded | None = None) -> Gpu | Non
         code = plain or recorded.compute_capability
         candidates = [g for g in gpus().values() if code in (g.compute_capability, _version(g))]
     fit = [gpu for gpu in candidates if _fits(gpu, recorded)]
-    told = [gpu for gpu in fit if gpu.multiprocessors]
-    clocks = [(gpu, gpu.clock_hz or 0.0, recorded.clock_hz or 0.0) for gpu in told]
+    with_multiprocessors = [gpu for gpu in fit if gpu.multiprocessors]
+    clocks = [(gpu, gpu.clock_hz or 0.0, recorded.clock_hz or 0.0) for gpu in with_multiprocessors]
     clocked = [gpu for gpu, clock, seen in clocks if seen and abs(clock - seen) < 0.01 * clock]
-    for known in (told, clocked):
-        if len(known) == 1:
-            return known[0]
+    for narrowed in (with_multiprocessors, clocked):
+        if len(narrowed) == 1:
+            return narrowed[0]
     return next((gpu for gpu in fit if gpu.name == plain), None)
 
 
@@ -265,10 +265,10 @@ def _fits(gpu: Gpu, recorded: Recorded) -> bool:
     return _LEAST_MEMORY * gpu.memory_bytes <= recorded.memory_bytes <= 1.001 * gpu.memory_bytes
 
 
-def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
+def _slice(match: re.Match[str], recorded: Recorded) -> Gpu | None:
     """A MIG slice: its share of the multiprocessors, copy engines, memory and the memory's bandwidth."""
-    whole = gpu_of_device_name(found[1])
-    units, gigabytes = int(found[2]), int(found[3])
+    whole = gpu_of_device_name(match[1])
+    units, gigabytes = int(match[2]), int(match[3])
     if whole is None or whole.memory_bytes is None:
         return None
     units_of = _file().mig.get(re.split(r"[- ]", whole.title)[0], {})
@@ -277,16 +277,16 @@ def _slice(found: re.Match[str], recorded: Recorded) -> Gpu | None:
         return None
     multiprocessors, copy_engines, usual = units_of[units]
     # With more memory than usual come more multiprocessors, too; the guide does not say how many.
-    known = multiprocessors if 8 * share == usual else 0
+    usual_multiprocessors = multiprocessors if 8 * share == usual else 0
     figures = {
         "memory_bytes": round(whole.memory_bytes * share),
         "memory_bandwidth_bytes_per_s": (whole.memory_bandwidth_bytes_per_s or 0) * share or None,
-        "multiprocessors": recorded.multiprocessors or known or None,
+        "multiprocessors": recorded.multiprocessors or usual_multiprocessors or None,
         "copy_engines": copy_engines,
         "l2_bytes": None if whole.l2_bytes is None else round(whole.l2_bytes * share),
     }
     sources = whole.sources | dict.fromkeys(figures, "mig")
-    name, title = f"{whole.name}-mig-{units}g.{found[3]}gb", f"{whole.title} MIG {units}g.{found[3]}gb"
+    name, title = f"{whole.name}-mig-{units}g.{match[3]}gb", f"{whole.title} MIG {units}g.{match[3]}gb"
     return msgspec.structs.replace(
         whole, name=name, title=title, peaks={}, node=None, sources=sources, **figures
     )
@@ -323,9 +323,9 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     elif isinstance(link, PcieLink) and generation in get_args(Generation) and lanes in get_args(Lanes):
         link = msgspec.structs.replace(link, generation=generation, lanes=lanes)
         link_source = "recorded"
-    own = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
-    own = {key: value for key, value in own.items() if value is not None}
-    source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in own}
+    figures = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
+    figures = {key: value for key, value in figures.items() if value is not None}
+    source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in figures}
     sources = _file().sources | {
         "recorded": Source("measured", "the GPU and its link as recorded in the trace")
     }
@@ -341,7 +341,7 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
         coherent=gpu.unified_memory or gpu.link == "c2c:1",
         unified_memory=gpu.unified_memory,
         source_of=source_of,
-        **own,
+        **figures,
     )
     return Node(
         name=gpu.name,

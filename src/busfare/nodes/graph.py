@@ -146,7 +146,7 @@ class Node:
         Raises InputError where a name is unknown or no link leads there.
         """
         self.component(start), self.component(end)
-        links = self._reached(start).get(end)
+        links = self._best_links(start).get(end)
         if links is None:
             raise InputError(
                 f"node {self.name}: no path from {start} to {end}; add a [[link]] that joins them"
@@ -155,7 +155,7 @@ class Node:
         memory = next((c for c in ends if isinstance(c, Memory)), None)
         return Path(links, memory, next((c for c in ends if isinstance(c, Gpu)), None))
 
-    def _reached(self, start: str) -> dict[str, tuple[Link, ...]]:
+    def _best_links(self, start: str) -> dict[str, tuple[Link, ...]]:
         """The links of the best path from `start` to every component that it reaches, breadth first."""
         hops, width = {start: 0}, {start: float("inf")}
         links: dict[str, tuple[Link, ...]] = {start: ()}
@@ -179,14 +179,14 @@ class Node:
         memories = [c for c in self.components if isinstance(c, Memory)]
         paths = []
         for gpu in self._gpus:
-            reached = self._reached(gpu.name)
-            found = [Path(reached[m.name][::-1], m, gpu) for m in memories if m.name in reached]
-            if not found:
+            links_to = self._best_links(gpu.name)
+            candidates = [Path(links_to[m.name][::-1], m, gpu) for m in memories if m.name in links_to]
+            if not candidates:
                 raise InputError(
                     f"node {self.name}: no host memory reaches {gpu.name}; add a [[link]] that joins them"
                 )
-            nearest = min(len(path.links) for path in found)
-            near = [path for path in found if len(path.links) == nearest]
+            nearest = min(len(path.links) for path in candidates)
+            near = [path for path in candidates if len(path.links) == nearest]
             paths.append(max(near, key=lambda path: path.bandwidth("read")) if len(near) > 1 else near[0])
         return tuple(paths)
 
@@ -238,24 +238,24 @@ class Node:
         """What copies of several GPUs together carry to and from the memory of that name: measured, else shares of its peak,
         its own or typical; None where its peak is not known. Raises InputError where the node has no memory of that name.
         """
-        found = self.component(memory)
-        if not isinstance(found, Memory):
+        host_memory = self.component(memory)
+        if not isinstance(host_memory, Memory):
             raise InputError(f"node {self.name}: {memory} is not a memory")
-        if found.at_once is not None or found.bandwidth_bytes_per_s is None:
-            return found.at_once
-        shares, peak = typical_memory(), found.bandwidth_bytes_per_s
-        read = peak * (found.read_efficiency or shares.read)
-        write = peak * (found.write_efficiency or shares.write)
-        return AtOnce(read, write, read * shares.both_read, write * shares.both_write)
+        if host_memory.at_once is not None or host_memory.bandwidth_bytes_per_s is None:
+            return host_memory.at_once
+        shares, peak = typical_memory(), host_memory.bandwidth_bytes_per_s
+        read = peak * (host_memory.read_efficiency or shares.read)
+        write = peak * (host_memory.write_efficiency or shares.write)
+        return AtOnce(read, write, read * shares.duplex_read, write * shares.duplex_write)
 
-    def measured_both_ways(self, memory: str) -> bool:
+    def copies_measured(self, memory: str) -> bool:
         """Whether copies of host memory of this kind were measured into the first GPU and out of it."""
         return all(self.curve(direction, memory) is not None for direction in ("h2d", "d2h"))
 
     def link_is_estimated(self, ordinal: int) -> bool:
         """Whether the link between GPU `ordinal` and the host is an estimate, such as a notebook's lanes: no promise."""
-        found = (self.provenance(link, "lanes") for link in self.host_path(ordinal).links)
-        return any(source is not None and source.kind == "estimated" for source in found)
+        sources = (self.provenance(link, "lanes") for link in self.host_path(ordinal).links)
+        return any(source is not None and source.kind == "estimated" for source in sources)
 
     def provenance(self, table: Sourced, key: str) -> Source | None:
         """The source of the figure under `key` of one of the node's components, links or measurements; None where the file
@@ -270,8 +270,8 @@ _Table = TypeVar("_Table", Curve, Contention, Cost, Kernels)
 
 def _of_gpu(tables: Sequence[_Table], ordinal: int) -> _Table | None:
     """The first that is of this GPU, else the first of no GPU in particular."""
-    own = next((one for one in tables if one.gpu == ordinal), None)
-    return own or next((one for one in tables if one.gpu is None), None)
+    measured_there = next((table for table in tables if table.gpu == ordinal), None)
+    return measured_there or next((table for table in tables if table.gpu is None), None)
 
 
 def draw(node: Node) -> str:
@@ -294,18 +294,18 @@ def _below(node: Node, name: str, indent: str, drawn: dict[str, Link | None]) ->
     """The components first reached from `name`, each by the link that goes to `drawn`, as branches of a tree."""
     branches = []
     for link in node.links:
-        other = link.between[link.between[0] == name]
-        here, there = node.component(name), node.component(other)
+        neighbour = link.between[link.between[0] == name]
+        here, there = node.component(name), node.component(neighbour)
         # GPUs do not hang below GPUs, nor processors below processors: those links go across.
         peers = isinstance(here, Gpu) or (isinstance(here, Cpu) and isinstance(there, Cpu))
-        if name in link.between and other not in drawn and not peers:
-            branches.append((other, link))
-            drawn[other] = link
-    for other, link in branches:
-        last = other == branches[-1][0]
+        if name in link.between and neighbour not in drawn and not peers:
+            branches.append((neighbour, link))
+            drawn[neighbour] = link
+    for neighbour, link in branches:
+        last = neighbour == branches[-1][0]
         wire = "" if isinstance(link, MemoryLink) else f"{_speed(link)} ── "
-        yield f"{indent}{'└' if last else '├'}── {wire}{other}  {_facts(node.component(other))}"
-        yield from _below(node, other, indent + ("    " if last else "│   "), drawn)
+        yield f"{indent}{'└' if last else '├'}── {wire}{neighbour}  {_facts(node.component(neighbour))}"
+        yield from _below(node, neighbour, indent + ("    " if last else "│   "), drawn)
 
 
 def _speed(link: Link) -> str:

@@ -133,15 +133,15 @@ class PcieLink(_Wire, frozen=True, kw_only=True, tag="pcie"):
         """Posted writes, or completions and the data-link packets of their requests; the first request's flight is part of
         L+o, not of the wire. The forms of [A19 eq 4, 5] with the packet costs of [pcie-model]: 24 bytes a write, 20 a read.
         """
-        own = PCIE[self.generation]
+        pcie = PCIE[self.generation]
         if flow == "write":
-            payload, header = self.payload_bytes or own.payload_bytes, REQUEST_HEADER_BYTES
+            payload, header = self.payload_bytes or pcie.payload_bytes, REQUEST_HEADER_BYTES
         else:
-            payload, header = self.completion_bytes or own.completion_bytes, COMPLETION_HEADER_BYTES
-        wire = _packed(sizes, payload, own.frame_bytes + header)
+            payload, header = self.completion_bytes or pcie.completion_bytes, COMPLETION_HEADER_BYTES
+        wire = _packed(sizes, payload, pcie.frame_bytes + header)
         if flow == "read":
-            wire += np.ceil(sizes / (self.read_request_bytes or own.read_request_bytes)) * own.request_bytes
-        return wire * (1 + own.skips)
+            wire += np.ceil(sizes / (self.read_request_bytes or pcie.read_request_bytes)) * pcie.request_bytes
+        return wire * (1 + pcie.skips)
 
 
 class NvlinkLink(_Wire, frozen=True, kw_only=True, tag="nvlink"):

@@ -29,7 +29,7 @@ _TEXTS = re.compile(
 _BETWEEN_KEYS = re.compile(r"[^\w.\- \t]+")
 MOST_PARTS = 64
 #: msgspec looks at a type when it first meets it, which two threads must not do at once: the process would end.
-_one_thread = threading.Lock()
+_conversion_lock = threading.Lock()
 
 
 class WrongError(Exception):
@@ -85,7 +85,7 @@ def decoded(
         raise InputError(f"{origin}: unreadable TOML: a number or the nesting is out of bounds") from None
     try:
         _finite(raw, "$", 0)
-        with _one_thread:
+        with _conversion_lock:
             converted = msgspec.convert(raw, file, str_keys=True)
         return build(converted)
     except (WrongError, msgspec.ValidationError) as error:
@@ -138,20 +138,20 @@ def _explained(message: str, raw: Any, file: type) -> tuple[str, str]:
     if missing := re.search(r"missing required field `(.*)`", what):
         return f"the key {missing[1]!r} is missing; add it", path
     if wrong := re.search(r"(unknown field|Invalid enum value|Invalid value) [`']?(.*?)[`']?$", what):
-        known = _known(inspect.type_info(file), path, raw)
-        fix = instead_of(wrong[2], known)
+        allowed = _allowed_words(inspect.type_info(file), path, raw)
+        fix = instead_of(wrong[2], allowed)
         if "field" in wrong[1]:
             return f"unknown key; {fix}", f"{path}.{wrong[2]}"
         return f"{wrong[2]!r} is not known; {fix}", path
     return f"{what[:1].lower()}{what[1:]}", path
 
 
-def _known(kind: Any, path: str, raw: Any) -> list[str]:
+def _allowed_words(kind: Any, path: str, raw: Any) -> list[str]:
     """The words that may stand at `path` of a file of the type `kind`: keys of a table, or values of a key."""
     for step in _STEP.finditer(path):
         kind = _of_tag(kind, raw)
         if isinstance(kind, inspect.UnionType):  # of tables, and the step is the tag that tells them apart
-            return [str(one.tag) for one in kind.types if isinstance(one, inspect.StructType)]
+            return [str(member.tag) for member in kind.types if isinstance(member, inspect.StructType)]
         if isinstance(kind, inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == step[1])
             raw = raw.get(step[1]) if isinstance(raw, dict) else None
@@ -176,11 +176,11 @@ def _of_tag(kind: Any, raw: Any) -> Any:
     if not isinstance(kind, inspect.UnionType):
         return kind
     tagged = raw if isinstance(raw, dict) else {}
-    fitting = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+    fitting = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
     fitting = [
-        one
-        for one in fitting
-        if getattr(one, "tag", None) in (None, tagged.get(getattr(one, "tag_field", None)))
+        member
+        for member in fitting
+        if getattr(member, "tag", None) in (None, tagged.get(getattr(member, "tag_field", None)))
     ]
     return fitting[0] if fitting else kind
 
@@ -188,7 +188,7 @@ def _of_tag(kind: Any, raw: Any) -> Any:
 def _line_of(text: str, path: str) -> int:
     """The line, from 1, where `path` (as msgspec writes it: `$.link[2].lanes`) stands, or the table that should hold it."""
     here, listed = "$", ""
-    found: dict[str, int] = {}
+    line_numbers: dict[str, int] = {}
     rows: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
@@ -197,13 +197,13 @@ def _line_of(text: str, path: str) -> int:
                 here += "." + name.strip().strip("\"'")
                 rows[here] += n == len(names) and header[1] == "[["
                 here += f"[{rows[here] - 1}]" if rows[here] else ""
-                found.setdefault(here, number)
+                line_numbers.setdefault(here, number)
         elif key := re.match(r"\s*([\w.\"'-]+)\s*=", line):
             listed = f"{here}.{key[1]}"
-            found.setdefault(listed, number)
+            line_numbers.setdefault(listed, number)
         elif line.lstrip().startswith("{"):  # a row of the list that the key began
-            found[f"{listed}[{rows[listed]}]"] = number
+            line_numbers[f"{listed}[{rows[listed]}]"] = number
             rows[listed] += 1
-    while path and path not in found:
+    while path and path not in line_numbers:
         path = path[: max(path.rfind("."), path.rfind("["))]
-    return found.get(path, 1)
+    return line_numbers.get(path, 1)

@@ -67,8 +67,8 @@ class Pieces(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _by_piece(self, values: tuple[float, ...], sizes: ArrayLike) -> FloatArray:
         which = np.searchsorted(np.asarray(self.up_to_bytes, np.float64), np.asarray(sizes, np.float64))
-        found: FloatArray = np.asarray(values, np.float64)[which]
-        return found
+        chosen: FloatArray = np.asarray(values, np.float64)[which]
+        return chosen
 
     @property
     def lines(self) -> dict[str, Any]:
@@ -140,14 +140,14 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not self.issue_interval_s:
             return np.full(np.shape(streams), self.latency_overhead_s[0])
         counts = sorted(count for count in self.issue_interval_s if count > 1)
-        one = self.issue_interval_s.get(1, self.issue_interval_s[max(self.issue_interval_s)])
+        single_stream = self.issue_interval_s.get(1, self.issue_interval_s[max(self.issue_interval_s)])
         if not counts:
-            return np.full(np.shape(streams), one)
+            return np.full(np.shape(streams), single_stream)
         sums = np.array([0.0, *((count - 1) * self.issue_interval_s[count] for count in counts)])
         last = self.issue_interval_s[counts[-1]]
         between = np.interp(streams, [1.0, *counts], sums) / np.maximum(streams - 1, 1)
         several = np.where(streams > counts[-1], last, between)
-        return np.asarray(np.where(streams <= 1, one, several))
+        return np.asarray(np.where(streams <= 1, single_stream, several))
 
     def together(self, copies: ArrayLike, sizes: ArrayLike) -> FloatArray:
         """Seconds of `copies` equal copies of `sizes` bytes each at once, one a stream [W14 §V]."""
@@ -155,8 +155,8 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not self.detail:
             further = self.issue_interval(copies) + self.long_gap_per_byte_s * sizes
             return self.seconds(sizes) + (copies - 1) * further
-        counts = np.array([1.0, *(one.streams for one in self.detail)])
-        curves = np.stack([self.seconds(sizes), *(one.seconds(sizes) for one in self.detail)])
+        counts = np.array([1.0, *(row.streams for row in self.detail)])
+        curves = np.stack([self.seconds(sizes), *(row.seconds(sizes) for row in self.detail)])
         above = np.clip(np.searchsorted(counts, copies), 1, len(counts) - 1)
         share = (copies - counts[above - 1]) / (counts[above] - counts[above - 1])
         low, high = (np.take_along_axis(curves, at[np.newaxis], 0)[0] for at in (above - 1, above))
@@ -167,16 +167,16 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not self.only_long:
             return self
         start = DEFAULT_LATENCY_S[self.direction]
-        starts = tuple(own or start for own in self.latency_overhead_s)
+        starts = tuple(latency or start for latency in self.latency_overhead_s)
         return msgspec.structs.replace(self, latency_overhead_s=starts)
 
     def scaled(self, factor: float) -> Curve:
         """The same with every G times `factor`; starts and intervals as they are."""
         slower = tuple(
             msgspec.structs.replace(
-                one, gap_per_byte_s=tuple(min(gap * factor, 1.0) for gap in one.gap_per_byte_s)
+                row, gap_per_byte_s=tuple(min(gap * factor, 1.0) for gap in row.gap_per_byte_s)
             )
-            for one in self.detail
+            for row in self.detail
         )
         gaps = tuple(gap * factor for gap in self.gap_per_byte_s)
         return msgspec.structs.replace(self, gap_per_byte_s=gaps, detail=slower)
@@ -197,9 +197,9 @@ def fit(
     costs, lines = _lines(sizes, seconds, np.maximum(doubt, NEAR) / NEAR, least)
     error, best = _pieces(sizes, costs, lines, 1)
     for count in range(2, min(most, len(sizes) // least) + 1):
-        less, found = _pieces(sizes, costs, lines, count)
+        less, candidate = _pieces(sizes, costs, lines, count)
         if error > NEAR and less < WORTH * error:
-            error, best = less, found
+            error, best = less, candidate
     return best
 
 
@@ -253,8 +253,8 @@ def _pieces(sizes: FloatArray, costs: FloatArray, lines: FloatArray, count: int)
         for (left, right), at in zip(pairwise(joined), edges[1:-1], strict=True)
     )
     fixed, slope = zip(*joined, strict=True)
-    found = Pieces(latency_overhead_s=fixed, gap_per_byte_s=slope, up_to_bytes=ends)
-    return float(np.sqrt(best[total] / total)), found
+    fitted = Pieces(latency_overhead_s=fixed, gap_per_byte_s=slope, up_to_bytes=ends)
+    return float(np.sqrt(best[total] / total)), fitted
 
 
 def _boundary(left: tuple[float, float], right: tuple[float, float], low: float, high: float) -> int:
@@ -266,5 +266,5 @@ def _boundary(left: tuple[float, float], right: tuple[float, float], low: float,
         if low <= meet < high:
             return int(meet)
     half = float(np.floor(np.sqrt(low * high)))
-    one, other = (fixed + slope * half for fixed, slope in (left, right))
-    return int(half if abs(one / other - 1) < JUMP else low)
+    left_seconds, right_seconds = (fixed + slope * half for fixed, slope in (left, right))
+    return int(half if abs(left_seconds / right_seconds - 1) < JUMP else low)

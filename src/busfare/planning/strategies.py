@@ -75,7 +75,7 @@ def shares_of(machine: Machine, layout: Layout) -> tuple[float, float]:
 def _contention(machine: Machine, layout: Layout) -> Contention:
     """The machine's; where streams hold a chunk each, what they keep of it."""
     c = machine.contention
-    return c.both_across_streams() if layout.over == "chunk" else c
+    return c.in_many_streams() if layout.over == "chunk" else c
 
 
 def kernel_seconds(problem: Problem, machine: Machine) -> float:

@@ -77,7 +77,7 @@ def _shares(contention: Sequence[Contention]) -> Table:
             ("copies go both ways", c.both),
             ("copies, while a kernel uses mapped memory the other way", c.copy_beside_mapped),
             *(
-                [("chunks of many streams go both ways", c.both_across_streams().both)]
+                [("chunks of many streams go both ways", c.in_many_streams().both)]
                 if c.across_streams is not None
                 else []
             ),

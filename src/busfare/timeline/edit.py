@@ -365,7 +365,7 @@ def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -
         raise InputError(
             "the trace does not name a GPU that busfare knows; name its node with `recorded_on` NODE"
         )
-    measured = node.measured_both_ways(memory)
+    measured = node.copies_measured(memory)
     if not measured and memory != "pinned":
         return nanoseconds_from("pinned", operations, node)
     model = cost.model("loggp" if measured else "datasheet", recorded_on=node)
@@ -380,7 +380,7 @@ def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArra
     for a single byte, else as from pinned memory; shape (rows,). Raises InputError where the node is not known.
     """
     pinned = nanoseconds_from("pinned", operations, node)
-    if node is None or not node.measured_both_ways("pageable"):
+    if node is None or not node.copies_measured("pageable"):
         return pinned
     model = cost.model("loggp", recorded_on=node)
     one_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
-    "CLASSES", "MEMORY", "Work", "class_named", "class_of", "is_own_code", "type_named", "type_of", "work_of",
+    "CLASSES", "MEMORY", "Work", "class_named", "class_of", "is_user_code", "type_named", "type_of", "work_of",
 ]  # fmt: skip
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
@@ -27,7 +27,7 @@ CLASSES = (
 #: Of a name; those of templates may be megabytes.
 MOST_CHARACTERS = 4096
 #: People's own code, and some of cuBLAS and cuDNN.
-_OWN = re.compile(r"(?:void )?\w+(?:<.*>)?\(.*\)")
+_USER_CODE = re.compile(r"(?:void )?\w+(?:<.*>)?\(.*\)")
 #: Operators that are one product: where the left and the right matrix are among the inputs.
 _PRODUCTS = {
     "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "linear": (0, 1),
@@ -70,9 +70,9 @@ def class_of(name: str, operator: str | None = None) -> str:
     return _first("kernel", name[:MOST_CHARACTERS]) or _first("operator", operator or "") or "other"
 
 
-def is_own_code(name: str) -> bool:
+def is_user_code(name: str) -> bool:
     """Whether a name is of a function outside any namespace, with its arguments: words in it tell less of its class."""
-    return _OWN.fullmatch(name[:MOST_CHARACTERS]) is not None
+    return _USER_CODE.fullmatch(name[:MOST_CHARACTERS]) is not None
 
 
 def type_of(name: str) -> str | None:
@@ -92,10 +92,10 @@ def type_named(word: str, kind: str) -> tuple[str, int] | None:
     """The pipeline and the bytes of an element for numbers that a trace, or people, call `word` in a kernel of class
     `kind`; None where nobody does. Products of matrices in fp16 and below run on tensor pipelines.
     """
-    found = _spelled().get(word.strip().lower())
-    if found is None:
+    spelled = _spelled().get(word.strip().lower())
+    if spelled is None:
         return None
-    plain, width = found
+    plain, width = spelled
     matrix = kind in ("gemm", "convolution", "attention")
     on_tensor = matrix and plain not in ("fp32", "fp64")
     return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), width
@@ -119,7 +119,7 @@ def work_of(kind: str, operator: str | None, shapes: str | None, types: str | No
     """The work of a kernel of class `kind` that `operator` launched; nothing where its inputs are not known."""
     sizes = [_size(size) for size in _listed(shapes)]
     words = [word for word in _listed(types) if isinstance(word, str)]
-    typed = next((found for word in words if (found := type_named(word, kind))), None)
+    typed = next((by_word for word in words if (by_word := type_named(word, kind))), None)
     if not operator or not sizes or typed is None:
         return Work()
     name, (pipeline, width) = operator.rpartition("::")[2], typed

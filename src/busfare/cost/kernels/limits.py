@@ -35,7 +35,7 @@ SPLITS = (1, 2, 4, 8, 16)
 TILE_DEPTH = 32
 #: Libraries may use one tile for all products of a batch (cuBLAS does, for fp32 on P4, P100 and A100). Measured ones show it
 #: where their times scatter by less than this share with it (docs/lab/kernels.md).
-ONE_TILE_SCATTER = 0.7
+SHARED_TILE_SCATTER = 0.7
 #: A tile of t × t loads 2/t elements for each product; with sides of this harmonic mean it runs at half of the rate. Chosen,
 #: as the next, on fp16 operators of six models on A40 and A100: `python validation/kernels.py --constants`.
 HALF_RATE_SIDE = 5.0
@@ -143,16 +143,16 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         peaks = {"fp32": SHARE_OF_PEAK * gpu.flops_per_s}
     name = sheet.name if sheet else ""
     share, l2, launch = gpus.measured_rates(name, capability)
-    reached = memory * share
+    streamed = memory * share
     if probed is not None:
         streams = probed.memory_bytes_per_s
-        reached = next(
-            (streams[kind] for kind in ("triad", "copy", "write", "read") if kind in streams), reached
+        streamed = next(
+            (streams[kind] for kind in ("triad", "copy", "write", "read") if kind in streams), streamed
         )
         l2, launch = probed.l2_bytes_per_s or l2, probed.launch_s
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
-        for kind in {one.type for one in probed.gemm}:
-            largest = max((one for one in probed.gemm if one.type == kind), key=lambda one: one.flops)
+        for kind in {gemm.type for gemm in probed.gemm}:
+            largest = max((gemm for gemm in probed.gemm if gemm.type == kind), key=lambda gemm: gemm.flops)
             peaks[pipeline_of(kind)] = largest.flops / largest.seconds / float(tile_share(*TILES[0]))
     return Limits(
         rung="probed" if probed is not None else "class",
@@ -160,7 +160,7 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
         generation=capability,
         multiprocessors=float(units),
         clock_hz=float(clock),
-        memory=reached,
+        memory=streamed,
         memory_peak=float(memory),
         l2_bytes=float((sheet and sheet.l2_bytes) or 4 << 20),
         l2=l2 or L2_PORT_BYTES * units * clock / 2,
@@ -185,10 +185,10 @@ class Passes(NamedTuple):
 def _passes(measured: Sequence[Pass]) -> dict[str, Passes]:
     """Of each class that was measured at several sizes."""
     result = {}
-    for kind in dict.fromkeys(one.kind for one in measured):
-        own = sorted((one.bytes, one.seconds) for one in measured if one.kind == kind)
-        sizes, seconds = np.array(own, np.float64).T
-        if len(own) > 1:
+    for kind in dict.fromkeys(row.kind for row in measured):
+        points = sorted((row.bytes, row.seconds) for row in measured if row.kind == kind)
+        sizes, seconds = np.array(points, np.float64).T
+        if len(points) > 1:
             # More bytes take no less: midway between the least and the most that rises.
             most, least = np.maximum.accumulate(seconds), np.minimum.accumulate(seconds[::-1])[::-1]
             result[str(kind)] = Passes(sizes, (most + least) / 2)
@@ -215,9 +215,9 @@ def gemm_seconds(
     `tiles` with which it takes least.
     """
     batch, m, n, k, element_bytes = sides
-    each = peak / limits.multiprocessors
+    unit_peak = peak / limits.multiprocessors
     rows, columns = (np.array(tiles, np.float64).T)[:, :, None]
-    rate = each * tile_share(rows, columns)
+    rate = unit_peak * tile_share(rows, columns)
     blocks = batch * np.ceil(m / rows) * np.ceil(n / columns)
     compute = np.full(len(m), np.inf)
     for split in SPLITS:
@@ -259,7 +259,7 @@ def _modelled(sides: Sequence[FloatArray], peak: float, limits: Limits, batched:
 def _batched_tiles(pipeline: str, peak: float, limits: Limits) -> Tiles:
     """The tiles of which a library takes the best for products of a batch: all, or the one that measured ones tell."""
     products, sides, seconds = _products(pipeline, limits)
-    some = np.array([one.batch > 1 for one in products], bool)
+    some = np.array([product.batch > 1 for product in products], bool)
     if some.sum() < 2:
         return TILES
     sides = [column[some] for column in sides]
@@ -268,19 +268,19 @@ def _batched_tiles(pipeline: str, peak: float, limits: Limits) -> Tiles:
         modelled = limits.least_s + gemm_seconds(sides, peak, limits, tiles)
         return float(np.log(seconds[some] / modelled).std())
 
-    one = min(((tile,) for tile in TILES), key=scatter)
-    return one if scatter(one) < ONE_TILE_SCATTER * scatter(TILES) else TILES
+    shared_tile = min(((tile,) for tile in TILES), key=scatter)
+    return shared_tile if scatter(shared_tile) < SHARED_TILE_SCATTER * scatter(TILES) else TILES
 
 
 def _products(pipeline: str, limits: Limits) -> tuple[list[Gemm], list[FloatArray], FloatArray]:
     """The measured products of a pipeline, their batch, m, n, k and bytes of an element, and seconds; shape (products,)."""
     pipeline = ALIKE_PIPELINES.get(pipeline, pipeline)
-    products = [one for one in limits.products if pipeline_of(one.type) == pipeline]
-    typed = [type_named(one.type, "gemm") for one in products]
+    products = [product for product in limits.products if pipeline_of(product.type) == pipeline]
+    typed = [type_named(product.type, "gemm") for product in products]
     widths = [width for _, width in filter(None, typed)]
     rows = [
-        (one.batch, one.m, one.n, one.k, width, one.seconds)
-        for one, width in zip(products, widths, strict=True)
+        (product.batch, product.m, product.n, product.k, width, product.seconds)
+        for product, width in zip(products, widths, strict=True)
     ]
     *sides, seconds = np.array(rows, np.float64).reshape(-1, 6).T
     return products, sides, seconds
@@ -298,12 +298,12 @@ def _measured(
     modelled = _modelled(measured, peak, limits, tiles)
     longer = np.log(seconds / modelled)
     mean, varied = longer.mean(), max(float(longer.var()), 1e-6)
-    own, other = np.log(measured[:4]).T, np.log(np.array(sides[:4])).T
-    among = _alike(own, own) + APART**2 / varied * np.eye(len(products))
-    return np.asarray(np.exp(mean + _alike(other, own) @ np.linalg.solve(among, longer - mean)))
+    sampled, wanted = np.log(measured[:4]).T, np.log(np.array(sides[:4])).T
+    among = _alike(sampled, sampled) + APART**2 / varied * np.eye(len(products))
+    return np.asarray(np.exp(mean + _alike(wanted, sampled) @ np.linalg.solve(among, longer - mean)))
 
 
-def _alike(some: FloatArray, others: FloatArray) -> FloatArray:
+def _alike(left: FloatArray, right: FloatArray) -> FloatArray:
     """How alike two products are by the distance of their sides' logarithms: 1 to 0, shape (some, others)."""
-    squares = ((some[:, None] - others[None]) ** 2).sum(-1)
+    squares = ((left[:, None] - right[None]) ** 2).sum(-1)
     return np.asarray(np.exp(-squares / (2 * ALIKE_SIDES**2)))

@@ -53,7 +53,7 @@ class Evidence:
 
     `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
     `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `allocated_bytes`: of the
-    memory that the program has there; `own_code`: 1 where words of the name are all that tells its class; `blocks`,
+    memory that the program has there; `user_code`: 1 where words of the name are all that tells its class; `blocks`,
     `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
     `element_bytes` of a product of matrices.
     """
@@ -94,7 +94,7 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
         [
             kinds == "communication",
             np.isfinite(evidence["dram_bytes"]),
-            (np.isin(kinds, list(MEMORY)) & (evidence["own_code"] != 1)) | passed,
+            (np.isin(kinds, list(MEMORY)) & (evidence["user_code"] != 1)) | passed,
             np.isfinite(product_here + product_there) | np.isfinite(peaks),
         ],
         [BOUNDS.index(name) for name in ("none", "counted", "memory", "compute")],
@@ -332,6 +332,6 @@ def _peaks(evidence: Evidence, here: Limits, there: Limits) -> FloatArray:
     """The ratio of the peaks of each kernel's pipeline; NaN where one is not known."""
     ratios = {}
     for pipeline in set(evidence.pipelines):
-        own, other = here.peak(pipeline or "fp32"), there.peak(pipeline or "fp32")
-        ratios[pipeline] = own / other if own and other else np.nan
+        rate_here, rate_there = here.peak(pipeline or "fp32"), there.peak(pipeline or "fp32")
+        ratios[pipeline] = rate_here / rate_there if rate_here and rate_there else np.nan
     return np.array([ratios[pipeline] for pipeline in evidence.pipelines], np.float64)

@@ -93,7 +93,7 @@ def price_kernels(
     distinct = kernels.select(columns).unique(maintain_order=True).with_row_index("of")
     placed = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")
     of, recorded = placed["of"].to_numpy().astype(np.intp), kernels["recorded"].to_numpy()
-    evidence = _evidence(_known(distinct, launches, counters))
+    evidence = _evidence(_described(distinct, launches, counters))
     kinds = np.array([classes.CLASSES.index(kind) for kind in evidence.kinds], np.int8)
     moved = move(evidence, of, recorded, here, there)
     if recorded_on == to:  # nothing is predicted
@@ -121,17 +121,17 @@ def price_kernel(
 
     Raises InputError for a class, type or size that is not known.
     """
-    known = classes.class_named(kind)
-    if known is None:
+    kernel_class = classes.class_named(kind)
+    if kernel_class is None:
         raise InputError(f"`kernel` {kind!r}: not a kernel class; choose one of {', '.join(classes.CLASSES)}")
-    typed = classes.type_named(number_type, known)
+    typed = classes.type_named(number_type, kernel_class)
     if typed is None:
         raise InputError(f"`type` {number_type!r}: not known; fp64, fp32, tf32, fp16, bf16, fp8 or int8")
     if not 0 < seconds < 1e9:
         raise InputError(f"`seconds` {seconds:g}: give the time of one launch, above 0")
     pipeline, width = typed
     bytes_, flops = given.get("bytes"), given.get("flops")
-    if known == "gemm" and shape is None and flops and bytes_:
+    if kernel_class == "gemm" and shape is None and flops and bytes_:
         shape = _square_shape(flops, bytes_ / width)
     product = dict(zip("mnk", shape, strict=True)) | {"batch": 1} if shape else {}
     given |= {"element_bytes": width} | product
@@ -140,12 +140,12 @@ def price_kernel(
     prices: list[KernelPrice] = []
     for here, there in pairs if all(limits.rung == "probed" for limits in pairs[0]) else pairs[1:]:
         # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
-        passed = known in here.passes.keys() & there.passes.keys()
-        said = given | {"dram_bytes": bytes_ if known in _UNSTREAMED and not passed else None}
+        passed = kernel_class in here.passes.keys() & there.passes.keys()
+        measures = given | {"dram_bytes": bytes_ if kernel_class in _UNSTREAMED and not passed else None}
         columns = {
-            name: np.array([np.nan if value is None else value], float) for name, value in said.items()
+            name: np.array([np.nan if value is None else value], float) for name, value in measures.items()
         }
-        evidence = Evidence([known], [pipeline], columns)
+        evidence = Evidence([kernel_class], [pipeline], columns)
         moved = move(evidence, np.zeros(1, np.intp), took, here, there)
         rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else _rung(here, there)
         # Between makers there are two bounds, and no measurement that says where between them.
@@ -172,7 +172,7 @@ def _square_shape(flops: float, elements: float) -> tuple[int, int, int] | None:
     return max(1, round(flops / (2 * k * k))), max(1, round(k)), max(1, round(k))
 
 
-def _known(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFrame | None) -> pl.DataFrame:
+def _described(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFrame | None) -> pl.DataFrame:
     """The distinct kernels with what their launches say of them."""
     if "launch" in distinct.columns and not launches.is_empty():
         distinct = distinct.join(
@@ -184,14 +184,14 @@ def _known(distinct: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFram
         return distinct
     sizes = [name for name in SIDES if name in distinct.columns]
     counted = counters.with_columns(pl.col("name").cast(pl.String)).unique(["name", *sizes], keep="first")
-    found = [name for name in COUNTED if name in counted.columns]
-    counted, on = counted.select("name", *sizes, *found), ["name", *sizes]
+    counted_columns = [name for name in COUNTED if name in counted.columns]
+    counted, on = counted.select("name", *sizes, *counted_columns), ["name", *sizes]
     return distinct.join(counted, on=on, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _evidence(known: pl.DataFrame) -> Evidence:
+def _evidence(described: pl.DataFrame) -> Evidence:
     texts = [
-        known[name].to_list() if name in known.columns else [None] * known.height
+        described[name].to_list() if name in described.columns else [None] * described.height
         for name in ("name", "operator", "shapes", "types")
     ]
     kinds, pipelines, works = [], [], []
@@ -206,17 +206,17 @@ def _evidence(known: pl.DataFrame) -> Evidence:
         works.append(work)
     fields = ("flops", "bytes", "batch", "m", "n", "k", "element_bytes")
     columns = {field: np.array([getattr(work, field) for work in works], np.float64) for field in fields}
-    columns["own_code"] = np.array([classes.is_own_code(name or "") for name in texts[0]], np.float64)
+    columns["user_code"] = np.array([classes.is_user_code(name or "") for name in texts[0]], np.float64)
     for side, name in (("grid", "blocks"), ("block", "threads")):
         sides = [f"{side}_{axis}" for axis in "xyz"]
-        if all(column in known.columns for column in sides):
-            product = known.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
+        if all(column in described.columns for column in sides):
+            product = described.select(pl.fold(1.0, lambda left, right: left * right, sides)).to_series()
             columns[name] = product.cast(pl.Float64).fill_null(np.nan).to_numpy()
     for name in ("in_graph", "registers", "shared_bytes", "allocated_bytes"):
-        if name in known.columns:
-            columns[name] = known[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    if all(name in known.columns for name in COUNTED):
-        read, written, looked_up = (known[name].fill_null(np.nan).to_numpy() for name in COUNTED)
+        if name in described.columns:
+            columns[name] = described[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    if all(name in described.columns for name in COUNTED):
+        read, written, looked_up = (described[name].fill_null(np.nan).to_numpy() for name in COUNTED)
         # L2 looks up what fills it, too.
         columns |= {
             "dram_bytes": read + written,

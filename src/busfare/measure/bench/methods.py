@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from busfare.cost.ranges import range_beside
+from busfare.cost.ranges import strategy_range
 from busfare.measure.bench import run as results
 from busfare.measure.bench.run import Run, best, off_percent, ranked
 from busfare.measure.run import GpuHost
@@ -303,7 +303,7 @@ def _method(
         # The GPU's part and the calls are predicted, the processor's part is measured.
         calls_s = _calls_s(run.machine.node, m.method)
         rest = calls_s + host_s
-        due = range_beside("", planned.seconds, run.machine.node, m.method)
+        due = strategy_range("", planned.seconds, run.machine.node, m.method)
         due |= {key: rest + due[key] for key in ("low_seconds", "high_seconds") if due[key] is not None}
         due |= {
             "predicted_seconds": planned.seconds + rest,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from statistics import median
 
-from busfare.cost.ranges import range_beside
+from busfare.cost.ranges import strategy_range
 from busfare.measure.bench import program as programs
 from busfare.measure.bench import run as results
 from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
@@ -229,7 +229,7 @@ class Measuring:
             error_percent=off_percent(due.seconds if due else None, seconds),
             checked=timed.error_share is not None,
             error_share=timed.error_share,
-            **range_beside(timed.strategy, known, self.run.machine.node),
+            **strategy_range(timed.strategy, known, self.run.machine.node),
         )
 
     def _cell(

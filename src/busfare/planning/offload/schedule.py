@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from busfare.cost.kernels.limits import TILES
-from busfare.cost.ranges import range_beside
+from busfare.cost.ranges import strategy_range
 from busfare.errors import InputError
 from busfare.nodes import Curve, Node
 from busfare.planning.machine import Machine
@@ -347,7 +347,7 @@ def ranged(
     """`low_seconds`, `high_seconds` and `rung` of a pass. `ends`: its layers with the least, the predicted and the most
     seconds of their kernels, where these are predicted as well, from figures of `rung`.
     """
-    keys = range_beside(schedule.memory, seconds, machine.node, what="offload")
+    keys = strategy_range(schedule.memory, seconds, machine.node, what="offload")
     if schedule.memory == "pageable" and keys["high_seconds"] is not None:
         # Pageable copies block their caller: a program that copies before it launches hides nothing.
         in_turns = copy_seconds(layers, schedule, machine, share) + sum(layers.seconds)

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.cost import model
-from busfare.cost.models import one_copy
+from busfare.cost.models import copy_operations
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Flow, MemoryLink, Node
 from busfare.nodes.component import Memory
@@ -180,7 +180,7 @@ def copy_seconds_at_once(
     """
     sizes = [bytes_] * len(copies) if isinstance(bytes_, int) else bytes_
     rows = [
-        one_copy(direction, "pinned", [size]).with_columns(device=pl.lit(gpu, pl.Int32))
+        copy_operations(direction, "pinned", [size]).with_columns(device=pl.lit(gpu, pl.Int32))
         for (direction, gpu), size in zip(copies, sizes, strict=True)
     ]
     operations = pl.concat(rows)
