@@ -46,15 +46,15 @@ def command(*words: str | Path) -> Any:
     return json.loads(done.stdout)
 
 
-def alike(value: Any, other: Any) -> bool:
+def alike(value: Any, expected: Any) -> bool:
     """Sums of many numbers differ in their last digits from one time to the next."""
-    if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(alike(value[key], other[key]) for key in value)
-    if isinstance(value, list) and isinstance(other, list):
-        return len(value) == len(other) and all(map(alike, value, other))
-    if isinstance(value, float) and isinstance(other, float):
-        return value == pytest.approx(other, rel=1e-9)
-    return bool(value == other)
+    if isinstance(value, dict) and isinstance(expected, dict):
+        return value.keys() == expected.keys() and all(alike(value[key], expected[key]) for key in value)
+    if isinstance(value, list) and isinstance(expected, list):
+        return len(value) == len(expected) and all(map(alike, value, expected))
+    if isinstance(value, float) and isinstance(expected, float):
+        return value == pytest.approx(expected, rel=1e-9)
+    return bool(value == expected)
 
 
 def test_importing_it_imports_nothing_heavy_and_every_name_is_there() -> None:
@@ -144,7 +144,7 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("ask", "message"),
     [
         (lambda run: run.what_if(pinn=True), "pinn: is no option; did you mean 'pin'"),
         (lambda run: run.what_if(streams=True), "`streams` True is not a number"),
@@ -183,9 +183,9 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, message: str) -> None:
+def test_what_cannot_be_answered_says_why(images: busfare.Run, ask: Any, message: str) -> None:
     with pytest.raises(busfare.BusfareError, match=message):
-        asked(images)
+        ask(images)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_what_cannot_be_answered_says_why(images: busfare.Run, asked: Any, messa
         (questions.BenchStrategies, measuring.strategies, {"from_"}),
     ],
 )
-def test_a_question_has_a_field_for_each_option_with_its_default(
+def test_every_option_is_a_field_of_its_question_with_the_same_default(
     question: type[questions.Question], command: click.Command, inputs: set[str]
 ) -> None:
     options = {p.name: p.default for p in command.params if p.name not in inputs | {"json", "html", "wide"}}
@@ -215,7 +215,7 @@ def test_a_question_has_a_field_for_each_option_with_its_default(
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("options", "words"),
     [
         ({"pin": True, "async_": "grad"}, ("--pin", "--async", "grad")),
         ({"batch_below": "64KiB", "unrecorded": 0.15}, ("--batch-below", "64KiB", "--unrecorded", "0.15s")),
@@ -223,5 +223,5 @@ def test_a_question_has_a_field_for_each_option_with_its_default(
         ({"remove": ["h2d", "d2h"], "rank": 1}, ("--remove", "h2d", "--remove", "d2h", "--rank", "1")),
     ],
 )
-def test_a_question_is_spelt_as_options(asked: dict[str, Any], words: tuple[str, ...]) -> None:
-    assert questions.WhatIf.of(**asked).option_words() == words
+def test_a_question_is_spelt_as_options(options: dict[str, Any], words: tuple[str, ...]) -> None:
+    assert questions.WhatIf.of(**options).option_words() == words

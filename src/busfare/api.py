@@ -92,13 +92,13 @@ class Run(Trace):
         launches = self.launches.with_row_index("launch")
         return kernels.join(launches, on="launch", how="left", maintain_order="left").drop("launch")
 
-    def report(self, **asked: Any) -> Report:
+    def report(self, **options: Any) -> Report:
         """As `busfare.report`."""
-        return report(self, **asked)
+        return report(self, **options)
 
-    def project(self, to: str | Node | Sequence[str | Node], **asked: Any) -> Projection:
+    def project(self, to: str | Node | Sequence[str | Node], **options: Any) -> Projection:
         """As `busfare.project`."""
-        return project(self, to, **asked)
+        return project(self, to, **options)
 
     def what_if(self, **changes: Any) -> WhatIf:
         """As `busfare.what_if`."""
@@ -110,7 +110,7 @@ class Run(Trace):
 
 
 Source = str | Path | Trace
-OF_ONE_RUN = "`{}` is of one run: give it with one trace"
+OF_SINGLE_RUN = "`{}` is of one run: give it with one trace"
 node = load_node
 
 
@@ -141,21 +141,21 @@ def _node(where: Where | None) -> Node | None:
 
 
 @overload
-def report(trace: Trace, **asked: Any) -> Report: ...
+def report(trace: Trace, **options: Any) -> Report: ...
 @overload
-def report(trace: str | Path | Sequence[str | Path], **asked: Any) -> Report | JobReport: ...
+def report(trace: str | Path | Sequence[str | Path], **options: Any) -> Report | JobReport: ...
 
 
 def report(
     trace: Source | Sequence[str | Path], *, fingerprints: Source | None = None, baseline: _Report | None = None,
-    **asked: Any,
+    **options: Any,
 ) -> Report | JobReport:  # fmt: skip
     """Where transfer time goes in a run, or in all runs of a job (a folder, a glob, several paths), and what to do.
 
     Options of `questions.Report`. `fingerprints`: a recording of one run again, with fingerprints, that shows which copies
     carry the same bytes; `baseline`: an earlier report of the same program, for what changed since.
     """
-    question = questions.Report.of(**asked)
+    question = questions.Report.of(**options)
     where = _node(question.recorded_on)
     if not isinstance(trace, Trace):
         paths = [_path(path) for path in (trace if isinstance(trace, (list, tuple)) else [trace])]
@@ -164,7 +164,7 @@ def report(
             of_run = {"unrecorded": question.unrecorded, "fingerprints": fingerprints, "baseline": baseline}
             of_run |= question.part()
             if given := [name for name, value in of_run.items() if value]:
-                raise InputError(OF_ONE_RUN.format(given[0]))
+                raise InputError(OF_SINGLE_RUN.format(given[0]))
             with job_progress() as shown:
                 job = run_job(paths, where, question, shown, advised)
             of_job, together = of_whole_job(job_report(job), where)
@@ -197,33 +197,35 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
         if changes.get("node") is not None:
             raise InputError("`node`: given twice, under both of its names; give it once")
         changes["node"] = changes.pop("to")
-    asked = questions.WhatIf.of(**changes)
+    question = questions.WhatIf.of(**changes)
     recorded_on, _, _ = map(
-        _node, (asked.recorded_on, asked.node, asked.link)
+        _node, (question.recorded_on, question.node, question.link)
     )  # unknown names before anything is read
     where = trace.path if isinstance(trace, Trace) else _path(trace)
     alone = trace if isinstance(trace, Trace) else one_trace([where])
-    of_job = asked.of_job or alone is None
+    of_job = question.of_job or alone is None
     sources = [alone] if isinstance(alone, Trace) or (alone and not of_job) else trace_paths(where)
-    runs, some = _runs_that_fit(sources, of_job or asked.node is not None, asked.rank, recorded_on)
+    runs, some = _runs_that_fit(sources, of_job or question.node is not None, question.rank, recorded_on)
     if not of_job and is_job(runs[0]):
         of_job, runs = True, [_run(source, launches=True) for source in sources]
     if fingerprints is not None:
         if of_job:
-            raise InputError(OF_ONE_RUN.format("fingerprints"))
+            raise InputError(OF_SINGLE_RUN.format("fingerprints"))
         runs = [_fingerprinted(runs[0], fingerprints)]
-    if part := asked.part():
+    if part := question.part():
         if of_job:
-            raise InputError(OF_ONE_RUN.format(next(iter(part))))
+            raise InputError(OF_SINGLE_RUN.format(next(iter(part))))
         runs = [part_of(runs[0], **part)]
     here = recorded_on or guess_node(runs[0])
-    setting, guessed = Setting(here, asked.model), recorded_on is None
+    setting, guessed = Setting(here, question.model), recorded_on is None
     if of_job:
         job = job_timeline(runs, here, [run.path for run in runs], some)
-        wanted, left_out = job_changes_of(asked, job, setting), [some.left_out] if some else []
-        of_all = answer_job_what_if(job, str(where), wanted, setting, guessed, asked.unrecorded, left_out)
+        wanted, left_out = job_changes_of(question, job, setting), [some.left_out] if some else []
+        of_all = answer_job_what_if(job, str(where), wanted, setting, guessed, question.unrecorded, left_out)
         return answer(WhatIf, of_all, lambda _: predictions.what_if_document(of_all))
-    result, changed = answer_what_if(runs[0], changes_of(asked, here), setting, guessed, asked.unrecorded)
+    result, changed = answer_what_if(
+        runs[0], changes_of(question, here), setting, guessed, question.unrecorded
+    )
 
     def document(page: bool) -> Document:
         if not page or made.runs is None:
@@ -261,13 +263,13 @@ def _runs_that_fit(
 
 
 def project(
-    trace: Source, to: Where | Sequence[Where], *, counters: str | Path | None = None, **asked: Any
+    trace: Source, to: Where | Sequence[Where], *, counters: str | Path | None = None, **options: Any
 ) -> Projection:
     """What the copies, the kernels and the whole run would take on other nodes, the first of which stands at the top.
 
     Options of `questions.Project`; `counters` is what Nsight Compute counted of the same program.
     """
-    question = questions.Project.of(to=to, **asked)
+    question = questions.Project.of(to=to, **options)
     targets = [*map(load_node, question.to)]
     targets = [target for n, target in enumerate(targets) if target not in targets[:n]]
     run = part_of(_with_counters(_run(trace, launches=True), counters), **question.part())
@@ -284,13 +286,13 @@ def _with_counters(run: Run, path: str | Path | None) -> Run:
 
 
 def compare(
-    predicted: Source, actual: Source, *, counters: str | Path | None = None, **asked: Any
+    predicted: Source, actual: Source, *, counters: str | Path | None = None, **options: Any
 ) -> Comparison:
     """How far predictions from one run are from another of the same program, recorded on the node predicted for (`to`).
 
     Options of `questions.Compare`; `counters` is what Nsight Compute counted of the first.
     """
-    question = questions.Compare.of(**asked)
+    question = questions.Compare.of(**options)
     first, second = _with_counters(_run(predicted, launches=True), counters), _run(actual, launches=True)
     first, second = (part_of(run, **question.part()) for run in (first, second))
     here = where_recorded(first, _node(question.recorded_on), "`recorded_on`")
@@ -299,34 +301,34 @@ def compare(
     return answer(Comparison, result, lambda _: predictions.comparison_document(result))
 
 
-def diff(before: Source, after: Source, **asked: Any) -> Diff:
+def diff(before: Source, after: Source, **options: Any) -> Diff:
     """What changed between two recorded runs of one program, and which part of it made the run longer or shorter.
 
     Options of `questions.Part`, for each of them.
     """
-    part = questions.Part.of(**asked).part()
+    part = questions.Part.of(**options).part()
     runs = part_of(_run(before), **part), part_of(_run(after), **part)
     result = diff_traces(*runs, (summarise(runs[0]), summarise(runs[1])))
     return answer(Diff, result, lambda _: diff_document(result))
 
 
-def plan(**asked: Any) -> Plan:
+def plan(**options: Any) -> Plan:
     """Which overlap strategy is fastest for a kernel: `plan(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm")`.
     Options of `questions.Plan` and its kernel.
     """
-    result = answer_plan(questions.Plan.of(**asked))
+    result = answer_plan(questions.Plan.of(**options))
     return answer(Plan, result, lambda _: planned.plan_document(result))
 
 
-def plan_offload(**asked: Any) -> OffloadPlan:
+def plan_offload(**options: Any) -> OffloadPlan:
     """Layers that live on the host: how many should stay, how deep to prefetch. Options of `questions.Offload`."""
-    result = answer_offload(questions.Offload.of(**asked))
+    result = answer_offload(questions.Offload.of(**options))
     return answer(OffloadPlan, result, lambda _: planned.offload_document(result))
 
 
-def plan_kv(**asked: Any) -> KvPlan:
+def plan_kv(**options: Any) -> KvPlan:
     """KV caches on the host: fetch or compute again, in which blocks and layout. Options of `questions.KvCache`."""
-    result = answer_kv(questions.KvCache.of(**asked))
+    result = answer_kv(questions.KvCache.of(**options))
     return answer(KvPlan, result, lambda _: planned.kv_document(result))
 
 
@@ -356,7 +358,7 @@ def record(output: str | Path | None = None, **options: Any) -> Iterator[Recorde
     `options` are those of `questions.Record`, as `stacks=True`. Needs an NVIDIA GPU, and that no other profiler records
     meanwhile.
     """
-    asked = questions.Record.of(**options)
+    question = questions.Record.of(**options)
     folder = Path(output or mkdtemp(dir=_kept().name))
-    with recording(folder, asked):
+    with recording(folder, question):
         yield Recorder(folder)

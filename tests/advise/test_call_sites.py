@@ -34,7 +34,7 @@ def steps(functions: bool = True, ranges: bool = True, name: str = "load_batch")
 
 def sites_of(events: list[Event], folder: Path) -> dict[str, list[Any]]:
     trace = read(write_kineto(folder / "trace.json", events))
-    return {found.id: list(found.call_sites) for found in findings(trace, None)}
+    return {finding.id: list(finding.call_sites) for finding in findings(trace, None)}
 
 
 def test_calls_are_grouped_by_site_and_range_largest_first(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_ranges_alone_say_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_says_nothing_of_it_has_no_sites(tmp_path: Path) -> None:
-    found = sites_of(steps(functions=False, ranges=False), tmp_path)
-    assert found["pageable-copies"] == []
+    sites = sites_of(steps(functions=False, ranges=False), tmp_path)
+    assert sites["pageable-copies"] == []
 
 
 def test_waits_have_the_site_of_their_call(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_at_most_five_are_named(tmp_path: Path) -> None:
             call("cudaMemcpyAsync", at + 20, 10_100, number + 1),
             copy("Memcpy HtoD (Pageable -> Device)", 32 * MIB, at + 100, 1000 * (number + 1), number + 1),
         ]
-    found = sites_of([*events, kernel("work", 200_000, 10, 1)], tmp_path)["pageable-copies"]
-    assert [site.site for site in found] == [f"train.py:{number} load" for number in (8, 7, 6, 5, 4)]
+    sites = sites_of([*events, kernel("work", 200_000, 10, 1)], tmp_path)["pageable-copies"]
+    assert [site.site for site in sites] == [f"train.py:{number} load" for number in (8, 7, 6, 5, 4)]
 
 
 def test_reports_show_them_and_nothing_in_them_is_obeyed(tmp_path: Path) -> None:

@@ -37,10 +37,12 @@ def test_sums_prices_and_exposed_time_are_those_of_the_table(file: object) -> No
         assert copies.repriced(NODE, memory).tolist() == expected.tolist()
 
 
-def test_all_of_one_direction_and_gpu_together() -> None:
+def test_copies_of_a_direction_and_gpu_merge() -> None:
     recorded = read(str(sorted(EXAMPLES.glob("*.gz"))[0]))
     copies = rows_of(recorded, COPIES)
     frame = recorded.operations.filter(COPIES)
     whole = frame.group_by("direction", "device").agg(pl.exclude("bytes").first(), pl.col("bytes").sum())
-    assert copies.in_one(NODE) == pytest.approx(np.nanmax(cost.model("datasheet").seconds(whole, NODE)))
-    assert copies.where(np.zeros(copies.height, bool)).in_one(NODE) == 0
+    assert copies.merged_seconds(NODE) == pytest.approx(
+        np.nanmax(cost.model("datasheet").seconds(whole, NODE))
+    )
+    assert copies.where(np.zeros(copies.height, bool)).merged_seconds(NODE) == 0

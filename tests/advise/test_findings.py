@@ -22,14 +22,14 @@ MIB = 1 << 20
 PCIE3 = load_node("pcie:3x16")
 
 
-def found(recorded: Trace, rule: str, node: Node = PCIE3) -> Finding | None:
+def advice_of(recorded: Trace, rule: str, node: Node = PCIE3) -> Finding | None:
     return next((f for f in findings(recorded, node, rebuilt(recorded, node)) if f.id == rule), None)
 
 
 def test_large_pageable_copies_are_worth_pinning() -> None:
     # 64 MiB at 4 GB/s; the link gives about 12: two thirds can be saved.
     recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(16_000, 17_000))
-    finding = found(recorded, "pageable-copies")
+    finding = advice_of(recorded, "pageable-copies")
     assert finding is not None
     assert 0.009 < finding.predicted_gain_seconds < 0.012
     assert "The gain excludes the cost of pinning" in text(finding.evidence)
@@ -37,24 +37,24 @@ def test_large_pageable_copies_are_worth_pinning() -> None:
 
 def test_small_pageable_copies_gain_nothing_from_pinning() -> None:
     copies = [copy(10 * i, 10 * i + 5, 4096, memory="pageable") for i in range(100)]
-    assert found(trace(*copies), "pageable-copies") is None
+    assert advice_of(trace(*copies), "pageable-copies") is None
 
 
 def small_copies(memory: str, size: int) -> Trace:
     """A hundred copies into the GPU, 8 µs of the host's time each."""
     copies = [copy(at + 8, at + 11, size, memory=memory) for at in range(0, 2000, 20)]
-    return run(*[made(one, 20 * n, 20 * n + 8, "cudaMemcpyAsync") for n, one in enumerate(copies)])
+    return run(*[made(sent, 20 * n, 20 * n + 8, "cudaMemcpyAsync") for n, sent in enumerate(copies)])
 
 
 @pytest.mark.parametrize(
     ("memory", "size", "pays"),
     [("pageable", 32 * 1024, True), ("pageable", 64, False), ("pinned", 32 * 1024, False)],
 )
-def test_small_pageable_copies_are_said_to_gain_where_the_host_writes_their_bytes(
+def test_small_pageable_copies_gain_where_the_host_writes_their_bytes(
     memory: str, size: int, pays: bool
 ) -> None:
     recorded = small_copies(memory, size)
-    small, pageable = found(recorded, "small-copies"), found(recorded, "pageable-copies")
+    small, pageable = advice_of(recorded, "small-copies"), advice_of(recorded, "pageable-copies")
     assert small is not None
     assert ("Pinning them does not help" in text(small.evidence)) is not pays
     assert (pageable is not None) is pays
@@ -69,10 +69,10 @@ def test_small_pageable_copies_are_said_to_gain_where_the_host_writes_their_byte
 
 def test_a_pageable_copy_behind_a_kernel_gains_nothing() -> None:
     recorded = trace(copy(0, 16_000, 64 * MIB, memory="pageable"), kernel(0, 17_000))
-    assert found(recorded, "pageable-copies") is None
+    assert advice_of(recorded, "pageable-copies") is None
 
 
-def test_without_a_node_the_gain_is_bounded_by_the_copies_own_time_of_the_run() -> None:
+def test_without_a_node_the_gain_is_bounded_by_the_time_of_the_copies() -> None:
     # Two GPUs copy side by side, each for 16 ms, 4 ms of it behind a kernel.
     copies = [copy(0, 16_000, 64 * MIB, memory="pageable", device=device) for device in (0, 1)]
     recorded = trace(*copies, kernel(12_000, 17_000))
@@ -84,7 +84,7 @@ def test_without_a_node_the_gain_is_bounded_by_the_copies_own_time_of_the_run() 
 
 def test_many_small_copies_are_worth_batching() -> None:
     copies = [copy(10 * i, 10 * i + 5, 64) for i in range(100)]
-    finding = found(trace(*copies), "small-copies")
+    finding = advice_of(trace(*copies), "small-copies")
     assert finding is not None
     # 100 × 5 µs become one copy.
     assert 480e-6 < finding.predicted_gain_seconds < 500e-6
@@ -92,11 +92,11 @@ def test_many_small_copies_are_worth_batching() -> None:
 
 def symbol_copies(size: int, direction: str, name: str) -> Trace:
     copies = [copy(at + 5, at + 7, size, direction) for at in range(0, 1200, 20)]
-    return run(*[made(one, 20 * n, 20 * n + 8, name, "operation") for n, one in enumerate(copies)])
+    return run(*[made(sent, 20 * n, 20 * n + 8, name, "operation") for n, sent in enumerate(copies)])
 
 
-def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
-    finding = found(symbol_copies(64, "h2d", "cudaMemcpyToSymbol"), "symbol-copies")
+def test_symbol_copies_in_a_loop_are_counted_by_their_calls() -> None:
+    finding = advice_of(symbol_copies(64, "h2d", "cudaMemcpyToSymbol"), "symbol-copies")
     assert finding is not None and not finding.by_replay
     assert text(finding.evidence).startswith("60 copies")
     assert finding.what_if is None
@@ -104,13 +104,13 @@ def test_symbol_copies_in_a_loop_are_found_by_their_calls() -> None:
 
 
 def test_what_is_read_from_symbols_is_no_kernel_argument() -> None:
-    assert found(symbol_copies(4, "d2h", "cudaMemcpyFromSymbol"), "symbol-copies") is None
+    assert advice_of(symbol_copies(4, "d2h", "cudaMemcpyFromSymbol"), "symbol-copies") is None
 
 
 def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:
     # Between the copy and the kernel the host works for 2 ms, and could while the copy runs.
     moved = made(copy(5, 1005, 4 * MIB), 0, 1010, "cudaMemcpy", "operation")
-    finding = found(run(moved, made(kernel(3010, 5010), 3005, 3008)), "synchronous-copies")
+    finding = advice_of(run(moved, made(kernel(3010, 5010), 3005, 3008)), "synchronous-copies")
     assert finding is not None
     assert "1.01 ms" in text(finding.evidence)
     assert finding.by_replay
@@ -118,37 +118,37 @@ def test_blocking_copies_are_named_with_the_host_time_they_cost() -> None:
     assert finding.what_if == WhatIf(async_="")
 
 
-def test_copies_beside_kernels_are_not_exposed() -> None:
-    assert found(trace(copy(0, 100, MIB), kernel(0, 100)), "exposed-copies") is None
+def test_copies_behind_kernels_are_not_exposed() -> None:
+    assert advice_of(trace(copy(0, 100, MIB), kernel(0, 100)), "exposed-copies") is None
 
 
 def test_no_more_can_hide_than_there_is_to_hide_behind() -> None:
     # 1 ms of copies one way, and kernels of 0.2 ms: at most 0.2 ms can hide.
-    finding = found(trace(copy(0, 1000, 8 * MIB), kernel(1000, 1200)), "exposed-copies")
+    finding = advice_of(trace(copy(0, 1000, 8 * MIB), kernel(1000, 1200)), "exposed-copies")
     assert finding is not None
     assert finding.predicted_gain_seconds == pytest.approx(0.2e-3)
 
 
 def test_page_by_page_migration_is_worth_prefetching() -> None:
-    both = {"source_memory": "managed", "destination_memory": "managed"}
+    managed = {"source_memory": "managed", "destination_memory": "managed"}
     moved = [
-        copy(10 * i, 10 * i + 8, 65536, "h2d" if i % 2 else "d2h", **both) | {"kind": "migration"}
+        copy(10 * i, 10 * i + 8, 65536, "h2d" if i % 2 else "d2h", **managed) | {"kind": "migration"}
         for i in range(100)
     ]
-    finding = found(trace(*moved), "managed-migrations")
+    finding = advice_of(trace(*moved), "managed-migrations")
     assert finding is not None
     assert 0 < finding.predicted_gain_seconds < 800e-6
     assert "changing direction 99 times" in text(finding.evidence)
 
 
-def test_a_link_at_half_its_rate_is_named_and_a_healthy_one_let_be() -> None:
+def test_a_link_at_half_its_rate_is_named_and_a_healthy_link_is_not() -> None:
     # 64 MiB in 11 ms are 6 GB/s where the data sheet makes 12.
-    finding = found(trace(copy(0, 11_000, 64 * MIB), kernel(11_000, 12_000)), "slow-link")
+    finding = advice_of(trace(copy(0, 11_000, 64 * MIB), kernel(11_000, 12_000)), "slow-link")
     assert finding is not None and "6.1 GB/s" in text(finding.evidence)
-    assert found(trace(copy(0, 5_500, 64 * MIB), kernel(5_500, 6_000)), "slow-link") is None
+    assert advice_of(trace(copy(0, 5_500, 64 * MIB), kernel(5_500, 6_000)), "slow-link") is None
 
 
-def test_what_could_save_next_to_nothing_is_not_said() -> None:
+def test_findings_that_save_next_to_nothing_are_left_out() -> None:
     recorded = trace(copy(0, 16, 64 * 1024 + 1, memory="pageable"), kernel(16, 1_000_000))
     assert findings(recorded, PCIE3) == []
 
@@ -176,15 +176,15 @@ def loop(rounds: int, **more: Any) -> Trace:
     return run(*rows)
 
 
-def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() -> None:
+def test_buffers_that_are_sent_again_unchanged_are_recognised_by_fingerprint() -> None:
     recorded = loop(20)
-    assert found(recorded, "repeated-copies") is None
+    assert advice_of(recorded, "repeated-copies") is None
     recorded.operations = recorded.operations.with_columns(
         fingerprint=pl.when(pl.col("kind") == "copy").then(pl.lit(7, pl.UInt64)),
         source_address=pl.lit(64, pl.UInt64),
         destination_address=pl.lit(4096, pl.UInt64),
     )
-    finding = found(recorded, "repeated-copies")
+    finding = advice_of(recorded, "repeated-copies")
     assert finding is not None and finding.by_replay
     assert text(finding.evidence).startswith("19 copies to the GPU")
     # 19 times the call of 108 µs.
@@ -192,7 +192,7 @@ def test_buffers_that_are_sent_again_unchanged_are_found_by_their_fingerprint() 
 
 
 def test_waits_that_nobody_needs_are_worth_what_the_replay_says() -> None:
-    finding = found(loop(20), "synchronisations")
+    finding = advice_of(loop(20), "synchronisations")
     assert finding is not None and finding.by_replay
     assert finding.bound_seconds is not None
     assert 0 < finding.predicted_gain_seconds <= finding.bound_seconds
@@ -212,8 +212,8 @@ def results(steps: int, size: int = 4, wait: bool = True) -> Trace:
     return run(*rows)
 
 
-def test_results_that_are_read_one_at_a_time_cost_what_the_gpu_waits_for_the_host() -> None:
-    finding = found(results(20), "small-results")
+def test_results_read_singly_cost_what_the_gpu_waits_for_the_host() -> None:
+    finding = advice_of(results(20), "small-results")
     assert finding is not None and finding.by_replay and finding.what_if == WhatIf(collect_below=64 << 10)
     # No more than the calls of 140 µs.
     assert finding.bound_seconds is not None and 0.98 * finding.bound_seconds < 20 * 140e-6
@@ -225,12 +225,12 @@ def test_results_that_are_read_one_at_a_time_cost_what_the_gpu_waits_for_the_hos
 
 
 def test_results_that_are_large_few_or_not_waited_for_are_let_be() -> None:
-    assert found(results(9), "small-results") is None
-    assert found(results(20, size=64 * 1024), "small-results") is None
+    assert advice_of(results(9), "small-results") is None
+    assert advice_of(results(20, size=64 * 1024), "small-results") is None
     together = [copy(200 + 5 * at, 202 + 5 * at, 4, "d2h") for at in range(20)]
-    assert found(trace(kernel(0, 100), *together), "small-results") is None  # one step's
+    assert advice_of(trace(kernel(0, 100), *together), "small-results") is None  # one step's
     # What is saved then is the time of the calls.
-    unwaited = found(results(20, wait=False), "small-results")
+    unwaited = advice_of(results(20, wait=False), "small-results")
     assert unwaited is not None and unwaited.predicted_gain_seconds < 19 * 10e-6
 
 
@@ -255,7 +255,7 @@ def test_a_trace_without_gpu_work_promises_nothing() -> None:
 def test_two_gpus_that_copy_at_once_at_half_rate_gain_half_of_the_run() -> None:
     # 64 MiB in 11 ms to each of two GPUs at once, where the data sheet makes 5.5 ms.
     copies = [copy(0, 11_000, 64 * MIB, device=device) for device in (0, 1)]
-    finding = found(trace(*copies, kernel(11_000, 11_100)), "slow-link")
+    finding = advice_of(trace(*copies, kernel(11_000, 11_100)), "slow-link")
     assert finding is not None
     assert finding.predicted_gain_seconds == pytest.approx(11e-3 - 5.55e-3, rel=0.05)
 
@@ -268,7 +268,7 @@ def test_copies_that_are_most_of_the_run_are_named_without_a_node() -> None:
     assert "100% of the run" in text(finding.evidence)
 
 
-def test_findings_of_the_same_copies_name_each_other() -> None:
+def test_findings_of_the_same_copies_list_their_overlaps() -> None:
     pageable = copy(0, 16_000, 64 * MIB, memory="pageable")
     small = [copy(20_000 + 30 * at, 20_000 + 30 * at + 20, 64) for at in range(100)]
     advice = {f.id: f.overlaps_with for f in findings(trace(pageable, *small, kernel(16_000, 20_000)), PCIE3)}
@@ -320,22 +320,22 @@ def timed_kernels(rounds: int, name: str) -> Trace:
 
 def test_waits_of_autotuning_are_named_and_not_dropped() -> None:
     tuned = timed_kernels(20, "cudnn::winograd_nonfused")
-    assert found(tuned, "synchronisations") is None
-    finding = found(tuned, "autotuning")
+    assert advice_of(tuned, "synchronisations") is None
+    finding = advice_of(tuned, "autotuning")
     assert finding is not None and not finding.by_replay and finding.what_if is None
     assert finding.predicted_gain_seconds == pytest.approx(20 * 815e-6)
     assert "torch.backends.cudnn.benchmark = False" in text(finding.change)
     # A program that times its own kernels is not told to stop.
-    assert found(timed_kernels(20, "stencil"), "autotuning") is None
+    assert advice_of(timed_kernels(20, "stencil"), "autotuning") is None
 
 
-def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> None:
+def test_a_gain_above_the_time_of_the_copies_says_what_else_it_saves() -> None:
     # Each copy takes 2 µs on the GPU, and 100 of the host.
     times = range(0, 12_000, 200)
     copies = [
         made(copy(at + 5, at + 7, 64, memory="pageable"), at, at + 100, "cudaMemcpyAsync") for at in times
     ]
-    finding = found(run(*copies), "small-copies")
+    finding = advice_of(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
     sentence = r"Copies account for (.*) (.*) of the gain. The run spent the other (.*) (.*) on CPU "
@@ -348,7 +348,7 @@ def test_a_gain_of_more_than_the_copies_own_time_says_what_else_it_saves() -> No
 def test_copies_whose_calls_are_not_in_the_trace_keep_their_bounds() -> None:
     copies = [copy(10.0 * at, 10.0 * at + 5, 64, correlation=9_000 + at) for at in range(100)]
     calls = [call(2000, 2010, "cudaDeviceSynchronize", "device")]
-    finding = found(trace(*copies, calls=calls), "small-copies")
+    finding = advice_of(trace(*copies, calls=calls), "small-copies")
     assert finding is not None and not finding.by_replay
     assert finding.predicted_gain_seconds < 500e-6
 
@@ -357,22 +357,22 @@ def test_packing_keeps_the_loop_that_makes_the_copies() -> None:
     # 4 µs of each call, and 46 of the loop between two.
     times = range(0, 10_000, 50)
     copies = [made(copy(at + 2, at + 4, 4096), at, at + 4, "cudaMemcpyAsync") for at in times]
-    finding = found(run(*copies), "small-copies")
+    finding = advice_of(run(*copies), "small-copies")
     assert finding is not None and finding.what_if == WhatIf(batch_below=64 << 10)
     assert finding.predicted_gain_seconds < 0.5 * 199 * 50e-6
     assert "9.15 ms between their calls" in text(finding.evidence)
 
 
-def integrated(recorded: Trace, said: bool | None, name: str = "Orin") -> Trace:
+def integrated(recorded: Trace, flag: bool | None, name: str = "Orin") -> Trace:
     devices = recorded.devices.clear().vstack(
-        tables.conform(pl.DataFrame({"device": [0], "name": [name], "integrated": [said]}), tables.DEVICES)
+        tables.conform(pl.DataFrame({"device": [0], "name": [name], "integrated": [flag]}), tables.DEVICES)
     )
     recorded.devices = devices
     return recorded
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "shared"),
+    ("flag", "name", "shared"),
     [
         (True, "a GPU of next year", True),
         (False, "NVIDIA Orin", False),
@@ -381,9 +381,9 @@ def integrated(recorded: Trace, said: bool | None, name: str = "Orin") -> Trace:
         (None, "NVIDIA H100 80GB HBM3", False),
     ],
 )
-def test_a_gpu_in_the_hosts_memory_is_advised_to_use_it(said: bool | None, name: str, shared: bool) -> None:
+def test_a_gpu_in_the_hosts_memory_is_advised_to_use_it(flag: bool | None, name: str, shared: bool) -> None:
     copies = [copy(0, 16_000, 64 * MIB, memory="pageable"), copy(20_000, 36_000, 64 * MIB)]
-    recorded = integrated(trace(*copies, kernel(36_000, 37_000)), said, name)
+    recorded = integrated(trace(*copies, kernel(36_000, 37_000)), flag, name)
     advice = {f.id: f for f in findings(recorded, PCIE3)}
     assert ("one-memory" in advice) is shared
     assert ("pageable-copies" in advice) is not shared
@@ -436,21 +436,21 @@ def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pi
 
 def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> None:
     # Sizes and order are the same; without addresses nothing tells a program's chunks from one buffer.
-    assert found(out_and_in(20, "smooth"), "ping-pong") is None
+    assert advice_of(out_and_in(20, "smooth"), "ping-pong") is None
     # The host is free for 20 ms between: it may have written 64 MiB anew.
-    assert found(out_and_in(20, OPENMP, free_us=20_000), "ping-pong") is None
+    assert advice_of(out_and_in(20, OPENMP, free_us=20_000), "ping-pong") is None
     unseen = keep_on_gpu().apply(timeline(out_and_in(20, OPENMP, free_us=20_000)), Setting(PCIE3))
     assert unseen.count == 0 and "record --fingerprint" in text(unseen.rests_on[0])
     # A fingerprint tells for certain, whoever was free.
     recorded = out_and_in(20, "smooth", free_us=20_000)
     is_copy = pl.col("kind") == "copy"
-    for numbers, told in ((pl.lit(7), True), (pl.int_range(pl.len()), False)):
+    for numbers, returns in ((pl.lit(7), True), (pl.int_range(pl.len()), False)):
         recorded.operations = recorded.operations.with_columns(
             fingerprint=pl.when(is_copy).then(numbers.cast(pl.UInt64)),
             source_address=pl.lit(64, pl.UInt64),
             destination_address=pl.lit(64, pl.UInt64),
         )
-        assert (found(recorded, "ping-pong") is not None) is told
+        assert (advice_of(recorded, "ping-pong") is not None) is returns
 
 
 @pytest.mark.parametrize(
@@ -458,7 +458,7 @@ def test_chunks_that_pass_through_are_not_taken_for_buffers_that_come_back() -> 
 )
 def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node: str, source: str) -> None:
     recorded = trace(copy(0, 32_000, 64 * MIB, memory="pageable"), kernel(32_000, 33_000))
-    finding = found(recorded, "pageable-copies", load_node(node))
+    finding = advice_of(recorded, "pageable-copies", load_node(node))
     assert finding is not None
     # 67 MB at 392 ps a byte and 7 µs, or at 18 and at 1.07 GB/s.
     expected = "26.3 ms" if node == "h100-probed" else "3.73 ms to 62.7 ms"

@@ -45,12 +45,12 @@ def test_a_late_rank_is_named_with_what_the_job_gains(tmp_path: Path) -> None:
     assert finding["largest"]["what_if"] == ["--no-stragglers"]
 
 
-def test_copies_of_one_rank_gain_what_all_wait_for(tmp_path: Path) -> None:
+def test_copies_of_a_single_rank_gain_what_all_wait_for(tmp_path: Path) -> None:
     """800 µs of copies on rank 0 in every step, for which rank 1 waits; and the same where rank 1 is later still."""
     slow = write_ranks(tmp_path / "waited", [[1000.0] * 8] * 2, copy_us=800.0)
-    found = reported(tmp_path / "waited")["pageable-copies"]
-    assert {"--pin", "--rank"} <= set(found["largest"]["what_if"])
-    assert 0.2 * slow * 1e-6 < found["predicted_gain_seconds"] < 8 * 850e-6
+    finding = reported(tmp_path / "waited")["pageable-copies"]
+    assert {"--pin", "--rank"} <= set(finding["largest"]["what_if"])
+    assert 0.2 * slow * 1e-6 < finding["predicted_gain_seconds"] < 8 * 850e-6
     write_ranks(tmp_path / "spare", [[1000.0] * 8, [2500.0] * 8], copy_us=800.0)
     assert "pageable-copies" not in reported(tmp_path / "spare")
 
@@ -65,12 +65,12 @@ def test_a_send_that_its_receiver_does_not_hold_up_waits_for_room() -> None:
     sends = [(0, 10, 0), (20, 30, 1), (40, 205, 2)]
     receives = [(5, 12, 0), (200, 210, 1), (400, 410, 2)]
     columns = ["rank", "peer", "collective_kind", "start_ns", "end_ns", "joint"]
-    rows = [(0, 1, "send", *each) for each in sends] + [(1, 0, "receive", *each) for each in receives]
+    rows = [(0, 1, "send", *times) for times in sends] + [(1, 0, "receive", *times) for times in receives]
     frame = pl.DataFrame(rows, schema=columns, orient="row").with_columns(communicator=pl.lit("0"))
     members = conform(frame, MEMBERS).with_columns(frame["joint"])
-    found = _relieved(members)
-    assert found["relieved_by"].to_list() == [0, None, 1, None, None, None]
-    assert found["relieved_ns"].to_list()[2] == 200
+    relieved = _relieved(members)
+    assert relieved["relieved_by"].to_list() == [0, None, 1, None, None, None]
+    assert relieved["relieved_ns"].to_list()[2] == 200
 
 
 def test_the_page_joins_the_ranks_where_they_meet(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) ->
     write_ranks(tmp_path, [[1000.0] * 12] * 2, copy_us=800.0)
     result, job = of_whole_job(job_report(run_job([tmp_path], None, Report(), Noted(), advised)), None)
     assert job is not None
-    found = {finding.id: finding for finding in result.findings}
-    waits = replace(found["pageable-copies"], id="synchronisations", traces=2)
+    by_id = {finding.id: finding for finding in result.findings}
+    waits = replace(by_id["pageable-copies"], id="synchronisations", traces=2)
     none = replace(waits, id="ping-pong")
     drawn = job_time_line(job, [*result.findings, waits, none])
 

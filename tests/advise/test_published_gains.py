@@ -60,8 +60,8 @@ def advised() -> list[Path]:
 def test_gains_stay_within_what_they_touch() -> None:
     replayed = 0
     for path in advised():
-        recorded, _, found = advice(path)
-        for shown in map(ranged, found):
+        recorded, _, listed = advice(path)
+        for shown in map(ranged, listed):
             low, gain, high = shown.low_seconds, shown.predicted_gain_seconds, shown.high_seconds
             assert low is not None and high is not None, (path, shown.id)
             assert 0 <= low <= gain <= high <= recorded.makespan_seconds * 1.001, (path, shown.id)
@@ -76,17 +76,17 @@ def test_gains_stay_within_what_they_touch() -> None:
 def test_no_gain_of_copies_exceeds_the_run_without_them() -> None:
     copies = 0
     for path in advised():
-        recorded, run, found = advice(path)
+        recorded, run, listed = advice(path)
         setting = Setting(guess_node(recorded))
-        for finding in found:
+        for finding in listed:
             if run is None or not finding.by_replay or finding.touches is None:
                 continue
             copies += 1
             what = "migration" if finding.id == "managed-migrations" else "copy"
             gains = [
                 play(run).makespan_seconds
-                - play(apply_all(run, changes_of(asked, None), setting).timeline).makespan_seconds
-                for asked in (WhatIf(remove=(what,)), finding.what_if or WhatIf(pin=""))
+                - play(apply_all(run, changes_of(question, None), setting).timeline).makespan_seconds
+                for question in (WhatIf(remove=(what,)), finding.what_if or WhatIf(pin=""))
             ]
             assert finding.predicted_gain_seconds <= gains[0] * 1.001, (path, finding.id)
             # Its command shows it.
@@ -110,7 +110,7 @@ def test_waits_for_results_and_autotuning_are_not_dropped() -> None:
     assert ids.get("cudnn-autotune-waits.pt.trace.json.gz", ["autotuning"]) == ["autotuning"]
 
 
-def test_streams_are_not_advised_beside_frees() -> None:
+def test_streams_are_not_advised_around_frees() -> None:
     path = CASES / "streams-beside-frees.sqlite"
     if path.exists():
         assert [finding.id for finding in advice(path)[2]] == ["pageable-copies"]

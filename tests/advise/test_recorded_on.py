@@ -43,11 +43,11 @@ def test_the_lanes_of_a_notebook_are_no_promise_that_its_link_breaks() -> None:
         assert ("slow-link" in ids) is promised
 
 
-def test_of_unlike_gpus_the_one_that_ran_counts() -> None:
-    found = trace(copy(0, 10, 1000, device=1), copy(20, 30, 1000, device=1))
+def test_of_unlike_gpus_the_gpu_that_ran_counts() -> None:
+    recorded = trace(copy(0, 10, 1000, device=1), copy(20, 30, 1000, device=1))
     two = pl.DataFrame({"device": [0, 1], "name": ["NVIDIA A40", "NVIDIA GeForce RTX 3060"]})
-    found.devices = tables.conform(two, tables.DEVICES)
-    guessed = guess_node(found)
+    recorded.devices = tables.conform(two, tables.DEVICES)
+    guessed = guess_node(recorded)
     assert guessed is not None and guessed.name == "rtx-3060"
 
 

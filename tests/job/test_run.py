@@ -97,7 +97,7 @@ def test_bad_files_are_reported_and_skipped_and_hostile_names_do_no_harm(tmp_pat
     (tmp_path / "gone.json").symlink_to(tmp_path / "not-there")
     result = msgspec.json.decode(encoded(run(tmp_path, jobs=jobs)))
     del result["traces"]["formats"]
-    assert result["traces"] == {"read": 8, "failed": 6, "others": 2}
+    assert result["traces"] == {"read": 8, "failed": 6, "not_traces": 2}
     failures = {Path(failure["path"]).name: failure["why"] for failure in result["failures"]}
     assert "nsys export" in failures["run.nsys-rep"]
     assert "cannot be read" in failures["gone.json"]

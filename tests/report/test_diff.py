@@ -22,7 +22,7 @@ from tests.traces import EXAMPLES, copy, kernel, made, run
 IMAGES, PINNED = EXAMPLES / "train-images-h100.json.gz", EXAMPLES / "train-images-pinned-h100.json.gz"
 
 
-def test_a_change_is_told_with_its_parts_and_its_copies() -> None:
+def test_a_change_lists_its_parts_and_its_copies() -> None:
     """The same program recorded with pageable and with pinned batches."""
     result = busfare.diff(IMAGES, PINNED)
     run = result.makespan
@@ -47,7 +47,7 @@ def test_a_change_is_told_with_its_parts_and_its_copies() -> None:
     assert "now h2d pinned" in repr(result)
 
 
-def test_a_run_beside_itself_has_not_changed() -> None:
+def test_a_run_against_itself_has_not_changed() -> None:
     result = busfare.diff(IMAGES, IMAGES)
     rows = [*result.critical_path, *result.work, *result.by_path, *result.by_kernel, *result.by_call]
     assert rows and {row.change_seconds for row in rows} == {0.0}
@@ -58,14 +58,14 @@ def test_a_run_beside_itself_has_not_changed() -> None:
     assert (result.comparable, result.unit.real, result.unit.parts) == ("runs", False, [])
 
 
-def test_copies_that_are_new_or_gone_are_told() -> None:
+def test_copies_that_are_new_or_gone_are_listed() -> None:
     before, after = busfare.report(busfare.read(IMAGES)), busfare.report(busfare.read(PINNED))
     before.by_path = []
     assert "New: 12 copies of 231 MB, h2d pinned → device." in map(text, diff(before, after).why)
     assert "Gone: 12 copies of 231 MB, h2d pinned → device." in map(text, diff(after, before).why)
 
 
-def test_a_trace_that_ends_in_the_middle_is_said_to_before_what_differs(tmp_path: Path) -> None:
+def test_a_truncated_trace_is_named_before_what_differs(tmp_path: Path) -> None:
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(IMAGES.read_bytes()[:60_000])
     first, *_ = busfare.diff(IMAGES, cut).why
@@ -73,7 +73,7 @@ def test_a_trace_that_ends_in_the_middle_is_said_to_before_what_differs(tmp_path
     assert "cut.json.gz" not in busfare.diff(IMAGES, PINNED).why[0]
 
 
-def test_a_report_tells_what_changed_since_an_earlier_one_and_limits_growth(tmp_path: Path) -> None:
+def test_a_report_shows_changes_since_an_earlier_report_and_limits_growth(tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     busfare.report(busfare.read(IMAGES)).save(old)
     words = [str(PINNED), "--baseline", str(old), "--fail-if", "makespan > +5%", "--json"]
@@ -101,7 +101,7 @@ def test_growth_from_nothing_passes_every_limit() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"schema": "busfare.plan/1"}', '{"schema": "busfare.report/1"}', "\xff"]
 )
-def test_what_is_no_report_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+def test_what_is_no_report_is_refused_in_a_single_line(tmp_path: Path, text: str) -> None:
     (tmp_path / "old.json").write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=r"old\.json: not a report of one run"):
         read_report(tmp_path / "old.json")
@@ -151,7 +151,7 @@ def test_windows_with_different_amounts_of_work_are_compared_by_the_unit() -> No
     assert idle == "Per unit: GPU idle 18 µs longer."
 
 
-def test_a_longer_kernel_is_found_in_a_unit_that_is_as_long() -> None:
+def test_a_longer_kernel_shows_in_a_unit_that_is_as_long() -> None:
     unit = busfare.diff(iterations(40, 100), iterations(40, 100, kernel_us=22)).unit
     assert unit.real is False
     assert {part.what: part.change_seconds for part in unit.parts} == pytest.approx(
@@ -159,7 +159,7 @@ def test_a_longer_kernel_is_found_in_a_unit_that_is_as_long() -> None:
     )
 
 
-def test_of_a_few_units_nothing_is_said() -> None:
+def test_a_few_units_are_not_judged() -> None:
     result = busfare.diff(iterations(5, 100), iterations(5, 150))
     assert result.unit.real is None
     assert "fewer than 6 units in a trace are too few to tell whether that is a change" in text(
@@ -167,13 +167,13 @@ def test_of_a_few_units_nothing_is_said() -> None:
     )
 
 
-def test_two_programs_are_no_change_of_one() -> None:
+def test_two_programs_are_not_compared() -> None:
     result = busfare.diff(IMAGES, EXAMPLES / "generate-text-h100.json.gz")
     assert result.comparable == "programs"
     assert text(result.why[0]).startswith("These look like two different programs")
 
 
-def test_without_a_unit_in_both_the_reason_is_given() -> None:
+def test_without_a_shared_unit_the_reason_is_given() -> None:
     result = busfare.diff(run(made(kernel(1, 2), 0, 1)), run(made(kernel(1, 3), 0, 1)))
     assert (result.comparable, result.unit.name, result.units) == ("unknown", None, [])
     assert text(result.unit.reason).startswith("no range and no sequence of operations repeats")
@@ -200,7 +200,7 @@ def test_a_gate_on_the_makespan_of_different_amounts_of_work_is_refused() -> Non
     gate(*windows[::-1], "iteration > +5%")
 
 
-def test_a_gate_on_iterations_passes_what_units_of_one_run_differ_by() -> None:
+def test_a_gate_on_iterations_passes_what_units_of_a_single_run_differ_by() -> None:
     first, second = (iterations(40, period) for period in (100, 100.5))
     assert busfare.diff(first, second).unit.change_percent == pytest.approx(0.5, abs=0.1)
     gate(first, second, "iteration > +0.1%")
@@ -223,7 +223,7 @@ def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("before", published("nsys", "nsys-ai-2xh100-before.sqlite"))
-def test_layers_of_two_windows_of_one_job_are_slower_on_every_gpu(before: Path) -> None:
+def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) -> None:
     """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer."""
     result = busfare.diff(before, before.with_name(before.name.replace("before", "after")))
     assert result.comparable == "units" and abs(result.makespan.change_seconds) < 1e-3

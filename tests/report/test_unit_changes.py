@@ -15,18 +15,18 @@ def test_like_runs_rarely_differ_and_a_tenth_more_is_seen(count: int) -> None:
     runs = [sampled(RANDOM.normal(1.0, 0.02, count)) for _ in range(200)]
     pairs = [*zip(runs[::2], runs[1::2], strict=True)]
     assert sum(bool(differ(*pair)) for pair in pairs) <= 3
-    assert sum(bool(differ(old, [1.1 * one for one in new])) for old, new in pairs) >= 95
+    assert sum(bool(differ(old, [1.1 * seconds for seconds in new])) for old, new in pairs) >= 95
 
 
 def test_what_a_run_itself_drifts_by_is_no_change() -> None:
     drifting = sampled(np.linspace(1.0, 1.2, 100))
-    assert differ(drifting, [1.05 * one for one in drifting]) is False
-    assert differ(drifting, [1.3 * one for one in drifting]) is True
+    assert differ(drifting, [1.05 * seconds for seconds in drifting]) is False
+    assert differ(drifting, [1.3 * seconds for seconds in drifting]) is True
 
 
 def test_a_hiccup_of_either_run_hides_nothing() -> None:
     steady = [1.0 + 0.001 * (n % 7) for n in range(40)]
-    slower = [1.05 * one for one in steady]
+    slower = [1.05 * seconds for seconds in steady]
     slower[3] = 50.0
     assert differ(steady, slower) is True
     assert differ(steady, [50.0, *steady[1:]]) is False

@@ -81,7 +81,7 @@ def _without_repetition(findings: Sequence[Finding], run_seconds: float) -> list
 class Trial(NamedTuple):
     """What was asked, what it makes of the run, and what that gains, in seconds."""
 
-    asked: WhatIf | None
+    question: WhatIf | None
     applied: Applied
     gain: float
 
@@ -122,16 +122,16 @@ class Trials:
         """Seconds of the unchanged run by what decides its length."""
         return _parts(self.run)
 
-    def of(self, asked: WhatIf) -> Trial:
+    def of(self, question: WhatIf) -> Trial:
         """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
         here. Raises InputError as they do.
         """
         done = all_done = Applied(self.run, 0, touched=NOTHING)
-        for change in changes_of(asked, None):
+        for change in changes_of(question, None):
             done = self._pinned if change.kind == "pin" else change.apply(done.timeline, self._setting)
             all_done = all_done.then(done)
         gain = self.seconds - play(done.timeline).makespan_seconds if done.count else 0.0
-        return Trial(asked, all_done, gain)
+        return Trial(question, all_done, gain)
 
     def without(self, removed: Mask) -> Trial:
         """The run without these operations, their calls and the waits behind them: nothing takes their place."""
@@ -153,11 +153,11 @@ class Trials:
         with the better kind of buffers alone.
         """
         best: Trial | None = None
-        for asked in candidates:
-            if best and best.asked and (asked.streams or 0) > 2 and asked.pin != best.asked.pin:
+        for question in candidates:
+            if best and best.question and (question.streams or 0) > 2 and question.pin != best.question.pin:
                 continue
             try:
-                trial = self.of(asked)
+                trial = self.of(question)
             except InputError:
                 continue
             if best is None or trial.gain > best.gain + WORTH_MORE * self.seconds:
@@ -175,22 +175,22 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         best = trials.without(REMOVED[finding.id](trials.run))
     if best is None:
         return replace(finding, bound_seconds=finding.predicted_gain_seconds)
-    bound = best.gain if best.asked is None else trials.bound(finding, best)
+    bound = best.gain if best.question is None else trials.bound(finding, best)
     evidence, gain = [finding.evidence], max(0.0, min(best.gain, bound))
-    own = None if finding.touches is None else finding.touches.of_run
-    if own is not None and gain > (1 + SURPLUS) * own:
+    copied_seconds = None if finding.touches is None else finding.touches.of_run
+    if copied_seconds is not None and gain > (1 + SURPLUS) * copied_seconds:
         evidence += _what_else(trials.parts, _parts(best.applied.timeline), gain)
-    if best.asked == PACKED:
+    if best.question == PACKED:
         host = loop_nanoseconds(trials.run, PACKED_BELOW) * NS
         evidence.append(statement("small-copies.loop", host_seconds=host))
     return replace(
         finding,
         evidence=sentences(*evidence),
         predicted_gain_seconds=gain,
-        by_replay=best.asked is not None,
+        by_replay=best.question is not None,
         bound_seconds=bound,
         rests_on=(*best.applied.rests_on, *RESTS_ON.get(finding.id, ())),
-        what_if=best.asked,
+        what_if=best.question,
     )
 
 

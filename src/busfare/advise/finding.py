@@ -81,9 +81,9 @@ class Chosen:
         """Those for which `wanted` is true."""
         return Chosen(self.trace, self.rows[wanted])
 
-    def beside(self, others: Chosen) -> Chosen:
+    def and_then(self, following: Chosen) -> Chosen:
         """These, and then others of the same table."""
-        return Chosen(self.trace, np.concatenate([self.rows, others.rows]))
+        return Chosen(self.trace, np.concatenate([self.rows, following.rows]))
 
     def bytes(self) -> int:
         """All that are known."""
@@ -131,7 +131,7 @@ class Chosen:
         prices = _prices(self.columns(*COLUMNS, places=first), node, memory)[kind_of]
         return np.where(np.isnan(prices), (self.ends - self.starts) * NS, prices)
 
-    def in_one(self, node: Node, memory: str | None = None) -> float:
+    def merged_seconds(self, node: Node, memory: str | None = None) -> float:
         """At least what the run takes for these copies when all of one direction and GPU are one: the longest of these, in
         seconds by the data sheet of `node`.
         """
@@ -237,24 +237,24 @@ def finding(
 def language_of(trace: Trace) -> str | None:
     """The language of directives (OpenMP, OpenACC) that one of the ten longest kernels is from; None for other programs."""
     names = top_kernels(trace, 10)["name"]
-    told = (name for name, pattern in LANGUAGES.items() if names.str.contains(pattern).fill_null(False).any())
-    return next(told, None)
+    marked = (key for key, mark in LANGUAGES.items() if names.str.contains(mark).fill_null(False).any())
+    return next(marked, None)
 
 
-def call_sites(trace: Trace, found: Sequence[Finding]) -> list[tuple[CallSite, ...]]:
+def call_sites(trace: Trace, findings: Sequence[Finding]) -> list[tuple[CallSite, ...]]:
     """Of each finding the places that its operations, or else its calls, are called from; what takes longest first.
 
     None where the trace says nothing of where its calls are made, or not which call made which operation.
     """
     calls, ranges = trace.calls, trace.markers.drop_nulls("end_ns")
     if calls.is_empty() or ("site" not in calls.columns and ranges.is_empty()):
-        return [()] * len(found)
-    caused = [_caused(trace, finding) for finding in found]
+        return [()] * len(findings)
+    caused = [_caused(trace, finding) for finding in findings]
     touched = np.zeros(calls.height, np.bool_)
     for rows, *_ in caused:
         touched[rows] = True
     if not touched.any():
-        return [()] * len(found)
+        return [()] * len(findings)
     names, name = _names(ranges)
     stack = np.zeros(calls.height, np.int64)
     around, stack[touched] = stacks(ranges, calls.filter(pl.Series(touched)), name)
@@ -267,8 +267,8 @@ def _caused(trace: Trace, finding: Finding) -> tuple[Rows, Rows, Rows | None]:
     touches, calls = finding.touches, finding.calls
     if touches is not None and touches.height:
         rows = first_pairs(trace.calls, touches.columns("process", "correlation")).astype(np.int64)
-        known = rows >= 0
-        return rows[known], (touches.ends - touches.starts)[known], np.maximum(touches.sizes[known], 0)
+        paired = rows >= 0
+        return rows[paired], (touches.ends - touches.starts)[paired], np.maximum(touches.sizes[paired], 0)
     rows = np.zeros(0, np.int64) if calls is None else calls.astype(np.int64)
     times = trace.calls.select("start_ns", "end_ns")[rows]
     return rows, (times["end_ns"] - times["start_ns"]).to_numpy(), None
@@ -284,17 +284,17 @@ def _grouped(
     number, first = numbered([stack[rows], *codes])
     count, total = np.bincount(number), np.bincount(number, ns)
     moved = None if sizes is None else np.bincount(number, sizes)
-    found: list[CallSite] = []
+    sites: list[CallSite] = []
     for group in np.argsort(-total, kind="stable").tolist():
         at = int(first[group])
         site, module = (located[name][at] if name in located else None for name in CALLS_LOCATED)
         ranges = within[stack[rows[at]]]
         if site is not None or ranges:
             bytes_ = None if moved is None else int(moved[group])
-            found.append(CallSite(site, module, ranges, int(count[group]), bytes_, float(total[group]) * NS))
-        if len(found) == MOST_SITES:
+            sites.append(CallSite(site, module, ranges, int(count[group]), bytes_, float(total[group]) * NS))
+        if len(sites) == MOST_SITES:
             break
-    return tuple(found)
+    return tuple(sites)
 
 
 def _names(ranges: pl.DataFrame) -> tuple[list[str], Rows]:
@@ -332,6 +332,6 @@ def ranged(finding: Finding, unrecorded: float | None = None) -> RangedFinding:
         finding.predicted_gain_seconds, finding.bound_seconds if finding.by_replay else None
     )
     keys = msgspec.structs.asdict(finding) | seconds_between(low, high, "calibrated")
-    asked = finding.what_if and replace(finding.what_if, unrecorded=unrecorded)
-    keys["what_if"] = asked.option_words() if asked else []
+    question = finding.what_if and replace(finding.what_if, unrecorded=unrecorded)
+    keys["what_if"] = question.option_words() if question else []
     return msgspec.convert(keys, RangedFinding)

@@ -28,7 +28,7 @@ from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
 from busfare.trace.words import BLOCKING_COPY, SYMBOL_COPY
 
-__all__ = ["COPY", "ONE_WAY", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
+__all__ = ["COPY", "DIRECTIONS", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
 
 NS = 1e-9
 #: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
@@ -36,7 +36,7 @@ INTEGRATED = r"\b(Orin|Xavier|Tegra|Jetson|Thor|GB10|MI300A)\b|Radeon.* Graphics
 #: A finding that could save less than this part of the run is not worth a reader's time.
 WORTH_SAYING = 0.005
 COPY = pl.col("kind") == "copy"
-ONE_WAY = tuple(COPY & (pl.col("direction") == direction) for direction in ("h2d", "d2h"))
+DIRECTIONS = tuple(COPY & (pl.col("direction") == direction) for direction in ("h2d", "d2h"))
 PAGEABLE = (pl.col("source_memory") == "pageable") | (pl.col("destination_memory") == "pageable")
 TO_OR_FROM_HOST = pl.col("direction").is_in(["h2d", "d2h"])
 #: What kernels of cuDNN, and of PyTorch's own convolutions, are called.
@@ -66,7 +66,7 @@ def _pinning(bytes_: int, node: Node | None) -> Words:
 def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     large = rows_of(trace, COPY & PAGEABLE, least=STAGED_ABOVE_BYTES + 1)
     small = _handed_over(trace)
-    copies = large.beside(small) if small else large
+    copies = large.and_then(small) if small else large
     if not copies.height:
         return None
     evidence = []
@@ -109,14 +109,14 @@ def _small(trace: Trace, node: Node | None) -> Finding | None:
     figures = small.figures() | {"limit_bytes": STAGED_ABOVE_BYTES, "mean_seconds": mean}
     evidence = [statement("small-copies.evidence", **figures)]
     evidence += [] if _handed_over(trace) else [statement("small-copies.pinning-gains-nothing")]
-    saved = small.of_run - (small.in_one(node) if node else 0.0)
+    saved = small.of_run - (small.merged_seconds(node) if node else 0.0)
     return finding("small-copies", evidence, max(0.0, min(saved, small.exposed)), small)
 
 
 def _symbols(trace: Trace, node: Node | None) -> Finding | None:
     calls = trace.calls_named(SYMBOL_COPY)
     static = (pl.col("destination_memory") == "static").fill_null(False)
-    copies = rows_of_calls(trace, COPY & ~static, SYMBOL_COPY).beside(rows_of(trace, COPY & static))
+    copies = rows_of_calls(trace, COPY & ~static, SYMBOL_COPY).and_then(rows_of(trace, COPY & static))
     number = max(copies.height, calls.height)
     if number < MANY:
         return None
@@ -149,8 +149,8 @@ def _unoverlapped(trace: Trace, node: Node | None) -> Finding | None:
     if total == 0 or work == 0 or exposed < 0.5 * total:
         return None
     # Behind kernels, and, with two engines, one direction behind the other.
-    one_way = min(trace.lanes.lengths(*ONE_WAY)) * NS
-    hideable = min(exposed, _kernel_seconds_without_copies(trace) + one_way)
+    shorter_direction = min(trace.lanes.lengths(*DIRECTIONS)) * NS
+    hideable = min(exposed, _kernel_seconds_without_copies(trace) + shorter_direction)
     share = exposed / total
     evidence = [
         statement("exposed-copies.evidence", seconds=total, exposed_seconds=exposed, exposed_share=share)
@@ -166,13 +166,14 @@ def _migrations(trace: Trace, node: Node | None) -> Finding | None:
         return None
     directions = moved.columns("direction")["direction"]
     into, back = (
-        moved.where((directions == way).fill_null(False).to_numpy()).bytes() for way in ("h2d", "d2h")
+        moved.where((directions == direction).fill_null(False).to_numpy()).bytes()
+        for direction in ("h2d", "d2h")
     )
     turns = int((directions != directions.shift(1)).sum())
     figures = {"mean_bytes": moved.bytes() / moved.height, "h2d_bytes": into, "d2h_bytes": back}
     evidence = [statement("managed-migrations.evidence", turns=turns, **figures, **moved.figures())]
     # Kernels stall while pages move, so all of the time counts, exposed or not; at best one prefetch each way.
-    gain = moved.of_run - (moved.in_one(node, "pinned") if node else 0.0)
+    gain = moved.of_run - (moved.merged_seconds(node, "pinned") if node else 0.0)
     return finding("managed-migrations", evidence, max(0.0, gain), moved)
 
 
@@ -194,7 +195,7 @@ def _slow_link(trace: Trace, node: Node | None) -> Finding | None:
     return finding("slow-link", [evidence], large.saved(prices), large)
 
 
-def _one_memory(trace: Trace, node: Node | None) -> Finding | None:
+def _shared_memory(trace: Trace, node: Node | None) -> Finding | None:
     """In place of what is advised about a link, where there is none."""
     copies = rows_of(trace, COPY & TO_OR_FROM_HOST)
     if not copies.height:
@@ -209,12 +210,12 @@ def _ping_pong(trace: Trace, node: Node | None) -> Finding | None:
     if not addresses and language_of(trace) is None:
         return None
     large = rows_of(trace, COPY & TO_OR_FROM_HOST, least=SMALLEST_BYTES + 1)
-    returned, known_by = returned_copies(large.columns(*PLACED, *addresses), node)
+    returned, identified_by = returned_copies(large.columns(*PLACED, *addresses), node)
     copies = large.where(returned)
     if copies.height < 2 * MANY_RETURNS:
         return None
     figures = copies.figures() | {"count": copies.height // 2, "largest_bytes": int(copies.sizes.max())}
-    evidence = [statement("ping-pong.evidence", known_by=statement(f"common.by-{known_by}"), **figures)]
+    evidence = [statement("ping-pong.evidence", known_by=statement(f"common.by-{identified_by}"), **figures)]
     return finding("ping-pong", evidence, copies.exposed, copies)
 
 
@@ -240,8 +241,8 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     evidence = [statement("synchronisations.evidence", calls=waits.height, host_seconds=_seconds(waits))]
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
     idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
-    found = finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))
-    return replace(found, calls=waits["row"].to_numpy())
+    counted = finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))
+    return replace(counted, calls=waits["row"].to_numpy())
 
 
 def _autotuning(trace: Trace, node: Node | None) -> Finding | None:
@@ -250,8 +251,8 @@ def _autotuning(trace: Trace, node: Node | None) -> Finding | None:
     if timing.height < MANY_WAITS or not names.str.contains(CONVOLUTIONS).any():
         return None
     evidence = [statement("autotuning.evidence", calls=timing.height, host_seconds=_seconds(timing))]
-    found = finding("autotuning", evidence, union_of(timing).length() * NS)
-    return replace(found, calls=np.flatnonzero(timing_waits(trace.calls)))
+    counted = finding("autotuning", evidence, union_of(timing).length() * NS)
+    return replace(counted, calls=np.flatnonzero(timing_waits(trace.calls)))
 
 
 def _small_results(trace: Trace, node: Node | None) -> Finding | None:
@@ -271,12 +272,12 @@ def _small_results(trace: Trace, node: Node | None) -> Finding | None:
     return finding("small-results", evidence, float(idle.sum()) + small.exposed, small)
 
 
-def mostly_copies(trace: Trace, node: Node | None, others: Sequence[Finding]) -> Finding | None:
+def mostly_copies(trace: Trace, node: Node | None, findings: Sequence[Finding]) -> Finding | None:
     """What is left to say where copies that nothing hides are most of the run, and no other finding gains half of them."""
     moved = COPY & TO_OR_FROM_HOST
     copied, work, either = trace.lanes.lengths(moved, is_work(), moved | is_work())
     exposed, makespan = (either - work) * NS, trace.makespan_seconds
-    best = max((each.predicted_gain_seconds for each in others if each.touches is not None), default=0.0)
+    best = max((f.predicted_gain_seconds for f in findings if f.touches is not None), default=0.0)
     if exposed <= 0 or exposed < max(0.5 * makespan, 2 * best):
         return None
     copies = rows_of(trace, moved)
@@ -296,16 +297,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def one_memory(trace: Trace, node: Node | None) -> bool:
+def shares_memory(trace: Trace, node: Node | None) -> bool:
     """Whether the GPUs of `trace` and their host share one memory, so that copies between them stay within it."""
     if node is not None and any(isinstance(part, Gpu) and part.unified_memory for part in node.components):
         return True
     gpus = trace.devices.select("name", "integrated").rows()
-    said = [
+    integrated_gpus = [
         bool(re.search(INTEGRATED, name or "", re.IGNORECASE)) if integrated is None else integrated
         for name, integrated in gpus
     ]
-    return bool(said) and all(said)
+    return bool(integrated_gpus) and all(integrated_gpus)
 
 
 def rules_for(trace: Trace, node: Node | None) -> tuple[Rule, ...]:
@@ -313,6 +314,6 @@ def rules_for(trace: Trace, node: Node | None) -> tuple[Rule, ...]:
     lanes = trace.lanes
     if not lanes.chosen(is_work() | is_communication() | is_transfer()).any():
         return ()
-    if not one_memory(trace, node):
+    if not shares_memory(trace, node):
         return RULES
-    return (_one_memory, *(rule for rule in RULES if rule not in OF_A_LINK))
+    return (_shared_memory, *(rule for rule in RULES if rule not in OF_A_LINK))

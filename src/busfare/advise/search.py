@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from busfare.advise.by_replay import CANDIDATES, priced_by_replay
 from busfare.advise.finding import Finding, call_sites, language_of
-from busfare.advise.rules import COPY, ONE_WAY, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
+from busfare.advise.rules import COPY, DIRECTIONS, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.errors import InputError
 from busfare.nodes import Node, load_node
 from busfare.nodes.gpus import Recorded, completed, gpu_of_device_name, node_of_gpu
@@ -41,14 +41,14 @@ def findings(
     trace.lanes.lengths(*unions())
     rules = rules_for(trace, node)
     by_rule = several(trace.operations.height, [partial(rule, trace, node) for rule in rules])
-    found = [finding for finding in by_rule if finding is not None]
-    if run is not None and found:
-        replayed = any(finding.id in CANDIDATES for finding in found)
+    counted = [finding for finding in by_rule if finding is not None]
+    if run is not None and counted:
+        replayed = any(finding.id in CANDIDATES for finding in counted)
         if replayed and (timeline := run() if callable(run) else run) is not None:
-            found = priced_by_replay(timeline, node, found)
-    if rules and (rest := mostly_copies(trace, node, found)):
-        found.append(rest)
-    kept = _ranked([finding for finding in found if finding.predicted_gain_seconds > WORTH_SAYING * makespan])
+            counted = priced_by_replay(timeline, node, counted)
+    if rules and (rest := mostly_copies(trace, node, counted)):
+        counted.append(rest)
+    kept = _ranked([f for f in counted if f.predicted_gain_seconds > WORTH_SAYING * makespan])
     language = language_of(trace) if kept else None
     return [
         replace(
@@ -63,12 +63,13 @@ def findings(
     ]
 
 
-def _ranked(found: Sequence[Finding]) -> list[Finding]:
+def _ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Largest gain first, of what begins with another finding's change the part beyond that; but what needs no copy comes
     before making the same copy faster.
     """
     pinning = max(
-        (finding.predicted_gain_seconds for finding in found if finding.id == "pageable-copies"), default=0.0
+        (finding.predicted_gain_seconds for finding in findings if finding.id == "pageable-copies"),
+        default=0.0,
     )
 
     def rank(finding: Finding) -> tuple[float, bool]:
@@ -76,23 +77,23 @@ def _ranked(found: Sequence[Finding]) -> list[Finding]:
         gain = finding.predicted_gain_seconds - finding.first_seconds
         return -max(gain, pinning if without else 0.0), not without
 
-    return sorted(found, key=rank)
+    return sorted(findings, key=rank)
 
 
-def _overlaps(found: Sequence[Finding], operations: int) -> list[tuple[str, ...]]:
+def _overlaps(findings: Sequence[Finding], operations: int) -> list[tuple[str, ...]]:
     """Of each finding, the ids of the others that touch some of the same operations."""
-    touching = np.zeros(operations if len(found) > 1 else 0, np.uint16)  # a bit for each finding so far
-    others: list[set[int]] = [set() for _ in found]
-    for number, finding in enumerate(found if len(touching) else ()):
+    touching = np.zeros(operations if len(findings) > 1 else 0, np.uint16)  # a bit for each finding so far
+    overlapping: list[set[int]] = [set() for _ in findings]
+    for number, finding in enumerate(findings if len(touching) else ()):
         if finding.touches is None:
             continue
         before = touching[finding.touches.rows]
         sets = int(np.bitwise_or.reduce(before))
-        for other in (place for place in range(number) if sets >> place & 1):
-            others[number].add(other)
-            others[other].add(number)
+        for earlier in (place for place in range(number) if sets >> place & 1):
+            overlapping[number].add(earlier)
+            overlapping[earlier].add(number)
         touching[finding.touches.rows] = before | np.uint16(1 << number)
-    return [tuple(found[other].id for other in sorted(places)) for places in others]
+    return [tuple(findings[earlier].id for earlier in sorted(places)) for places in overlapping]
 
 
 def unions() -> list[pl.Expr]:
@@ -105,7 +106,7 @@ def unions() -> list[pl.Expr]:
         is_transfer() | is_work(),
         copies,
         copies | is_work(),
-        *ONE_WAY,
+        *DIRECTIONS,
     ]
 
 
@@ -137,9 +138,9 @@ def guess_node(trace: Trace) -> Node | None:
 
 def where_recorded(trace: Trace, named: Node | None, option: str) -> Node:
     """The node `named`, or the one whose GPU the trace names. Raises InputError with `option` where there is none."""
-    known = named or guess_node(trace)
-    if known is None:
+    node = named or guess_node(trace)
+    if node is None:
         raise InputError(
             f"{trace.path}: the trace does not name a GPU that busfare knows; name its node with {option} NODE"
         )
-    return known
+    return node

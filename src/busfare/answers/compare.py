@@ -48,16 +48,16 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
     priced = _numbered(transfers_priced(trace, recorded_on, to, model))
     taken = _numbered(recorded_transfers(actual))
     keys = [*PATH, "bytes", "number"]
-    both = priced.select(*keys, *ENDS).join(
+    matched = priced.select(*keys, *ENDS).join(
         taken.select(*keys, "recorded_seconds"), on=keys, how="inner", nulls_equal=True
     )
-    unmatched = priced.height + taken.height - 2 * both.height
-    if both.is_empty():
+    unmatched = priced.height + taken.height - 2 * matched.height
+    if matched.is_empty():
         raise InputError(
             f"{actual.path}: no copy matches a copy of {trace.path} in direction, memory and size; compare two runs "
             "of the same program"
         )
-    compared = both.drop_nulls("predicted_seconds")
+    compared = matched.drop_nulls("predicted_seconds")
     if compared.is_empty() or not compared["recorded_seconds"].sum():
         raise InputError(
             f"model {model!r} cannot price any copy of {trace.path}; choose another with `model`"
@@ -66,15 +66,15 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
     # A clock that counts nanoseconds tells no shorter times apart.
     within = pl.col("recorded_seconds").is_between(pl.col("low_seconds") - NS, pl.col("high_seconds") + NS)
     inside = (100.0 * within.mean()).alias("inside_percent")
-    known = pl.when(error.is_finite()).then(error).alias("wmape_percent")
+    finite_error = pl.when(error.is_finite()).then(error).alias("wmape_percent")
     return Comparison(
         model=model,
         wmape_percent=float(compared.select(error).item()),
         inside_percent=compared.select(inside).item(),
         count=compared.height,
         unmatched=unmatched,
-        unpriced=both.height - compared.height,
-        by_path=by_path(PathCompared, compared, rung_of(model), known, inside),
+        unpriced=matched.height - compared.height,
+        by_path=by_path(PathCompared, compared, rung_of(model), finite_error, inside),
     )
 
 
@@ -98,7 +98,7 @@ def compared(
             refused.append(str(error))
     if not comparisons and not (kernels and kernels.count):
         raise InputError(refused[0])
-    every = sorted(comparisons, key=lambda one: one.wmape_percent or 0.0)
+    every = sorted(comparisons, key=lambda comparison: comparison.wmape_percent or 0.0)
     return Compared(
         **asdict(every[0] if every else Comparison(model="none")),
         predicted=str(trace.path),
@@ -132,24 +132,24 @@ def compare_kernels(trace: Trace, actual: Trace, recorded_on: Node, to: Node) ->
         rung=pl.Series([prices.rung_of(int(bound)) for bound in prices.bounds], dtype=pl.String),
     )  # fmt: skip
     ours, theirs = (
-        _summed(each)
-        for each in (priced.filter(pl.col("predicted_seconds").is_not_nan()), _named(actual, there))
+        _summed(kernels_of_run)
+        for kernels_of_run in (priced.filter(pl.col("predicted_seconds").is_not_nan()), _named(actual, there))
     )
     theirs = theirs.select("key", actual_seconds="recorded_seconds", kernels_there="kernels")
-    both, unmatched = ours.join(theirs, on="key"), prices.rows.size + there.rows.size
-    if both.is_empty():
+    matched, unmatched = ours.join(theirs, on="key"), prices.rows.size + there.rows.size
+    if matched.is_empty():
         return KernelsCompared(unmatched=unmatched, **counted)
     recorded, launches = pl.col("actual_seconds"), pl.col("count")
     error = (pl.col("predicted_seconds") - recorded).abs()
     inside = recorded.is_between(pl.col("low_seconds") - 1e-9, pl.col("high_seconds") + 1e-9)
-    figures = both.select(
+    figures = matched.select(
         count=launches.sum(),
         wmape_percent=100 * (error * launches).sum() / (recorded * launches).sum(),
         median_percent=100 * (error / recorded).median(),
         inside_percent=100 * inside.mean(),
         unmatched=unmatched - pl.sum("kernels") - pl.sum("kernels_there"),
     ).to_dicts()[0]
-    rows = both.sort(pl.col("recorded_seconds") * launches, descending=True).to_dicts()
+    rows = matched.sort(pl.col("recorded_seconds") * launches, descending=True).to_dicts()
     return KernelsCompared(**figures, **counted, by_kernel=convert(rows, list[KernelCompared]))
 
 

@@ -50,7 +50,7 @@ ByName = Mapping[str, Mapping[str, Any]]
 
 def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> Diff:
     """What changed from one run to the other, whose `reports` these are."""
-    kernels = _beside(lambda one: _named(account.top_kernels(one, MOST_NAMES)), before, after)
+    kernels = _rows(lambda trace: _named(account.top_kernels(trace, MOST_NAMES)), before, after)
     units = [
         _unit_changed(unit_of(old), unit_of(new), _parts((before, after), (old, new)))
         for old, new in shared_units(before, after)
@@ -58,8 +58,8 @@ def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> 
     made = _diff(*reports, kernels, units)
     took = (pl.col("end_ns") - pl.col("start_ns")).sum() * NS
     called = pl.col("name").cast(pl.String)
-    made.by_call = _beside(
-        lambda one: _named(one.calls.group_by(called).agg(count=pl.len(), seconds=took)), before, after
+    made.by_call = _rows(
+        lambda trace: _named(trace.calls.group_by(called).agg(count=pl.len(), seconds=took)), before, after
     )
     return made
 
@@ -78,7 +78,9 @@ def read_report(path: Path) -> Report:
 
 def diff(before: Report, after: Report) -> Diff:
     """What changed from one report to the other. Kernels are those among the longest of both."""
-    kernels = _beside(lambda one: {row.name or "?": asdict(row) for row in one.top_kernels}, before, after)
+    kernels = _rows(
+        lambda report: {row.name or "?": asdict(row) for row in report.top_kernels}, before, after
+    )
     theirs = {(unit.device, unit.name): unit for unit in reversed(after.units)}
     pairs = [(old, theirs.get((old.device, old.name))) for old in before.units]
     units = [_unit_changed(old, new, []) for old, new in pairs if new is not None]
@@ -98,14 +100,14 @@ def _diff(
     run = Changed(
         what="whole run", before_seconds=before.makespan_seconds, after_seconds=after.makespan_seconds
     )
-    shares = _beside(
-        lambda one: {part.part: {"seconds": part.seconds} for part in one.critical_path or ()}, before, after
+    shares = _rows(
+        lambda run: {part.part: {"seconds": part.seconds} for part in run.critical_path or ()}, before, after
     )
-    paths = _beside(lambda one: {path_name(row): asdict(row) for row in one.by_path}, before, after)
-    both = [{finding.id: finding for finding in one.findings} for one in (before, after)]
+    paths = _rows(lambda report: {path_name(row): asdict(row) for row in report.by_path}, before, after)
+    old, new = ({finding.id: finding for finding in report.findings} for report in (before, after))
     findings = [
-        FindingChanged(id, (both[1].get(id) or both[0][id]).title, *(_gain(one.get(id)) for one in both))
-        for id in dict.fromkeys([*both[0], *both[1]])
+        FindingChanged(id, (new.get(id) or old[id]).title, _gain(old.get(id)), _gain(new.get(id)))
+        for id in dict.fromkeys([*old, *new])
     ]
     in_common = _in_common(kernels)
     if in_common < IN_COMMON:
@@ -132,7 +134,7 @@ def _diff(
         + {"runs": [*whole, fair, *per_unit], "unknown": [*whole, fair]}.get(comparable, [fair, *per_unit])
         + _paths(paths),
         critical_path=shares,
-        work=_beside(_work, before, after),
+        work=_rows(_work, before, after),
         by_path=paths,
         by_kernel=kernels,
         by_call=[],
@@ -156,20 +158,20 @@ def _work(report: Report) -> ByName:
         "communication": report.communication,
         "memory sets": report.sets,
     }
-    work = {name: one for name, own in rows.items() if (one := asdict(own))["count"]}
+    work = {name: totals for name, counted in rows.items() if (totals := asdict(counted))["count"]}
     exposed = {"seconds": moved.exposed_seconds}
     return {"transfers": work.pop("transfers", {"seconds": 0.0}), "of them exposed": exposed, **work}
 
 
-def _beside(of: Callable[[Run], ByName], before: Run, after: Run) -> list[Changed]:
+def _rows(of: Callable[[Run], ByName], before: Run, after: Run) -> list[Changed]:
     """What either run has, by name, the largest change first."""
     old, new = of(before), of(after)
     rows = [
         Changed(
             what=what,
             **{
-                f"{when}_{key}": own.get(what, {}).get(key)
-                for when, own in (("before", old), ("after", new))
+                f"{when}_{key}": rows_of_run.get(what, {}).get(key)
+                for when, rows_of_run in (("before", old), ("after", new))
                 for key in ("seconds", "count", "bytes")
             },
         )
@@ -274,12 +276,12 @@ def _paths(paths: list[Changed]) -> list[Words]:
     """Which copies are not what they were."""
     why, new = [], _only(paths, "after")
     for path in _only(paths, "before"):
-        same = next((other for other in new if other.after_bytes == path.before_bytes), None)
+        same = next((path_after for path_after in new if path_after.after_bytes == path.before_bytes), None)
         copies = _copies(path.before_count, path.before_bytes, path)
         why.append(
             statement("diff.moved", now=_spaced(same), **copies) if same else statement("diff.gone", **copies)
         )
-        new = [other for other in new if other is not same]
+        new = [path_after for path_after in new if path_after is not same]
     return why + [statement("diff.new", **_copies(path.after_count, path.after_bytes, path)) for path in new]
 
 
@@ -299,5 +301,5 @@ def _spaced(path: Changed) -> str:
 
 def _only(paths: list[Changed], when: str) -> list[Changed]:
     """Those with bytes in one of the runs alone."""
-    other = "after" if when == "before" else "before"
-    return [p for p in paths if getattr(p, f"{when}_bytes") and not getattr(p, f"{other}_count")]
+    absent_from = "after" if when == "before" else "before"
+    return [p for p in paths if getattr(p, f"{when}_bytes") and not getattr(p, f"{absent_from}_count")]

@@ -49,7 +49,7 @@ class Read(Struct):
 
     read: int
     failed: int
-    others: int
+    not_traces: int
     formats: dict[str, int]
 
 
@@ -149,7 +149,7 @@ def job_report(job: Job) -> JobReport:
         makespan_seconds=Makespans(sums["makespan_ns"] * NS, spreads[0].most),
         spread=spreads,
         by_path=rows_of(MovedPath, map(_moved, by_time)),
-        size_histogram=rows_of(Sized, map(_moved, sorted(job.sizes.values(), key=lambda one: one.of))),
+        size_histogram=rows_of(Sized, map(_moved, sorted(job.sizes.values(), key=lambda decade: decade.of))),
         link_health=job.link_health(),
         links=[_traffic(link) for link in sorted(job.traffic.values(), key=lambda link: link.link)],
         collectives=together.collectives,
@@ -164,18 +164,18 @@ def job_report(job: Job) -> JobReport:
 
 def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport, JobTimeline | None]:
     """`result` with findings of the whole job, and the job, where its ranks can be replayed together; else as it is."""
-    paths = [Path(path) for path in sorted({one.path for one in result.ranks})]
+    paths = [Path(path) for path in sorted({rank.path for rank in result.ranks})]
     counts = (result.kernels, result.communication, result.transfers, result.sets, result.graph_work)
-    operations = sum(one.count for one in counts)
+    operations = sum(work.count for work in counts)
     if all(row.arrive_seconds is None for row in result.collectives):
         return result, None
     some = None
     if len(paths) > MOST_TRACES or operations > MOST_OPERATIONS:
-        own = {one.largest.rank for one in result.findings if one.largest.rank is not None}
-        each = operations // len(paths)
-        some = deciding(result.ranks, min(MOST_TRACES, SOME_OPERATIONS // max(each, 1)), own)
+        with_findings = {f.largest.rank for f in result.findings if f.largest.rank is not None}
+        per_trace = operations // len(paths)
+        some = deciding(result.ranks, min(MOST_TRACES, SOME_OPERATIONS // max(per_trace, 1)), with_findings)
         paths = [*some.paths]
-        if each * len(paths) > MOST_OPERATIONS:
+        if per_trace * len(paths) > MOST_OPERATIONS:
             return result, None
     try:
         traces = [read(path, launches=True) for path in paths]
@@ -183,7 +183,9 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         job = job_timeline(traces, node, paths, some)
         of_ranks = result.findings
         files = result.traces
-        if files.read + files.failed + files.others > MOST_TRACES:  # then none was replayed where it was read
+        if (
+            files.read + files.failed + files.not_traces > MOST_TRACES
+        ):  # then none was replayed where it was read
             of_ranks = replayed_alone(of_ranks, result.ranks, traces, paths, node)
         findings = job_findings(job, result.ranks, result.straggler, of_ranks, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
@@ -220,7 +222,7 @@ def _moved(moved: Moved) -> dict[str, Any]:
 
 
 def _traffic(link: LinkTraffic) -> Traffic:
-    def one_way(size: int, wire: int) -> Carried:
+    def carried(size: int, wire: int) -> Carried:
         rate = link.line_bytes_per_s
         return Carried(size, wire, wire / rate if rate else None)
 
@@ -229,6 +231,6 @@ def _traffic(link: LinkTraffic) -> Traffic:
         list(link.between),
         link.label,
         link.copies,
-        forward=one_way(link.forward_bytes, link.forward_wire_bytes),
-        back=one_way(link.back_bytes, link.back_wire_bytes),
+        forward=carried(link.forward_bytes, link.forward_wire_bytes),
+        back=carried(link.back_bytes, link.back_wire_bytes),
     )

@@ -104,14 +104,14 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     words: list[str] = field(default_factory=list)  # which `show` adds
 
 
-def answer_kv(asked: questions.KvCache) -> PlanKvResult:
+def answer_kv(question: questions.KvCache) -> PlanKvResult:
     """Raises InputError where the node or the model is not known, or blocks cannot be cut so."""
-    machine = machine_named(asked.node)
-    model = read_model(asked.model) if asked.model else None
-    per_token: float = asked.bytes_per_token or 0
-    if asked.bytes_per_token is None and model:
-        per_token = kv_bytes_per_token(model, asked.type) / _shared_by(model, asked.tensor_parallel)
-    block_tokens, pieces = asked.block_tokens, asked.pieces
+    machine = machine_named(question.node)
+    model = read_model(question.model) if question.model else None
+    per_token: float = question.bytes_per_token or 0
+    if question.bytes_per_token is None and model:
+        per_token = kv_bytes_per_token(model, question.type) / _shared_by(model, question.tensor_parallel)
+    block_tokens, pieces = question.block_tokens, question.pieces
     if pieces is None:
         # Keys and values of each layer lie in tensors of their own; of latent attention in one.
         pieces = sum(1 if layer.latent_size else 2 for layer in model.layers) if model else 1
@@ -119,23 +119,24 @@ def answer_kv(asked: questions.KvCache) -> PlanKvResult:
         raise InputError(
             f"`pieces` {pieces}: a block of {per_token * block_tokens:.0f} bytes cannot have that many pieces; give fewer"
         )
-    host = host_of(machine, asked.launch, asked.batch_launch, asked.memcpy)
-    count, left = (math.ceil(n / block_tokens) for n in (asked.tokens, asked.evict))
+    host = host_of(machine, question.launch, question.batch_launch, question.memcpy)
+    count, left = (math.ceil(n / block_tokens) for n in (question.tokens, question.evict))
     prefill, reason = None, "the time to compute the prompt is missing; give --prefill-seconds, or --model"
-    if asked.prefill_seconds:
-        prefill = Prefill(asked.prefill_seconds)
+    if question.prefill_seconds:
+        prefill = Prefill(question.prefill_seconds)
     elif model:
         try:
-            prefill = _predicted(model, machine.node, asked.type, asked.tensor_parallel)
+            prefill = _predicted(model, machine.node, question.type, question.tensor_parallel)
         except InputError as error:
             reason = str(error)
     blocks = Blocks(per_token * block_tokens, count, pieces, left)
-    result = _Cache(machine, host, blocks, asked.tokens, block_tokens, prefill).result(asked.layout, reason)
+    cache = _Cache(machine, host, blocks, question.tokens, block_tokens, prefill)
+    result = cache.result(question.layout, reason)
     if model:
-        width = number_type(asked.type).bytes_each
-        weights = float(weight_bytes(model, asked.type).sum()) + (model.embedding + model.head) * width
-        result.model, result.tensor_parallel = model.name, asked.tensor_parallel
-        result.weight_bytes = weights / asked.tensor_parallel
+        width = number_type(question.type).bytes_each
+        weights = float(weight_bytes(model, question.type).sum()) + (model.embedding + model.head) * width
+        result.model, result.tensor_parallel = model.name, question.tensor_parallel
+        result.weight_bytes = weights / question.tensor_parallel
     return result
 
 
@@ -152,9 +153,9 @@ def _predicted(model: Model, node: Node, type_: str, gpus: int) -> Prefill:
     Raises InputError where its limits are not known.
     """
     network = Network(model, type_, node)
-    found = [(tokens, network.gpu_seconds(tokens)) for tokens in PREFILLS]
-    points = tuple((float(tokens), float(one.seconds.sum()) / gpus) for tokens, one in found)
-    last = found[-1][1]
+    passes = [(tokens, network.gpu_seconds(tokens)) for tokens in PREFILLS]
+    points = tuple((float(tokens), float(computed.seconds.sum()) / gpus) for tokens, computed in passes)
+    last = passes[-1][1]
     low, high = (float(end.sum() / last.seconds.sum()) for end in (last.low, last.high))
     return Prefill(points, low, high, last.rung)
 
@@ -175,19 +176,21 @@ class _Cache:
         what computing takes.
         """
         blocks, prefill = self.blocks, self.prefill
-        found = ranked(blocks, self.machine, self.host)
+        fetched = ranked(blocks, self.machine, self.host)
         best = next(
-            one for one in found if one.layout == layout or (layout is None and one.layout != "contiguous")
+            option
+            for option in fetched
+            if option.layout == layout or (layout is None and option.layout != "contiguous")
         )
         ranking = [
             KvLayout(
-                layout=one.layout,
-                predicted_seconds=one.seconds,
-                calls=one.calls,
-                limited_by=one.limited_by,
-                **strategy_range(one.layout, one.seconds, self.machine.node, what="kv"),
+                layout=option.layout,
+                predicted_seconds=option.seconds,
+                calls=option.calls,
+                limited_by=option.limited_by,
+                **strategy_range(option.layout, option.seconds, self.machine.node, what="kv"),
             )
-            for one in found
+            for option in fetched
         ]
         worth = self.worth(best.layout)
         result = PlanKvResult(
@@ -230,12 +233,12 @@ class _Cache:
 
     def by_block(self) -> list[KvByBlock]:
         """The same cache in other blocks, in as many pieces each."""
-        rows, blocks, own = [], self.blocks, self.block_tokens
-        for many in sorted({own, *(n for n in SWEPT_TOKENS if n <= max(self.tokens, own))}):
-            size, evicted = blocks.bytes / own * many, math.ceil(blocks.evicted * own / many)
+        rows, blocks, given = [], self.blocks, self.block_tokens
+        for many in sorted({given, *(n for n in SWEPT_TOKENS if n <= max(self.tokens, given))}):
+            size, evicted = blocks.bytes / given * many, math.ceil(blocks.evicted * given / many)
             if size >= blocks.pieces:
                 cut = Blocks(size, math.ceil(self.tokens / many), blocks.pieces, evicted)
-                seconds = {one: fetch(one, cut, self.machine, self.host).seconds for one in LAYOUTS}
+                seconds = {layout: fetch(layout, cut, self.machine, self.host).seconds for layout in LAYOUTS}
                 rows.append(KvByBlock(many, seconds))
         return rows
 

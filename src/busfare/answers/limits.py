@@ -109,19 +109,19 @@ def parse_limit(text: str) -> Limit:
     if match is None:
         raise InputError(f"`fail_if` {text[:60]!r}: write NAME > VALUE, as in 'exposed > 20%'")
     name, sign, value = match.groups()
-    grows, known = value.startswith("+"), LIMITED.get(name, Limited(None))
-    if value.endswith("%") and (of := known.amount if grows else known.share):
+    grows, limited = value.startswith("+"), LIMITED.get(name, Limited(None))
+    if value.endswith("%") and (of := limited.amount if grows else limited.share):
         percent = PERCENT.fullmatch(value[grows:])
         if percent is None:
             raise InputError(f"`fail_if` {text[:60]!r}: {value[:20]!r} is not a percentage; write it as 20%")
         return Limit(text, of, COMPARISONS[sign], float(percent[1]) / 100, "%", grows)
-    if known.amount:
+    if limited.amount:
         try:
-            number = parse_bytes(value) if known.counted else parse_seconds(value)
+            number = parse_bytes(value) if limited.counted else parse_seconds(value)
         except InputError as error:
             raise FieldError("fail_if", f" {error}") from None
-        return Limit(text, known.amount, COMPARISONS[sign], number, "" if known.counted else " s")
-    hint = "; it needs a percentage" if known.share else f"; one of {', '.join(LIMITED)}"
+        return Limit(text, limited.amount, COMPARISONS[sign], number, "" if limited.counted else " s")
+    hint = "; it needs a percentage" if limited.share else f"; one of {', '.join(LIMITED)}"
     raise InputError(f"`fail_if` {text[:60]!r}: {name!r} cannot have this limit{hint}")
 
 
@@ -152,7 +152,7 @@ def check(result: Result, limits: Sequence[Limit], baseline: Report | None = Non
             old = of(baseline)
             value = value / old - 1 if old else math.copysign(math.inf, value) if value else 0.0
         if compare(value, limit):
-            said = f"{100 * value:.4g}%" if unit == "%" else f"{value:.6g}{unit}"
-            passed.append(f"{text} (it is {said})")
+            shown = f"{100 * value:.4g}%" if unit == "%" else f"{value:.6g}{unit}"
+            passed.append(f"{text} (it is {shown})")
     if passed:
         raise LimitPassed(f"{what}: limit passed: {'; '.join(passed)}")

@@ -50,21 +50,21 @@ _MEASURED: dict[type, _Measured] = {
 }  # fmt: skip
 
 
-def bench(asked: Bench, progress: Progress | None, say: Say) -> Benched:
+def bench(question: Bench, progress: Progress | None, say: Say) -> Benched:
     """The result of a benchmark. Raises InputError, and NoGpuError where there is no GPU."""
     # A kernel's file is refused before a GPU is looked for.
-    run = _MEASURED[type(asked)].prepare(asked)
-    with closing(opened(asked)) as device:
-        if asked.node is not None:
-            predicted_for, source = load_node(asked.node), "given with --node"
+    run = _MEASURED[type(question)].prepare(question)
+    with closing(opened(question)) as device:
+        if question.node is not None:
+            predicted_for, source = load_node(question.node), "given with --node"
         else:
             say("no node given: probing this machine first (10 s per GPU)")
             source = "probed just before (--quick)"
-            probe = Probe(quick=True, only="copies", virtual=asked.virtual)
+            probe = Probe(quick=True, only="copies", virtual=question.virtual)
             with closing(opened(probe)) as probed:
                 # Only the first GPU is predicted for.
                 predicted_for = evaluated(measured(probed, probe, progress, gpus=(0,))).node
-        result: Benched = run(Run(device, machine_of(predicted_for), asked.quick, source, progress, say))
+        result: Benched = run(Run(device, machine_of(predicted_for), question.quick, source, progress, say))
         return result
 
 
@@ -75,11 +75,11 @@ def read_result(path: Path, benchmark: type[Bench]) -> Benched:
     return result
 
 
-def opened(asked: Probe | Bench) -> Any:
+def opened(question: Probe | Bench) -> Any:
     """This machine's GPUs as the question measures them, or a virtual node. Raises NoGpuError where there is none."""
-    of = _MEASURED[type(asked)]
-    if asked.virtual is not None:
-        return of.play(load_node(asked.virtual))
+    of = _MEASURED[type(question)]
+    if question.virtual is not None:
+        return of.play(load_node(question.virtual))
     count = _gpu_count(of.command)
     return getattr(import_module(f"busfare.measure.cuda.{of.module}"), of.drive)(count)
 

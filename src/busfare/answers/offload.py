@@ -96,20 +96,20 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     from_trace: RecordedLayers | UnsetType = UNSET
     model: str | UnsetType = UNSET
     type: str | UnsetType = UNSET
-    beside_bytes: float | UnsetType = UNSET
+    unstreamed_bytes: float | UnsetType = UNSET
     cached_bytes: float | UnsetType = UNSET
     routed_seconds: float | UnsetType = UNSET
 
 
-def answer_offload(asked: questions.Offload) -> PlanOffloadResult:
+def answer_offload(options: questions.Offload) -> PlanOffloadResult:
     """Raises InputError for what cannot be used, and where nothing fits."""
-    machine = machine_named(asked.node)
-    if not asked.from_trace:
-        network = network_of(asked, machine.node) if asked.model else None
-        return _Planned(question_of(asked, network=network), machine).result()
-    layers, found = layers_from_trace(part_of(read(asked.from_trace), **asked.part()))
-    result = _Planned(question_of(asked, layers), machine).result()
-    result.from_trace = found
+    machine = machine_named(options.node)
+    if not options.from_trace:
+        network = network_of(options, machine.node) if options.model else None
+        return _Planned(question_of(options, network=network), machine).result()
+    layers, recorded = layers_from_trace(part_of(read(options.from_trace), **options.part()))
+    result = _Planned(question_of(options, layers), machine).result()
+    result.from_trace = recorded
     return result
 
 
@@ -119,11 +119,12 @@ class _Planned:
     def __init__(self, question: Question, machine: Machine) -> None:
         self.question, self.machine = question, machine
         self.layers = question.layers(question.tokens)
-        self.share = link_share(machine.node, question.asked.gpus)
+        self.share = link_share(machine.node, question.options.gpus)
         self.budget = self._budget()
-        self.depths = sorted({*DEPTHS, *(() if question.asked.depth is None else (question.asked.depth,))})
-        self.asked = self._asked()
-        self.schedule = self.asked.schedule
+        depth = question.options.depth
+        self.depths = sorted(DEPTHS if depth is None else {*DEPTHS, depth})
+        self.chosen = self._fastest()
+        self.schedule = self.chosen.schedule
 
     def best(self, of: Iterable[Schedule]) -> list[Ranked]:
         return best_first(self.layers, self.machine, of, self.share)[:1]
@@ -144,7 +145,7 @@ class _Planned:
         return ranged(ranked.seconds, ranked.schedule, self.machine, self.layers, ends, self.share, rung)
 
     def result(self) -> PlanOffloadResult:
-        question, layers, machine, chosen = self.question, self.layers, self.machine, self.asked
+        question, layers, machine, chosen = self.question, self.layers, self.machine, self.chosen
         rows = [
             self.best(schedules(layers, self.budget, depth, memory))
             for memory in MEMORIES
@@ -165,12 +166,14 @@ class _Planned:
             gpu=machine.gpu.title or machine.gpu.name,
             layers=len(layers),
             bytes=sum(layers.bytes),
-            tokens=None if question.asked.from_trace and question.asked.tokens is None else question.tokens,
+            tokens=None
+            if question.options.from_trace and question.options.tokens is None
+            else question.tokens,
             buffer_bytes=chosen.device_bytes
             - sum(layers.resident_bytes[:first])
             - sum(layers.cached[first:]),
             budget_bytes=self.budget,
-            gpus=question.asked.gpus,
+            gpus=question.options.gpus,
             link_share=self.share,
             limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
             parts=Pass(copies, kernels),
@@ -185,7 +188,7 @@ class _Planned:
         )
         if question.network is not None:
             result.model, result.type = question.network.model.name, question.network.type
-            result.beside_bytes = question.network.always_bytes(question.tokens)
+            result.unstreamed_bytes = question.network.always_bytes(question.tokens)
         if layers.cached:
             result.cached_bytes, result.routed_seconds = sum(layers.cached[first:]), layers.routed_seconds
         return result
@@ -193,17 +196,17 @@ class _Planned:
     def _budget(self) -> float | None:
         """The GPU memory for layers: as said, else what the asked schedule takes, else all that the GPU has."""
         question, memory = self.question, self.machine.gpu.memory_bytes
-        asked, network = question.asked, question.network
-        if asked.budget is not None:
-            return asked.budget
+        options, network = question.options, question.network
+        if options.budget is not None:
+            return options.budget
         taken = None
-        if asked.resident is not None:
-            depth = 1 if asked.depth is None else asked.depth
-            taken = Schedule(asked.resident, depth, asked.memory or "pinned").device_bytes(self.layers)
+        if options.resident is not None:
+            depth = 1 if options.depth is None else options.depth
+            taken = Schedule(options.resident, depth, options.memory or "pinned").device_bytes(self.layers)
         if memory is None or network is None:
             return memory if taken is None else taken
-        beside, cached = network.always_bytes(question.tokens), sum(self.layers.cached)
-        least = beside + (cached if taken is None else taken)
+        unstreamed, cached = network.always_bytes(question.tokens), sum(self.layers.cached)
+        least = unstreamed + (cached if taken is None else taken)
         if least >= memory:
             kept = " and cached experts" * (cached > 0)
             raise InputError(
@@ -211,18 +214,18 @@ class _Planned:
                 f"that are not streamed{kept} take {amounts.size(least)}; give a smaller type, fewer resident layers, "
                 "cached experts or sequences, or a shorter context"
             )
-        return memory - beside if taken is None else taken
+        return memory - unstreamed if taken is None else taken
 
-    def _asked(self) -> Ranked:
+    def _fastest(self) -> Ranked:
         """The fastest of those that were asked for."""
-        asked, layers = self.question.asked, self.layers
-        exact = asked.resident is not None and asked.depth is not None
-        budget = asked.budget if exact else self.budget
+        options, layers = self.question.options, self.layers
+        exact = options.resident is not None and options.depth is not None
+        budget = options.budget if exact else self.budget
         fits = [
             schedule
-            for memory in ([asked.memory] if asked.memory else MEMORIES)
-            for depth in (self.depths if asked.depth is None else [asked.depth])
-            for schedule in schedules(layers, budget, depth, memory, asked.resident)
+            for memory in ([options.memory] if options.memory else MEMORIES)
+            for depth in (self.depths if options.depth is None else [options.depth])
+            for schedule in schedules(layers, budget, depth, memory, options.resident)
         ]
         if not fits:
             raise InputError(
@@ -272,13 +275,13 @@ class _Planned:
 
     def _by_resident(self) -> list[OffloadRow]:
         """The best depth for each number of resident layers, of the memory kind that is planned."""
-        layers, asked = self.layers, self.schedule
-        if layers.back_bytes or asked.memory == "managed":
+        layers, chosen = self.layers, self.schedule
+        if layers.back_bytes or chosen.memory == "managed":
             return []
         points = []
-        for resident in sorted({*residents_of(layers, None, 0, asked.memory), asked.resident}):
-            depths = sorted({0, 1, asked.depth})
-            of = [s for depth in depths for s in schedules(layers, None, depth, asked.memory, resident)]
+        for resident in sorted({*residents_of(layers, None, 0, chosen.memory), chosen.resident}):
+            depths = sorted({0, 1, chosen.depth})
+            of = [s for depth in depths for s in schedules(layers, None, depth, chosen.memory, resident)]
             points.append(self._row(self.best(of)[0]))
         return points
 
@@ -304,7 +307,7 @@ class Question(NamedTuple):
     predicted too, and have a range of their own.
     """
 
-    asked: questions.Offload
+    options: questions.Offload
     layers: Callable[[float], Layers]
     tokens: float
     cpu_seconds: SecondsByTokens | None
@@ -314,41 +317,41 @@ class Question(NamedTuple):
 
 
 def question_of(
-    asked: questions.Offload, recorded: Layers | None = None, network: Network | None = None
+    options: questions.Offload, recorded: Layers | None = None, network: Network | None = None
 ) -> Question:
     """The question about layers that were `recorded`, of a `network` (whose times go behind those that were measured), or
     that `asked` describes. Raises InputError that names the field.
     """
-    count = len(network.model.layers) if network else len(recorded) if recorded else asked.layers or 0
-    tokens = asked.tokens or 1
-    given = _by_tokens("seconds_per_layer", asked.seconds_per_layer, count)
-    varies = isinstance(asked.seconds_per_layer, Mapping) or (network is not None and given is None)
-    back = tuple(_one_a_layer("back_bytes_per_layer", asked.back_bytes_per_layer, count))
-    sizes = tuple(_one_a_layer("bytes_per_layer", asked.bytes_per_layer, count))
+    count = len(network.model.layers) if network else len(recorded) if recorded else options.layers or 0
+    tokens = options.tokens or 1
+    given = _by_tokens("seconds_per_layer", options.seconds_per_layer, count)
+    varies = isinstance(options.seconds_per_layer, Mapping) or (network is not None and given is None)
+    back = tuple(_by_layer("back_bytes_per_layer", options.back_bytes_per_layer, count))
+    sizes = tuple(_by_layer("bytes_per_layer", options.bytes_per_layer, count))
 
     def layers(tokens: float) -> Layers:
         if recorded:
-            return replace(recorded, rows=asked.tokens or 0.0)
+            return replace(recorded, rows=options.tokens or 0.0)
         seconds = given(tokens) if given else ()
         if network:
             seconds = seconds or network.computed(tokens).seconds.tolist()
             return network.layers(tokens, seconds, back)
-        return Layers(sizes, tuple(seconds), back, rows=tokens if asked.tokens else 0.0)
+        return Layers(sizes, tuple(seconds), back, rows=tokens if options.tokens else 0.0)
 
-    if varies and asked.tokens is None:
+    if varies and options.tokens is None:
         raise InputError(
             "`tokens`: the times depend on the tokens; give the tokens per pass, as in `tokens` 1"
         )
-    if asked.resident is not None and asked.resident > count:
-        raise InputError(f"`resident` {asked.resident}: not a whole number from 0 to {count}")
-    on_cpu = _by_tokens("cpu_seconds_per_layer", asked.cpu_seconds_per_layer, count)
+    if options.resident is not None and options.resident > count:
+        raise InputError(f"`resident` {options.resident}: not a whole number from 0 to {count}")
+    on_cpu = _by_tokens("cpu_seconds_per_layer", options.cpu_seconds_per_layer, count)
     if on_cpu is None and network and (network.cpu_bandwidth or network.cpu_flops):
         network.cpu_seconds(tokens)  # which says what is missing
         on_cpu = network.cpu_seconds
-    return Question(asked, layers, tokens, on_cpu, varies, network, network is not None and given is None)
+    return Question(options, layers, tokens, on_cpu, varies, network, network is not None and given is None)
 
 
-def _one_a_layer(name: str, values: Sequence[float], count: int) -> Sequence[float]:
+def _by_layer(name: str, values: Sequence[float], count: int) -> Sequence[float]:
     if len(values) in (0, count):
         return values
     if len(values) > 1:
@@ -361,7 +364,7 @@ def _by_tokens(name: str, given: LayerTimes | None, count: int) -> SecondsByToke
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        fixed = _one_a_layer(name, given, count)
+        fixed = _by_layer(name, given, count)
         return lambda tokens: fixed
     places, times = [*given], [*given.values()]
     slope = max(0.0, (times[-1] - times[-2]) / (places[-1] - places[-2])) if len(places) > 1 else 0.0

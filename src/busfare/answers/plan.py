@@ -84,14 +84,14 @@ class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True)
     recorded: FromTrace | UnsetType = UNSET
 
 
-def answer_plan(asked: questions.Plan) -> PlanResult:
+def answer_plan(question: questions.Plan) -> PlanResult:
     """The plan of the first kernel, and of all; they come from a file, a trace, or the question itself.
 
     Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
     """
-    problems, where, recorded = _question(asked)
+    problems, where, recorded = _question(question)
     machine = machine_named(where)
-    to = [load_node(node) for n, node in enumerate(asked.to) if node not in asked.to[:n]]
+    to = [load_node(node) for n, node in enumerate(question.to) if node not in question.to[:n]]
     if recorded:
         machine = as_recorded(machine, recorded)
     answers = plans(problems, machine)
@@ -111,15 +111,15 @@ def answer_plan(asked: questions.Plan) -> PlanResult:
     if to:
         result.nodes = [
             OnNode(
-                **asdict(_answer(plan(first.problem, other))), node=other.node.name, category=other.category
+                **asdict(_answer(plan(first.problem, there))), node=there.node.name, category=there.category
             )
-            for other in (machine, *map(machine_of, to))
+            for there in (machine, *map(machine_of, to))
         ]
-    if asked.sweep:
-        result.sweep = sweep(first.problem, machine, asked.sweep)
+    if question.sweep:
+        result.sweep = sweep(first.problem, machine, question.sweep)
     if recorded:
         result.recorded = recorded.found
-        result.node_guessed_from_gpu_name = asked.node is None
+        result.node_guessed_from_gpu_name = question.node is None
     if result.node_guessed_from_gpu_name:
         result.words.append(statement("plan.guessed", node=machine.node.name))
     return result
@@ -134,17 +134,17 @@ def machine_named(where: questions.Where | None) -> Machine:
     return machine_of(load_node(where))
 
 
-def _question(asked: questions.Plan) -> tuple[Sequence[Problem], questions.Where | None, Recorded | None]:
+def _question(question: questions.Plan) -> tuple[Sequence[Problem], questions.Where | None, Recorded | None]:
     """The kernels, the node, and what a trace says of them."""
-    if asked.file:
-        file = read_plan_file(str(asked.file))
-        return file.problems, asked.node or file.node, None
-    if not asked.from_trace:
-        return (problem_of(asked),), asked.node, None
-    trace = part_of(read(asked.from_trace), **asked.part())
-    recorded = recorded_problem(trace, asked.kernel_name)
-    recorded = recorded._replace(problem=with_options(recorded.problem, asked))
-    return (recorded.problem,), asked.node or guess_node(trace), recorded
+    if question.file:
+        file = read_plan_file(str(question.file))
+        return file.problems, question.node or file.node, None
+    if not question.from_trace:
+        return (problem_of(question),), question.node, None
+    trace = part_of(read(question.from_trace), **question.part())
+    recorded = recorded_problem(trace, question.kernel_name)
+    recorded = recorded._replace(problem=with_options(recorded.problem, question))
+    return (recorded.problem,), question.node or guess_node(trace), recorded
 
 
 def _answer(answer: Plan) -> Answer:
@@ -183,18 +183,18 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     ]
     if best.strategy != "explicit":
         parts.append(statement("plan.gain", speedup=explicit / best.seconds, seconds=explicit))
-    others = [p for p in answer.ranking[1:] if not p.assumes]
+    runners_up = [p for p in answer.ranking[1:] if not p.assumes]
     line = statement("common.clauses", parts=tuple(parts))
-    if others and others[0].seconds > best.seconds * (1 + TIE):
-        more = others[0].seconds / best.seconds - 1
-        line = statement("plan.next", best=line, strategy=others[0].strategy, more=more)
+    if runners_up and runners_up[0].seconds > best.seconds * (1 + TIE):
+        more = runners_up[0].seconds / best.seconds - 1
+        line = statement("plan.next", best=line, strategy=runners_up[0].strategy, more=more)
     words = [
         statement(
             f"plan.dominant-{dominant}", seconds=getattr(answer.parts, dominant), explicit_seconds=explicit
         ),
         statement("plan.line", best=line),
     ]
-    if equal := [p.strategy for p in others if p.seconds <= best.seconds * (1 + TIE)]:
+    if equal := [p.strategy for p in runners_up if p.seconds <= best.seconds * (1 + TIE)]:
         words.append(statement("plan.equal", strategies=tuple(equal)))
     in_place = best.strategy == "mapped" and answer.machine.reads_in_place
     words.append(statement(f"plan.do-{best.strategy}{'-in-place' * in_place}", count=best.streams))
@@ -256,17 +256,17 @@ def with_options(problem: Problem, kernel: Kernel) -> Problem:
     return replace(problem, **given, assumed=tuple(side for side in problem.assumed if side not in given))
 
 
-_Said = str | int | float
-_TYPES = {"memory": str, "type": str, "kernel_at": list[str], "chunks": list[_Said]}
+_Given = str | int | float
+_TYPES = {"memory": str, "type": str, "kernel_at": list[str], "chunks": list[_Given]}
 _Step = defstruct(
-    "_Step", [(key, _Said | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
+    "_Step", [(key, _Given | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
 )
 #: One `[[kernel]]`.
 _Kernel = defstruct(
     "_Kernel",
     [
         ("name", str),
-        *((key, _TYPES.get(key, _Said) | None, None) for key in sorted(Kernel.names())),
+        *((key, _TYPES.get(key, _Given) | None, None) for key in sorted(Kernel.names())),
         ("step", list[_Step] | None, None),  # type: ignore[valid-type]
     ],
     forbid_unknown_fields=True,

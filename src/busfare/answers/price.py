@@ -108,40 +108,41 @@ class CollectivePrices(OfBytes, tag_field="schema", tag="busfare.price/1", kw_on
     prices: list[CollectivePrice]
 
 
-def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices | CollectivePrices:
+def answer_price(question: questions.Price) -> Prices | CopiesAtOnce | KernelPrices | CollectivePrices:
     """A copy by every model that applies, or what else is asked for. Raises InputError for what is nothing that the node
     prices.
     """
-    if asked.node is None:
+    if question.node is None:
         raise InputError("price: give `node`, the machine to price for")
-    node = load_node(asked.node)
-    if asked.collective:
-        return _collective(node, asked.collective, asked)
-    if asked.kernel:
-        return _kernel(node, asked.kernel, asked)
-    if asked.gpus:
-        return _at_once(node, asked.gpus, asked)
-    assert asked.bytes is not None
-    memory = asked.memory or ("device" if asked.direction in ("d2d", "p2p") else "pinned")
-    latency_from = None if asked.latency_from is None else load_node(asked.latency_from)
-    rows = cost.price(node, asked.direction, memory, asked.bytes, latency_from)
+    node = load_node(question.node)
+    if question.collective:
+        return _collective(node, question.collective, question)
+    if question.kernel:
+        return _kernel(node, question.kernel, question)
+    if question.gpus:
+        return _at_once(node, question.gpus, question)
+    assert question.bytes is not None
+    memory = question.memory or ("device" if question.direction in ("d2d", "p2p") else "pinned")
+    latency_from = None if question.latency_from is None else load_node(question.latency_from)
+    rows = cost.price(node, question.direction, memory, question.bytes, latency_from)
     if not rows:
         gpus = len(node.gpus())
-        why = "it has one GPU" if asked.direction == "p2p" and gpus == 1 else "it has no rate for such a path"
+        alone = question.direction == "p2p" and gpus == 1
+        why = "it has one GPU" if alone else "it has no rate for such a path"
         raise InputError(
-            f"`direction` {asked.direction} from or to {memory} memory cannot be priced on {node.name}: {why}; give a node "
-            "that has such a path (`busfare nodes`), or another direction or memory"
+            f"`direction` {question.direction} from or to {memory} memory cannot be priced on {node.name}: {why}; give a "
+            "node that has such a path (`busfare nodes`), or another direction or memory"
         )
-    trust = cost.trusted(node, asked.direction, memory, rows)
+    trust = cost.trusted(node, question.direction, memory, rows)
     trusted = Trusted(**trust) if trust else None
     row = next((row for row in rows if trusted and row["model"] == trusted.model), None)
-    called = with_call(node, asked.direction, memory, row) if row else None
-    to_host = (asked.direction, memory) == ("d2h", "pageable")
-    untouched = to_untouched(asked.bytes) if to_host and not node.gpu(0).unified_memory else None
+    called = with_call(node, question.direction, memory, row) if row else None
+    to_host = (question.direction, memory) == ("d2h", "pageable")
+    untouched = to_untouched(question.bytes) if to_host and not node.gpu(0).unified_memory else None
     return Prices(
         node=node.name,
-        bytes=asked.bytes,
-        direction=asked.direction,
+        bytes=question.bytes,
+        direction=question.direction,
         memory=memory,
         prices=rows_of(Price, rows),
         trust=trusted,
@@ -150,52 +151,52 @@ def answer_price(asked: questions.Price) -> Prices | CopiesAtOnce | KernelPrices
     )
 
 
-def _at_once(node: Node, gpus: int, asked: questions.Price) -> CopiesAtOnce:
-    assert asked.bytes is not None
+def _at_once(node: Node, gpus: int, question: questions.Price) -> CopiesAtOnce:
+    assert question.bytes is not None
     if gpus > len(node.gpus()):
         raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give a number from 1 to that")
-    flows = [(d, gpu) for gpu in range(gpus) for d in dict.fromkeys(asked.direction.split("+"))]
-    together = copy_seconds_at_once(node, flows, asked.bytes)
+    flows = [(d, gpu) for gpu in range(gpus) for d in dict.fromkeys(question.direction.split("+"))]
+    together = copy_seconds_at_once(node, flows, question.bytes)
     rows = [
         CopyAtOnce(
             gpu=gpu,
             direction=direction,
             seconds=float(seconds),
-            alone_seconds=float(copy_seconds_at_once(node, [(direction, gpu)], asked.bytes)[0]),
+            alone_seconds=float(copy_seconds_at_once(node, [(direction, gpu)], question.bytes)[0]),
             **seconds_between(None, None, None),
         )
         for (direction, gpu), seconds in zip(flows, together, strict=True)
     ]
-    return CopiesAtOnce(node=node.name, bytes=asked.bytes, at_once=rows)
+    return CopiesAtOnce(node=node.name, bytes=question.bytes, at_once=rows)
 
 
-def _kernel(node: Node, kernel: str, asked: questions.Price) -> KernelPrices:
-    assert asked.recorded_on is not None
-    assert asked.seconds is not None
-    recorded_on = load_node(asked.recorded_on)
+def _kernel(node: Node, kernel: str, question: questions.Price) -> KernelPrices:
+    assert question.recorded_on is not None
+    assert question.seconds is not None
+    recorded_on = load_node(question.recorded_on)
     rows = price_kernel(
         recorded_on,
         node,
         kernel,
-        asked.seconds,
-        asked.type,
-        asked.shape,
-        flops=asked.flops,
-        bytes=asked.bytes,
-        blocks=prod(asked.grid) if asked.grid else None,
-        threads=prod(asked.block) if asked.block else None,
-        registers=asked.registers,
-        shared_bytes=asked.shared_bytes,
+        question.seconds,
+        question.type,
+        question.shape,
+        flops=question.flops,
+        bytes=question.bytes,
+        blocks=prod(question.grid) if question.grid else None,
+        threads=prod(question.block) if question.block else None,
+        registers=question.registers,
+        shared_bytes=question.shared_bytes,
     )
-    return KernelPrices(recorded_on.name, node.name, kernel, asked.seconds, rows_of(KernelPrice, rows))
+    return KernelPrices(recorded_on.name, node.name, kernel, question.seconds, rows_of(KernelPrice, rows))
 
 
-def _collective(node: Node, kind: str, asked: questions.Price) -> CollectivePrices:
-    assert asked.bytes is not None
-    assert asked.ranks is not None
+def _collective(node: Node, kind: str, question: questions.Price) -> CollectivePrices:
+    assert question.bytes is not None
+    assert question.ranks is not None
     fabric, size = (
-        Fabric.of(node, asked.ranks, asked.hosts, asked.nvls or None),
-        np.array([float(asked.bytes)]),
+        Fabric.of(node, question.ranks, question.hosts, question.nvls or None),
+        np.array([float(question.bytes)]),
     )
     by = {name: price_collectives(fabric, [kind], size, name == "measured") for name in ("measured", "nccl")}
     rows = [
@@ -212,10 +213,10 @@ def _collective(node: Node, kind: str, asked: questions.Price) -> CollectivePric
     ]
     return CollectivePrices(
         node=node.name,
-        bytes=asked.bytes,
+        bytes=question.bytes,
         collective=kind,
-        ranks=asked.ranks,
-        hosts=asked.hosts,
+        ranks=question.ranks,
+        hosts=question.hosts,
         links=fabric.through,
         prices=rows,
     )

@@ -333,7 +333,7 @@ def by_path(row: type[Row], transfers: pl.DataFrame, rung: str | None, *more: pl
     """Sums of the transfers of each path, and `more` of them, with their ranges; the longest first."""
     sums = (pl.len().alias("count"), pl.col("recorded_seconds").sum(), *map(_whole_sum, ENDS), *more)
     paths = transfers.group_by(PATH).agg(sums).sort("recorded_seconds", "count", descending=True).to_dicts()
-    ranged = [each | seconds_between(each["low_seconds"], each["high_seconds"], rung) for each in paths]
+    ranged = [path | seconds_between(path["low_seconds"], path["high_seconds"], rung) for path in paths]
     return convert(ranged, list[row])  # type: ignore[valid-type]
 
 
@@ -371,14 +371,14 @@ def _between(trace: Trace) -> Words:
 
 def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThere]:
     """A row for each class and bound, the longest first. `between`: why nothing better is known where nothing bounds."""
-    known = np.isfinite(prices.seconds)
+    priced = np.isfinite(prices.seconds)
     ends = {"predicted_seconds": prices.seconds, "low_seconds": prices.low, "high_seconds": prices.high}
     frame = pl.DataFrame(
         {"kind": prices.kinds, "place": prices.bounds, "recorded_seconds": prices.recorded}
-        | {name: np.where(known, value, prices.recorded) for name, value in ends.items()}
+        | {name: np.where(priced, value, prices.recorded) for name, value in ends.items()}
     )
     sums = frame.group_by("kind", "place").agg(pl.len().alias("count"), pl.exclude("kind", "place").sum())
-    found = []
+    classes = []
     for row in sums.sort("recorded_seconds", descending=True).to_dicts():
         bound = BOUNDS[row["place"]]
         row |= {
@@ -389,5 +389,5 @@ def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThe
         }
         if bound == "none":
             row |= {"low_seconds": None, "high_seconds": None}
-        found.append(convert(row, KernelClassThere))
-    return found
+        classes.append(convert(row, KernelClassThere))
+    return classes

@@ -231,7 +231,7 @@ def rows_of(row: type[Row], rows: pl.DataFrame | Iterable[Any]) -> list[Row]:
     """Rows of a frame, or of other types with the same attributes, as rows of a result."""
     values = rows.to_dicts() if isinstance(rows, pl.DataFrame) else list(rows)
     # To msgspec named tuples are arrays.
-    values = [one._asdict() if hasattr(one, "_asdict") else one for one in values]
+    values = [value._asdict() if hasattr(value, "_asdict") else value for value in values]
     return convert(values, list[row], from_attributes=True)  # type: ignore[valid-type]
 
 
@@ -292,9 +292,9 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
-    found = findings()
-    report.findings = [ranged(finding, unrecorded_seconds) for finding in found]
-    return Examined(report, as_recorded, found)
+    made = findings()
+    report.findings = [ranged(finding, unrecorded_seconds) for finding in made]
+    return Examined(report, as_recorded, made)
 
 
 def unit_of(units: Units) -> Unit:

@@ -31,7 +31,7 @@ from busfare.trace import Omission, Trace
 NS = 1e-9
 #: Jobs were measured on so many times as many ranks as were recorded, of one host.
 MEASURED_MORE = 2
-Asked = TypeVar("Asked", Change, JobChange)
+AnyChange = TypeVar("AnyChange", Change, JobChange)
 
 
 class Outcome(Predicted, kw_only=True):
@@ -52,7 +52,7 @@ class RecordingCost(Struct):
     unrecorded_seconds: float
     call_seconds: float
     gap_seconds: float
-    host_pace: float
+    host_slowdown: float
     replayed_seconds: float
 
 
@@ -189,12 +189,12 @@ def answer_job_what_if(
             most = MEASURED_MORE * len(unchanged.timelines)
             gpus = len(setting.recorded_on.gpus()) if setting.recorded_on else 0
             # Gains of other changes are not known better among more ranks than these are themselves.
-            found = None
+            factors = None
             if len(unchanged.timelines) < len(state.timelines) <= min(most, gpus):
-                found = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
+                factors = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
             else:
                 reason = f"no job was measured on more than {MEASURED_MORE} times the GPUs of one host"
-            ends = [*ends, *(end * played.makespan_seconds for end in found)] if found else []
+            ends = [*ends, *(end * played.makespan_seconds for end in factors)] if factors else []
         return _ranged(title, state, run, played, ends, reason), played
 
     omissions = [
@@ -212,8 +212,8 @@ def answer_job_what_if(
 
 def _answered(
     name: str,
-    changes: Sequence[Asked],
-    outcome: Callable[[Words, Sequence[Asked]], tuple[Outcome, Played]],
+    changes: Sequence[AnyChange],
+    outcome: Callable[[Words, Sequence[AnyChange]], tuple[Outcome, Played]],
     baseline: Baseline,
     setting: Setting,
     guessed: bool,
@@ -336,6 +336,6 @@ def predicted_trace(run: Timeline) -> Trace:
 def _new_streams(run: Timeline) -> pl.Series:
     """Numbers for streams that the recording does not have, above all that it has; null for the others."""
     number = run.columns["operation_stream"].astype(np.int64)
-    own = run.operations["stream_number"].to_numpy()
+    recorded = run.operations["stream_number"].to_numpy()
     most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
-    return pl.Series(np.where(number != own, most + 1 + number, -1)).replace(-1, None)
+    return pl.Series(np.where(number != recorded, most + 1 + number, -1)).replace(-1, None)

@@ -218,8 +218,8 @@ def recorder(cost: RecordingCost) -> str:
     taken = f"{time(cost.call_seconds)} per call subtracted for the recorder"
     if cost.gap_seconds:
         taken += f", {time(cost.gap_seconds)} per gap on the GPU"
-    if cost.host_pace != 1:
-        taken += f", and CPU times scaled by {cost.host_pace:.2f} from the recorded process"
+    if cost.host_slowdown != 1:
+        taken += f", and CPU times scaled by {cost.host_slowdown:.2f} from the recorded process"
     bare = time(cost.unrecorded_seconds)
     if not 0.99 * cost.unrecorded_seconds <= cost.replayed_seconds <= 1.01 * cost.unrecorded_seconds:
         return (

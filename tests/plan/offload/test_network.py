@@ -89,7 +89,7 @@ def test_a_processor_that_is_not_known_is_asked_for() -> None:
 def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
     plan = answer_offload(Offload.of(node="rtx-4090", model="llama-2-70b", type="q4_0", tokens="1"))
     known = network_of(Offload(model="llama-2-70b", type="q4_0"), NODE)
-    assert plan.beside_bytes == known.always_bytes(1)
+    assert plan.unstreamed_bytes == known.always_bytes(1)
     assert plan.device_bytes <= plan.budget_bytes == NODE.gpu(0).memory_bytes - known.always_bytes(1)
     layer = known.whole_bytes[0]
     streamed = (80 - plan.resident) * layer * machine_of(NODE).h2d.copy.long_gap_per_byte_s
