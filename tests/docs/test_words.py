@@ -171,8 +171,7 @@ def put_together() -> set[str]:
         "dominant": ("h2d", "d2h", "kernel"),
         "judged": ("few", "real", "same"),
         "id": [rule or of_job for rule, of_job in findings],
-        "identity": IDENTITY_COLUMNS,
-        "known_by": IDENTITY_COLUMNS,
+        "identified_by": IDENTITY_COLUMNS,
     }
     ids = {"pageable-copies.title-small", "mostly-copies.change-and-link"}
     for template in set(re.findall(r'[sS]tatement\(\s*f"([^"]+)"', source())) - {

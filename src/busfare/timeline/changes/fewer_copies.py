@@ -77,13 +77,13 @@ def dedupe(timeline: Timeline, setting: Setting) -> Applied:
 @change("keep_on_gpu", partial(statement, "change.keep-on-gpu"))
 def keep_on_gpu(timeline: Timeline, setting: Setting) -> Applied:
     """Copies back whose bytes go in again, and those that bring them in, are gone: the last state comes back once."""
-    returned, identity = returned_copies(timeline.operations, setting.recorded_on)
-    if not returned.any() and identity != "fingerprint":
-        nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{identity}"))
+    returned, identified_by = returned_copies(timeline.operations, setting.recorded_on)
+    if not returned.any() and identified_by != "fingerprint":
+        nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{identified_by}"))
         return Applied(timeline, 0, 0, [nothing])
     rests_on = [statement("assumes.unread")]
-    if identity != "fingerprint":
-        rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{identity}")))
+    if identified_by != "fingerprint":
+        rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{identified_by}")))
     return taken_out(timeline, returned, *rests_on)
 
 
@@ -124,16 +124,16 @@ def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, 
     copies = operations.with_row_index("at").filter(
         (pl.col("kind") == "copy") & (to_host | into) & (pl.col("bytes") > SMALLEST_BYTES)
     )
-    identity = next(
+    identified_by = next(
         by
         for by, column in IDENTITY_COLUMNS.items()
         if column == "bytes" or (column in operations.columns and operations[column].count())
     )
-    if identity == "address":
+    if identified_by == "address":
         host = pl.when(to_host).then("destination_address").otherwise("source_address")
         copies = copies.with_columns(address=host)
-    keys = list(dict.fromkeys(["process", "device", "bytes", identity]))
-    copies = copies.drop_nulls(identity).sort("start_ns", "at")
+    keys = list(dict.fromkeys(["process", "device", "bytes", identified_by]))
+    copies = copies.drop_nulls(identified_by).sort("start_ns", "at")
     # Those that came back wait in a line of their key; one that goes in takes the first of it, where there is one.
     waiting = pl.when(to_host).then(1).otherwise(-1).cum_sum().over(keys)
     least = pl.min_horizontal(waiting.cum_min().over(keys), 0)
@@ -143,12 +143,12 @@ def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, 
     pairs = copies.filter(to_host).join(
         copies.filter("matched"), [*keys, "number"], suffix="_in", nulls_equal=True
     )
-    if identity != "fingerprint" and pairs.height:
+    if identified_by != "fingerprint" and pairs.height:
         begin, end = pairs["end_ns"].to_numpy(), pairs["start_ns_in"].to_numpy()
         free = (end - begin) - union_of(copies).covered_within(begin, np.maximum(begin, end))
         sizes = pairs["bytes"].to_numpy().astype(np.float64)
         pairs = pairs.filter(pl.Series(free < packing_nanoseconds(sizes, node)))
-    return _mask(operations, pairs) | _mask(operations, pairs.select(at="at_in")), identity
+    return _mask(operations, pairs) | _mask(operations, pairs.select(at="at_in")), identified_by
 
 
 def _mask(operations: pl.DataFrame, rows: pl.DataFrame) -> Mask:

@@ -343,8 +343,11 @@ def are_pipelines(timeline: Timeline) -> bool:
         return np.bincount(chunk[inside], weights=weights[inside])
 
     kernels = of_chunks(timeline.kernels)
-    returned, identity = returned_copies(timeline.operations, timeline.node)
-    if identity != "bytes" and 2 * np.count_nonzero(of_chunks(returned & timeline.copies("h2d"))) > number:
+    returned, identified_by = returned_copies(timeline.operations, timeline.node)
+    if (
+        identified_by != "bytes"
+        and 2 * np.count_nonzero(of_chunks(returned & timeline.copies("h2d"))) > number
+    ):
         return False  # what a chunk brings in, the one before it gave
     out = of_chunks(timeline.among("direction", "d2h")) > 0
     much = of_chunks(np.where(timeline.among("direction", "h2d"), timeline.sizes, 0)) >= MUCH_BYTES * kernels
