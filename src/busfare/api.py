@@ -35,7 +35,7 @@ from busfare.answers.report import Report as _Report
 from busfare.answers.report import examine, summarise
 from busfare.answers.what_if import answer_job_what_if, answer_what_if
 from busfare.errors import BusfareError, InputError
-from busfare.jobs import one_trace
+from busfare.jobs import only_trace
 from busfare.jobs.changes import is_job, job_changes_of
 from busfare.jobs.parts import LEAST_RANKS, size_of, trace_paths
 from busfare.jobs.run import run_job
@@ -159,7 +159,7 @@ def report(
     where = _node(question.recorded_on)
     if not isinstance(trace, Trace):
         paths = [_path(path) for path in (trace if isinstance(trace, (list, tuple)) else [trace])]
-        alone = None if question.of_job else one_trace(paths)
+        alone = None if question.of_job else only_trace(paths)
         if alone is None:
             of_run = {"unrecorded": question.unrecorded, "fingerprints": fingerprints, "baseline": baseline}
             of_run |= question.part()
@@ -202,7 +202,7 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
         _node, (question.recorded_on, question.node, question.link)
     )  # unknown names before anything is read
     where = trace.path if isinstance(trace, Trace) else _path(trace)
-    alone = trace if isinstance(trace, Trace) else one_trace([where])
+    alone = trace if isinstance(trace, Trace) else only_trace([where])
     of_job = question.of_job or alone is None
     sources = [alone] if isinstance(alone, Trace) or (alone and not of_job) else trace_paths(where)
     runs, some = _runs_that_fit(sources, of_job or question.node is not None, question.rank, recorded_on)

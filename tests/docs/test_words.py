@@ -160,7 +160,7 @@ def put_together() -> set[str]:
     """The ids of statements that the code puts together of parts."""
     from busfare.cost.kernels.move import BOUNDS
     from busfare.planning.strategies import STRATEGIES
-    from busfare.timeline.changes.fewer_copies import KNOWN_BY
+    from busfare.timeline.changes.fewer_copies import IDENTITY_COLUMNS
 
     findings = re.findall(r'\bfinding\(\s*"([\w-]+)"|^ +\("([\w-]+)", \w+\(', source("advise"), re.MULTILINE)
     values = {
@@ -171,7 +171,7 @@ def put_together() -> set[str]:
         "dominant": ("h2d", "d2h", "kernel"),
         "judged": ("few", "real", "same"),
         "id": [rule or of_job for rule, of_job in findings],
-        "known_by": KNOWN_BY,
+        "identified_by": IDENTITY_COLUMNS,
     }
     ids = {"pageable-copies.title-small", "mostly-copies.change-and-link"}
     for template in set(re.findall(r'[sS]tatement\(\s*f"([^"]+)"', source())) - {

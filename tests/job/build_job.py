@@ -56,8 +56,8 @@ def random_partial(chance: random.Random) -> Partial:
 
     def rate() -> LinkRate:
         gpu, identity = pick([None, GPU, "NVIDIA H200"]), pick([None, f"GPU-{chance.randrange(9)}"])
-        reached, sheet = chance.uniform(1e9, 60e9), pick([None, 56e9])
-        return LinkRate(gpu, identity, chance.randrange(8), None, pick(["h2d", "d2h"]), reached, sheet)
+        rate, sheet = chance.uniform(1e9, 60e9), pick([None, 56e9])
+        return LinkRate(gpu, identity, chance.randrange(8), None, pick(["h2d", "d2h"]), rate, sheet)
 
     def finding() -> Advice:
         by_replay = chance.random() < 0.5

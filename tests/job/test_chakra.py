@@ -33,7 +33,10 @@ def nodes_of(path: Path) -> list[Any]:
 
 def attributes(node: Any) -> dict[str, Any]:
     return {
-        each.name: value for each in node.attr for field, value in each.ListFields() if field.name != "name"
+        attribute.name: value
+        for attribute in node.attr
+        for field, value in attribute.ListFields()
+        if field.name != "name"
     }
 
 
@@ -59,10 +62,10 @@ def test_a_run_is_in_the_file_of_its_rank(tmp_path: Path) -> None:
     assert len(of_gpu) == recorded.operations.height
     for kind, direction in ((LOAD, "h2d"), (STORE, "d2h")):
         moved = recorded.operations.filter(recorded.operations["direction"] == direction)
-        own = [node for node in of_gpu if node.type == kind]
-        assert sum(attributes(node)["tensor_size"] for node in own) == moved["bytes"].sum()
+        of_kind = [node for node in of_gpu if node.type == kind]
+        assert sum(attributes(node)["tensor_size"] for node in of_kind) == moved["bytes"].sum()
         taken = (moved["end_ns"] - moved["start_ns"]).sum() / 1000
-        assert sum(node.duration_micros for node in own) == pytest.approx(taken, abs=len(own))
+        assert sum(node.duration_micros for node in of_kind) == pytest.approx(taken, abs=len(of_kind))
     # Without gaps and launches' lags it is somewhat shorter, and no copy or kernel overtakes another.
     assert 0.8 < run_length(nodes) / (recorded.makespan_seconds * 1e6) <= 1.01
 
@@ -73,8 +76,10 @@ def test_ranks_of_a_job_share_their_groups(tmp_path: Path) -> None:
     groups = json.loads((tmp_path / "out" / "groups.json").read_text())
     assert list(groups.values()) == [[0, 1]]
     for rank in range(2):
-        found = [node for node in nodes_of(tmp_path / "out" / f"rank.{rank}.et") if node.type == COLLECTIVE]
-        assert [attributes(node) for node in found] == [
+        collectives = [
+            node for node in nodes_of(tmp_path / "out" / f"rank.{rank}.et") if node.type == COLLECTIVE
+        ]
+        assert [attributes(node) for node in collectives] == [
             {"is_cpu_op": False, "comm_size": 4 << 20, "pg_name": "1", "comm_type": 0}
         ] * 2
 

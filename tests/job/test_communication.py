@@ -43,11 +43,11 @@ def test_waiting_is_apart_from_transfer_and_says_who_is_waited_for(tmp_path: Pat
     assert row["transfer_seconds"] == pytest.approx(9 * 100e-6, abs=1e-7)
     assert row["last_rank"] == 0 and row["last"][0] == {"rank": 0, "count": 2}
     assert row["bus_bytes_per_second"] == pytest.approx(2 * 2 / 3 * 4 * (1 << 20) / 100e-6, rel=1e-3)
-    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    waited = {rank["rank"]: rank["waiting_seconds"] for rank in result["ranks"]}
     assert waited == pytest.approx({0: 600e-6, 1: 100e-6, 2: 1300e-6}, abs=1e-7)
-    for one in result["ranks"]:
-        assert one["exposed_transfer_seconds"] == pytest.approx(300e-6, abs=1e-7)
-        assert one["communication_seconds"] == pytest.approx(one["waiting_seconds"] + 300e-6, abs=1e-7)
+    for rank in result["ranks"]:
+        assert rank["exposed_transfer_seconds"] == pytest.approx(300e-6, abs=1e-7)
+        assert rank["communication_seconds"] == pytest.approx(rank["waiting_seconds"] + 300e-6, abs=1e-7)
 
 
 def test_clocks_that_are_apart_and_run_apart_are_brought_together(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_clocks_that_are_apart_and_run_apart_are_brought_together(tmp_path: Path
     (row,) = result["collectives"]
     waits = (compute.max(axis=0) - compute).sum() * 1e-6
     assert row["count"] == 400 and row["arrive_seconds"] == pytest.approx(waits, rel=0.002)
-    found = [clock["drift_ppm"] - result["clocks"][0]["drift_ppm"] for clock in result["clocks"]]
-    assert found == pytest.approx([-d for d in drift], abs=0.5)
+    drifts = [clock["drift_ppm"] - result["clocks"][0]["drift_ppm"] for clock in result["clocks"]]
+    assert drifts == pytest.approx([-d for d in drift], abs=0.5)
     assert all(clock["uncertainty_ns"] < 10_000 for clock in result["clocks"])
 
 
@@ -81,7 +81,7 @@ def test_a_recording_that_begins_later_is_matched_by_when_collectives_end(tmp_pa
     assert any(left["id"] == "unmatched-communication" and left["count"] == 5 for left in result["omissions"])
 
 
-def test_ranks_that_are_absent_are_said(tmp_path: Path) -> None:
+def test_absent_ranks_are_an_omission(tmp_path: Path) -> None:
     write_ranks(tmp_path, COMPUTE)
     (tmp_path / "rank1.json.gz").unlink()
     result = reported(str(tmp_path))
@@ -119,7 +119,7 @@ def test_a_message_is_waited_for_and_requests_are_counted(tmp_path: Path) -> Non
     (message,) = [row for row in result["collectives"] if row["ranks"]]
     assert (message["kind"], message["count"]) == ("send_receive", 1)
     assert message["arrive_seconds"] == pytest.approx(300e-6)
-    assert {one["rank"]: one["waiting_seconds"] for one in result["ranks"]} == pytest.approx(
+    assert {times["rank"]: times["waiting_seconds"] for times in result["ranks"]} == pytest.approx(
         {0: 0.0, 1: 300e-6}
     )
     lost = [left["count"] for left in result["omissions"] if left["id"] == "unmatched-communication"]
@@ -142,9 +142,9 @@ def test_waiting_for_a_recording_that_begins_later_is_set_apart(tmp_path: Path) 
                 event["ts"], event["dur"] = first - late, event["dur"] + late
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
     result = reported(str(tmp_path))
-    recording = {one["rank"]: one["recording_wait_seconds"] for one in result["ranks"]}
+    recording = {times["rank"]: times["recording_wait_seconds"] for times in result["ranks"]}
     assert recording == pytest.approx({0: 5e-3, 1: 5e-3, 2: 0.0}, abs=2e-6)
-    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    waited = {times["rank"]: times["waiting_seconds"] for times in result["ranks"]}
     assert waited == pytest.approx({0: 1.4e-3, 1: 0.0, 2: 1.4e-3}, abs=1e-5)
     (row,) = result["collectives"]
     assert row["arrive_seconds"] == pytest.approx(2.8e-3, abs=1e-5)
@@ -188,7 +188,7 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
         ("all_reduce", 3, 8),
     }
     wait, transfer = (sum(row[name] for row in rows) for name in ("arrive_seconds", "transfer_seconds"))
-    recording = sum(one["recording_wait_seconds"] for one in result["ranks"])
+    recording = sum(rank["recording_wait_seconds"] for rank in result["ranks"])
     assert (wait + recording) / (wait + recording + transfer) == pytest.approx(0.96, abs=0.01)
     assert recording == pytest.approx(26.4e-3, rel=0.01)
     assert result["straggler"] is None or result["straggler"]["rank"] in (4, 5)
@@ -204,15 +204,15 @@ def test_execution_traces_say_the_same_of_the_published_step(rank: int) -> None:
     """Kinds, groups and bytes of each rank's collectives, by PyTorch's own record of what the program asked for."""
     folder = DATA / "ranks/dlrm-8xv100"
     nodes = json.loads(gzip.decompress((folder / f"execution-trace-{rank}.json.gz").read_bytes()))["nodes"]
-    asked, groups = [], set()
+    names, groups = [], set()
     for node in sorted(nodes, key=lambda node: node["id"]):
         words = node["inputs"]
         kind = next((word for word in words if isinstance(word, str)), "wait")
         if node["name"] == "record_param_comms" and kind != "wait":
             groups.add(next(word for word in words if isinstance(word, int) and word > 1 << 32))
-            asked.append((KINDS[kind], tensor_bytes(words[0])))
+            names.append((KINDS[kind], tensor_bytes(words[0])))
     rows = read(folder / f"rank{rank}.pt.trace.json.gz").collectives
-    assert list(rows.select("collective_kind", "bytes").iter_rows()) == asked
+    assert list(rows.select("collective_kind", "bytes").iter_rows()) == names
     assert rows["stream"].n_unique() == len(groups) == 1
 
 
@@ -227,7 +227,7 @@ def tensor_bytes(words: Any) -> int:
 
 
 @pytest.mark.conformance
-def test_ranks_of_one_file_are_told_apart() -> None:
+def test_ranks_of_a_single_file_are_distinguished() -> None:
     """Two processes of one Nsight Systems export, by NVTX ranges `nccl:…` (GindaChen/nsys-ai): 31 collectives each."""
     path = DATA / "traces/nsys/nsys-ai-2xh100-after.sqlite"
     result = reported(str(path))
@@ -235,7 +235,7 @@ def test_ranks_of_one_file_are_told_apart() -> None:
         ("all_to_all", 30),
         ("send_receive", 1),
     ]
-    waits = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    waits = {rank["rank"]: rank["waiting_seconds"] for rank in result["ranks"]}
     assert waits == pytest.approx({0: 4.27e-3, 1: 18.2e-3}, rel=0.01)
 
 
@@ -256,23 +256,23 @@ def rows_of_ranks(seed: int, steps: int, skipped: int = 0) -> list[pl.DataFrame]
             for group in groups:
                 end = max(begin[list(group)]) + 20_000
                 for rank in group:
-                    said = {
+                    stated = {
                         "communicator": name, "members": ",".join(map(str, group)), "group_size": len(group),
                         "sequence": step if name == "all" else None, "stream": 7,
                     }  # fmt: skip
                     kind = "all_reduce" if step % 3 else "all_gather"
                     rows[rank].append(
-                        said
+                        stated
                         | {"collective_kind": kind, "bytes": 1 << 20, "start_ns": begin[rank], "end_ns": end}
                     )
                     now[rank] = end + 500
         for rank in range(0, RANKS, 2):
-            said = {"communicator": "pairs", "tag": 3, "sequence": step, "stream": 9, "bytes": 4096}
+            stated = {"communicator": "pairs", "tag": 3, "sequence": step, "stream": 9, "bytes": 4096}
             sent, received = now[rank] + 100, now[rank + 1] + 700
             end = max(sent, received) + 5_000
             rows[rank] += [
-                said | {"collective_kind": "send", "peer": rank + 1, "start_ns": sent, "end_ns": sent + 50},
-                said
+                stated | {"collective_kind": "send", "peer": rank + 1, "start_ns": sent, "end_ns": sent + 50},
+                stated
                 | {
                     "collective_kind": "send",
                     "peer": rank + 1,
@@ -282,23 +282,23 @@ def rows_of_ranks(seed: int, steps: int, skipped: int = 0) -> list[pl.DataFrame]
                 },
             ]
             rows[rank + 1].append(
-                said | {"collective_kind": "receive", "peer": rank, "start_ns": received, "end_ns": end}
+                stated | {"collective_kind": "receive", "peer": rank, "start_ns": received, "end_ns": end}
             )
             now[rank : rank + 2] = end + 900
     rows[2] = rows[2][4 * skipped :]  # four rows a step
     frames = []
-    for rank, own in enumerate(rows):
-        frame = pl.DataFrame(own, infer_schema_length=None).with_columns(
+    for rank, rank_rows in enumerate(rows):
+        frame = pl.DataFrame(rank_rows, infer_schema_length=None).with_columns(
             pl.col("start_ns", "end_ns") + CLOCK_NS[rank], process=pl.lit(rank), device=pl.lit(0)
         )
-        beside = pl.Series(np.zeros((frame.height, MOMENTS), np.int64), dtype=pl.Array(pl.Int64, MOMENTS))
-        own = np.random.default_rng(rank).integers(0, 100_000, (2, frame.height))
+        computing = pl.Series(np.zeros((frame.height, MOMENTS), np.int64), dtype=pl.Array(pl.Int64, MOMENTS))
+        host_ns, gpu_ns = np.random.default_rng(rank).integers(0, 100_000, (2, frame.height))
         work = {
-            "host_ns": pl.Series(own[0]),
-            "gpu_ns": pl.Series(own[1]),
+            "host_ns": pl.Series(host_ns),
+            "gpu_ns": pl.Series(gpu_ns),
             "first": pl.int_range(pl.len()) == 0,
         }
-        frames.append(conform(frame.with_columns(computing_ns=beside, **work), ROWS))
+        frames.append(conform(frame.with_columns(computing_ns=computing, **work), ROWS))
     return frames
 
 
@@ -330,7 +330,7 @@ def test_blocks_say_what_the_whole_says(monkeypatch: pytest.MonkeyPatch, skipped
     assert sum(halves) == 300 - skipped
 
 
-def test_a_call_that_waits_for_several_messages_is_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_waits_for_several_messages_is_in_a_single_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them came last is known only where all are."""
     rows = [frame.with_columns(marker=pl.lit(5, pl.UInt32)) for frame in rows_of_ranks(2, 40)]
     whole = communication.communication(rows, RANKED)

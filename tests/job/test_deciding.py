@@ -29,8 +29,8 @@ def job(tmp_path: Path) -> Path:
 
 
 def memory_for(ranks: float, monkeypatch: pytest.MonkeyPatch, job: Path) -> None:
-    one = busfare.read(job / "rank0.json.gz")
-    rows = one.calls.height + one.operations.height
+    trace = busfare.read(job / "rank0.json.gz")
+    rows = trace.calls.height + trace.operations.height
     monkeypatch.setattr(deciding, "rows_that_fit", lambda: round(rows * ranks))
 
 
@@ -39,7 +39,7 @@ def test_the_straggler_is_among_those_that_are_replayed(job: Path, monkeypatch: 
     assert len(whole.ranks or ()) == RANKS and whole.speedup and whole.speedup > 1.3
     memory_for(8, monkeypatch, job)
     some = busfare.what_if(job, no_stragglers=True, recorded_on="h100")
-    replayed = [one.rank for one in some.ranks or ()]
+    replayed = [rank.rank for rank in some.ranks or ()]
     assert STRAGGLER in replayed and 6 <= len(replayed) <= 9
     assert some.baseline.recorded_seconds == pytest.approx(whole.baseline.recorded_seconds, rel=1e-6)
     assert some.speedup == pytest.approx(whole.speedup, rel=0.02)
@@ -50,7 +50,7 @@ def test_the_straggler_is_among_those_that_are_replayed(job: Path, monkeypatch: 
 def test_ranks_that_are_named_are_replayed(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory_for(6.5, monkeypatch, job)
     result = busfare.what_if(job, no_stragglers=True, rank=[3, 11])
-    assert {3, 11, STRAGGLER} <= {one.rank for one in result.ranks or ()}
+    assert {3, 11, STRAGGLER} <= {rank.rank for rank in result.ranks or ()}
 
 
 def test_half_of_the_ranks_late_are_half_of_those_that_are_replayed(
@@ -66,21 +66,21 @@ def test_half_of_the_ranks_late_are_half_of_those_that_are_replayed(
     assert result.speedup == pytest.approx(1.2, rel=0.03)
 
 
-def test_who_is_waited_for_is_said(job: Path) -> None:
+def test_awaited_seconds_name_who_is_waited_for(job: Path) -> None:
     ranks = busfare.report([job]).ranks or []
-    awaited = {one.rank: one.awaited_seconds for one in ranks}
+    awaited = {rank.rank: rank.awaited_seconds for rank in ranks}
     assert awaited[STRAGGLER] == max(awaited.values())
-    assert sum(awaited.values()) == pytest.approx(sum(one.waiting_seconds for one in ranks))
+    assert sum(awaited.values()) == pytest.approx(sum(rank.waiting_seconds for rank in ranks))
 
 
 def test_a_report_of_a_large_job_says_what_the_job_gains(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gain() -> tuple[float, list[str]]:
         result = busfare.report([job])
-        (found,) = [one for one in result.findings if one.id == "straggling-rank"]
-        assert found.traces == RANKS
-        evidence = text(found.largest.evidence)
+        (straggling,) = [finding for finding in result.findings if finding.id == "straggling-rank"]
+        assert straggling.traces == RANKS
+        evidence = text(straggling.largest.evidence)
         assert f"Rank {STRAGGLER} arrived last because of its own work at 20 of 20 collectives" in evidence
-        return found.predicted_gain_seconds, [str(left.id) for left in result.omissions]
+        return straggling.predicted_gain_seconds, [str(left.id) for left in result.omissions]
 
     of_all, left = gain()
     assert "ranks-left-out" not in left
@@ -97,16 +97,16 @@ def test_findings_of_a_large_job_are_replayed_where_they_gain_most(
     """Its traces are read without replays; those with a finding are among the ranks that are replayed then."""
     write_ranks(tmp_path, [[1000.0] * 5] * 12, copy_us=4000.0, copied_on=(7,), copy_bytes=40 << 20)
 
-    def found() -> JobFinding:
+    def pageable_finding() -> JobFinding:
         report = busfare.report([tmp_path], recorded_on="h100-sxm")
-        (one,) = [one for one in report.findings if one.id == "pageable-copies"]
-        return one
+        (pageable,) = [finding for finding in report.findings if finding.id == "pageable-copies"]
+        return pageable
 
-    of_all = found()
+    of_all = pageable_finding()
     monkeypatch.setattr(jobs, "MOST_TRACES", 10)
     monkeypatch.setattr(run, "MOST_TRACES", 10)
     monkeypatch.setattr(jobs, "SOME_OPERATIONS", 8 * 15)
-    of_some = found()
+    of_some = pageable_finding()
     assert of_some.largest.rank == of_all.largest.rank == 7
     assert of_some.largest.by_replay and of_some.largest.what_if == of_all.largest.what_if
     assert of_some.traces == of_all.traces == 1
@@ -115,7 +115,7 @@ def test_findings_of_a_large_job_are_replayed_where_they_gain_most(
     monkeypatch.setattr(jobs, "MOST_TRACES", 12)
     monkeypatch.setattr(run, "MOST_TRACES", 12)
     (tmp_path / "notes.json").write_text("{}")
-    assert found() == of_all
+    assert pageable_finding() == of_all
 
 
 MEBI = 1 << 20
@@ -169,7 +169,7 @@ def test_the_least_of_all_groups_around_counts(root: Path) -> None:
     assert free_memory(root) == 200 * MEBI
 
 
-def test_the_first_version_of_groups_has_other_names(root: Path) -> None:
+def test_the_first_version_of_groups_has_different_names(root: Path) -> None:
     put(root / "proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/slurm/job_7\n0::/\n")
     group(root / "sys/fs/cgroup/memory/slurm/job_7", str(128 * MEBI), 28 * MEBI, 4 * MEBI, version=1)
     group(root / "sys/fs/cgroup/memory", "9223372036854771712", 28 * MEBI, 4 * MEBI, version=1)

@@ -44,7 +44,7 @@ def changed(folder: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mpi", [False, True], ids=["NCCL", "MPI"])
-def test_a_change_to_one_rank_counts_as_far_as_others_wait_for_it(tmp_path: Path, mpi: bool) -> None:
+def test_a_change_to_a_rank_counts_as_far_as_its_peers_wait_for_it(tmp_path: Path, mpi: bool) -> None:
     slow = write_ranks(tmp_path / "before", COMPUTE, copy_us=800.0, mpi=mpi)
     bare = write_ranks(tmp_path / "after", COMPUTE, mpi=mpi)
     result = changed(tmp_path / "before", "--rank", "0", "--remove", "h2d")
@@ -52,7 +52,7 @@ def test_a_change_to_one_rank_counts_as_far_as_others_wait_for_it(tmp_path: Path
     assert result["speedup"] == pytest.approx(slow / bare, rel=0.02)
     nothing = changed(tmp_path / "before", "--rank", "1", "--remove", "h2d")
     assert nothing["changes"][0]["touched"] == 0 and nothing["speedup"] == pytest.approx(1.0)
-    assert {one["rank"] for one in result["ranks"]} == {0, 1, 2}
+    assert {rank["rank"] for rank in result["ranks"]} == {0, 1, 2}
 
 
 def test_a_trace_of_another_time_is_no_rank_of_the_job(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_trace_of_another_time_is_no_rank_of_the_job(tmp_path: Path) -> None:
     write_ranks(tmp_path / "other", COMPUTE, offsets_us=[0, 0, 1.8e15], **{"Process Group Name": "9"})
     (tmp_path / "other" / "rank2.json.gz").rename(tmp_path / "rank2.json.gz")
     shutil.rmtree(tmp_path / "other")
-    asked = CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "h2d"], standalone_mode=False)
-    assert isinstance(asked.exception, InputError)
-    assert str(asked.exception).startswith(
+    outcome = CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "h2d"], standalone_mode=False)
+    assert isinstance(outcome.exception, InputError)
+    assert str(outcome.exception).startswith(
         f"{tmp_path / 'rank2.json.gz'}: belongs to a different run than rank0.json.gz"
     )
     reported = CliRunner().invoke(app, ["report", str(tmp_path), "--json"], standalone_mode=False)
@@ -72,7 +72,7 @@ def test_a_trace_of_another_time_is_no_rank_of_the_job(tmp_path: Path) -> None:
     assert not result["gains_of_whole_job"] and result["traces"]["read"] == 3
 
 
-def test_without_stragglers_each_step_takes_the_median(tmp_path: Path) -> None:
+def test_without_stragglers_every_step_takes_the_median(tmp_path: Path) -> None:
     generator = np.random.default_rng(11)
     compute = generator.uniform(900, 1100, (5, 30)).round()
     compute[3] += 700
@@ -85,7 +85,7 @@ def test_without_stragglers_each_step_takes_the_median(tmp_path: Path) -> None:
     assert result["rung"] == "calibrated"
 
 
-def test_collectives_beside_kernels_leave_the_kernels(tmp_path: Path) -> None:
+def test_overlapped_collectives_leave_the_kernels(tmp_path: Path) -> None:
     compute = np.full((2, 10), 1000.0)
     whole = write_ranks(tmp_path, compute.tolist(), transfer_us=400.0)
     result = changed(tmp_path, "--overlap-collectives")
@@ -121,22 +121,22 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
     assert 1 < four["predicted_seconds"] / four["baseline"]["replayed_seconds"] < 1.6
     assert sixteen["predicted_seconds"] > four["predicted_seconds"]
     # Measured jobs doubled on one host; here GPUs set the pace.
-    known = range_of("more-ranks", "gpu", "datasheet")
-    assert known is not None
-    ends = [end * four["predicted_seconds"] for end in known]
+    interval = range_of("more-ranks", "gpu", "datasheet")
+    assert interval is not None
+    ends = [end * four["predicted_seconds"] for end in interval]
     assert [four["low_seconds"], four["high_seconds"]] == pytest.approx(ends)
     assert sixteen["low_seconds"] is None and "2 times the GPUs of one host" in sixteen["reason"]
 
 
-def test_a_host_that_sets_the_pace_makes_a_wider_range_of_more_ranks(tmp_path: Path) -> None:
+def test_a_host_bound_job_makes_a_wider_range_of_more_ranks(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[100.0] * 5] * 2, copy_us=3000.0, copied_on=(0, 1))
     four = changed(tmp_path, "--ranks", "4", "--from", "h100-sxm")
-    known = range_of("more-ranks", "host", "datasheet")
-    assert known is not None
-    assert four["high_seconds"] / four["predicted_seconds"] == pytest.approx(known.high)
+    interval = range_of("more-ranks", "host", "datasheet")
+    assert interval is not None
+    assert four["high_seconds"] / four["predicted_seconds"] == pytest.approx(interval.high)
 
 
-def test_a_regex_may_be_of_one_rank_s_operations(tmp_path: Path) -> None:
+def test_a_regex_may_match_operations_of_a_single_rank(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
     path = tmp_path / "rank1.json.gz"
     text = gzip.decompress(path.read_bytes()).decode()
@@ -157,13 +157,15 @@ def test_a_regex_may_be_of_one_rank_s_operations(tmp_path: Path) -> None:
         (["--no-stragglers", "--perfetto", "out.json"], "to one run"),
     ],
 )
-def test_what_cannot_be_done_is_said(tmp_path: Path, options: list[str], message: str) -> None:
+def test_impossible_changes_are_refused_with_the_reason(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
     run = CliRunner().invoke(app, ["what-if", str(tmp_path), *options], standalone_mode=False)
     assert message in str(run.exception)
 
 
-def test_one_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_path: Path) -> None:
+def test_a_single_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_path: Path) -> None:
     """1,000 µs of work and 100 µs of transfer a step, of which the host waits for both: in the trace of one rank each
     collective takes what it took, waiting included.
     """
@@ -186,7 +188,7 @@ def test_one_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_path: 
     assert "Only one rank is in this trace" in shown and "what-if --overlap-collectives" in shown
 
 
-def test_one_rank_is_no_job(tmp_path: Path) -> None:
+def test_a_single_rank_is_no_job(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
     (tmp_path / "rank1.json.gz").unlink()
     run = CliRunner().invoke(app, ["what-if", str(tmp_path), "--pin="], standalone_mode=False)
@@ -219,7 +221,7 @@ def test_a_host_that_launches_fewer_collectives_is_done_sooner() -> None:
         kernel(at + 8, at + 9, name, correlation=n)
         for n, (at, name) in enumerate(zip(begins, names, strict=True))
     ]
-    run = timeline(trace(*kernels, calls=sorted(calls, key=lambda one: one["start_ns"])))
+    run = timeline(trace(*kernels, calls=sorted(calls, key=lambda made_call: made_call["start_ns"])))
     carries = np.array(["nccl" in name for name in names])
     fewer = without_launches(run, carries, np.array([1]))
     # Between two other launches lie 8 µs; around the first all-reduce there were 38 and its 2 and 38.
@@ -228,10 +230,10 @@ def test_a_host_that_launches_fewer_collectives_is_done_sooner() -> None:
 
 def test_what_recording_cost_is_taken_out_of_all_ranks(tmp_path: Path) -> None:
     recorded = write_ranks(tmp_path, [[1000.0] * 6, [1500.0] * 6]) * 1e-6
-    told = changed(tmp_path, "--no-stragglers", "--unrecorded", f"{recorded - 30e-6}s")
-    assert told["baseline"]["replayed_seconds"] == pytest.approx(recorded - 30e-6, abs=2e-6)
-    assert 0 < told["baseline"]["recording_cost"]["call_seconds"] < 30e-6
-    assert told["gain_seconds"] == pytest.approx(6 * 500e-6, rel=0.02)
+    predicted = changed(tmp_path, "--no-stragglers", "--unrecorded", f"{recorded - 30e-6}s")
+    assert predicted["baseline"]["replayed_seconds"] == pytest.approx(recorded - 30e-6, abs=2e-6)
+    assert 0 < predicted["baseline"]["recording_cost"]["call_seconds"] < 30e-6
+    assert predicted["gain_seconds"] == pytest.approx(6 * 500e-6, rel=0.02)
 
 
 SIZE = 64 << 20
@@ -297,7 +299,7 @@ def two_gpus(tmp_path: Path) -> Node:
     return load_node(str(node(tmp_path, 1e9)))
 
 
-def test_ranks_that_call_their_gpus_the_same_have_one_each_where_nccl_runs(two_gpus: Node) -> None:
+def test_ranks_that_call_their_gpus_the_same_have_separate_gpus_where_nccl_runs(two_gpus: Node) -> None:
     parts = [(part(), rank(0, "a")), (part(), rank(1, "a")), (part(), rank(2, "b"))]
     assert places_of(parts, two_gpus, apart=True) == [(0, {0: 0}), (0, {0: 1}), (1, {0: 0})]
     assert places_of(parts, two_gpus, apart=False) == [(0, {0: 0}), (0, {0: 0}), (1, {0: 0})]

@@ -65,7 +65,7 @@ def table(result: dict[str, Any]) -> dict[tuple[str, str], tuple[int, int, int]]
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["from the start", "from later on"])
-def test_ranks_wait_for_the_late_one(begins: bool, tmp_path: Path) -> None:
+def test_ranks_wait_for_the_late_rank(begins: bool, tmp_path: Path) -> None:
     for rank in range(RANKS):
         export_of(rank, begins).write(tmp_path / f"rank{rank}.sqlite")
     result = reported(tmp_path)
@@ -75,8 +75,11 @@ def test_ranks_wait_for_the_late_one(begins: bool, tmp_path: Path) -> None:
         ("MPI_COMM[2] 0.5", "all_reduce"): (STEPS, 2, STEPS * 8),
         ("MPI_COMM[2] 1.5", "all_reduce"): (STEPS, 2, STEPS * 8),
     }
-    assert not {one["id"] for one in result["omissions"]} & {"unmatched-communication", "unaligned-clocks"}
-    waiting = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    assert not {omission["id"] for omission in result["omissions"]} & {
+        "unmatched-communication",
+        "unaligned-clocks",
+    }
+    waiting = {times["rank"]: times["waiting_seconds"] for times in result["ranks"]}
     assert waiting[1] == pytest.approx(0, abs=1e-5)
     # Rank 2 for the message, the others in the collective.
     for rank in (0, 2, 3):
@@ -95,13 +98,13 @@ def test_calls_of_unknown_communicators_are_counted(tmp_path: Path) -> None:
         export.mpi("MPI_Barrier", 90 * MS, 91 * MS, commHandle=3)
         export.write(tmp_path / f"rank{rank}.sqlite")
     result = reported(tmp_path)
-    left = {one["id"]: one["count"] for one in result["omissions"]}
+    left = {omission["id"]: omission["count"] for omission in result["omissions"]}
     # Rank 0's left neighbour and rank 1's right one are absent, and each pair has one rank here.
     assert left["unmatched-communication"] > 2
     assert ("MPI_COMM_WORLD", "all_reduce") in table(result)
 
 
-def test_ranks_of_one_file(tmp_path: Path) -> None:
+def test_ranks_of_a_single_file(tmp_path: Path) -> None:
     """What one `nsys profile mpirun` writes of a host, where MPICH gives the world one handle."""
     export = small_export()
     for rank in range(2):
@@ -115,11 +118,11 @@ def test_ranks_of_one_file(tmp_path: Path) -> None:
             export.mpi("MPI_Barrier", start + 300_000 * rank, start + 400_000, process, commHandle=0x44000000)
     result = reported(export.write(tmp_path / "job.sqlite"))
     assert table(result) == {("MPI_COMM_WORLD", "barrier"): (3, 2, 0)}
-    waiting = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    waiting = {row["rank"]: row["waiting_seconds"] for row in result["ranks"]}
     assert waiting[0] == pytest.approx(3 * 300e-6) and waiting[1] == 0
 
 
-def test_a_process_that_only_calls_mpi_is_a_rank_beside_one_that_computes(tmp_path: Path) -> None:
+def test_a_process_that_only_calls_mpi_is_a_rank_of_the_job_that_computes(tmp_path: Path) -> None:
     export = small_export()  # process 71 computes
     for rank, process in enumerate((71, 72)):
         export.rank(rank, process)
@@ -131,14 +134,14 @@ def test_a_process_that_only_calls_mpi_is_a_rank_beside_one_that_computes(tmp_pa
     export.mpi("MPI_Send", 8 * MS, 9 * MS, 71, commHandle=0x44000000, tag=1, remoteRank=1, size=8)
     result = reported(export.write(tmp_path / "job.sqlite"))
     assert table(result)[("MPI_COMM_WORLD", "barrier")] == (3, 2, 0)
-    ranks = {one["rank"]: one for one in result["ranks"]}
+    ranks = {row["rank"]: row for row in result["ranks"]}
     assert ranks[0]["waiting_seconds"] == pytest.approx(3 * 300e-6, abs=1e-6)
     assert ranks[1]["kernels_seconds"] == 0
     assert ranks[1]["makespan_seconds"] == pytest.approx(7.7e-3)
-    assert "unmatched-communication" not in {one["id"] for one in result["omissions"]}
+    assert "unmatched-communication" not in {row["id"] for row in result["omissions"]}
     of_job = reported(tmp_path)  # the folder
     assert of_job["ranks_seen"] == 2 and len(of_job["ranks"]) == 2
-    assert "unknown-rank" not in {one["id"] for one in of_job["omissions"]}
+    assert "unknown-rank" not in {row["id"] for row in of_job["omissions"]}
 
 
 def test_older_exports_are_a_job_without_matches(tmp_path: Path) -> None:
@@ -150,4 +153,4 @@ def test_older_exports_are_a_job_without_matches(tmp_path: Path) -> None:
         export.write(tmp_path / f"rank{rank}.sqlite")
     result = reported(tmp_path)
     assert not result.get("collectives")
-    assert "mpi-without-partners" in {one["id"] for one in result["omissions"]}
+    assert "mpi-without-partners" in {omission["id"] for omission in result["omissions"]}

@@ -21,7 +21,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 
 @pytest.mark.parametrize("example", sorted(file.name for file in EXAMPLES.glob("*h100.json.gz")))
-def test_a_partial_agrees_with_the_traces_own_report(example: str) -> None:
+def test_a_partial_agrees_with_the_report_of_its_trace(example: str) -> None:
     """Real recorded traces."""
     recorded = read(EXAMPLES / example)
     part, report = partial_of(recorded, EXAMPLES / example, advise=advised), as_json(summarise(recorded))
@@ -85,15 +85,15 @@ def test_rates_are_the_best_of_large_pinned_copies() -> None:
         copy(8000, 10000, 64 * MIB, "d2h"),
         gpu=H100,
     )
-    found = {rate.direction: rate for rate in best_rates(made, load_node("h100-sxm"))}
-    assert found.keys() == {"h2d", "d2h"}
-    assert found["h2d"].bytes_per_second == pytest.approx(64 * MIB / 1e-3)
-    assert found["h2d"].gpu == H100
-    assert found["h2d"].data_sheet_bytes_per_second == pytest.approx(56.7e9, rel=0.01)
-    assert found["d2h"].bytes_per_second == pytest.approx(64 * MIB / 2e-3)
+    rates = {rate.direction: rate for rate in best_rates(made, load_node("h100-sxm"))}
+    assert rates.keys() == {"h2d", "d2h"}
+    assert rates["h2d"].bytes_per_second == pytest.approx(64 * MIB / 1e-3)
+    assert rates["h2d"].gpu == H100
+    assert rates["h2d"].data_sheet_bytes_per_second == pytest.approx(56.7e9, rel=0.01)
+    assert rates["d2h"].bytes_per_second == pytest.approx(64 * MIB / 2e-3)
 
 
-def test_gpus_are_told_apart_by_what_identifies_them() -> None:
+def test_gpus_are_distinguished_by_what_identifies_them() -> None:
     made = trace(copy(0, 1000, 64 * MIB), copy(2000, 3000, 64 * MIB, process=2))
     made.devices = tables.conform(
         pl.DataFrame({"device": [0, 0], "process": [1, 2], "name": ["a", "b"], "uuid": ["GPU-1", "GPU-2"]}),
@@ -127,18 +127,18 @@ def held(rank: int | None, process: int) -> TraceRank:
     return TraceRank(process, 0, 0, 1, 1, 0, rank=rank)
 
 
-def test_a_file_of_several_processes_says_the_rank_of_each() -> None:
+def test_a_file_of_several_processes_names_their_ranks() -> None:
     ranks = numbered([("job", None, "host", [held(1, 459), held(0, 460)])])
     assert [(r.rank, r.times.process) for r in ranks] == [(1, 459), (0, 460)]
 
 
-def test_what_says_no_rank_or_a_taken_one_gets_what_is_left() -> None:
-    one = [TraceRank(7, 0, 0, 1, 1, 0)]
+def test_a_trace_without_a_free_rank_gets_what_is_left() -> None:
+    single = [TraceRank(7, 0, 0, 1, 1, 0)]
     ranks = numbered(
         [
-            ("a", 2, None, one),
-            ("b", 2, None, one),
-            ("c", None, None, one),
+            ("a", 2, None, single),
+            ("b", 2, None, single),
+            ("c", None, None, single),
             ("d", 0, None, [held(None, 1), held(3, 2)]),
         ]
     )

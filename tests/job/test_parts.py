@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from busfare.errors import InputError
-from busfare.jobs import one_trace
+from busfare.jobs import only_trace
 from busfare.jobs.parts import find_parts, trace_paths
 from busfare.trace.readers.recorded.file import MAGIC
 from tests.job.build_job import write_rank
@@ -19,8 +19,8 @@ from tests.trace.build_rocprof_files import small_csv, write_csv
 
 
 def names(folder: Path, *paths: Path) -> list[str]:
-    found = find_parts(list(paths) or [folder])
-    return [os.path.relpath(part.path, folder) for part in found.parts]
+    parts = find_parts(list(paths) or [folder])
+    return [os.path.relpath(part.path, folder) for part in parts.parts]
 
 
 def export(folder: Path) -> Path:
@@ -39,12 +39,12 @@ def test_links_in_circles_and_second_names_are_seen_through(tmp_path: Path) -> N
     (tmp_path / "a" / "self").symlink_to(tmp_path / "a" / "self")
     (tmp_path / "second").symlink_to(file)
     os.link(file, tmp_path / "third")
-    found = find_parts([tmp_path, file, file])
-    assert [Path(part.path).name for part in found.parts] == ["self", "second"]
-    assert found.duplicates == 4
+    parts = find_parts([tmp_path, file, file])
+    assert [Path(part.path).name for part in parts.parts] == ["self", "second"]
+    assert parts.duplicates == 4
 
 
-def test_a_run_that_lies_there_in_two_forms_is_one(tmp_path: Path) -> None:
+def test_a_run_in_two_forms_is_a_single_trace(tmp_path: Path) -> None:
     for name in (
         "a.nsys-rep",
         "a.sqlite",
@@ -57,10 +57,10 @@ def test_a_run_that_lies_there_in_two_forms_is_one(tmp_path: Path) -> None:
     (tmp_path / "perfetto_trace.json.gz").write_bytes(b"x")
     (tmp_path / "z").mkdir()
     (tmp_path / "z" / "perfetto_trace.json.gz").write_bytes(b"x")
-    found = find_parts([tmp_path])
+    parts = find_parts([tmp_path])
     kept = ["a.sqlite", "b.nsys-rep", "n1.xplane.pb", "n2.trace.json.gz", "z/perfetto_trace.json.gz"]
-    assert [os.path.relpath(part.path, tmp_path) for part in found.parts] == kept
-    assert found.duplicates == 3
+    assert [os.path.relpath(part.path, tmp_path) for part in parts.parts] == kept
+    assert parts.duplicates == 3
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_a_run_that_lies_there_in_two_forms_is_one(tmp_path: Path) -> None:
          ["kernel_trace.csv", "rank0.json", "rank1.csv", "rank1.json"]),
     ],
 )  # fmt: skip
-def test_a_run_of_amds_profilers_in_several_formats_is_one(
+def test_a_run_of_amds_profilers_in_several_formats_is_a_single_trace(
     files: list[str], kept: list[str], tmp_path: Path
 ) -> None:
     for name in files:
         (tmp_path / name).write_bytes(b"x")
-    found = find_parts([tmp_path])
-    assert [Path(part.path).name for part in found.parts] == kept
-    assert found.duplicates == len(files) - len(kept)
+    parts = find_parts([tmp_path])
+    assert [Path(part.path).name for part in parts.parts] == kept
+    assert parts.duplicates == len(files) - len(kept)
 
 
-def test_ten_thousand_paths_are_found_in_order(tmp_path: Path) -> None:
+def test_ten_thousand_paths_are_listed_in_order(tmp_path: Path) -> None:
     for number in range(10_000):
         (tmp_path / f"{number:05}.json").touch()
     assert names(tmp_path) == [f"{number:05}.json" for number in range(10_000)]
@@ -119,12 +119,12 @@ def tree(folder: Path) -> Path:
         (["empty"], None),
     ],
 )
-def test_what_is_one_trace_and_what_a_job(tmp_path: Path, paths: list[str], only: str | None) -> None:
+def test_what_is_a_trace_and_what_a_job(tmp_path: Path, paths: list[str], only: str | None) -> None:
     folder = tree(tmp_path)
-    assert one_trace([folder / path for path in paths]) == (None if only is None else folder / only)
+    assert only_trace([folder / path for path in paths]) == (None if only is None else folder / only)
 
 
-def test_a_job_has_every_file_all_the_way_down_and_a_directory_of_tables_as_one(tmp_path: Path) -> None:
+def test_a_job_has_every_file_at_any_depth_and_a_directory_of_tables_as_a_trace(tmp_path: Path) -> None:
     folder = tree(tmp_path)
     recordings = ["run/h-1.bf", "run/h-2.bf", "run/other.parquet"]
     assert names(folder) == ["a.json", "b/deep/one.json", *recordings, "run[1].json", "tables"]
@@ -133,15 +133,15 @@ def test_a_job_has_every_file_all_the_way_down_and_a_directory_of_tables_as_one(
 
 def test_a_folder_of_rocprofv3_is_read_from_the_file_that_says_most(tmp_path: Path) -> None:
     write_csv(tmp_path, small_csv())
-    assert one_trace([tmp_path]) == tmp_path
+    assert only_trace([tmp_path]) == tmp_path
     database = write_rocpd(tmp_path / "3131_results.db", small_process())
-    assert one_trace([tmp_path]) == database and trace_paths(tmp_path) == [database]
+    assert only_trace([tmp_path]) == database and trace_paths(tmp_path) == [database]
     # Of another process there is the CSV alone.
     write_csv(tmp_path, small_csv(), "77_")
     assert {"3131_results.db", "77_kernel_trace.csv"} <= {*names(tmp_path)}
     write_rocpd(tmp_path / "77_results.db", small_process("_0077", 77))
     listed = {*names(tmp_path)}
-    assert one_trace([tmp_path]) is None and {"3131_results.db", "77_results.db"} <= listed
+    assert only_trace([tmp_path]) is None and {"3131_results.db", "77_results.db"} <= listed
     assert not {"3131_kernel_trace.csv", "77_kernel_trace.csv"} & listed
 
 

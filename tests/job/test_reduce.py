@@ -98,8 +98,8 @@ def test_a_spread_is_what_sorting_gives(values: list[int]) -> None:
     ranks = [Ranked(path=f"{number:05}", rank=None, host=None) for number in range(len(values))]
     seen, ordered = spread("bytes", [*zip(values, ranks, strict=True)], 1), sorted(values)
     assert (seen.sum, seen.least, seen.most) == (sum(values), ordered[0], ordered[-1])
-    assert [one.value for one in seen.largest] == ordered[::-1][:16]
-    assert [one.value for one in seen.smallest] == ordered[:16]
+    assert [ranked.value for ranked in seen.largest] == ordered[::-1][:16]
+    assert [ranked.value for ranked in seen.smallest] == ordered[:16]
     shares = {0.25: seen.quartile, 0.5: seen.median, 0.75: seen.upper_quartile, 0.95: seen.p95}
     assert {share: ordered[int(share * (len(values) - 1))] for share in shares} == shares
     (ends, counts), drawn = bins_of(values), [value for value in values if value]
@@ -120,10 +120,10 @@ def links(*seen: tuple[float, int | None, dict[str, object]]) -> Job:
     """A job whose traces each saw one link: bytes per second, rank, and what else differs."""
     job = Job()
     part = msgspec.structs.replace(random_partial(random.Random(1)), rates=[], host="b12")
-    for rate, rank, other in seen:
+    for rate, rank, host_name in seen:
         link = LinkRate(GPU, None, 0, None, "h2d", rate, None)
-        link = msgspec.structs.replace(link, **{k: v for k, v in other.items() if k != "host"})
-        host = other.get("host", "b12")
+        link = msgspec.structs.replace(link, **{k: v for k, v in host_name.items() if k != "host"})
+        host = host_name.get("host", "b12")
         job.add(f"{rank}-{rate}", msgspec.structs.replace(part, rank=rank, host=host, rates=[link]))
     return job
 
@@ -152,7 +152,7 @@ SLOW_LINKS = {
 
 
 @pytest.mark.parametrize(("seen", "slow"), SLOW_LINKS.values(), ids=SLOW_LINKS)
-def test_links_that_are_slow_are_named_and_no_others(
+def test_only_slow_links_are_named(
     seen: list[tuple[float, int | None, dict[str, object]]], slow: list[int]
 ) -> None:
     assert [link.rank for link in links(*seen).link_health().slow] == slow

@@ -146,9 +146,9 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "cannot list the directory (Permission denied)" in job.failures[0][1]
 
 
-@pytest.mark.parametrize(("made", "other"), [(Outcome("99"), "busfare 99"), ({}, "another busfare")])
-def test_a_worker_of_another_version_is_refused(made: object, other: str) -> None:
-    with pytest.raises(InputError, match=f"a worker runs {other}"):
+@pytest.mark.parametrize(("made", "version"), [(Outcome("99"), "busfare 99"), ({}, "another busfare")])
+def test_a_worker_of_another_version_is_refused(made: object, version: str) -> None:
+    with pytest.raises(InputError, match=f"a worker runs {version}"):
         decoded(msgspec.json.encode(made))
 
 
@@ -251,7 +251,7 @@ def test_a_folder_in_use_or_that_is_none_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_directories_are_known_by_their_files(tmp_path: Path, read_paths: list[str]) -> None:
+def test_directories_are_recognised_by_their_files(tmp_path: Path, read_paths: list[str]) -> None:
     tables = export(tmp_path / "job" / "tables")
     write_rank(tmp_path / "job" / "a.json")
     for _ in range(2):

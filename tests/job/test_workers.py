@@ -82,8 +82,8 @@ def on_dask() -> Iterator[Place]:
 @pytest.fixture(params=["processes", "dask"])
 def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "dask":
-        found: Place = request.getfixturevalue("on_dask")
-        return found
+        place: Place = request.getfixturevalue("on_dask")
+        return place
     return Place(
         Report(jobs=2),
         lambda: [child.pid or 0 for child in multiprocessing.active_children()],
@@ -106,10 +106,10 @@ def test_killed_workers_change_no_result(tmp_path: Path, place: Place) -> None:
     write_job(tmp_path, 60)
     expected = encoded(run_job([tmp_path], None, Report(), Noted()))
     for round_ in range(3):
-        known, killed = place.pids(), list[int]()  # processes of this machine start with the job
+        pids, killed = place.pids(), list[int]()  # processes of this machine start with the job
 
-        def kill(done: int, known: list[int] = known, killed: list[int] = killed, n: int = round_) -> None:
-            victims = (known or place.pids()) if done == 10 + 5 * n else []
+        def kill(done: int, pids: list[int] = pids, killed: list[int] = killed, n: int = round_) -> None:
+            victims = (pids or place.pids()) if done == 10 + 5 * n else []
             if victims:
                 os.kill(victims[n % len(victims)], signal.SIGKILL)
                 killed.append(done)
@@ -196,7 +196,7 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch,
         with pytest.raises(InputError, match="no Dask scheduler answers there"):
             run_job([tmp_path], None, Report(scheduler=address), Noted())
         # Dask closes a client that is left when it is freed, which may be while it starts another and holds its lock.
-        left = [one.status for one in gc.get_objects() if isinstance(one, Client)]
+        left = [client.status for client in gc.get_objects() if isinstance(client, Client)]
         assert set(left) <= {"closed"}
 
 
@@ -221,7 +221,7 @@ def test_a_scheduler_file_gives_the_address(monkeypatch: pytest.MonkeyPatch, tmp
     ("options", "status"),
     [(("--scheduler", "tcp://127.0.0.1:9"), 2), (("--jobs", "1"), 0), (("--jobs", "2"), 0)],
 )
-def test_only_clusters_need_dask_and_its_absence_is_said_with_its_extra(
+def test_only_clusters_need_dask_and_its_absence_names_the_extra(
     tmp_path: Path, options: tuple[str, ...], status: int
 ) -> None:
     write_job(tmp_path, 2)
@@ -241,22 +241,22 @@ def wait_for_lines(file: Path, lines: int, process: subprocess.Popen[str]) -> No
     wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") >= lines, process)
 
 
-def test_what_stops_a_job_is_one_line_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_what_stops_a_job_is_a_line_and_the_job_goes_on(tmp_path: Path) -> None:
     """Ctrl-C, and a scheduler that is lost."""
     for rank in range(60):
         (tmp_path / "job").mkdir(exist_ok=True)
         (tmp_path / "job" / f"rank{rank:02}.json.gz").write_bytes((EXAMPLES / SLOW_TO_READ).read_bytes())
     kept = tmp_path / "kept"
     with local_cluster(n_workers=1) as cluster:
-        asked = (str(tmp_path / "job"), "--scheduler", cluster.scheduler_address, "--resume", str(kept))
-        with busfare(*asked) as stopped:
+        arguments = (str(tmp_path / "job"), "--scheduler", cluster.scheduler_address, "--resume", str(kept))
+        with busfare(*arguments) as stopped:
             wait_for_lines(kept / "partials.jsonl", 3, stopped)
             stopped.send_signal(signal.SIGINT)
             out, err = ended(stopped)
         assert (stopped.returncode, out) == (130, "")
         assert len(err.splitlines()) == 1, err
         assert "of 60 files; rerun the same command" in err
-        with busfare(*asked) as lost:
+        with busfare(*arguments) as lost:
             wait_for_lines(kept / "partials.jsonl", 10, lost)
             cluster.close()
             out, err = ended(lost)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from busfare.errors import InputError, NoGpuError
-from busfare.jobs import one_trace
+from busfare.jobs import only_trace
 from busfare.jobs.parts import find_parts
 from busfare.measure.record import environment, record
 from busfare.questions import Record
@@ -152,7 +152,7 @@ def test_ranks_share_a_directory(launch: Launch, tmp_path: Path) -> None:
     # Each file is of a rank, the directory of none; and to a job each file is a part.
     assert [read(job / name).host["rank"] for name in names] == ["0", "1"]
     assert "rank" not in read(job).host
-    assert one_trace([job]) == job
+    assert only_trace([job]) == job
     assert [Path(part.path).name for part in find_parts([job]).parts] == names
 
 

@@ -11,7 +11,7 @@ from tests.timeline.random_columns import BLOCKING, LEGACY, Columns
 
 __all__ = ["Waits", "play", "waits"]
 
-NONE, OWN, STREAM, DEVICE, EVENT, OPERATION = range(6)
+NONE, CALL, STREAM, DEVICE, EVENT, OPERATION = range(6)
 RECORD = 1
 
 
@@ -25,8 +25,8 @@ class Waits:
 
 def waits(c: Columns) -> Waits:
     """By the rules of streams, events and the legacy default stream; nothing is left out because it is implied."""
-    found = Waits()
-    told: dict[int, set[int]] = {}  # by stream: what it was told to wait for
+    waits = Waits()
+    awaited_by: dict[int, set[int]] = {}  # by stream: what it was told to wait for
     recorded: dict[int, set[int]] = {}
     looked_at: dict[tuple[int, int], int] = {}
     stream_of = c["operation_stream"].tolist()
@@ -34,7 +34,7 @@ def waits(c: Columns) -> Waits:
 
     def issue(o: int) -> None:
         stream = stream_of[o]
-        before = {p for p in range(o) if stream_of[p] == stream} | told.get(stream, set())
+        before = {p for p in range(o) if stream_of[p] == stream} | awaited_by.get(stream, set())
         if c["operation_after"][o] >= 0:
             before.add(int(c["operation_after"][o]))
         across = {LEGACY: BLOCKING, BLOCKING: LEGACY}.get(int(c["stream_kind"][stream]))
@@ -44,29 +44,29 @@ def waits(c: Columns) -> Waits:
             if c["stream_context"][stream_of[p]] == c["stream_context"][stream]
             and c["stream_kind"][stream_of[p]] == across
         }
-        found.operation.append(before)
+        waits.operation.append(before)
 
     for call in range(-1, len(c["call_own"])):
-        issued = len(found.operation)
+        issued = len(waits.operation)
         if call >= 0 and c["call_act"][call] and c["call_act_stream"][call] >= 0:
             stream, event = int(c["call_act_stream"][call]), int(c["call_act_event"][call])
             if c["call_act"][call] == RECORD:
-                recorded[event] = _given(c, stream_of, stream, issued) | told.get(stream, set())
+                recorded[event] = _given(c, stream_of, stream, issued) | awaited_by.get(stream, set())
             else:
-                told[stream] = told.get(stream, set()) | recorded.get(event, set())
+                awaited_by[stream] = awaited_by.get(stream, set()) | recorded.get(event, set())
         mine = np.flatnonzero(c["operation_call"] == call).tolist()
         for o in mine:
             issue(o)
         if call < 0:
             continue
-        key, issued = int(c["call_wait_key"][call]), len(found.operation)
+        key, issued = int(c["call_wait_key"][call]), len(waits.operation)
         device = (int(c["call_thread"][call]), key)
-        found.call.append(
+        waits.call.append(
             {
                 NONE: lambda: set(),
-                OWN: lambda mine=mine: {o for o in mine if c["operation_launched"][o]},
+                CALL: lambda mine=mine: {o for o in mine if c["operation_launched"][o]},
                 STREAM: lambda key=key, n=issued: (
-                    _given(c, stream_of, key, n) | _open(told, found, stream_of, key)
+                    _given(c, stream_of, key, n) | _open(awaited_by, waits, stream_of, key)
                 ),
                 # A thread that has waited for a device looks at what was issued since.
                 DEVICE: lambda key=key, device=device, n=issued: {
@@ -78,7 +78,7 @@ def waits(c: Columns) -> Waits:
         )
         if c["call_wait"][call] == DEVICE:
             looked_at[device] = issued
-    return found
+    return waits
 
 
 def _given(c: Columns, stream_of: list[int], stream: int, issued: int) -> set[int]:
@@ -86,18 +86,19 @@ def _given(c: Columns, stream_of: list[int], stream: int, issued: int) -> set[in
     legacy = c["stream_kind"][stream] == LEGACY
     kind, context = c["stream_kind"], c["stream_context"]
 
-    def counts(other: int) -> bool:
+    def counts(operation: int) -> bool:
         return bool(
-            other == stream or (legacy and kind[other] == BLOCKING and context[other] == context[stream] >= 0)
+            operation == stream
+            or (legacy and kind[operation] == BLOCKING and context[operation] == context[stream] >= 0)
         )
 
     return {p for p in range(issued) if counts(stream_of[p])}
 
 
-def _open(told: dict[int, set[int]], found: Waits, stream_of: list[int], stream: int) -> set[int]:
+def _open(awaited_by: dict[int, set[int]], waits: Waits, stream_of: list[int], stream: int) -> set[int]:
     """What a stream was told to wait for that no operation in it waits for yet."""
-    last = max((p for p in range(len(found.operation)) if stream_of[p] == stream), default=None)
-    return told.get(stream, set()) - (found.operation[last] if last is not None else set())
+    last = max((p for p in range(len(waits.operation)) if stream_of[p] == stream), default=None)
+    return awaited_by.get(stream, set()) - (waits.operation[last] if last is not None else set())
 
 
 class _Run:
@@ -126,7 +127,7 @@ class _Run:
             self.start[operation] = start
 
     def _anything_certain(self) -> bool:
-        c, known = self.c, self._known()
+        c, decided = self.c, self._decided()
         for call, before in enumerate(self.before):
             if call not in self.call_start:
                 after, gap = int(c["call_after"][call]), int(c["call_gap"][call])
@@ -155,9 +156,9 @@ class _Run:
             begins = self._all_there("operation", o, self.start[o])
             if begins is not None:
                 self.end[o] = begins + int(c["operation_duration"][o])
-        return known != self._known()
+        return decided != self._decided()
 
-    def _known(self) -> int:
+    def _decided(self) -> int:
         return sum(map(len, (self.call_start, self.call_end, self.ready, self.start, self.end)))
 
     def _all_there(self, kind: str, row: int, start: int) -> int | None:
@@ -168,8 +169,8 @@ class _Run:
         calls = len(self.before)
         members = self.c["joint_members"][slice(*self.c["joint_begin"][joint : joint + 2])].tolist()
         starts = [self.call_start.get(m) if m < calls else self.start.get(m - calls) for m in members]
-        known = [at for at in starts if at is not None]
-        return max([start, *known]) if len(known) == len(starts) else None
+        decided = [at for at in starts if at is not None]
+        return max([start, *decided]) if len(decided) == len(starts) else None
 
     def _decisions(self) -> Iterator[tuple[int, int, int]]:
         """For each engine that somebody wants: when it takes whom, and when that one starts."""
@@ -201,4 +202,4 @@ def play(c: Columns) -> dict[str, list[int]]:
         "operation_start": run.start,
         "operation_end": run.end,
     }
-    return {name: [found[row] for row in sorted(found)] for name, found in times.items()}
+    return {name: [times_of[row] for row in sorted(times_of)] for name, times_of in times.items()}

@@ -28,8 +28,8 @@ def timelines(draw: st.DrawFn, *, calls: int = 24, joints: bool = False, **how: 
     """Valid columns with up to `calls` calls, with joints or without, as in `columns`."""
     chance = draw(st.randoms(use_true_random=False))
     scale = draw(st.sampled_from([1, 300, 5000]))
-    found = columns(chance, draw(st.integers(1, calls)), scale, **how)
-    return joined(chance, found, scale) if joints else found
+    drawn = columns(chance, draw(st.integers(1, calls)), scale, **how)
+    return joined(chance, drawn, scale) if joints else drawn
 
 
 def joined(chance: Random, columns: Columns, scale: int) -> Columns:
@@ -139,29 +139,29 @@ def columns(
                 }
             )
     tables = {"call": call_rows, "operation": rows, "stream": streams}
-    found = at_rest(
+    made = at_rest(
         count,
         len(rows),
         len(streams),
         operation_link_begin=np.cumsum([0, *map(len, on)]) if wires else [],
-        operation_links=[link for way in on for link in way],
-        operation_link_cost=[pick(2, 12) / 4 for way in on for _ in way],
+        operation_links=[link for taken in on for link in taken],
+        operation_link_cost=[pick(2, 12) / 4 for taken in on for _ in taken],
         engine_slots=slots,
         link_bytes_per_s=[float(pick(1, 60)) for _ in range(wires)],
         link_both=[pick(5, 10) / 10 for _ in range(wires)],
         link_opposite=[pick(-1, wires - 1) for _ in range(wires)],
     )
     values = {
-        f"{table}_{name}": [row[name] for row in own]
-        for table, own in tables.items()
-        for name in (own or [{}])[0]
+        f"{table}_{name}": [row[name] for row in table_columns]
+        for table, table_columns in tables.items()
+        for name in (table_columns or [{}])[0]
     }
-    return found | typed(values)
+    return made | typed(values)
 
 
-def only_operations(count: int, **others: Any) -> Columns:
+def only_operations(count: int, **given: Any) -> Columns:
     """So many operations without calls, each at once in a stream of its own, but for the columns that are given."""
-    return at_rest(0, count, count, **{"operation_stream": range(count)} | others)
+    return at_rest(0, count, count, **{"operation_stream": range(count)} | given)
 
 
 def recorded(columns: Columns, played: dict[str, Any], classes: int) -> Columns:
@@ -181,10 +181,10 @@ def taken_apart(columns: Columns, trace: Columns) -> Columns:
         after = int(columns["call_after"][call])
         before[call] = trace["call_end"][after] if after >= 0 else last.get(thread, 0)
         last[thread] = int(trace["call_end"][call])
-    found = columns | {
+    linked = columns | {
         "call_gap": trace["call_start"] - before,
         "operation_duration": trace["operation_end"] - trace["operation_start"],
         "operation_turn": trace["operation_start"],
     }
-    explained = _core.explain(found, trace)
-    return found | {name: explained[name] for name in found if name in explained}
+    explained = _core.explain(linked, trace)
+    return linked | {name: explained[name] for name in linked if name in explained}

@@ -18,7 +18,7 @@ from tests.timeline.random_columns import Columns, columns, joined, only_operati
 ALONE = columns(Random(7), 30, 1, links=True)
 GOOD = joined(Random(7), ALONE, 1)
 MOST = np.iinfo(np.int64).max
-ONE_LINK: dict[str, Any] = {"link_bytes_per_s": [1.0], "link_both": [1.0], "link_opposite": [-1]}
+SINGLE_LINK: dict[str, Any] = {"link_bytes_per_s": [1.0], "link_both": [1.0], "link_opposite": [-1]}
 
 
 def put(name: str, row: int, value: Any) -> Columns:
@@ -64,9 +64,9 @@ FOLLOWING = [name for name in GOOD if name not in FIRST]
 @pytest.mark.parametrize("name", FOLLOWING)
 @pytest.mark.parametrize("by", [-1, 1])
 def test_another_length(name: str, by: int) -> None:
-    other = np.resize(GOOD[name], len(GOOD[name]) + by)
+    resized = np.resize(GOOD[name], len(GOOD[name]) + by)
     with pytest.raises(ValueError, match="link_" if name == "link_bytes_per_s" else name):
-        _core.play(GOOD | {name: other})
+        _core.play(GOOD | {name: resized})
 
 
 LEAST, LARGE = -MOST - 1, 2**31 - 1
@@ -143,7 +143,7 @@ def test_a_wait_for_an_operation_that_comes_later() -> None:
 )
 def test_who_awaits_a_joint_has_no_engine_and_no_links(has: dict[str, Any]) -> None:
     joint = {"call_awaits": [], "operation_awaits": [-1, 0], "joint_begin": [0, 1], "joint_members": [0]}
-    columns = only_operations(2, engine_slots=[1], **ONE_LINK, **joint, **has)
+    columns = only_operations(2, engine_slots=[1], **SINGLE_LINK, **joint, **has)
     with pytest.raises(ValueError, match="column operation_awaits, row 1"):
         _core.play(columns)
     assert _core.play(columns | {"operation_awaits": np.full(2, -1, np.int32)})["makespan"] == 0
@@ -220,7 +220,7 @@ def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
         operation_link_begin=range(count + 1),
         operation_links=[0] * count,
         operation_link_cost=[1.0] * count,
-        **ONE_LINK | {"link_bytes_per_s": [1e9]},
+        **SINGLE_LINK | {"link_bytes_per_s": [1e9]},
     )
     stopped_soon(rows)
 
@@ -256,11 +256,11 @@ def test_any_calls_of_unnamed_events_end_in_pairs(data: st.DataObject) -> None:
         return np.array(data.draw(st.lists(st.integers(least, most), min_size=count, max_size=count)), kind)
 
     thread = numbers(0, 3, np.int32)
-    found = _core.unnamed_events({
+    pairs = _core.unnamed_events({
         "row": np.arange(count, dtype=np.int32), "kind": numbers(0, 2, np.uint8), "thread": thread,
         "process": thread // 2, "time": np.sort(numbers(0, 400_000, np.int64)),
         **{f"{name}_stream": numbers(-1, 3, np.int32) for name in ("first", "last")},
         "first_start": numbers(-MOST // 4, MOST // 4, np.int64), "last_end": numbers(-MOST // 4, MOST // 4, np.int64),
     })  # fmt: skip
-    assert (found["record"] < found["wait"]).all()
-    assert (found["recorded"] != found["waiting"]).all()
+    assert (pairs["record"] < pairs["wait"]).all()
+    assert (pairs["recorded"] != pairs["waiting"]).all()

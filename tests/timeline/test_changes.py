@@ -40,7 +40,7 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
     assert predicted(recorded, pin("h2d pageable")) < 5_700
 
 
-def test_when_what_a_change_touches_was_under_way() -> None:
+def test_when_a_change_touches_something() -> None:
     small = [
         made(copy(at + 10, at + 12, 4096, memory="pinned"), at, at + 8) for at in (20_000, 20_030, 20_060)
     ]
@@ -51,8 +51,8 @@ def test_when_what_a_change_touches_was_under_way() -> None:
     )
 
     def touched(*changes: Change) -> tuple[list[int], list[int]] | None:
-        found = apply_all(timeline(recorded), changes, HERE).touched
-        return None if found is None else (found.starts.tolist(), found.ends.tolist())
+        touched_times = apply_all(timeline(recorded), changes, HERE).touched
+        return None if touched_times is None else (touched_times.starts.tolist(), touched_times.ends.tolist())
 
     pinned = touched(pin())
     assert pinned is not None and pinned[1][0] - pinned[0][0] == 16_015_000
@@ -61,8 +61,8 @@ def test_when_what_a_change_touches_was_under_way() -> None:
     assert touched(pin(), without_waiting()) == pinned  # the same copy: once
     # Of copies that are packed, with the host's time between their calls.
     assert touched(batch(64 << 10)) == ([20_000_000, 20_070_000], [20_068_000, 20_072_000])
-    both = touched(pin(), batch(64 << 10))
-    assert both is not None and both[0][:2] == [0, 20_000_000] and both[1][0] == 16_015_000
+    together = touched(pin(), batch(64 << 10))
+    assert together is not None and together[0][:2] == [0, 20_000_000] and together[1][0] == 16_015_000
     assert touched(host_times(2.0)) is None
 
 
@@ -93,16 +93,18 @@ def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
     assert predicted(recorded, pin()) == pytest.approx(25_001, abs=40)
 
 
-def test_a_copy_that_traveled_with_the_commands_takes_a_turn_when_pinned() -> None:
+def test_a_copy_that_traveled_with_the_commands_holds_the_engine_when_pinned() -> None:
     node = load_node("h200-probed")
     copies = [copy(10 * n, 10 * n + 1, 1024, memory="pageable") for n in range(20)]
-    recorded = run(*[made(each, 2 * n - 50, 2 * n - 49, "cudaMemcpyAsync") for n, each in enumerate(copies)])
+    recorded = run(
+        *[made(operation, 2 * n - 50, 2 * n - 49, "cudaMemcpyAsync") for n, operation in enumerate(copies)]
+    )
     changed = pin().apply(timeline(recorded, node), Setting(node)).timeline
     alone = node.curve("h2d", "pinned")
     assert alone is not None
     cycle = float(alone.seconds(1024.0)) * 1e9
-    turn = changed.columns["operation_order_lag"] + changed.columns["operation_duration"]
-    assert (turn[1:] >= cycle - 2).all()
+    gaps = changed.columns["operation_order_lag"] + changed.columns["operation_duration"]
+    assert (gaps[1:] >= cycle - 2).all()
 
 
 def test_pinning_without_a_node_says_what_is_missing() -> None:
@@ -112,7 +114,7 @@ def test_pinning_without_a_node_says_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("pytorch", [False, True])
-def test_a_copy_that_waits_no_longer_runs_beside_the_host(pytorch: bool) -> None:
+def test_a_copy_that_waits_no_longer_overlaps_the_host(pytorch: bool) -> None:
     """PyTorch's blocking copy is asynchronous, with a wait for its stream right behind it, which goes with it."""
     moved = copy(5, 1005, 4 * MIB)
     wait = call(5, 1010, "cudaStreamSynchronize", "stream", stream=7)
@@ -138,7 +140,7 @@ def test_waits_between_kernels_go_and_those_for_results_stay() -> None:
     assert apply_all(timeline(recorded), [without_synchronisations()], HERE).count == 2
 
 
-def test_small_copies_become_one() -> None:
+def test_small_copies_are_joined() -> None:
     times = range(0, 1000, 10)
     recorded = run(*[made(copy(at + 3, at + 8, 4096), at, at + 9, "cudaMemcpy", "operation") for at in times])
     # 99 calls of 9 µs are gone, the host's µs behind each stays; packing takes 51 µs, the copy 37.
@@ -274,8 +276,8 @@ def test_changes_add_up_and_the_first_run_stays() -> None:
     recorded = pipeline(8, memory="pageable")
     taken_apart = timeline(recorded)
     before = {name: values.copy() for name, values in taken_apart.columns.items()}
-    both = apply_all(taken_apart, [pin(), streams(3)], HERE)
-    assert play(both.timeline).makespan_ns / 1000 < min(
+    together = apply_all(taken_apart, [pin(), streams(3)], HERE)
+    assert play(together.timeline).makespan_ns / 1000 < min(
         predicted(recorded, pin()), predicted(recorded, streams(3))
     )
     assert all(np.array_equal(taken_apart.columns[name], values) for name, values in before.items())
@@ -287,8 +289,8 @@ def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
     node = load_node(f"{gpu}-probed")
     before = timeline(read(EXAMPLES / f"smooth-out-of-core-{gpu}.json.gz"), node)
     after = read(EXAMPLES / f"smooth-out-of-core-streams-{gpu}.json.gz")
-    found = apply_all(before, [pin(), streams(3)], Setting(node))
-    speedup = play(before).makespan_ns / play(found.timeline).makespan_ns
+    done = apply_all(before, [pin(), streams(3)], Setting(node))
+    speedup = play(before).makespan_ns / play(done.timeline).makespan_ns
     measured = before.recorded_ns / timeline(after).recorded_ns
     assert speedup == pytest.approx(measured, rel=0.1)
 
@@ -296,8 +298,8 @@ def test_a_program_rewritten_for_streams_ran_as_foretold(gpu: str) -> None:
 def test_a_training_program_with_pinned_buffers_ran_as_foretold() -> None:
     before = timeline(read(EXAMPLES / "train-images-h100.json.gz"))
     after = timeline(read(EXAMPLES / "train-images-pinned-h100.json.gz"))
-    found = apply_all(before, [pin(), without_waiting()], Setting(load_node("h100-probed")))
-    speedup = play(before).makespan_ns / play(found.timeline).makespan_ns
+    done = apply_all(before, [pin(), without_waiting()], Setting(load_node("h100-probed")))
+    speedup = play(before).makespan_ns / play(done.timeline).makespan_ns
     assert speedup == pytest.approx(before.recorded_ns / after.recorded_ns, rel=0.1)
 
 
@@ -310,28 +312,30 @@ def small_copies(lag: float, direction: str = "h2d") -> Trace:
     times = range(0, 2000, 50)
     copies = [copy(at + lag, at + lag + 2, 32 << 10, direction, memory="pageable") for at in times]
     calls = [(at, at + end, "cudaMemcpy", "operation") for at in times]
-    return run(*[made(one, *how) for one, how in zip(copies, calls, strict=True)])
+    return run(*[made(operation, *how) for operation, how in zip(copies, calls, strict=True)])
 
 
 def test_a_blocking_copy_of_pinned_memory_returns_after_its_end() -> None:
     # 5 µs to the copy and 2 for it; then the host wakes up 3.3 µs later, as it does behind other copies.
     for direction in ("h2d", "d2h"):
         pinned = pin().apply(timeline(small_copies(5, direction)), HERE).timeline
-        found = play(pinned)
-        assert (found.call_end - found.operation_end == 3300).all()
+        played = play(pinned)
+        assert (played.call_end - played.operation_end == 3300).all()
 
 
 def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_waited_for() -> None:
     """As PyTorch copies a value back: the call returns with the copy done, and the synchronisation behind has no wait."""
     times = range(0, 2400, 60)
     copies = [copy(at + 9, at + 10, 512, "d2h", memory="pageable") for at in times]
-    copying = [made(one, at, at + 14, "cudaMemcpyAsync") for at, one in zip(times, copies, strict=True)]
+    copying = [
+        made(operation, at, at + 14, "cudaMemcpyAsync") for at, operation in zip(times, copies, strict=True)
+    ]
     recorded = run(*copying, *[call(at + 15, at + 16, "cudaStreamSynchronize", "stream") for at in times])
     pinned = pin().apply(timeline(recorded), HERE).timeline
-    found = play(pinned)
+    played = play(pinned)
     # Submitted in what probes say, for the trace has no launch; and 2 µs on the way.
-    assert (found.operation_start - found.call_start[::2] == COPY_CALL_NS + 2000).all()
-    assert (found.call_end[1::2] - found.operation_end == 3300).all()
+    assert (played.operation_start - played.call_start[::2] == COPY_CALL_NS + 2000).all()
+    assert (played.call_end[1::2] - played.operation_end == 3300).all()
 
 
 def test_packed_copies_keep_the_loop_that_makes_them() -> None:
@@ -348,7 +352,7 @@ def test_packed_copies_keep_the_loop_that_makes_them() -> None:
     assert predicted(recorded) - 19 * 4 <= packed < predicted(recorded)
 
 
-def test_communication_is_a_part_of_its_own_of_the_critical_path() -> None:
+def test_communication_is_a_separate_part_of_the_critical_path() -> None:
     recorded = run(made(kernel(10, 30), 0, 5), made(kernel(35, 95, "ncclDevKernel_SendRecv()"), 6, 9))
     parts = {row.part: row.seconds for row in critical_path_shares(timeline(recorded))}
     assert parts["kernels"] == pytest.approx(20e-6)

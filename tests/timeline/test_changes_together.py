@@ -48,8 +48,8 @@ def played_together(taken_apart: Timeline, first: str, second: str) -> int:
     """The makespan in ns after both, or -1 where the run lacks what one of them needs."""
     node = guess_node(taken_apart.trace) or HERE
     try:
-        asked = WhatIf(**CHANGES[first].given() | CHANGES[second].given())
-        for change in changes_of(asked, node):
+        question = WhatIf(**CHANGES[first].given() | CHANGES[second].given())
+        for change in changes_of(question, node):
             taken_apart = change.apply(taken_apart, Setting(node)).timeline
     except InputError as refused:
         assert "\n" not in str(refused)
@@ -62,15 +62,15 @@ def all_pairs(recorded: Trace) -> None:
     taken_apart = timeline(recorded)
     makespan = play(taken_apart).makespan_ns
     for first, second in PAIRS:
-        found = played_together(taken_apart, first, second)
-        assert found >= -1
+        ends = played_together(taken_apart, first, second)
+        assert ends >= -1
         # Work that is gone, or faster, holds nothing up for long: packing and other links may cost some.
         if {first, second} <= {"remove", "remove all", "copy speed", "kernels", "dedupe"}:
-            assert found <= 1.02 * makespan + 100_000, (first, second)
+            assert ends <= 1.02 * makespan + 100_000, (first, second)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
-def test_all_pairs_of_changes_play_on_our_own_recordings(path: Path) -> None:
+def test_all_pairs_of_changes_play_on_recordings(path: Path) -> None:
     all_pairs(read(path))
 
 
@@ -125,7 +125,7 @@ def test_any_two_changes_play_on_any_run(recorded: Trace, pairs: list[tuple[str,
         assert played_together(taken_apart, first, second) >= -1
 
 
-def test_sizes_that_are_not_known_stay_unknown_when_others_are_packed() -> None:
+def test_missing_sizes_stay_missing_when_copies_are_packed() -> None:
     operations = [
         copy(10.0 * n, 10.0 * n + 3, None if n == 4 else 512, correlation=n, context=1) for n in range(5)
     ]

@@ -22,12 +22,12 @@ def arrivals(columns: Columns, played: dict[str, Any]) -> np.ndarray[Any, Any]:
     return np.array([*(starts[members].max(initial=0) for members in sets), 0])
 
 
-def times(found: dict[str, Any]) -> dict[str, list[int]]:
-    return {name: found[name].tolist() for name in TIMES}
+def times(played: dict[str, Any]) -> dict[str, list[int]]:
+    return {name: played[name].tolist() for name in TIMES}
 
 
 @given(timelines() | timelines(joints=True))
-def test_it_plays_as_the_slow_way_does(columns: Columns) -> None:
+def test_it_plays_as_the_naive_engine_does(columns: Columns) -> None:
     assert times(_core.play(columns)) == naive.play(columns)
 
 
@@ -125,8 +125,8 @@ def test_without_engines_a_faster_part_never_slows_the_whole(columns: Columns, d
 def test_no_path_starts_before_the_run() -> None:
     """The second has its engine late, though it could have run before the run began."""
     lags = {"operation_order_lag": [-90, -90], "operation_engine_lag": [5, 5]}
-    one = {"operation_engine": [0, 0], "engine_slots": [1], "operation_duration": [10, 10]}
-    assert _core.play(only_operations(2, **one, **lags), path=True)["path_start"].min() == 0
+    single_slot = {"operation_engine": [0, 0], "engine_slots": [1], "operation_duration": [10, 10]}
+    assert _core.play(only_operations(2, **single_slot, **lags), path=True)["path_start"].min() == 0
 
 
 def test_with_engines_a_faster_kernel_can_make_the_run_longer() -> None:
@@ -197,11 +197,11 @@ def slowly(slots: int, work: Work) -> list[tuple[Fraction, Fraction]]:
             free -= has
             paces[row] = Fraction(has, work[row][1])
             start.setdefault(row, now)
-        ends = [now + left[row] / pace for row, pace in paces.items()]
+        ends = [now + left[row] / rate for row, rate in paces.items()]
         arrivals = [Fraction(at) for row, (at, _, _) in enumerate(work) if at > now]
         later = min([*ends, *arrivals])
-        for row, pace in paces.items():
-            left[row] -= pace * (later - now)
+        for row, rate in paces.items():
+            left[row] -= rate * (later - now)
             if left[row] == 0:
                 end[row] = later
         queue = [row for row in queue if row not in end]
@@ -225,7 +225,7 @@ def test_slots_are_shared_first_come_first_served(slots: int, work: Work) -> Non
         assert played["operation_end"][row] == pytest.approx(float(end), abs=len(work))
 
 
-def test_small_kernels_run_side_by_side_and_a_large_one_beside_a_small_one() -> None:
+def test_small_kernels_overlap_and_so_do_a_large_and_a_small_kernel() -> None:
     played = _core.play(alone(10, [(0, 1, 1000), (0, 1, 1000), (0, 1, 1000)]))
     assert played["makespan"] == 1000
     # Nine tenths of its pace for 900, so 810 are done; all of it afterwards.

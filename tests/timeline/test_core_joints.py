@@ -31,10 +31,10 @@ def collectives(released: np.ndarray[Any, Any], transfer: int) -> Columns:
     )
 
 
-def calls(count: int, operations: int = 0, **others: Any) -> Columns:
+def calls(count: int, operations: int = 0, **given: Any) -> Columns:
     """So many calls, each on a thread of its own, and operations."""
     joints = {"call_awaits": [-1] * count, "operation_awaits": [-1] * operations}
-    return at_rest(count, operations, operations, call_thread=range(count), **joints | others)
+    return at_rest(count, operations, operations, call_thread=range(count), **joints | given)
 
 
 def test_a_transfer_begins_once_the_last_rank_is_there() -> None:
@@ -43,7 +43,7 @@ def test_a_transfer_begins_once_the_last_rank_is_there() -> None:
     assert played["operation_end"].tolist() == [750, 2050, 750, 2050]
 
 
-def test_one_sided_messages_hold_up_the_receiver_alone() -> None:
+def test_buffered_messages_hold_up_the_receiver_alone() -> None:
     def ends(sent: int, received: int) -> list[int]:
         rows = collectives(np.array([[sent], [received]]), 50)
         sender_alone = {"operation_awaits": np.array([-1, 0], np.int32)}
@@ -54,7 +54,7 @@ def test_one_sided_messages_hold_up_the_receiver_alone() -> None:
     assert ends(700, 100) == [750, 750]
 
 
-def test_a_call_returns_its_own_time_after_the_last_arrival_and_an_empty_joint_holds_nobody_up() -> None:
+def test_a_call_returns_its_duration_after_the_last_arrival_and_an_empty_joint_holds_nobody_up() -> None:
     barrier = {"joint_begin": [0, 3, 3], "joint_members": [0, 1, 2]}
     played = _core.play(
         calls(4, call_gap=[5, 90, 30, 7], call_own=[1, 2, 40, 3], call_awaits=[0, 0, -1, 1], **barrier)
@@ -113,7 +113,7 @@ def test_nobody_goes_on_before_the_last_has_arrived(columns: Columns) -> None:
         assert (played["call_end"][mine] >= arrived + columns["call_own"][mine]).all()
 
 
-def test_ranks_that_wait_for_each_other_in_a_circle_are_refused() -> None:
+def test_ranks_that_wait_in_a_circle_are_refused() -> None:
     rows = collectives(np.zeros((2, 2), np.int64), 50)
     # The second rank does the two in the other order.
     crossed = {

@@ -90,7 +90,7 @@ def test_what_a_copy_gets_adds_up_to_its_bytes(columns: Columns) -> None:
 
 
 @given(timelines(links=True, early=False))
-def test_no_link_is_overfull_and_nobody_can_have_more_unless_one_with_less_for_its_weight_has_less(
+def test_no_link_is_overfull_and_shares_are_max_min_fair_by_weight(
     columns: Columns,
 ) -> None:
     for _, _, flows in moments(columns, _core.play(columns)):
@@ -109,7 +109,7 @@ def test_no_link_is_overfull_and_nobody_can_have_more_unless_one_with_less_for_i
 
 
 @given(timelines(links=True, early=False))
-def test_the_time_alone_is_found_from_when_copies_ran(columns: Columns) -> None:
+def test_the_time_alone_follows_from_when_copies_ran(columns: Columns) -> None:
     played = _core.play(columns)
     alone = _core.alone(columns, played["operation_start"], played["operation_end"])
     allowed = 1 + len(moments(columns, played))
@@ -121,16 +121,16 @@ def test_shared_copies_play_again_as_they_were_explained(columns: Columns, class
     """Without engines, where a nanosecond of rounding may not change who goes first."""
     played = _core.play(columns)
     trace = recorded(columns, played, classes)
-    found = taken_apart(columns, trace)
-    found["operation_duration"] = _core.alone(found, trace["operation_start"], trace["operation_end"])
-    again = _core.play(found)
+    alone = taken_apart(columns, trace)
+    alone["operation_duration"] = _core.alone(alone, trace["operation_start"], trace["operation_end"])
+    again = _core.play(alone)
     # A link that gives the tenth of a copy's rate makes ten nanoseconds of one.
     allowed = 40 * 10 * (1 + len(moments(columns, played)))
     for name in ("call_start", "call_end", "operation_start", "operation_end"):
         assert (abs(again[name] - played[name]) <= allowed).all()
 
 
-def test_two_directions_of_one_link_slow_each_other_down() -> None:
+def test_two_directions_of_a_link_slow_down_together() -> None:
     """Rates 100 and 100, both 0.75 in use together: two copies of 100 ns take 133 ns side by side."""
     two = only_operations(
         2,
@@ -148,7 +148,7 @@ def test_two_directions_of_one_link_slow_each_other_down() -> None:
     assert _core.play(later)["operation_end"].tolist() == [100, 200]
 
 
-def test_a_costly_flow_fills_a_link_and_a_heavy_one_gets_more_of_it() -> None:
+def test_a_costly_flow_fills_a_link_and_a_heavy_flow_gets_more_of_it() -> None:
     """Each byte of the second takes two of the link's 100; both get 33. With thrice the weight it gets 43 beside 14."""
     two = only_operations(
         2,

@@ -75,7 +75,7 @@ def test_a_flag_that_comes_back_holds_the_next_chunk_up() -> None:
         assert saved > 5_000 if overlaps else saved < 50
 
 
-def test_chunks_that_take_in_what_the_last_one_gave_are_no_pipeline() -> None:
+def test_chunks_that_take_in_the_last_result_are_no_pipeline() -> None:
     recorded = chunks_of(12 * MIB)
     assert are_pipelines(timeline(recorded))
     into = pl.col("direction") == "h2d"

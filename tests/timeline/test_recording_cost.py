@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.timeline import Played, critical_path_shares, play, timeline, unexplained_seconds
-from busfare.timeline.engine import LEAST_KNOWN_NS, MOST_KNOWN_NS, MOST_NS, MOST_SLOWDOWN, unrecorded
+from busfare.timeline.engine import LEAST_RECORDING_NS, MOST_NS, MOST_RECORDING_NS, MOST_SLOWDOWN, unrecorded
 from busfare.trace import Trace, read
 from tests.published import published
 from tests.traces import EXAMPLES, call, copy, kernel, made, run
@@ -83,7 +83,7 @@ def staged_copies(copy_us: float, size: int = 1 << 20) -> Trace:
     copied = [at + copy_us for at in begun]
     calls = [(at, end + 8, "cudaMemcpy", "operation") for at, end in zip(begun, copied, strict=True)]
     return run(
-        *[made(one, *how) for one, how in zip(copies, calls, strict=True)],
+        *[made(operation, *how) for operation, how in zip(copies, calls, strict=True)],
         *[made(kernel(end + 16, end + 18), end + 10, end + 14) for end in copied],
     )
 
@@ -93,7 +93,7 @@ def test_what_recording_does_not_explain_is_how_fast_the_host_staged(bare_us: in
     recorded, bare = timeline(staged_copies(1000)), timeline(staged_copies(bare_us)).recorded_ns
     taken = unrecorded([recorded], bare)
     assert taken.makespan_ns == pytest.approx(bare, rel=0.001)
-    assert LEAST_KNOWN_NS <= taken.call_ns <= MOST_KNOWN_NS
+    assert LEAST_RECORDING_NS <= taken.call_ns <= MOST_RECORDING_NS
     assert taken.slowdown == pytest.approx(bare_us / 1000, rel=0.02)
     copies = recorded.operations["kind"].to_numpy() == "copy"
     durations = taken.timelines[0].columns["operation_duration"]
@@ -101,7 +101,7 @@ def test_what_recording_does_not_explain_is_how_fast_the_host_staged(bare_us: in
     assert (durations[~copies] == 2_000).all()
 
 
-def test_a_pace_differs_by_no_more_than_was_seen() -> None:
+def test_a_host_slowdown_stays_within_those_measured() -> None:
     recorded = timeline(staged_copies(1000))
     slowdowns = [
         unrecorded([recorded], target).slowdown
@@ -110,7 +110,7 @@ def test_a_pace_differs_by_no_more_than_was_seen() -> None:
     assert slowdowns == pytest.approx([1 / (1 + MOST_SLOWDOWN), 1 + MOST_SLOWDOWN], abs=1e-4)
 
 
-def test_a_run_that_hardly_stages_keeps_its_pace() -> None:
+def test_a_run_that_hardly_stages_keeps_its_host_times() -> None:
     # Copies so small are handed over with their calls.
     recorded = timeline(staged_copies(1000, size=4096))
     assert unrecorded([recorded], recorded.recorded_ns // 2).slowdown == 1
@@ -144,7 +144,7 @@ def busiest_error(played: Played) -> float:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
-def test_our_own_recordings_replay_as_they_were_and_little_of_them_stays_unexplained(path: Path) -> None:
+def test_recordings_replay_as_they_were_and_little_of_them_stays_unexplained(path: Path) -> None:
     """Operations start when their dependencies say, and not only because the recording says so."""
     played = as_recorded(read(path))
     run = played.timeline

@@ -52,14 +52,14 @@ def two_copies(first_us: float, second_us: float) -> Trace:
     )
 
 
-def test_two_gpus_behind_one_uplink_replay_as_recorded(tmp_path: Path) -> None:
+def test_two_gpus_behind_an_uplink_replay_as_recorded(tmp_path: Path) -> None:
     taken_apart = timeline(two_copies(10_900, 10_900), node(tmp_path, switched=True))
     # Each would have needed half that alone.
     assert taken_apart.columns["operation_duration"].tolist() == pytest.approx([5_450_000] * 2, rel=0.02)
     assert play(taken_apart).makespan_ns == pytest.approx(taken_apart.recorded_ns, abs=2)
 
 
-def test_without_the_other_a_copy_has_the_link_to_itself(tmp_path: Path) -> None:
+def test_without_its_neighbour_a_copy_has_the_link_to_itself(tmp_path: Path) -> None:
     switched = node(tmp_path, switched=True)
     taken_apart = timeline(two_copies(10_900, 10_900), switched)
     duration = taken_apart.columns["operation_duration"].copy()
@@ -68,31 +68,31 @@ def test_without_the_other_a_copy_has_the_link_to_itself(tmp_path: Path) -> None
     assert alone.operation_end[0] == pytest.approx(5_460_000, rel=0.02)
 
 
-def test_copies_that_did_not_meet_meet_on_a_node_with_one_uplink(tmp_path: Path) -> None:
+def test_copies_that_did_not_meet_meet_on_a_node_with_a_single_uplink(tmp_path: Path) -> None:
     apart, switched = node(tmp_path, switched=False), node(tmp_path, switched=True)
     taken_apart = timeline(two_copies(5_450, 5_450), apart)
     assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
-    found = apply_all(taken_apart, [on_node(switched)], Setting(apart))
-    assert play(found.timeline).makespan_ns == pytest.approx(10_900_000, rel=0.02)
+    moved = apply_all(taken_apart, [on_node(switched)], Setting(apart))
+    assert play(moved.timeline).makespan_ns == pytest.approx(10_900_000, rel=0.02)
     back = apply_all(timeline(two_copies(10_900, 10_900), switched), [on_node(apart)], Setting(switched))
     assert play(back.timeline).makespan_ns == pytest.approx(5_450_000, rel=0.02)
 
 
-def test_both_directions_at_once_cost_what_was_measured() -> None:
+def test_two_directions_at_once_cost_what_was_measured() -> None:
     probed = load_node("h100-probed")
     curve = probed.curve("h2d", "pinned")
     assert curve is not None
     gap = curve.long_gap_per_byte_s
-    both = gap / probed.contention().both.h2d
+    duplex_gap = gap / probed.contention().both.h2d
     size = 256 * MIB
     recorded = run(
-        made(copy(10, 10 + size * both * 1e6, size, stream=13), 0, 3, "cudaMemcpyAsync"),
-        made(copy(10, 10 + 4 * size * both * 1e6, 4 * size, "d2h", stream=14), 4, 7, "cudaMemcpyAsync"),
+        made(copy(10, 10 + size * duplex_gap * 1e6, size, stream=13), 0, 3, "cudaMemcpyAsync"),
+        made(copy(10, 10 + 4 * size * duplex_gap * 1e6, 4 * size, "d2h", stream=14), 4, 7, "cudaMemcpyAsync"),
     )
     taken_apart = timeline(recorded, probed)
     assert play(taken_apart).makespan_ns == pytest.approx(taken_apart.recorded_ns, abs=10)
-    found = apply_all(taken_apart, [remove("d2h")], Setting(probed))
-    assert play(found.timeline).makespan_seconds == pytest.approx(10e-6 + size * gap, rel=0.005)
+    without_d2h = apply_all(taken_apart, [remove("d2h")], Setting(probed))
+    assert play(without_d2h.timeline).makespan_seconds == pytest.approx(10e-6 + size * gap, rel=0.005)
 
 
 SIZE = 1 << 28
@@ -108,22 +108,22 @@ def slow_memory(tmp_path: Path, **keys: object) -> Node:
     file = tmp_path / "cpu0.toml"
     memory = 'kind = "memory"\nname = "memory0"\n'
     assert memory in file.read_text("utf-8")
-    said = "".join(f"{key} = {value}\n" for key, value in keys.items())
-    file.write_text(file.read_text("utf-8").replace(memory, memory + said))
+    text = "".join(f"{key} = {value}\n" for key, value in keys.items())
+    file.write_text(file.read_text("utf-8").replace(memory, memory + text))
     return load_node(str(file))
 
 
-def test_gpus_with_ports_of_their_own_do_not_slow_each_other(tmp_path: Path) -> None:
+def test_gpus_with_separate_ports_keep_their_rates(tmp_path: Path) -> None:
     apart = node(tmp_path, switched=False)
     (alone,) = gigabytes_per_s(apart, ("h2d", 0))
     assert gigabytes_per_s(apart, ("h2d", 0), ("h2d", 1)) == pytest.approx([alone, alone], rel=1e-3)
 
 
-def test_gpus_behind_one_uplink_have_half_of_it_each(tmp_path: Path) -> None:
+def test_two_gpus_behind_an_uplink_have_half_of_it(tmp_path: Path) -> None:
     switched = node(tmp_path, switched=True)
     (alone,) = gigabytes_per_s(switched, ("h2d", 0))
-    both = gigabytes_per_s(switched, ("h2d", 0), ("h2d", 1))
-    assert both == pytest.approx([alone / 2, alone / 2], rel=1e-2)
+    pair = gigabytes_per_s(switched, ("h2d", 0), ("h2d", 1))
+    assert pair == pytest.approx([alone / 2, alone / 2], rel=1e-2)
 
 
 def test_gpus_reach_a_typical_share_of_a_memory_that_nobody_measured(tmp_path: Path) -> None:
@@ -139,13 +139,13 @@ def test_what_a_memory_carries_at_once_is_as_measured(tmp_path: Path) -> None:
     )
     assert gigabytes_per_s(slow, ("h2d", 0), ("h2d", 1)) == pytest.approx([10, 10], rel=1e-2)
     assert gigabytes_per_s(slow, ("d2h", 0), ("d2h", 1)) == pytest.approx([8, 8], rel=1e-2)
-    both = gigabytes_per_s(slow, *((direction, gpu) for direction in ("h2d", "d2h") for gpu in (0, 1)))
-    assert both[2:] == pytest.approx([6, 6], rel=1e-2)
+    duplex = gigabytes_per_s(slow, *((direction, gpu) for direction in ("h2d", "d2h") for gpu in (0, 1)))
+    assert duplex[2:] == pytest.approx([6, 6], rel=1e-2)
     # At 4 until the writes are done, which takes a sixth of a second a gigabyte; then at 10.
-    assert both[:2] == pytest.approx([1 / (1 / 6 + (1 - 4 / 6) / 10)] * 2, rel=1e-2)
+    assert duplex[:2] == pytest.approx([1 / (1 / 6 + (1 - 4 / 6) / 10)] * 2, rel=1e-2)
 
 
-def test_one_gpu_reaches_what_its_link_does(tmp_path: Path) -> None:
+def test_a_single_gpu_gets_the_rate_of_its_link(tmp_path: Path) -> None:
     slow = slow_memory(tmp_path, bandwidth_bytes_per_s=15e9)
     assert gigabytes_per_s(slow, ("d2h", 1))[0] > 15 * typical_memory().write
 

@@ -40,7 +40,7 @@ def microseconds(trace: Trace) -> list[float]:
     return [float(ns) / 1000 for ns in timeline(trace).columns["call_startup"]]
 
 
-def test_a_first_copy_that_initialises_is_startup_but_for_its_own_work() -> None:
+def test_a_first_copy_that_initialises_is_startup_but_for_its_transfer() -> None:
     first, *later = microseconds(begins_with(FIRST_COPY))
     # 299,850 µs before the copy begins, less the 50 that the copy takes.
     assert first == pytest.approx(299_800)
@@ -88,7 +88,7 @@ def launches(name: str, at_us: float, count: int, first_us: float = 5) -> list[R
     ]
 
 
-def test_the_first_launch_of_each_kernel_loads_it() -> None:
+def test_the_first_launch_of_a_kernel_loads_it() -> None:
     rows = [*launches("a", 0, 8, first_us=4_000), *launches("b", 10_000, 8, first_us=900)]
     started = microseconds(run(*rows))
     assert [round(us) for us in started if us] == [3_995, 895]
@@ -123,7 +123,7 @@ def test_what_is_called_once(name: str, expected_us: float) -> None:
     assert sum(microseconds(run(*rows, once))) == pytest.approx(expected_us, abs=10)
 
 
-def test_calls_that_wait_for_the_first_one_pay_for_it_too() -> None:
+def test_calls_that_wait_for_the_first_call_pay_for_it_too() -> None:
     """Two threads begin at once: what creates the context holds the other up."""
     second = call(150, 290_000, "cudaMalloc") | {"thread": 2}
     later = [call(300_000 + at, 300_005 + at, "cudaMalloc") for at in range(0, 200, 20)]

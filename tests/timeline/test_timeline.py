@@ -39,19 +39,21 @@ def launched(*work: tuple[float, float, int]) -> tuple[list[dict[str, Any]], lis
 
 
 @pytest.mark.parametrize(("stream", "starts", "makespan"), [(13, 61, 161), (14, 111, 211)])
-def test_a_stream_keeps_its_order_and_waits_for_no_other(stream: int, starts: int, makespan: int) -> None:
+def test_a_stream_keeps_its_order_and_waits_for_no_second_stream(
+    stream: int, starts: int, makespan: int
+) -> None:
     operations, calls = launched((10, 110, 13), (111, 211, stream))
     if stream != 13:
         calls[1] |= {"start_ns": 108_000, "end_ns": 110_000}
-    found = after_shortening(trace(*operations, calls=calls), 0, 50)
-    assert (found["starts"][1], found["makespan"]) == (starts, makespan)
+    played = after_shortening(trace(*operations, calls=calls), 0, 50)
+    assert (played["starts"][1], played["makespan"]) == (starts, makespan)
 
 
 def test_a_launch_is_not_earlier_than_its_call() -> None:
     operations, calls = launched((10, 30, 7), (31, 51, 7))
     calls[1] |= {"start_ns": 20_000, "end_ns": 23_000}
-    found = after_shortening(trace(*operations, calls=calls), 0, 1)
-    assert 20 < found["starts"][1] <= 31
+    played = after_shortening(trace(*operations, calls=calls), 0, 1)
+    assert 20 < played["starts"][1] <= 31
 
 
 @pytest.mark.parametrize(("second", "waits"), [("blocking", True), ("non-blocking", False)])
@@ -68,8 +70,8 @@ def test_the_default_stream_stands_between_blocking_streams(second: str, waits: 
         {"process": 1, "context": 1, "stream": 14, "kind": "non-blocking"},
         {"process": 1, "context": 1, "stream": 15, "kind": "non-blocking"},
     ]
-    found = after_shortening(trace(*operations, calls=calls, streams=streams), 0, 50)
-    assert found["starts"][1] == (61 if waits else 141)
+    played = after_shortening(trace(*operations, calls=calls, streams=streams), 0, 50)
+    assert played["starts"][1] == (61 if waits else 141)
 
 
 def test_the_default_stream_waits_for_blocking_streams() -> None:
@@ -78,8 +80,8 @@ def test_the_default_stream_waits_for_blocking_streams() -> None:
         {"process": 1, "context": 1, "stream": stream, "kind": kind}
         for stream, kind in ((7, "null"), (13, "blocking"), (14, "blocking"))
     ]
-    found = after_shortening(trace(*operations, calls=calls, streams=streams), 0, 20)
-    assert found["starts"][2] == 53  # now behind stream 14
+    played = after_shortening(trace(*operations, calls=calls, streams=streams), 0, 20)
+    assert played["starts"][2] == 53  # now behind stream 14
 
 
 def event(kind: str, at: float, stream: int, correlation: int, **more: Any) -> dict[str, Any]:
@@ -89,21 +91,21 @@ def event(kind: str, at: float, stream: int, correlation: int, **more: Any) -> d
     } | more  # fmt: skip
 
 
-@pytest.mark.parametrize("said", ["last record", "correlation", "sync number"])
-def test_a_stream_waits_for_an_event_of_another(said: str) -> None:
+@pytest.mark.parametrize("named_by", ["last record", "correlation", "sync number"])
+def test_a_stream_waits_for_an_event_of_another(named_by: str) -> None:
     operations, calls = launched((10, 110, 13), (111, 211, 14))
     calls[1] |= {"start_ns": 9_000, "end_ns": 9_500}
     calls += [
         call(4, 4.5, "cudaEventRecord", correlation=100),
         call(7, 7.5, "cudaStreamWaitEvent", correlation=101),
     ]
-    more = {"correlation": {"record_correlation": 100}, "sync number": {"event_sync": 9}}.get(said, {})
+    more = {"correlation": {"record_correlation": 100}, "sync number": {"event_sync": 9}}.get(named_by, {})
     events = [
-        event("record", 4, 13, 100, **({"event_sync": 9} if said == "sync number" else {})),
+        event("record", 4, 13, 100, **({"event_sync": 9} if named_by == "sync number" else {})),
         event("wait", 7, 14, 101, **more),
     ]
-    found = after_shortening(trace(*operations, calls=calls, events=events), 0, 50)
-    assert found["starts"][1] == 61
+    played = after_shortening(trace(*operations, calls=calls, events=events), 0, 50)
+    assert played["starts"][1] == 61
 
 
 def test_an_event_recorded_behind_a_wait_passes_it_on() -> None:
@@ -118,8 +120,8 @@ def test_an_event_recorded_behind_a_wait_passes_it_on() -> None:
         event("record", 4, 13, 100), event("wait", 5, 14, 101, record_correlation=100),
         event("record", 6, 14, 102, event=4), event("wait", 7, 15, 103, event=4, record_correlation=102),
     ]  # fmt: skip
-    found = after_shortening(trace(*operations, calls=calls, events=events), 1, 50)
-    assert found["starts"][2] == 61
+    played = after_shortening(trace(*operations, calls=calls, events=events), 1, 50)
+    assert played["starts"][2] == 61
 
 
 @pytest.mark.parametrize(
@@ -136,18 +138,18 @@ def test_the_host_waits_and_goes_on_when_the_gpu_is_done(
     operations, calls = launched((10, 110, 7), (130, 230, 7))
     calls[1] |= {"start_ns": 120_000, "end_ns": 123_000}
     calls.append(call(4, 113, name, waits_for, **more))
-    found = after_shortening(trace(*operations, calls=calls), 0, 50)
-    assert found["starts"][1] == 80
-    assert found["makespan"] == 180
+    played = after_shortening(trace(*operations, calls=calls), 0, 50)
+    assert played["starts"][1] == 80
+    assert played["makespan"] == 180
 
 
-def test_a_wait_for_one_stream_is_none_for_another() -> None:
+def test_a_wait_for_a_stream_is_none_for_another() -> None:
     operations, calls = launched((10, 110, 13), (12, 40, 14))
     calls.append(call(9, 43, "cudaStreamSynchronize", "stream", stream=14))
     calls.append(call(50, 51, "cudaGetLastError"))
-    found = after_shortening(trace(*operations, calls=calls), 1, 8)
-    assert found["starts"][0] == 10
-    assert found["makespan"] == 110
+    played = after_shortening(trace(*operations, calls=calls), 1, 8)
+    assert played["starts"][0] == 10
+    assert played["makespan"] == 110
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,9 @@ def test_driver_calls_inside_runtime_calls_count_once() -> None:
 
 
 @pytest.mark.parametrize(("at", "starts"), [(1510, 1020), (510, 520)])
-def test_threads_that_take_turns_hand_the_work_over_and_others_do_not(at: float, starts: float) -> None:
+def test_alternating_threads_hand_the_work_over_and_concurrent_threads_do_not(
+    at: float, starts: float
+) -> None:
     """As PyTorch's backward pass does: shorten the first thread's wait, and the second starts earlier; but not one that
     worked meanwhile.
     """
@@ -188,14 +192,14 @@ def test_threads_that_take_turns_hand_the_work_over_and_others_do_not(at: float,
     assert after_shortening(recorded, 0, 500)["starts"][1] == starts
 
 
-def test_copies_of_one_direction_share_an_engine_and_of_two_do_not() -> None:
+def test_copies_of_a_direction_share_an_engine_and_of_two_do_not() -> None:
     recorded = run(
         made(copy(10, 110, 1 << 20, stream=13), 0, 2, "cudaMemcpyAsync"),
         made(copy(111, 211, 1 << 20, stream=14), 3, 5, "cudaMemcpyAsync"),
         made(copy(20, 120, 1 << 20, "d2h", stream=15), 6, 8, "cudaMemcpyAsync"),
     )
-    found = after_shortening(recorded, 0, 50)
-    assert found["starts"] == {0: 10, 1: 20, 2: 61}  # the copy back is the second to start
+    played = after_shortening(recorded, 0, 50)
+    assert played["starts"] == {0: 10, 1: 20, 2: 61}  # the copy back is the second to start
 
 
 def test_a_launch_that_waited_for_room_in_the_queue_waits_less_when_kernels_are_quicker() -> None:
@@ -224,7 +228,7 @@ def test_a_graph_launch_keeps_the_order_that_was_observed() -> None:
     assert "replay-graphs" in {o.id for o in timeline(recorded).omissions}
 
 
-def test_without_calls_the_order_is_the_one_observed() -> None:
+def test_without_calls_the_observed_order_stays() -> None:
     recorded = trace(kernel(0, 100, stream=13), kernel(101, 201, stream=14))
     assert after_shortening(recorded, 0, 50)["starts"][1] == 51
     (omission,) = [o for o in timeline(recorded).omissions if o.id == "replay-launches"]
@@ -282,8 +286,8 @@ def test_host_functions_in_streams_are_named_as_what_the_trace_does_not_tell() -
     """JAX's waits of one thread for another, between calls, recorded on an H200; programs without have none of it."""
     folder = unpacked("unseen/h200-2026-11-22-2137")
     for name, functions in (("jax_regression", 360), ("graph_inference", 0)):
-        said = {o.id: o.count for o in timeline(read(folder / f"{name}-before.bf")).omissions}
-        assert said.get("replay-host-functions", 0) == functions
+        omissions = {o.id: o.count for o in timeline(read(folder / f"{name}-before.bf")).omissions}
+        assert omissions.get("replay-host-functions", 0) == functions
 
 
 def test_hashing_what_is_copied_is_out_of_the_gap_in_which_another_thread_hands_over() -> None:
@@ -313,12 +317,12 @@ def test_work_that_a_skewed_clock_tells_of_late_was_there_before_what_began_sinc
     # The first call returns before its own kernel ends, as clocks that are a little off have it.
     early = [kernel(0.5 * n, 0.5 * n) for n in range(1, 7)]
     late = [kernel(0.5 * n, 0.5 * n) for n in range(8, 16)]
-    own = [kernel(8, 8, correlation=7, context=1), copy(3.5, 3.5, None, correlation=8)]
+    launched = [kernel(8, 8, correlation=7, context=1), copy(3.5, 3.5, None, correlation=8)]
     calls = [
         call(3, 3, "cudaMemcpy", "operation", correlation=7),
         call(3.5, 3.5, "cudaMemcpyAsync", correlation=8),
     ]
-    run = timeline(trace(*early, *own, *late, calls=calls))
+    run = timeline(trace(*early, *launched, *late, calls=calls))
     assert play(run).makespan_ns == run.recorded_ns
 
 

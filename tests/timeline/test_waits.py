@@ -34,7 +34,7 @@ def wait(start_us: float, correlation: int) -> dict[str, Any]:
     return call(start_us, start_us + 1, "cudaStreamWaitEvent", correlation=correlation)
 
 
-def beside(within_launch: bool = False) -> Any:
+def inside(within_launch: bool = False) -> Any:
     """A kernel, one of another stream behind it, and one that waits for that: each said by calls alone."""
     calls = [
         launched(0, 1), record(3, 2), wait(5, 3), launched(7, 4),
@@ -53,7 +53,7 @@ def beside(within_launch: bool = False) -> Any:
 
 @pytest.mark.parametrize("within_launch", [False, True])
 def test_streams_wait_for_what_the_order_of_calls_says(within_launch: bool) -> None:
-    run = timeline(beside(within_launch))
+    run = timeline(inside(within_launch))
     assert run.columns["operation_extra"].max() < 5_000, "every start is explained"
     notes = {omission.id: omission.count for omission in run.omissions}
     assert notes["replay-inferred-events"] == 2
@@ -95,8 +95,8 @@ def test_a_wait_that_times_contradict_is_for_an_earlier_record() -> None:
 
 def test_threads_that_only_ask_keep_no_run_from_ending() -> None:
     asks = [call(at, at + 1, "cudaEventQuery", thread=9) for at in (50.0, 900.0)]
-    one = trace(kernel(10, 500, correlation=1), calls=[launched(0, 1), *asks])
-    run = timeline(one)
+    recorded = trace(kernel(10, 500, correlation=1), calls=[launched(0, 1), *asks])
+    run = timeline(recorded)
     assert run.recorded_ns == 500_000 and play(run).makespan_ns == 500_000
     assert {omission.id: omission.count for omission in run.omissions}["replay-pollers"] == 2
     works = trace(
@@ -155,7 +155,7 @@ def test_what_outlasts_a_wait_leaves_the_rest_of_it() -> None:
     assert ends[3] < 600_000 and ends[4] < 1_800_000  # both waits still wait
 
 
-def test_a_later_wait_is_for_what_outlasted_an_earlier_one_though_its_stream_has_gone_on() -> None:
+def test_a_later_wait_is_for_what_outlasted_an_earlier_wait_though_its_stream_has_gone_on() -> None:
     """By the times, what came behind it in its stream did not wait for it: the newest work there does not stand for it."""
     taken_apart = timeline(
         trace(
@@ -187,7 +187,7 @@ def test_clocks_may_differ_by_as_much_as_the_quickest_launch(launching_us: float
     assert ("replay-contradictions" in omitted(taken_apart)) != waits
 
 
-def test_an_event_of_the_null_stream_stands_for_the_work_of_others() -> None:
+def test_an_event_of_the_null_stream_stands_for_work_of_blocking_streams() -> None:
     """Timing as in tutorials: the null stream runs nothing itself, and its events wait for every blocking stream."""
     record = {
         "kind": "record", "start_ns": 8_000, "end_ns": 9_000, "process": 1, "context": 1, "stream": 7, "event": 5,
@@ -276,19 +276,19 @@ def test_long_chains_of_moves_are_taken_out_at_once() -> None:
     assert after.count == count and after.timeline.operations.height == 1
 
 
-def test_waits_of_a_row_that_return_before_the_work_leave_it_to_the_one_that_did_wait() -> None:
+def test_waits_in_a_row_that_return_before_the_work_leave_it_to_the_wait_that_lasted() -> None:
     """The GPU's clock is 4 µs ahead of the host's, as its launches show; the host asks five times, then waits."""
     launched = [
         made(kernel(100.0 * n, 100.0 * n + 1, context=1), 100.0 * n - 4, 100.0 * n - 3) for n in range(1, 9)
     ]
     last = made(kernel(1_000, 1_010, context=1), 995, 996)
-    asked = [call(997.0 + n, 997.5 + n, "cudaDeviceSynchronize", "device") for n in range(6)]
-    recorded = run(*launched, last, *asked, call(1_010.5, 1_010.5, "cudaDeviceSynchronize", "device"))
+    waits = [call(997.0 + n, 997.5 + n, "cudaDeviceSynchronize", "device") for n in range(6)]
+    recorded = run(*launched, last, *waits, call(1_010.5, 1_010.5, "cudaDeviceSynchronize", "device"))
     taken_apart = timeline(recorded)
     assert play(taken_apart).makespan_ns == taken_apart.recorded_ns
 
 
-def test_a_blocking_copy_without_its_record_leaves_the_waits_of_others() -> None:
+def test_a_blocking_copy_without_its_record_leaves_the_waits_of_namesakes() -> None:
     """Ten kernels of 20 ms, a blocking copy behind each; the record of the sixth was lost: its call keeps its time."""
     rows: list[Any] = []
     for n, at in enumerate(np.arange(10) * 22_000.0):

@@ -132,7 +132,7 @@ def job_report(job: Job) -> JobReport:
     together = job.communication()
     by_time = sorted(job.by_path.values(), key=lambda moved: (-moved.ns, *(name or "" for name in moved.of)))
     return JobReport(
-        traces=Read(job.traces, len(job.failures), job.others, dict(sorted(job.formats.items()))),
+        traces=Read(job.traces, len(job.failures), job.foreign, dict(sorted(job.formats.items()))),
         ranks=together.ranks,
         ranks_seen=len(ranks.union(*job.several)),
         hosts=len({rank.host for rank, _ in every} - {None}),
@@ -199,7 +199,7 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
 def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
     """What the job's report does not tell, then what its traces do not."""
     idle = len(job.idle) if job.working else 0
-    files = [len(job.failures), job.others, job.duplicates]
+    files = [len(job.failures), job.foreign, job.duplicates]
     traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]
     counts = [*files, *traces, job.sums["unrouted_bytes"]]
     for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):

@@ -4,6 +4,6 @@ It may import planning, timeline, cost, nodes and trace. It gives sums over trac
 plays; what is advised belongs to `advise`, and the results of a command to `answers`.
 """
 
-from busfare.jobs.parts import one_trace
+from busfare.jobs.parts import only_trace
 
-__all__ = ["one_trace"]
+__all__ = ["only_trace"]

@@ -67,7 +67,7 @@ def export_chakra(path: Path, output: Path) -> list[str]:
     """`write_chakra` of the trace, or the folder of all ranks' traces, at `path`; nothing is left where it fails."""
     paths = trace_paths(path)
     with replacing(output) as place:
-        return write_chakra([read(own) for own in paths], paths, place)
+        return write_chakra([read(file) for file in paths], paths, place)
 
 
 def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -> list[str]:
@@ -152,12 +152,12 @@ def _nodes(part: Part, carried: dict[int, Carried | None], groups: dict[str, int
 def _host(part: Part) -> Iterator[tuple[int, str, int, int]]:
     """Number, name, start and end of what host threads do, in nanoseconds: waits take none of their own."""
     run = part.timeline
-    gap, startup, own, waits = (run.columns[f"call_{name}"] for name in ("gap", "startup", "own", "wait"))
+    gap, startup, call_ns, waits = (run.columns[f"call_{name}"] for name in ("gap", "startup", "own", "wait"))
     starts = run.calls["start_ns"].to_numpy() - run.origin_ns
-    for call in range(len(own)):
+    for call in range(len(call_ns)):
         name, first = run.call_names[run.call_name[call]] or "(unnamed)", NODES_A_CALL * call
         start = int(starts[call])
-        end = start + int(own[call])
+        end = start + int(call_ns[call])
         yield first + BEFORE, "host", start - int(gap[call] + startup[call]), start
         yield first + CALL, name, start, end
         if waits[call] != WAIT["none"]:

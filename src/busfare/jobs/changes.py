@@ -67,13 +67,13 @@ def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
         kept = statement("assumes.collectives-kept", why=str(error))
         return replace(state, rests_on=[*state.rests_on, kept])
     before, after = (priced_on(state.job, fabric) for fabric in fabrics)
-    known = np.isfinite(before) & np.isfinite(after) & (before > 0)
-    return replace(state, transfer_ns=state.transfer_ns * _ratio(after, before, known))
+    priced = np.isfinite(before) & np.isfinite(after) & (before > 0)
+    return replace(state, transfer_ns=state.transfer_ns * _ratio(after, before, priced))
 
 
-def _ratio(after: FloatArray, before: FloatArray, known: NDArray[np.bool_]) -> FloatArray:
-    """after/before of the members that are `known`, 1 of the rest."""
-    return np.divide(after, before, out=np.ones(len(known)), where=known)
+def _ratio(after: FloatArray, before: FloatArray, priced: NDArray[np.bool_]) -> FloatArray:
+    """after/before of the members that are `priced`, 1 of the rest."""
+    return np.divide(after, before, out=np.ones(len(priced)), where=priced)
 
 
 def collective_bytes(factor: float, node: Node | None) -> JobChange:
@@ -84,7 +84,7 @@ def collective_bytes(factor: float, node: Node | None) -> JobChange:
         seconds = transfer_model(state.job, node)
         ratio = np.ones(len(sizes))
         for kind in set(kinds):
-            rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (sizes > 0))
+            rows = np.flatnonzero((np.array(kinds) == kind) & np.isfinite(sizes) & (sizes > 0))
             if len(rows):
                 ratio[rows] = seconds(kind, sizes[rows] * factor) / seconds(kind, sizes[rows])
         transfer, memory_rate = state.transfer_ns * ratio, None
@@ -121,7 +121,7 @@ def bucket(size: int, node: Node | None) -> JobChange:
         touched = carried = 0
         for _, group in joints.group_by("communicator", "members", maintain_order=True):
             for held in _buckets(list(group.select("joint", "bytes").iter_rows()), size, rows_of, barrier):
-                whole, last = sum(own for _, own in held), held[-1]
+                whole, last = sum(joint_bytes for _, joint_bytes in held), held[-1]
                 pieces = [size] * (whole // size) + [whole % size] * (whole % size > 0)
                 pieces = [whole] if len(held) > 1 else pieces
                 if len(held) == len(pieces) == 1:
@@ -131,8 +131,8 @@ def bucket(size: int, node: Node | None) -> JobChange:
                 )
                 rows = rows_of[last[0]]
                 transfer[rows] = np.maximum(transfer[rows] + (after - before) / NS, 0.0)
-                for other, _ in held[:-1]:
-                    gone[rows_of[other]] = True
+                for emptied, _ in held[:-1]:
+                    gone[rows_of[emptied]] = True
                 touched, carried = touched + len(held), carried + whole
         return replace(
             state, transfer_ns=transfer, gone=gone, timelines=_fewer_launches(state, gone & ~state.gone)
@@ -147,10 +147,10 @@ def _fewer_launches(state: JobState, gone: NDArray[np.bool_]) -> list[Timeline]:
     part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
     node = places(members, state.job.parts, state.timelines)
     for number, run in enumerate(state.timelines):
-        own = (part == number) & ~is_call & (node >= 0)
+        mine = (part == number) & ~is_call & (node >= 0)
         carries = np.zeros(len(run.columns["operation_call"]), bool)
-        carries[node[own]] = True
-        timelines.append(without_launches(run, carries, node[own & gone]) if (own & gone).any() else run)
+        carries[node[mine]] = True
+        timelines.append(without_launches(run, carries, node[mine & gone]) if (mine & gone).any() else run)
     return timelines
 
 
@@ -162,9 +162,9 @@ def without_launches(run: Timeline, carries: NDArray[np.bool_], gone: NDArray[np
     and until the next, but for what usually lies between two other launches.
     """
     columns = run.columns
-    gap, own = columns["call_gap"].copy(), columns["call_own"].copy()
+    gap, call_ns = columns["call_gap"].copy(), columns["call_own"].copy()
     launched = columns["operation_launched"] != 0
-    kind = np.zeros(len(own), np.uint8)  # 1: launches; 2: launches what carries; 3: that no longer
+    kind = np.zeros(len(call_ns), np.uint8)  # 1: launches; 2: launches what carries; 3: that no longer
     for value, rows in ((1, launched), (2, launched & carries), (3, gone[launched[gone]])):
         kind[columns["operation_call"][rows]] = value
     start, end = (run.calls[name].to_numpy() for name in ("start_ns", "end_ns"))
@@ -184,10 +184,10 @@ def without_launches(run: Timeline, carries: NDArray[np.bool_], gone: NDArray[np
             last = after < len(calls) and kind[calls[after]] == 1
             if last:  # what follows is its own, too
                 mine = np.concatenate([mine, calls[at + 1 : after]])
-            gap[mine] = own[mine] = 0
+            gap[mine] = call_ns[mine] = 0
             if last:
                 gap[calls[after]] = min(gap[calls[after]], usual)
-    return run.with_columns(call_gap=gap, call_own=own)
+    return run.with_columns(call_gap=gap, call_own=call_ns)
 
 
 def _buckets(
@@ -200,7 +200,7 @@ def _buckets(
     buckets: list[list[tuple[int, int]]] = []
     for joint in joints:
         held = buckets[-1] if buckets else []
-        fits = 0 < sum(own for _, own in held) < size
+        fits = 0 < sum(joint_bytes for _, joint_bytes in held) < size
         if fits and not barrier(rows_of[held[-1][0]], rows_of[joint[0]]):
             held.append(joint)
         else:
@@ -214,24 +214,24 @@ def _boundaries(job: JobTimeline) -> Callable[[NDArray[np.int64], NDArray[np.int
     """
     node, part = job.members["node"].to_numpy(), job.members["part"].to_numpy()
     is_call = job.members["is_call"].to_numpy()
-    found = []
-    for number, own in enumerate(job.parts):
-        columns = own.timeline.columns
+    barriers = []
+    for number, job_part in enumerate(job.parts):
+        columns = job_part.timeline.columns
         streams = np.unique(columns["operation_stream"][node[(part == number) & ~is_call]])
         computing = np.setdiff1d(columns["operation_stream"], streams)
         recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], streams)
         awaited = (columns["call_act"] == ACT["wait"]) & np.isin(columns["call_act_stream"], computing)
         awaited &= np.isin(columns["call_act_event"], columns["call_act_event"][recorded])
-        found.append(np.flatnonzero(awaited | (columns["call_wait"] != WAIT["none"])))
+        barriers.append(np.flatnonzero(awaited | (columns["call_wait"] != WAIT["none"])))
 
     def between(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
         row = int(first[0])
-        others = [int(other) for other in second if part[other] == part[row]]
-        if is_call[row] or not others:
+        partners = [int(member) for member in second if part[member] == part[row]]
+        if is_call[row] or not partners:
             return True
         launched = job.parts[part[row]].timeline.columns["operation_call"]
-        begin, end = launched[node[row]], launched[node[others[0]]]
-        calls = found[part[row]]
+        begin, end = launched[node[row]], launched[node[partners[0]]]
+        calls = barriers[part[row]]
         return bool(np.searchsorted(calls, begin, side="right") < np.searchsorted(calls, end, side="left"))
 
     return between
@@ -244,7 +244,7 @@ def overlap() -> JobChange:
         kernels = int((~state.job.members["is_call"] & state.job.members["joint"].is_not_null()).sum())
         rests_on = [statement("assumes.collectives-late")]
         rests_on += [statement("assumes.alone")] * (len(state.job.ranks) == 1)
-        return replace(state, beside=True).touched(kernels, *rests_on)
+        return replace(state, overlapped=True).touched(kernels, *rests_on)
 
     return JobChange("overlap_collectives", statement("change.overlap-collectives"), apply)
 
@@ -265,12 +265,12 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         before, after = priced_on(job, here), priced_on(job, there)
         of_all = job.members.select(pl.col("rank").n_unique().over("joint") == size)
         whole = of_all.to_series().fill_null(False).to_numpy()
-        known = np.isfinite(before) & np.isfinite(after) & whole
-        if not known.any():
+        priced = np.isfinite(before) & np.isfinite(after) & whole
+        if not priced.any():
             raise InputError(
                 "`ranks`: no collective of all ranks has recorded bytes; there is nothing to extrapolate"
             )
-        transfer = state.transfer_ns * _ratio(after, before, known)
+        transfer = state.transfer_ns * _ratio(after, before, priced)
         source = [n % size for n in range(wanted)]
         frames = [
             job.members.with_row_index("was").filter(pl.col("part") == part).with_columns(
@@ -325,24 +325,24 @@ def is_job(trace: Trace) -> bool:
     return len(trace.host.get("ranks", "").split()) > 1
 
 
-def job_changes_of(asked: WhatIf, job: JobTimeline, setting: Setting) -> list[JobChange]:
+def job_changes_of(question: WhatIf, job: JobTimeline, setting: Setting) -> list[JobChange]:
     """The changes asked for: those of a program first. Raises InputError for a rank that the job has not."""
-    node, ranks = setting.recorded_on, list(asked.rank) or None
+    node, ranks = setting.recorded_on, list(question.rank) or None
     numbers = sorted(rank.rank for rank in job.ranks)
     if ranks and (unknown := set(ranks).difference(numbers)):
         listed = ", ".join(map(str, numbers[:8])) + (f", … {numbers[-1]}" if len(numbers) > 8 else "")
         raise InputError(f"`rank` {min(unknown)}: the job has ranks {listed}")
-    if len(job.ranks) == 1 and (not asked.overlap_collectives or OF_SEVERAL & asked.given().keys()):
+    if len(job.ranks) == 1 and (not question.overlap_collectives or OF_SEVERAL & question.given().keys()):
         raise InputError(
             f"{job.ranks[0].path}: one rank's trace does not show how long it waits for others: of changes to a job, only "
             "`overlap_collectives` applies; give the folder of all ranks' traces"
         )
-    changes = [on_ranks(change, setting, ranks) for change in changes_of(asked, node)]
-    changes += [*[no_stragglers()] * asked.no_stragglers, *[overlap()] * asked.overlap_collectives]
-    if asked.bucket is not None:
-        changes.append(bucket(asked.bucket, node))
-    if asked.collective_bytes is not None:
-        changes.append(collective_bytes(asked.collective_bytes, node))
-    if asked.ranks is not None:
-        changes.append(more_ranks(asked.ranks, node))
+    changes = [on_ranks(change, setting, ranks) for change in changes_of(question, node)]
+    changes += [*[no_stragglers()] * question.no_stragglers, *[overlap()] * question.overlap_collectives]
+    if question.bucket is not None:
+        changes.append(bucket(question.bucket, node))
+    if question.collective_bytes is not None:
+        changes.append(collective_bytes(question.collective_bytes, node))
+    if question.ranks is not None:
+        changes.append(more_ranks(question.ranks, node))
     return changes

@@ -126,7 +126,7 @@ def joined(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[pl.Data
     base = int(members["start_ns"].to_numpy().min()) if members.height else 0
     members = match(members.with_columns(pl.col("start_ns", "end_ns") - base))
     clocks = _aligned(members, len(rows), ranks)
-    return _by_one_clock(members, clocks), clocks, base
+    return _on_reference_clock(members, clocks), clocks, base
 
 
 def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks:
@@ -143,7 +143,7 @@ def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks
     return clocks
 
 
-def _by_one_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
+def _on_reference_clock(members: pl.DataFrame, clocks: Clocks) -> pl.DataFrame:
     """`members` by one clock, with `shift_ns` and `last_ns`; without the joints of which a member ends before another
     starts, but for messages, which need not be received while they are sent.
     """
@@ -162,7 +162,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
     blocks, base = _blocks(rows, ranks)
     if blocks:
         clocks = _aligned(_sample(blocks), len(rows), ranks)
-        parts: Iterable[pl.DataFrame] = (_by_one_clock(matched(pieces), clocks) for pieces in blocks)
+        parts: Iterable[pl.DataFrame] = (_on_reference_clock(matched(pieces), clocks) for pieces in blocks)
     else:
         members, clocks, base = joined(rows, ranks)
         parts = [members]

@@ -75,9 +75,9 @@ class Numbering:
                 first_in[group.most[2]].append(group)
         for file, some in first_in.items():
             wanted = {(group.number, -group.most[1]): group for group in some}
-            for number, rank, own in _in_order(begun(self._with_groups(files[file]))):
+            for number, rank, in_order in _in_order(begun(self._with_groups(files[file]))):
                 if (number, rank) in wanted:
-                    wanted[number, rank].first = own
+                    wanted[number, rank].first = in_order
         self._members = 0
 
     def of(self, frame: pl.DataFrame, file: int) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -93,10 +93,10 @@ class Numbering:
         every = grouped(frame)
         kinds = every.select(GROUP).unique(maintain_order=True)
         # None where all rows of one are ends.
-        own = [self._groups.get(tuple(values)) for values in kinds.iter_rows()]
+        of_kinds = [self._groups.get(tuple(values)) for values in kinds.iter_rows()]
         kinds = kinds.with_columns(
-            group=pl.Series([group.number if group else -1 for group in own], dtype=pl.Int64),
-            numbered=pl.Series([group.by_trace if group else True for group in own], dtype=pl.Boolean),
+            group=pl.Series([group.number if group else -1 for group in of_kinds], dtype=pl.Int64),
+            numbered=pl.Series([group.by_trace if group else True for group in of_kinds], dtype=pl.Boolean),
         )
         return every.join(kinds, on=GROUP, how="left", nulls_equal=True, maintain_order="left")
 
@@ -104,14 +104,14 @@ class Numbering:
         """The number of each row of a file, shape (rows,): of one that is alone, one that no other has."""
         number = rows["number"].to_numpy().copy()
         member = rows["member"].to_numpy()
-        for of, rank, own in _in_order(rows):
+        for of, rank, in_order in _in_order(rows):
             group = self.groups[of]
             if group.first is None or group.most[1:] == (-rank, file):
                 continue
-            if (anew := own.as_in(group.first)) is not None:
+            if (anew := in_order.as_in(group.first)) is not None:
                 theirs, mine = anew
-                number[own.row] = -1 - member[own.row]
-                number[own.row[mine]] = theirs
+                number[in_order.row] = -1 - member[in_order.row]
+                number[in_order.row[mine]] = theirs
         return number
 
 
@@ -137,13 +137,13 @@ def _groups(files: Iterable[pl.DataFrame]) -> dict[tuple[object, ...], Group]:
 
 def grouped(members: pl.DataFrame) -> pl.DataFrame:
     """Rows of whole ranks with `source` and `target` of messages, and a `communicator` each."""
-    kind, own = pl.col("collective_kind"), pl.coalesce("place", "rank")
+    kind, this_rank = pl.col("collective_kind"), pl.coalesce("place", "rank")
     # Libraries give each communicator a stream: its first use stands for the name.
     used = pl.col("start_ns").min().over("rank", "stream").rank("dense").over("rank")
     return members.with_columns(
         communicator=pl.coalesce("communicator", pl.format("unnamed {}", used)),
-        source=pl.when(kind == "send").then(own).when(kind == "receive").then("peer").cast(pl.Int64),
-        target=pl.when(kind == "receive").then(own).when(kind == "send").then("peer").cast(pl.Int64),
+        source=pl.when(kind == "send").then(this_rank).when(kind == "receive").then("peer").cast(pl.Int64),
+        target=pl.when(kind == "receive").then(this_rank).when(kind == "send").then("peer").cast(pl.Int64),
     )
 
 
@@ -173,8 +173,8 @@ def joints(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     alike = (kind.drop_nulls().n_unique().over("joint") <= 1) | pl.col("source").is_not_null()
     complete = pl.col("group_size").is_null() | (ranks <= pl.col("group_size"))
     # Of a call that begins or ends a request no range says which message it is of.
-    known = pl.col("marker").is_null() | kind.is_not_null()
-    joined = known & (ranks > 1) & (ranks == pl.len().over("joint")) & alike & complete
+    identified = pl.col("marker").is_null() | kind.is_not_null()
+    joined = identified & (ranks > 1) & (ranks == pl.len().over("joint")) & alike & complete
     rows = rows.with_columns(pl.when(joined).then("joint"))
     # The end of a send belongs to its message.
     sent = rows.filter(kind == "send").drop_nulls(["joint", "sequence"]).select(*OF_SEND, "joint")
@@ -185,17 +185,17 @@ def joints(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _in_order(rows: pl.DataFrame) -> Iterator[tuple[int, int, InOrder]]:
     """Group and rank of what traces do not number, with those rows in their order."""
-    both_ends = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
+    message_kind = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
     some = rows.with_columns(row=pl.int_range(pl.len())).filter(~pl.col("numbered"))
     lists = some.group_by("group", "rank", maintain_order=True).agg(
-        "row", "end_ns", kinds=both_ends.to_physical(), bytes=pl.col("bytes").fill_null(-1),
-        symmetric=both_ends.is_in(SYMMETRIC).all(),
+        "row", "end_ns", kinds=message_kind.to_physical(), bytes=pl.col("bytes").fill_null(-1),
+        symmetric=message_kind.is_in(SYMMETRIC).all(),
     )  # fmt: skip
     for at in range(lists.height):
         kinds = lists["kinds"][at].cast(pl.Int64).fill_null(-1).to_numpy()
         row, sizes, end_ns = (lists[name][at].to_numpy() for name in ("row", "bytes", "end_ns"))
-        own = InOrder(row, kinds, sizes, end_ns, lists["symmetric"][at])
-        yield lists["group"][at], lists["rank"][at], own
+        in_order = InOrder(row, kinds, sizes, end_ns, lists["symmetric"][at])
+        yield lists["group"][at], lists["rank"][at], in_order
 
 
 class InOrder(NamedTuple):
@@ -220,23 +220,23 @@ class InOrder(NamedTuple):
         return _ending_together(first, self)
 
 
-def _ending_together(first: InOrder, own: InOrder) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of `first` and of `own`, of one kind and size, that end together by clocks that are some time apart.
+def _ending_together(first: InOrder, second: InOrder) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of `first` and of `second`, of one kind and size, that end together by clocks that are some time apart.
 
     That is the time by which most of them do.
     """
     places = np.arange(-MOST_SHIFT, MOST_SHIFT + 1)
-    least = min(len(first.row), len(own.row))
+    least = min(len(first.row), len(second.row))
     places = places[np.abs(places) < max(len(first.row), least)]
-    theirs = np.arange(len(own.row))[:, None] + places
-    mine = np.broadcast_to(np.arange(len(own.row))[:, None], theirs.shape)
+    theirs = np.arange(len(second.row))[:, None] + places
+    mine = np.broadcast_to(np.arange(len(second.row))[:, None], theirs.shape)
     inside = (theirs >= 0) & (theirs < len(first.row))
     theirs, mine = theirs[inside], mine[inside]
-    alike = (first.kinds[theirs] == own.kinds[mine]) & (first.bytes[theirs] == own.bytes[mine])
+    alike = (first.kinds[theirs] == second.kinds[mine]) & (first.bytes[theirs] == second.bytes[mine])
     theirs, mine = theirs[alike], mine[alike]
     if len(theirs) == 0:
         return theirs, mine
-    apart = first.end_ns[theirs] - own.end_ns[mine]
+    apart = first.end_ns[theirs] - second.end_ns[mine]
     order = np.argsort(apart, kind="stable")
     within = np.searchsorted(apart[order], apart[order] + JITTER_NS, side="right")
     begin = int(np.argmax(within - np.arange(len(order))))
@@ -272,53 +272,53 @@ def align(members: pl.DataFrame, clocks: int) -> Clocks:
     `members`: clock, joint (null: of none), collective_kind, and end_ns since a moment that is the same by all clocks.
     """
     offset, drift, middle, uncertainty = (np.zeros(clocks) for _ in range(4))
-    found = Clocks(offset, drift, middle, uncertainty)
+    aligned = Clocks(offset, drift, middle, uncertainty)
     uncertainty[:] = np.nan
     # Who sends, or begins a broadcast, may be done long before the others.
     tied = members.drop_nulls("joint").filter(pl.col("collective_kind").is_in(SYMMETRIC))
     tied = tied.filter(pl.col("clock").n_unique().over("joint") > 1)
     if tied.is_empty():
-        return found
+        return aligned
     clock, joint = tied["clock"].to_numpy().astype(np.int64), tied["joint"].rank("dense").to_numpy() - 1
     joint, end = joint.astype(np.int64), tied["end_ns"].to_numpy()
     middle[:] = np.nan_to_num(_medians(end, clock, clocks))
     reference = int(np.bincount(clock).argmax())
-    known = np.zeros(clocks, bool)
-    known[reference] = True
+    tied_clocks = np.zeros(clocks, bool)
+    tied_clocks[reference] = True
     for _ in range(clocks):  # outwards from the reference
-        away = _residuals(found, clock, joint, end, known[clock])
+        away = _residuals(aligned, clock, joint, end, tied_clocks[clock])
         median = _medians(away, clock, clocks)
-        new = ~known & np.isfinite(median)
+        new = ~tied_clocks & np.isfinite(median)
         if not new.any():
             break
         offset[new] += median[new]
-        known |= new
-    some = known[clock]
+        tied_clocks |= new
+    some = tied_clocks[clock]
     clock, joint, end = clock[some], joint[some], end[some]
     every = np.ones(len(end), bool)
     count = np.bincount(clock, minlength=clocks)
     for round in range(ROUNDS):
-        away = _residuals(found, clock, joint, end, every)
-        offset[known] += _medians(away, clock, clocks)[known]
+        away = _residuals(aligned, clock, joint, end, every)
+        offset[tied_clocks] += _medians(away, clock, clocks)[tied_clocks]
         if round >= ROUNDS // 2:
-            away = _residuals(found, clock, joint, end, every)
+            away = _residuals(aligned, clock, joint, end, every)
             slope, span = _slopes(away, clock, end, clocks)
             straight = np.abs(away - slope[clock] * (end - middle[clock]))
             noise = SPREAD * _medians(straight, clock, clocks)
-            clear = known & (count >= ENOUGH) & (np.abs(slope) * span > CLEAR * noise)
+            clear = tied_clocks & (count >= ENOUGH) & (np.abs(slope) * span > CLEAR * noise)
             drift[clear] += slope[clear]
     # All are moved back by as much as the reference was.
     back = offset[reference] + drift[reference] * (middle + offset - middle[reference])
-    offset -= np.where(known, back, 0.0)
-    drift -= np.where(known, drift[reference], 0.0)
-    away = _residuals(found, clock, joint, end, every)
-    uncertainty[known] = SPREAD * _medians(np.abs(away), clock, clocks)[known]
-    return found
+    offset -= np.where(tied_clocks, back, 0.0)
+    drift -= np.where(tied_clocks, drift[reference], 0.0)
+    away = _residuals(aligned, clock, joint, end, every)
+    uncertainty[tied_clocks] = SPREAD * _medians(np.abs(away), clock, clocks)[tied_clocks]
+    return aligned
 
 
-def _residuals(found: Clocks, clock: Rows, joint: Rows, end: Rows, by: NDArray[np.bool_]) -> Numbers:
+def _residuals(aligned: Clocks, clock: Rows, joint: Rows, end: Rows, by: NDArray[np.bool_]) -> Numbers:
     """How much later each joint ends than each of its members, by the median of those members that count (`by`)."""
-    times = end + found.shift(clock, end)
+    times = end + aligned.shift(clock, end)
     joints = int(joint.max()) + 1
     return _medians(times[by], joint[by], joints)[joint] - times
 

@@ -74,10 +74,10 @@ def together(
     changed: Sequence[Timeline] | None = None,
     transfer_ns: NDArray[Any] | None = None,
     gone: NDArray[np.bool_] | None = None,
-    beside: bool = False,
+    overlapped: bool = False,
 ) -> Timeline:
     """The whole job as one timeline that plays: of its parts as they were, or as they are `changed`; with other transfers,
-    where given, shape (members,), ns. Members that are `gone` take no time and wait for nobody. `beside`: kernels wait
+    where given, shape (members,), ns. Members that are `gone` take no time and wait for nobody. `overlapped`: kernels wait
     for no collective.
     """
     timelines = [part.timeline for part in job.parts] if changed is None else list(changed)
@@ -85,16 +85,16 @@ def together(
     offsets: dict[str, list[int]] = {name: [0] for name in (*set(REFERS.values()), "events")}
     gathered: list[Columns] = []
     for run, start in zip(timelines, job.starts_ns, strict=True):
-        own = core_columns(replace(run, links=None, node=None))
+        part_columns = core_columns(replace(run, links=None, node=None))
         now = {name: values[-1] for name, values in offsets.items()}
-        for name, size in _sizes(own).items():
+        for name, size in _sizes(part_columns).items():
             offsets[name].append(now[name] + size)
-        gathered.append(_moved(own, now, int(start)))
-    columns = {name: np.concatenate([own[name] for own in gathered]) for name in gathered[0]}
+        gathered.append(_moved(part_columns, now, int(start)))
+    columns = {name: np.concatenate([of_part[name] for of_part in gathered]) for name in gathered[0]}
     left = np.zeros(job.members.height, bool) if gone is None else gone
     columns |= _joints(job, timelines, columns, offsets, transfers, left)
-    if beside:
-        columns |= _beside(columns)
+    if overlapped:
+        columns |= _without_collective_waits(columns)
     columns = typed(columns)
     nodes = {id(run.node) for run in timelines}
     names = [
@@ -126,18 +126,18 @@ def together(
     )
 
 
-def _sizes(own: Columns) -> dict[str, int]:
+def _sizes(columns: Columns) -> dict[str, int]:
     """How many things of each sort the columns of one part number."""
-    events = own["call_wait_key"][own["call_wait"] == WAIT["event"]]
+    events = columns["call_wait_key"][columns["call_wait"] == WAIT["event"]]
     return {
-        "threads": _count(own["call_thread"]),
-        "calls": len(own["call_own"]),
-        "streams": len(own["stream_kind"]),
-        "events": max(_count(own["call_act_event"]), _count(events)),
-        "engines": len(own["engine_slots"]),
-        "operations": len(own["operation_duration"]),
-        "devices": _count(own["stream_device"]),
-        "contexts": _count(own["stream_context"]),
+        "threads": _count(columns["call_thread"]),
+        "calls": len(columns["call_own"]),
+        "streams": len(columns["stream_kind"]),
+        "events": max(_count(columns["call_act_event"]), _count(events)),
+        "engines": len(columns["engine_slots"]),
+        "operations": len(columns["operation_duration"]),
+        "devices": _count(columns["stream_device"]),
+        "contexts": _count(columns["stream_context"]),
     }
 
 
@@ -145,24 +145,24 @@ def _count(numbers: NDArray[Any]) -> int:
     return int(numbers.max()) + 1 if len(numbers) else 0
 
 
-def _moved(own: Columns, by: dict[str, int], start_ns: int) -> Columns:
+def _moved(columns: Columns, by: dict[str, int], start_ns: int) -> Columns:
     """The columns of a part with its numbers behind those of others, from `start_ns` on."""
-    moved = dict(own)
+    moved = dict(columns)
     for name, things in REFERS.items():
-        numbers = own[name].astype(np.int64)
+        numbers = columns[name].astype(np.int64)
         moved[name] = np.where(numbers >= 0, numbers + by[things], numbers)
-    key = own["call_wait_key"].astype(np.int64)
+    key = columns["call_wait_key"].astype(np.int64)
     for kind, things in KEYS.items():
-        key = np.where((own["call_wait"] == WAIT[kind]) & (own["call_wait_key"] >= 0), key + by[things], key)
-    first = (before_in(own["call_thread"]) < 0) & (own["call_after"] < 0)
+        key = np.where((columns["call_wait"] == WAIT[kind]) & (key >= 0), key + by[things], key)
+    first = (before_in(columns["call_thread"]) < 0) & (columns["call_after"] < 0)
     # What no call of its own part comes before stands behind the part before: nothing launched it.
     call = moved["operation_call"]
     return moved | {
         "call_wait_key": key,
-        "call_gap": own["call_gap"] + np.where(first, start_ns, 0),
-        "operation_call": np.where(own["operation_call"] < 0, by["calls"] - 1, call),
-        "operation_released": own["operation_released"] + start_ns,
-        "operation_turn": own["operation_turn"] + start_ns,
+        "call_gap": columns["call_gap"] + np.where(first, start_ns, 0),
+        "operation_call": np.where(columns["operation_call"] < 0, by["calls"] - 1, call),
+        "operation_released": columns["operation_released"] + start_ns,
+        "operation_turn": columns["operation_turn"] + start_ns,
     }
 
 
@@ -200,15 +200,15 @@ def _joints(
     begin = np.searchsorted(comes[rows], np.arange(2 * joints + 1))
     waiting = {"call": np.full(calls[-1], -1, np.int32), "operation": np.full(operations[-1], -1, np.int32)}
     kept = ("call_own", "operation_duration", "operation_engine")
-    own, duration, engine = (columns[name].copy() for name in kept)
+    call_ns, duration, engine = (columns[name].copy() for name in kept)
     # Of messages that one call waits for, the last that came counts.
     late = np.argsort(members["last_ns"].fill_null(0).to_numpy(), kind="stable")
     for table, some in (("call", is_call), ("operation", ~is_call)):
         last = late[(some & (awaits >= 0))[late]]
         waiting[table][row[last]] = awaits[last]
-    own[row[gone & is_call & (node >= 0)]] = duration[row[gone & ~is_call & (node >= 0)]] = 0
+    call_ns[row[gone & is_call & (node >= 0)]] = duration[row[gone & ~is_call & (node >= 0)]] = 0
     last = late[(is_call & (awaits >= 0))[late]]
-    own[row[last]] = np.rint(transfers[last])
+    call_ns[row[last]] = np.rint(transfers[last])
     chosen = ~is_call & (awaits >= 0)
     # Kernels that a change makes slower or faster; the slowest of a collective's decides.
     stretch = np.zeros(2 * joints)
@@ -216,7 +216,7 @@ def _joints(
     duration[row[chosen]] = np.rint(transfers[chosen] * stretch[awaits[chosen]])
     engine[row[chosen]] = -1
     return {
-        "call_own": own,
+        "call_own": call_ns,
         "operation_duration": duration,
         "operation_engine": engine,
         "call_awaits": waiting["call"],
@@ -226,11 +226,11 @@ def _joints(
     }
 
 
-def _beside(columns: Columns) -> Columns:
+def _without_collective_waits(columns: Columns) -> Columns:
     """Columns of a job in which no kernel waits for a collective: neither for events behind one, nor in one's stream."""
     stream, carries = columns["operation_stream"], columns["operation_awaits"] >= 0
-    carriers, others = np.unique(stream[carries]), np.unique(stream[~carries])
-    mixed, alone = np.intersect1d(carriers, others), np.setdiff1d(carriers, others)
+    carriers, computing = np.unique(stream[carries]), np.unique(stream[~carries])
+    mixed, alone = np.intersect1d(carriers, computing), np.setdiff1d(carriers, computing)
     recorded = (columns["call_act"] == ACT["record"]) & np.isin(columns["call_act_stream"], alone)
     behind = np.isin(columns["call_act_event"], columns["call_act_event"][recorded])
     waits = (columns["call_act"] == ACT["wait"]) & behind & ~np.isin(columns["call_act_stream"], alone)
@@ -254,11 +254,11 @@ def places(members: pl.DataFrame, parts: Sequence[Part], timelines: Sequence[Tim
     """Where each member is in its part's timeline now, -1 where it is gone; shape (members,)."""
     node = members["node"].to_numpy().copy()
     part, is_call = members["part"].to_numpy(), members["is_call"].to_numpy()
-    for number, (own, run) in enumerate(zip(parts, timelines, strict=True)):
-        if run is own.timeline:
+    for number, (job_part, run) in enumerate(zip(parts, timelines, strict=True)):
+        if run is job_part.timeline:
             continue
         chosen = np.flatnonzero((part == number) & ~is_call)
-        node[chosen] = places_in(own.timeline, run)[node[chosen]]
+        node[chosen] = places_in(job_part.timeline, run)[node[chosen]]
     return node
 
 
@@ -282,20 +282,21 @@ def places_of(
         return None
     gpus = len(node.gpus())
     names = [next((rank.host for rank in ranks if rank.host), None) for _, ranks in parts]
-    known = {name: number for number, name in enumerate(dict.fromkeys(name for name in names if name))}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name in names if name))}
     devices = [run.operations["device"].drop_nulls().unique().sort().to_list() for run, _ in parts]
     hosts = [
-        known[name] if name else len(known) + min((rank.rank for rank in ranks), default=0) // gpus
+        numbers[name] if name else len(numbers) + min((rank.rank for rank in ranks), default=0) // gpus
         for name, (_, ranks) in zip(names, parts, strict=True)
     ]
-    asked = Counter((host, device) for host, own in zip(hosts, devices, strict=True) for device in own)
+    users = Counter((host, device) for host, used in zip(hosts, devices, strict=True) for device in used)
     taken: Counter[int] = Counter()
-    found = []
-    for host, own in zip(hosts, devices, strict=True):
-        same = apart and any(asked[host, device] > 1 for device in own)
-        found.append((host, {device: taken[host] + at if same else device for at, device in enumerate(own)}))
-        taken[host] += len(own)
-    return found
+    part_places = []
+    for host, used in zip(hosts, devices, strict=True):
+        same = apart and any(users[host, device] > 1 for device in used)
+        gpu_of = {device: taken[host] + at if same else device for at, device in enumerate(used)}
+        part_places.append((host, gpu_of))
+        taken[host] += len(used)
+    return part_places
 
 
 def linked(
@@ -321,9 +322,9 @@ def calibrated(
         return None
     shares = link_columns(links, operations, run.columns)["operation_bytes_per_s"] > 0
     links, columns = alone(links, run.columns, operations, {"operation_start": starts, "operation_end": ends})
-    own = run.columns["operation_duration"]
+    recorded_duration = run.columns["operation_duration"]
     return links, {
-        "operation_duration": np.where(shares, columns["operation_duration"], own),
+        "operation_duration": np.where(shares, columns["operation_duration"], recorded_duration),
         "operation_demand": columns["operation_demand"],
     }
 
@@ -333,8 +334,8 @@ def _placed(operations: pl.DataFrame, sizes: Sequence[int], places: Sequence[Pla
     part = pl.Series("part", np.repeat(np.arange(len(sizes)), sizes))
     numbers = [
         {"part": number, "device": device, "gpu": gpu}
-        for number, (_, own) in enumerate(places)
-        for device, gpu in own.items()
+        for number, (_, gpus) in enumerate(places)
+        for device, gpu in gpus.items()
     ]
     table = pl.DataFrame(numbers, schema={"part": pl.Int64, "device": pl.Int64, "gpu": pl.Int64})
     frame = operations.with_columns(

@@ -202,8 +202,8 @@ def best_rates(trace: Trace, node: Node | None) -> list[LinkRate]:
 def _gpu(trace: Trace, process: int | None, device: int) -> tuple[str | None, str | None]:
     """Model and identity of the GPU that `process` calls `device`."""
     rows = trace.devices.filter(pl.col("device") == device)
-    own = rows.filter(pl.col("process").is_null() | pl.col("process").eq_missing(process))
-    for row in (own if own.height else rows).iter_rows(named=True):
+    of_process = rows.filter(pl.col("process").is_null() | pl.col("process").eq_missing(process))
+    for row in (of_process if of_process.height else rows).iter_rows(named=True):
         return (row["name"] or "")[:100] or None, (row["uuid"] or row["bus_id"] or "")[:100] or None
     return None, None
 

@@ -84,9 +84,9 @@ class Parts:
                 folders.clear()
                 continue
             folders.sort()
-            other_forms = _other_forms({*files})
+            lesser_forms = _lesser_forms({*files})
             for name in sorted(files):
-                if name in other_forms:
+                if name in lesser_forms:
                     self.duplicates += 1
                 else:
                     self.take(Part(str(Path(here, name)), False))
@@ -97,7 +97,7 @@ def shown(path: str | Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def one_trace(paths: list[Path]) -> Path | None:
+def only_trace(paths: list[Path]) -> Path | None:
     """The path of the only trace that `paths` name, or None where they name a job.
 
     The content decides: a directory is one trace if it holds recordings or the tables of an export itself. Where what
@@ -196,7 +196,7 @@ def _holds_tables(folder: Path, files: list[str]) -> bool:
     return tables and is_trace_directory(folder) and not any(is_recording(folder / n) for n in files)
 
 
-def _other_forms(files: set[str]) -> set[str]:
+def _lesser_forms(files: set[str]) -> set[str]:
     """Those of a folder's files of whose run another one of them holds more: the same run, made into another form."""
     return {name for name in files if _forms_with_more(name, files) & files}
 
@@ -205,7 +205,7 @@ def _forms_with_more(name: str, files: set[str]) -> set[str]:
     """What files are called that hold more of the run of file `name`."""
     stem, form = Path(name).stem, Path(name).suffix
     if name == PERFETTO:
-        return {other for other in files if other.endswith(XSPACE)}
+        return {file for file in files if file.endswith(XSPACE)}
     if name.endswith(TIME_LINE):
         return {name.removesuffix(TIME_LINE) + XSPACE}
     more = {stem + better for better in MORE_IN.get(form, ())}

@@ -125,7 +125,7 @@ def rows_of(trace: Trace) -> pl.DataFrame:
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     moments = starts[:, None] + ((ends - starts)[:, None] * np.arange(MOMENTS)) // (MOMENTS - 1)
     computing = _busy(trace, rows, is_work(), moments)
-    rows = _with_own_work(trace, rows, computing[:, 0]).with_columns(
+    rows = _with_rank_work(trace, rows, computing[:, 0]).with_columns(
         pl.col("start_ns", "end_ns") + trace.origin_ns, computing_ns=computing - computing[:, :1]
     )
     return conform(rows, ROWS)
@@ -134,14 +134,14 @@ def rows_of(trace: Trace) -> pl.DataFrame:
 def _busy(trace: Trace, rows: pl.DataFrame, which: pl.Expr, moments: NDArray[np.int64]) -> NDArray[np.int64]:
     """How long the GPU of each of `rows` did work of these lanes before each of its `moments`, ns; shape (rows, …)."""
     busy = np.zeros(moments.shape, np.int64)
-    for (process, device), own in trace.operations[trace.lanes.rows(which)].group_by(PLACE):
-        union = Union.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+    for (process, device), lane_rows in trace.operations[trace.lanes.rows(which)].group_by(PLACE):
+        union = Union.of(lane_rows["start_ns"].to_numpy(), lane_rows["end_ns"].to_numpy())
         its = (rows["process"].eq_missing(process) & rows["device"].eq_missing(device)).to_numpy()
         busy[its] = union.covered_before(moments[its].ravel()).reshape(-1, *moments.shape[1:])
     return busy
 
 
-def _with_own_work(trace: Trace, rows: pl.DataFrame, computing: NDArray[np.int64]) -> pl.DataFrame:
+def _with_rank_work(trace: Trace, rows: pl.DataFrame, computing: NDArray[np.int64]) -> pl.DataFrame:
     """`rows` with `host_ns` and `gpu_ns`; `computing`: how long kernels ran before each start, ns, shape (rows,)."""
     calls, rank = trace.calls, ["process", "of"]
     if trace.lanes.groups.select(is_transfer().any()).item():
@@ -152,7 +152,7 @@ def _with_own_work(trace: Trace, rows: pl.DataFrame, computing: NDArray[np.int64
     launches = rows.select("operation").join(launches, on="operation", how="left", maintain_order="left")
     called = pl.Series(first_pairs(calls, launches)).replace(-1, None)
     begun = pl.DataFrame(
-        [(own.process, own.start_ns - trace.origin_ns) for own in ranks_of(trace)],
+        [(trace_rank.process, trace_rank.start_ns - trace.origin_ns) for trace_rank in ranks_of(trace)],
         {"process": pl.Int64, "begun": pl.Int64},
         orient="row",
     ).unique("process", keep="first")
@@ -224,9 +224,9 @@ def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]
     first: dict[int, tuple[int, int]] = {}
     for clock, (_, rank, _, held) in enumerate(traces):
         for place, times in enumerate(held):
-            own = rank if times.rank is None and len(held) == 1 else times.rank
-            if own is not None:
-                first.setdefault(own, (clock, place))
+            stated = rank if times.rank is None and len(held) == 1 else times.rank
+            if stated is not None:
+                first.setdefault(stated, (clock, place))
     claimed = {place: rank for rank, place in first.items()}
     free = (number for number in count() if number not in first)
     return [
@@ -241,9 +241,9 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
     host = trace.host.get("hostname") or next(iter(TORCH_NAME.findall(path.name)), None)
     text = trace.host.get("rank", "")
     # A trace of several processes has no one rank: the launcher's environment was recorded, not theirs.
-    own = text.isascii() and text.isdigit() and trace.operations["process"].drop_nulls().n_unique() <= 1
+    alone = text.isascii() and text.isdigit() and trace.operations["process"].drop_nulls().n_unique() <= 1
     texts = (
-        [text] if own else [n for name in (path.name, path.parent.name) for n in RANK_IN_NAME.findall(name)]
+        [text] if alone else [n for name in (path.name, path.parent.name) for n in RANK_IN_NAME.findall(name)]
     )
     rank = int(texts[0][:20]) if texts else MOST_RANK
     return rank if rank < MOST_RANK else None, host[:LONGEST_NAME] if host else None
@@ -251,8 +251,8 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
 
 def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
     """The ranks of a job, by what its traces and their paths say."""
-    both = zip(traces, paths, strict=True)
-    return numbered([(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in both])
+    pairs = zip(traces, paths, strict=True)
+    return numbered([(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in pairs])
 
 
 def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> Frames:
@@ -290,7 +290,7 @@ def in_blocks(files: Sequence[pl.DataFrame], count: int) -> list[list[bytes]]:
         every, rows = numbering.of(frame, file)
         for block, some_rows in _cut(every, rows, numbering.groups, count):
             waiting[block].append(some_rows.drop(DROPPED))
-            if sum(each.height for each in waiting[block]) >= TOGETHER_ROWS:
+            if sum(piece.height for piece in waiting[block]) >= TOGETHER_ROWS:
                 pieces[block].append(packed(pl.concat(waiting[block])))
                 waiting[block].clear()
     for done, left in zip(pieces, waiting, strict=True):
@@ -321,6 +321,6 @@ def _cut(
         sent.select(*OF_SEND, "block").unique(OF_SEND, maintain_order=True, keep="first"),
         on=OF_SEND, how="inner", nulls_equal=True, maintain_order="left",
     )  # fmt: skip
-    both = pl.concat([rows, ended], how="diagonal").sort("member")
-    for (block_of,), own in both.group_by("block", maintain_order=True):
-        yield int(block_of), own.drop("block")
+    in_block = pl.concat([rows, ended], how="diagonal").sort("member")
+    for (block_of,), block_rows in in_block.group_by("block", maintain_order=True):
+        yield int(block_of), block_rows.drop("block")

@@ -174,8 +174,8 @@ T = TypeVar("T", Moved, LinkTraffic, Best, Omitted)
 
 def join(into: dict[Any, T], name: Any, value: T) -> None:
     """Joins `value` to what stands under `name`: whole numbers add up, the rest is that of the first by `order`."""
-    both = [value, into[name]] if name in into else [value]
-    columns = zip(*map(astuple, sorted(both, key=lambda one: getattr(one, "order", ()))), strict=True)
+    pair = [value, into[name]] if name in into else [value]
+    columns = zip(*map(astuple, sorted(pair, key=lambda part: getattr(part, "order", ()))), strict=True)
     into[name] = type(value)(*(sum(column) if type(column[0]) is int else column[0] for column in columns))
 
 
@@ -186,7 +186,7 @@ class Job:
     """
 
     def __init__(self) -> None:
-        self.others = 0  # files of a folder that are no traces
+        self.foreign = 0  # files of a folder that are no traces
         self.duplicates = 0  # paths that lead to a file that has its part already
         self.failures: list[tuple[str, str]] = []  # path and reason
         self.several: list[set[int]] = []  # ranks of each trace that names several
@@ -213,7 +213,7 @@ class Job:
         self._communicating.append(
             (path, part.rank, part.host, [] if idle else part.ranks, part.communicating)
         )
-        named = {own.rank for own in part.ranks if own.rank is not None}
+        named = {trace_rank.rank for trace_rank in part.ranks if trace_rank.rank is not None}
         self.several += [named] if named and part.rank is None else []
         self.guessed += part.node_guessed
         self.sums.update(part.sums)
@@ -231,7 +231,7 @@ class Job:
             gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
             link = rank.host, gpu, rate.peer_device, rate.direction
             seen = (rate, rank), self._links.get(link, (rate, rank))
-            self._links[link] = min(seen, key=lambda one: (-one[0].bytes_per_second, one[1].path))
+            self._links[link] = min(seen, key=lambda pair: (-pair[0].bytes_per_second, pair[1].path))
         for finding in part.findings:
             join(self.findings, finding.id, Best.of(finding, rank))
         counted: set[str] = set()  # a trace counts once, however often it says the same

@@ -67,7 +67,7 @@ def run_job(
         elif outcome.failure is not None:
             job.failures.append((path, outcome.failure.removeprefix(f"{printable(path)}: ")))
         else:
-            job.others += 1
+            job.foreign += 1
         progress.parts(done, whole, len(job.failures))
 
     work = partial(do_part, advise=advise)
@@ -127,8 +127,8 @@ def _nothing(job: Job, paths: list[Path]) -> str:
     if job.failures:
         first = min(job.failures)
         return f"{where}: none of {len(job.failures):,} files could be read; the first, {printable(first[0])}: {first[1]}"
-    others = f"; none of the {job.others:,} files there is a trace" if job.others else "; the folder is empty"
-    return f"{where}: no trace found{others}"
+    why = f"none of the {job.foreign:,} files there is a trace" if job.foreign else "the folder is empty"
+    return f"{where}: no trace found; {why}"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -147,8 +147,8 @@ def do_part(part: Part, node: Node | None, advise: Advise | None = None) -> byte
     """Reads a part and returns its Outcome as JSON. Never raises: a bad file is no reason to lose the others."""
     before, path = stamp_of(part.path), Path(part.path)
     try:
-        other = path.exists() and not path.is_dir() and not (path.is_file() and may_be_trace(path))
-        if other and not part.named:  # a pipe, or a file of another kind
+        foreign = path.exists() and not path.is_dir() and not (path.is_file() and may_be_trace(path))
+        if foreign and not part.named:  # a pipe, or a file of another kind
             return _encoded()
         made = partial_of(read(path), path, node, part.of_many, advise)
         return _encoded(before if before == stamp_of(part.path) else None, made)
@@ -179,9 +179,9 @@ def decoded(outcome: bytes) -> Outcome:
     except msgspec.MsgspecError:
         made = None
     if made is None or made.version != __version__:
-        other = f"busfare {made.version}" if made else "another busfare"
+        maker = f"busfare {made.version}" if made else "another busfare"
         raise InputError(
-            f"a worker runs {other}, this machine {__version__}; install the same version everywhere"
+            f"a worker runs {maker}, this machine {__version__}; install the same version everywhere"
         )
     return made
 

@@ -33,7 +33,7 @@ WHOLE = ("gemm", "convolution", "attention")
 #: Nobody loses more than a second wave costs.
 MOST = 0.5
 #: A kernel beside communication for less than this part of its time tells nothing of it.
-BESIDE = 0.2
+LEAST_OVERLAP = 0.2
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Crowd:
     @staticmethod
     def of(job: JobTimeline) -> Crowd:
         members = job.members.filter(~pl.col("is_call"))
-        carries, beside = [], []
+        carries, overlaps = [], []
         for number, part in enumerate(job.parts):
-            own = np.zeros(part.timeline.operations.height, bool)
-            own[members.filter(pl.col("part") == number)["node"].to_numpy()] = True
+            carrying = np.zeros(part.timeline.operations.height, bool)
+            carrying[members.filter(pl.col("part") == number)["node"].to_numpy()] = True
             starts, ends = (part.timeline.operations[name].to_numpy() for name in ("start_ns", "end_ns"))
-            carries.append(own)
-            beside.append(_beside(part.timeline, own, starts, ends))
-        return Crowd(carries, _loses(job.parts, carries, beside), beside)
+            carries.append(carrying)
+            overlaps.append(_overlap_ns(part.timeline, carrying, starts, ends))
+        return Crowd(carries, _loses(job.parts, carries, overlaps), overlaps)
 
     def slower(self, parts: Sequence[Part], timelines: Sequence[Timeline], played: Played) -> list[Timeline]:
         """`timelines`, which ran as `played` says, with kernels as long as what now runs beside them makes them."""
@@ -70,28 +70,28 @@ class Crowd:
                 np.where(place >= 0, values[number][np.maximum(place, 0)], 0)
                 for values in (self.carries, self.loses, self.recorded)
             )
-            more = (_beside(run, carries.astype(bool), starts, ends) - before) * loses
+            more = (_overlap_ns(run, carries.astype(bool), starts, ends) - before) * loses
             duration = np.maximum(run.columns["operation_duration"] + np.rint(more).astype(np.int64), 0)
             slower.append(run.with_columns(operation_duration=duration))
         return slower
 
 
-def _beside(run: Timeline, carries: NDArray[np.bool_], starts: Times, ends: Times) -> Times:
+def _overlap_ns(run: Timeline, carries: NDArray[np.bool_], starts: Times, ends: Times) -> Times:
     """How long each operation runs beside communication of its own GPU, ns; shape (operations,)."""
-    found = np.zeros(len(starts), np.int64)
+    overlap_ns = np.zeros(len(starts), np.int64)
     device = run.columns["stream_device"][run.columns["operation_stream"]]
     for number in np.unique(device[carries]):
         theirs, mine = carries & (device == number), ~carries & (device == number)
-        found[mine] = Union.of(starts[theirs], ends[theirs]).covered_within(starts[mine], ends[mine])
-    return found
+        overlap_ns[mine] = Union.of(starts[theirs], ends[theirs]).covered_within(starts[mine], ends[mine])
+    return overlap_ns
 
 
 def _loses(
-    parts: Sequence[Part], carries: Sequence[NDArray[np.bool_]], beside: Sequence[Times]
+    parts: Sequence[Part], carries: Sequence[NDArray[np.bool_]], overlaps: Sequence[Times]
 ) -> list[FloatArray]:
     """The part of its time beside communication that each operation loses; shape (operations,) for each part."""
     frames = []
-    for number, (part, own, time) in enumerate(zip(parts, carries, beside, strict=True)):
+    for number, (part, carrying, time) in enumerate(zip(parts, carries, overlaps, strict=True)):
         operations = part.timeline.operations
         multiprocessors = part.timeline.trace.devices["multiprocessors"].drop_nulls()
         grid = part.timeline.trace.launches.with_row_index("launch").select(
@@ -100,8 +100,8 @@ def _loses(
         )
         frame = operations.select(
             pl.col("name").cast(pl.String).fill_null(""),
-            kernel=(pl.col("kind") == "kernel") & ~pl.Series(own),
-            carries=pl.Series(own),
+            kernel=(pl.col("kind") == "kernel") & ~pl.Series(carrying),
+            carries=pl.Series(carrying),
             ns=pl.col("end_ns") - pl.col("start_ns"),
             beside=pl.Series(time),
             part=pl.lit(number),
@@ -110,7 +110,7 @@ def _loses(
         )
         frames.append(frame.join(grid, on="launch", how="left", maintain_order="left"))
     every = pl.concat(frames)
-    alone, crowded = pl.col("beside") == 0, pl.col("beside") > BESIDE * pl.col("ns")
+    alone, crowded = pl.col("beside") == 0, pl.col("beside") > LEAST_OVERLAP * pl.col("ns")
     # A kernel by name and blocks: on another rank the same may have more to do.
     alike = ["part", "name", "blocks"]
     usual = pl.col("ns").filter(alone & pl.col("kernel")).median().over(alike)
@@ -123,8 +123,8 @@ def _loses(
     waves = (pl.col("blocks") / pl.col("multiprocessors")).ceil() / (pl.col("blocks") / room).ceil()
     whole = [name for name in every["name"].unique() if class_of(name) in WHOLE]
     by_blocks = pl.when(pl.col("name").is_in(whole)).then(1 - waves)
-    known = pl.when(seen.is_finite()).then(seen)
-    loses = pl.when(pl.col("kernel")).then(pl.coalesce(known, by_blocks)).fill_null(0.0).clip(0.0, MOST)
+    seen_share = pl.when(seen.is_finite()).then(seen)
+    loses = pl.when(pl.col("kernel")).then(pl.coalesce(seen_share, by_blocks)).fill_null(0.0).clip(0.0, MOST)
     every = every.select("part", loses=loses)
     return [every.filter(pl.col("part") == number)["loses"].to_numpy() for number in range(len(parts))]
 
@@ -132,14 +132,14 @@ def _loses(
 @dataclass(frozen=True)
 class JobState:
     """A job after changes: each part's timeline, the transfers of its members (ns), members that no longer communicate
-    (`gone`), and whether kernels wait for collectives no more (`beside`).
+    (`gone`), and whether kernels wait for collectives no more (`overlapped`).
     """
 
     job: JobTimeline
     timelines: list[Timeline]
     transfer_ns: FloatArray
     gone: NDArray[np.bool_]
-    beside: bool = False
+    overlapped: bool = False
     count: int = 0
     bytes: int = 0
     rests_on: list[Words] = field(default_factory=list)
@@ -160,7 +160,7 @@ class JobState:
         return played
 
     def _play(self, timelines: list[Timeline]) -> Played:
-        return play(together(self.job, timelines, self.transfer_ns, self.gone, self.beside))
+        return play(together(self.job, timelines, self.transfer_ns, self.gone, self.overlapped))
 
     def touched(self, count: int, *rests_on: Words, bytes: int = 0) -> JobState:
         conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
@@ -206,7 +206,7 @@ def transfer_model(job: JobTimeline, node: Node | None) -> Callable[[str, FloatA
 
     @cache
     def fitted(kind: str) -> Callable[[FloatArray], FloatArray]:
-        rows = np.flatnonzero([one == kind for one in kinds] & np.isfinite(sizes) & (job.transfer_ns > 0))
+        rows = np.flatnonzero((np.array(kinds) == kind) & np.isfinite(sizes) & (job.transfer_ns > 0))
 
         def model(some: FloatArray) -> FloatArray:
             if fabric is None or kind not in KINDS:
@@ -240,12 +240,12 @@ def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:
     None where the ranks do not launch as many collectives.
     """
     job, crowd = state.job, state.crowd
-    known = all(run is part.timeline for run, part in zip(state.timelines, job.parts, strict=True))
-    carried = {int(own.sum()) for own in crowd.carries} if crowd is not None and known else set()
+    unchanged = all(run is part.timeline for run, part in zip(state.timelines, job.parts, strict=True))
+    carried = {int(rows.sum()) for rows in crowd.carries} if crowd is not None and unchanged else set()
     if crowd is None or len(carried) != 1 or 0 in carried:
         return None
     # A collective ends its stretch.
-    stretch = [np.asarray(np.cumsum(own) - own, np.int64) for own in crowd.carries]
+    stretch = [np.asarray(np.cumsum(rows) - rows, np.int64) for rows in crowd.carries]
     count = int(crowd.carries[0].sum()) + 1
     hosts = [_before_launches(run) for run in state.timelines]
     # What each operation takes with nothing beside it, ns; 0 of those that communicate.
@@ -256,12 +256,12 @@ def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:
         )
     ]
     on_gpu, late_gpu = _ratios(stretch, gpu, count, job.stands_for)
-    on_host, late_host = _ratios(stretch, [own for own, _ in hosts], count, job.stands_for)
+    on_host, late_host = _ratios(stretch, [host_ns for host_ns, _ in hosts], count, job.stands_for)
     timelines = []
     for number, run in enumerate(state.timelines):
-        own = stretch[number]
-        less = np.where(crowd.carries[number], 0.0, gpu[number] * (1 - on_gpu[number][own]))
-        of_call = np.append(on_host[number][own], 1.0)[hosts[number][1]]
+        part_stretch = stretch[number]
+        less = np.where(crowd.carries[number], 0.0, gpu[number] * (1 - on_gpu[number][part_stretch]))
+        of_call = np.append(on_host[number][part_stretch], 1.0)[hosts[number][1]]
         shorter = {
             f"call_{name}": np.rint(run.columns[f"call_{name}"] * of_call).astype(np.int64)
             for name in ("gap", "own")
@@ -277,7 +277,7 @@ def _ratios(
     """By what each rank's stretches are shortened to be as long as the median's, shape (ranks, count); how many are. Each
     counts for as many as it `stands_for`.
     """
-    sums = np.array([np.bincount(at, own, count) for at, own in zip(stretch, values, strict=True)])
+    sums = np.array([np.bincount(at, ns, count) for at, ns in zip(stretch, values, strict=True)])
     order = np.argsort(sums, axis=0)
     below = np.cumsum(stands_for[order], axis=0)
     middle = np.argmax(below >= below[-1] / 2, axis=0)
@@ -298,9 +298,10 @@ def _before_launches(run: Timeline) -> tuple[FloatArray, NDArray[np.int64]]:
     launches = pl.DataFrame({"thread": columns["call_thread"], "number": number})
     following = pl.col("number").replace(-1, None).backward_fill().over("thread").fill_null(-1)
     up_to = launches.select(following).to_series().to_numpy()
-    own = (columns["call_gap"] + columns["call_own"]).astype(float)
-    known = up_to >= 0
-    return np.asarray(np.bincount(up_to[known], own[known], len(columns["operation_call"])), float), up_to
+    host_ns = (columns["call_gap"] + columns["call_own"]).astype(float)
+    counted = up_to >= 0
+    sums = np.bincount(up_to[counted], host_ns[counted], len(columns["operation_call"]))
+    return np.asarray(sums, float), up_to
 
 
 def _shortened(state: JobState) -> tuple[list[Timeline], int]:
@@ -317,9 +318,9 @@ def _shortened(state: JobState) -> tuple[list[Timeline], int]:
     late = rows.filter((pl.col("own") > pl.col("usual")) & (pl.col("joint").len().over("joint") > 1))
     timelines = list(state.timelines)
     for number, run in enumerate(timelines):
-        own = late.filter(pl.col("part") == number)
-        if own.height:
-            timelines[number] = _with_usual(run, own, int(job.bases_ns[number]))
+        part_late = late.filter(pl.col("part") == number)
+        if part_late.height:
+            timelines[number] = _with_usual(run, part_late, int(job.bases_ns[number]))
     return timelines, late.height
 
 
@@ -340,9 +341,9 @@ def _with_usual(run: Timeline, late: pl.DataFrame, base_ns: int) -> Timeline:
         return np.where(inside, share[np.maximum(at, 0)], 1.0)
 
     started, called = (frame["start_ns"].to_numpy() for frame in (run.operations, run.calls))
-    own, calls = factor(started), factor(called)
+    of_operations, calls = factor(started), factor(called)
     columns = run.columns
-    slower = {f"operation_{name}": own for name in ("duration", "launch_lag", "order_lag", "extra")}
+    slower = {f"operation_{name}": of_operations for name in ("duration", "launch_lag", "order_lag", "extra")}
     slower |= {f"call_{name}": calls for name in ("gap", "own", "wait_lag")}
     return run.with_columns(
         **{name: np.rint(columns[name] * by).astype(np.int64) for name, by in slower.items()}

@@ -77,6 +77,6 @@ def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
     ranks = ranks.filter((pl.col("waited") > 0) & (2 * pl.col("waited") > pl.col("waited").sum()))
     if ranks.is_empty():
         return None
-    rank, count, own, usual, waited = ranks.row(0)
-    times = {"work_seconds": own * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
+    rank, count, work, usual, waited = ranks.row(0)
+    times = {"work_seconds": work * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
     return Straggler(rank=rank, count=count, of=joints.height, **times)

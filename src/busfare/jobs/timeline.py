@@ -60,8 +60,8 @@ def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = (
     and of some spread over all others by the time that they do not wait.
     """
     ranks = pl.DataFrame([
-        (own.path, own.rank, own.awaited_seconds, own.makespan_seconds - own.waiting_seconds, own.rank in named)
-        for own in of_all
+        (of.path, of.rank, of.awaited_seconds, of.makespan_seconds - of.waiting_seconds, of.rank in named)
+        for of in of_all
     ], ["path", "rank", "awaited", "busy", "named"], orient="row")  # fmt: skip
     files = ranks.group_by("path", maintain_order=True).agg(
         pl.col("rank").first(), pl.len(), pl.col("awaited").sum(), pl.col("busy").max(), pl.col("named").any()
@@ -98,9 +98,8 @@ def job_timeline(
     """
     ranks = ranks_of_all(traces, paths)
     if some is not None:
-        ranks = [
-            msgspec.structs.replace(one, rank=some.ranks.get(paths[one.clock], one.rank)) for one in ranks
-        ]
+        numbers = [some.ranks.get(paths[rank.clock], rank.rank) for rank in ranks]
+        ranks = [msgspec.structs.replace(rank, rank=n) for rank, n in zip(ranks, numbers, strict=True)]
     members, _, base = joined([rows_of(trace) for trace in traces], ranks)
     if len(ranks) == 1:  # each collective for itself: nothing says what of it is waiting
         alone = pl.int_range(pl.len())
@@ -141,9 +140,9 @@ def _refuse_several_runs(parts: Sequence[Part], starts: Rows, ends: Rows, paths:
     apart = starts[order[1:]] - np.maximum.accumulate(ends[order])[:-1]
     far = np.flatnonzero(apart > (ends - starts).max())
     if len(far):
-        first, other = (paths[parts[order[at]].clock] for at in (0, far[0] + 1))
+        first, stray = (paths[parts[order[at]].clock] for at in (0, far[0] + 1))
         raise InputError(
-            f"{other}: belongs to a different run than {first.name}: they share no collective, and they were "
+            f"{stray}: belongs to a different run than {first.name}: they share no collective, and they were "
             "recorded at different times; give the traces of all ranks of one run"
         )
 
@@ -166,10 +165,10 @@ def _shared(job: JobTimeline) -> JobTimeline:
     if seen is None:
         return job
     links, columns = seen
-    own = [np.split(column, np.cumsum(sizes)[:-1]) for column in columns.values()]
+    part_columns = [np.split(column, np.cumsum(sizes)[:-1]) for column in columns.values()]
     parts = [
         replace(part, timeline=part.timeline.with_columns(**dict(zip(columns, of_part, strict=True))))
-        for part, *of_part in zip(job.parts, *own, strict=True)
+        for part, *of_part in zip(job.parts, *part_columns, strict=True)
     ]
     return replace(job, parts=parts, links=links)
 
@@ -177,9 +176,9 @@ def _shared(job: JobTimeline) -> JobTimeline:
 def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) -> list[Part]:
     """Each process of each trace, apart: its ranks share host threads."""
     processes: dict[tuple[int, int | None], list[int]] = {}
-    for one in ranks:
-        processes.setdefault((one.clock, one.times.process), []).append(one.rank)
-    return [_part(traces[at[0]], *at, tuple(own), node) for at, own in processes.items()]
+    for rank in ranks:
+        processes.setdefault((rank.clock, rank.times.process), []).append(rank.rank)
+    return [_part(traces[at[0]], *at, tuple(part_ranks), node) for at, part_ranks in processes.items()]
 
 
 def _relieved(members: pl.DataFrame) -> pl.DataFrame:
@@ -188,24 +187,24 @@ def _relieved(members: pl.DataFrame) -> pl.DataFrame:
     A library buffers messages that nobody receives yet; when its buffers are full, the next send waits for a receiver of one
     before.
     """
-    kind, own = pl.col("collective_kind").cast(pl.String), pl.coalesce("place", "rank").cast(pl.Int64)
+    kind, this_rank = pl.col("collective_kind").cast(pl.String), pl.coalesce("place", "rank").cast(pl.Int64)
     rows = members.with_row_index("member")
     between = ["communicator", "source", "target"]
     peer = pl.col("peer").cast(pl.Int64)
     received = rows.filter(kind == "receive").drop_nulls("joint").select(
-        "communicator", source=peer, target=own, relieved_ns="start_ns", relieved_by="joint"
+        "communicator", source=peer, target=this_rank, relieved_ns="start_ns", relieved_by="joint"
     )  # fmt: skip
     sent = rows.filter(kind == "send").select(
-        "communicator", "member", "start_ns", "end_ns", source=own, target=peer
+        "communicator", "member", "start_ns", "end_ns", source=this_rank, target=peer
     )
-    found = sent.sort("end_ns").join_asof(
+    relief = sent.sort("end_ns").join_asof(
         received.sort("relieved_ns"),
         left_on="end_ns",
         right_on="relieved_ns",
         by=between,
         check_sortedness=False,
     )
-    waited = found.filter(pl.col("relieved_ns") > pl.col("start_ns")).select(
+    waited = relief.filter(pl.col("relieved_ns") > pl.col("start_ns")).select(
         "member", "relieved_ns", "relieved_by"
     )
     return rows.join(waited, on="member", how="left", maintain_order="left").drop("member")
@@ -226,7 +225,7 @@ def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...],
 
 def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
     """`members` with `part`, `node` and `is_call`: where each is in the timelines; without those that are in none."""
-    both = []
+    placed = []
     for key, is_call in (("operation", False), ("marker", True)):
         # Calls that are no range have numbers below 0.
         frames = [
@@ -242,13 +241,13 @@ def _placed(members: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
             for number, part in enumerate(parts)
         ]
         places = pl.concat(frames).with_columns(pl.col(key).cast(pl.UInt32), is_call=pl.lit(is_call))
-        both.append(members.drop_nulls(key).join(places, on=["clock", key], maintain_order="left"))
-    return pl.concat(both)
+        placed.append(members.drop_nulls(key).join(places, on=["clock", key], maintain_order="left"))
+    return pl.concat(placed)
 
 
 def without_recorder(job: JobTimeline, target_ns: int) -> tuple[JobTimeline, Unrecorded]:
     """`job` as it is when it takes `target_ns`, and what recording cost its ranks, each call of all ranks the same."""
     runs = [part.timeline for part in job.parts]
-    bare = unrecorded(runs, target_ns, lambda own: play(together(job, own)).makespan_ns)
+    bare = unrecorded(runs, target_ns, lambda changed: play(together(job, changed)).makespan_ns)
     parts = [replace(part, timeline=run) for part, run in zip(job.parts, bare.timelines, strict=True)]
     return replace(job, parts=parts), bare

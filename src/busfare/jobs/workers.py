@@ -139,7 +139,7 @@ class Processes:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._others = multiprocessing.active_children()
+        self._earlier_children = multiprocessing.active_children()
         self._pool = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
@@ -150,7 +150,7 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         for process in multiprocessing.active_children():
-            if process not in self._others:
+            if process not in self._earlier_children:
                 process.kill()
         self._pool.shutdown(cancel_futures=True)
 
@@ -230,7 +230,7 @@ class DaskWorkers:
 
         self.lost: type[Exception] = KilledWorker
         self._client, self._warn = client, warn
-        self._asked, self._threads = float("-inf"), 0
+        self._counted, self._threads = float("-inf"), 0
         self._seen: float | None = None
         self._warn_after = time.monotonic() + PATIENT_SECONDS
 
@@ -242,9 +242,9 @@ class DaskWorkers:
     def wanted(self) -> int:
         """How many groups to have handed out. Raises InputError if all workers are gone for good."""
         now = time.monotonic()
-        if now - self._asked > LOOK_SECONDS:
+        if now - self._counted > LOOK_SECONDS:
             workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-            self._asked, self._threads = now, sum(worker["nthreads"] for worker in workers)
+            self._counted, self._threads = now, sum(worker["nthreads"] for worker in workers)
             if workers:
                 self._seen = now
             elif self._seen is None and now > self._warn_after:

@@ -265,7 +265,7 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
     """
     found = streamed_layers(timeline(trace))
     last = int(found.number.max())
-    whole = np.flatnonzero(np.bincount(found.turn)[found.turn] == last + 1)
+    whole = np.flatnonzero(np.bincount(found.pass_number)[found.pass_number] == last + 1)
     values = {
         name: getattr(found, name)[whole].reshape(-1, last + 1).astype(np.float64)
         for name in ("bytes", "compute_ns", "back_bytes")
@@ -281,7 +281,7 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
         tuple(back.tolist()) if back.any() else (),
     )
     return layers, RecordedLayers(
-        found_by=found.found_by,
+        found_by=found.evidence,
         passes=len(values["bytes"]),
         resident=tuple(np.flatnonzero(middle["bytes"] == 0).tolist()),
         memory=_by_memory(found),

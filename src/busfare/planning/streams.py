@@ -31,7 +31,7 @@ from busfare.planning.strategies import (
     program_of,
     shares_of,
 )  # fmt: skip
-from busfare.timeline.program import share_beside
+from busfare.timeline.program import share_with_mapped
 
 __all__ = [
     "MOST_PLAYED", "WITHIN", "ByStreams", "StreamRange", "by_streams", "closed", "played", "stream_ranges",
@@ -163,7 +163,7 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
             slowdowns[n] = 1 + slowed / np.maximum(busy[n], 1e-30) * beside
     if strategy == "hybrid":
         alone = (one / streams for one in (*moving, kernel))
-        slowdowns[0] = 1 / share_beside(1 / slowdowns[0], *alone)
+        slowdowns[0] = 1 / share_with_mapped(1 / slowdowns[0], *alone)
     # Copies out follow a kernel; in a stream an engine, that has waited for a copy in.
     waits = out.curve.after_kernel_s + into.curve.event_wait_s * (layout.over == "engine") * (moving[0] > 0)
     last = out.latency + waits * (out.latency > 0)

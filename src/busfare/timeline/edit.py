@@ -23,7 +23,7 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
 from busfare.timeline.build.work import before_in, class_of, unit_of
-from busfare.timeline.model import NOTHING, WAIT, Mask, Timeline, Times, either, pageable, staged, under_way
+from busfare.timeline.model import NOTHING, WAIT, Mask, Timeline, Times, activity, either, pageable, staged
 from busfare.trace.lanes import Union
 
 Options = ParamSpec("Options")
@@ -136,7 +136,7 @@ def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) 
     count, bytes_ = int(touched.sum()), int(before.sizes[touched].sum())
     waits = after.waiting("operation", "given") | waited_for_behind(after)
     shorter = before.columns["call_gap"] - after.columns["call_gap"]
-    when = under_way(before, touched, before_calls=shorter, still_waiting=waits)
+    when = activity(before, touched, before_calls=shorter, still_waiting=waits)
     return Applied(after, count, bytes_, list(rests_on), when)
 
 
@@ -200,8 +200,8 @@ def _calls_for(timeline: Timeline, removed: Mask) -> Mask:
     stays = kept | timeline.waiting() & ~emptied
     # Where the first thread makes no calls, another one may be the program's own.
     process = timeline.calls["process"]
-    own = timeline.calls["thread"].eq_missing(process)
-    stays |= (own | ~process.is_in(process.filter(own).unique().implode()).fill_null(False)).to_numpy()
+    main = timeline.calls["thread"].eq_missing(process)
+    stays |= (main | ~process.is_in(process.filter(main).unique().implode()).fill_null(False)).to_numpy()
     begins[stretch[stays]] = False
     does[stretch[emptied]] = True
     return np.asarray((begins & goes_on & does)[stretch])
@@ -262,12 +262,12 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
     return np.asarray(gap - behind.select(spared).to_series().to_numpy())
 
 
-def without_waits(timeline: Timeline, calls: Mask, own_ns: Times | int) -> Timeline:
-    """These calls return after `own_ns` without waiting (0: they are gone); shape (calls,)."""
+def without_waits(timeline: Timeline, calls: Mask, call_ns: Times | int) -> Timeline:
+    """These calls return after `call_ns` without waiting (0: they are gone); shape (calls,)."""
     columns = timeline.columns
     return timeline.with_columns(
         call_wait=np.where(calls, WAIT["none"], columns["call_wait"]).astype(np.uint8),
-        call_own=np.where(calls, own_ns, columns["call_own"]).astype(np.int64),
+        call_own=np.where(calls, call_ns, columns["call_own"]).astype(np.int64),
     )
 
 
@@ -283,10 +283,10 @@ def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:
 
 def host_slowed(timeline: Timeline, slowdown: float) -> Timeline:
     """What the host does in calls and between them takes `slowdown` times as long."""
-    own, gap = timeline.columns["call_own"], timeline.columns["call_gap"]
+    call_ns, gap = timeline.columns["call_own"], timeline.columns["call_gap"]
     # A gap below zero is a call that began before the one it waits for had ended.
     return timeline.with_columns(
-        call_own=np.rint(slowdown * own).astype(np.int64),
+        call_own=np.rint(slowdown * call_ns).astype(np.int64),
         call_gap=np.where(gap > 0, np.rint(slowdown * gap), gap).astype(np.int64),
     )
 
@@ -310,7 +310,7 @@ def waited_for_behind(timeline: Timeline) -> Mask:
     return mask
 
 
-def last_of_each(groups: NDArray[Any], among: Mask) -> Mask:
+def last_in_group(groups: NDArray[Any], among: Mask) -> Mask:
     """The last row of each group among some; shape (rows,)."""
     rows = np.flatnonzero(among)[::-1]
     last = np.zeros(len(among), bool)
@@ -331,8 +331,8 @@ def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     free = (
         ~timeline.waiting() & timeline.calls_named(pattern) & ~timeline.calls_of(staged(timeline.operations))
     )
-    own = timeline.columns["call_own"][free]
-    return int(np.median(own)) if len(own) else LAUNCH_CALL_NS
+    call_ns = timeline.columns["call_own"][free]
+    return int(np.median(call_ns)) if len(call_ns) else LAUNCH_CALL_NS
 
 
 def _as_they_are(timeline: Timeline) -> pl.DataFrame:
@@ -383,8 +383,8 @@ def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArra
     if node is None or not node.copies_measured("pageable"):
         return pinned
     model = cost.model("loggp", recorded_on=node)
-    one_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
-    staged = (model.seconds(operations, node) - model.seconds(one_byte, node)) * 1e9
+    single_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
+    staged = (model.seconds(operations, node) - model.seconds(single_byte, node)) * 1e9
     return np.where(pageable(operations), staged, pinned)
 
 

@@ -61,7 +61,7 @@ LEAST_CALL_NS = 500
 #: one node, 12 with 6, 36 with 24 and 139 with 96, where a kernel's costs 0.9 (results/recorder, -graphs.json).
 GRAPH_TIMES, NODE_TIMES = 4.0, 1.3
 #: Recording a call costs 0.7 to 1.4 µs in loops and up to 4 in PyTorch's steps (results/recorder). Nanoseconds.
-LEAST_KNOWN_NS, MOST_KNOWN_NS = 1_000, 4_000
+LEAST_RECORDING_NS, MOST_RECORDING_NS = 1_000, 4_000
 #: Where copies that the host stages take this part of the run, two processes differ by how fast it stages.
 STAGING_SHARE = 0.1
 #: By so much at most: 1.3 times from one process to the next in unrecorded runs (results/pairs, video_edges).
@@ -158,7 +158,7 @@ def decided(run: Timeline | Played) -> Decided:
     lengths, rows = path["path_end"] - path["path_start"], path["path_row"]
     step = path["path_step"].copy()
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
-    in_calls = _in_own_calls(timeline, step, rows, lengths)
+    in_calls = _in_launching_calls(timeline, step, rows, lengths)
     startup = np.append(timeline.columns["call_startup"], 0)[np.where(step == STEPS.index("host"), rows, -1)]
     step[_still_at_work(step, lengths)] = STEPS.index("call")
     operation = step == STEPS.index("operation")
@@ -227,7 +227,7 @@ def _still_at_work(steps: NDArray[np.uint8], lengths: Times) -> NDArray[np.bool_
     return working
 
 
-def _in_own_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times) -> Times:
+def _in_launching_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times) -> Times:
     """Of each unexplained stretch before an operation, what lies within the call that launched it, which was at work: it
     loads modules, sets up contexts and fills buffers; ns, shape (steps,).
     """
@@ -288,7 +288,7 @@ def unrecorded(
     before = length(runs)
     by_host = [staged(run.operations) for run in runs]
     staging = max(
-        int(run.columns["operation_duration"][own].sum()) for run, own in zip(runs, by_host, strict=True)
+        int(run.columns["operation_duration"][rows].sum()) for run, rows in zip(runs, by_host, strict=True)
     )
     stages = staging >= STAGING_SHARE * before
     if not any(run.calls.height for run in runs) or (before <= target_ns and not stages):
@@ -297,18 +297,18 @@ def unrecorded(
     def cheaper(call_ns: int) -> list[Timeline]:
         return [_without(run, call_ns) for run in runs]
 
-    least, most = (LEAST_KNOWN_NS, MOST_KNOWN_NS) if stages else (0, MOST_NS)
+    least, most = (LEAST_RECORDING_NS, MOST_RECORDING_NS) if stages else (0, MOST_NS)
     fastest = length(cheaper(most))
     if not stages and fastest > target_ns:
-        known = cheaper(LEAST_KNOWN_NS)
+        least_bare = cheaper(LEAST_RECORDING_NS)
         closer_ns = bisect_left(
             range(MOST_GAP_NS),
             True,
-            key=lambda ns: length([replace(run, closer_ns=ns) for run in known]) <= target_ns,
+            key=lambda ns: length([replace(run, closer_ns=ns) for run in least_bare]) <= target_ns,
         )
-        closer = [replace(run, closer_ns=closer_ns) for run in known]
+        closer = [replace(run, closer_ns=closer_ns) for run in least_bare]
         if (makespan := length(closer)) < fastest:
-            return Unrecorded(closer, LEAST_KNOWN_NS, makespan)
+            return Unrecorded(closer, LEAST_RECORDING_NS, makespan)
     call_ns = max(bisect_left(range(most), True, key=lambda ns: length(cheaper(ns)) <= target_ns), least)
     bare = cheaper(call_ns)
     makespan = length(bare)
@@ -318,9 +318,9 @@ def unrecorded(
     def slowed(steps: int) -> list[Timeline]:
         """The host takes `steps` of SLOWDOWN_STEPS times as long: for copies that it stages, calls and the time between."""
         slowdown, slower = steps / SLOWDOWN_STEPS, []
-        for run, own in zip(bare, by_host, strict=True):
+        for run, staged_rows in zip(bare, by_host, strict=True):
             duration = run.columns["operation_duration"]
-            duration = np.where(own, slowdown * duration, duration)
+            duration = np.where(staged_rows, slowdown * duration, duration)
             slower.append(host_slowed(with_durations(run, duration), slowdown))
         return slower
 
@@ -336,21 +336,21 @@ def _without(timeline: Timeline, call_ns: int) -> Timeline:
     where the call waits for work, between the end of that and its return.
     """
     columns = timeline.columns
-    gap, own = columns["call_gap"], columns["call_own"]
+    gap, in_call = columns["call_gap"], columns["call_own"]
     # Recording the launch of a graph costs more, by its nodes.
-    nodes = np.bincount(columns["operation_call"][timeline.launched], minlength=len(own))
+    nodes = np.bincount(columns["operation_call"][timeline.launched], minlength=len(in_call))
     times = np.where(timeline.calls_named(GRAPH_LAUNCH), GRAPH_TIMES + NODE_TIMES * nodes, 1.0)
     cost = np.rint(call_ns * times).astype(np.int64)
-    spare_gap, spare_own = np.maximum(gap, 0), np.maximum(own - LEAST_CALL_NS, 0)
-    from_own = np.minimum(spare_own, cost // 2)
-    from_gap = np.minimum(spare_gap, cost - from_own)
-    from_own = np.minimum(spare_own, cost - from_gap)
+    spare_gap, spare_call = np.maximum(gap, 0), np.maximum(in_call - LEAST_CALL_NS, 0)
+    from_call = np.minimum(spare_call, cost // 2)
+    from_gap = np.minimum(spare_gap, cost - from_call)
+    from_call = np.minimum(spare_call, cost - from_gap)
     launch, wake = columns["operation_launch_lag"], columns["call_wait_lag"]
-    half = from_own // 2
+    half = from_call // 2
     earlier = np.where(timeline.launched, half[columns["operation_call"]], 0)
     return timeline.with_columns(
         call_gap=gap - from_gap,
-        call_own=own - from_own,
+        call_own=in_call - from_call,
         call_wait_lag=wake - np.clip(wake - LEAST_CALL_NS, 0, half),
         operation_launch_lag=launch - np.clip(launch - LEAST_CALL_NS, 0, earlier),
     )

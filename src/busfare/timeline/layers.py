@@ -41,15 +41,15 @@ class StreamedLayers:
     """Units, each one working off of one layer, in the order in which the host issued their kernels.
 
     `unit` of each operation, -1 for none: kernels, copies to the GPU that they are the first to need, and what comes back.
-    Shape (operations,). `number` of each unit's layer within its pass over all layers, and its `turn` among the passes;
+    Shape (operations,). `number` of each unit's layer within its pass over all layers, and the `pass_number` of each unit;
     shape (units,). `left_out`: seconds of kernels and bytes of copies to the GPU that belong to no unit.
     """
 
     timeline: Timeline
     unit: Rows
     number: Rows
-    turn: Rows
-    found_by: str
+    pass_number: Rows
+    evidence: str
     notes: list[str]
 
     def of_units(self, mask: Mask, values: Rows) -> Rows:
@@ -110,23 +110,23 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     user = _first_users(timeline, into)
     compute = np.flatnonzero(timeline.kernels & timeline.launched)
     brought = np.zeros(len(into), np.int64)
-    known = into & (user < NONE)
-    np.add.at(brought, user[known], timeline.sizes[known])
+    used = into & (user < NONE)
+    np.add.at(brought, user[used], timeline.sizes[used])
     heavy = brought[compute] > A_PART * brought.max()
     if np.count_nonzero(heavy) < LEAST_REPEATS:
         raise InputError(
             f"{path}: {np.count_nonzero(heavy)} kernels wait for data from the host, too few for streamed "
             "layers; {INSTEAD}"
         )
-    found = _by_ranges(timeline, compute, brought) or _by_pattern(timeline, compute, heavy)
-    if found is None:
+    layers = _by_ranges(timeline, compute, brought) or _by_pattern(timeline, compute, heavy)
+    if layers is None:
         raise InputError(
             f"{path}: no NVTX ranges name layers, and no pattern of kernels and copies repeats; {INSTEAD}"
         )
-    unit_of, numbers, found_by = found
+    unit_of, numbers, evidence = layers
     unit = np.full(len(into), -1, np.int64)
     unit[compute] = unit_of
-    unit[known] = unit[user[known]]
+    unit[used] = unit[user[used]]
     # A copy to the host is of the unit of the last kernel that ended before it.
     starts, ends = timeline.recorded_spans
     back = np.flatnonzero(timeline.copies("d2h"))
@@ -136,16 +136,16 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     taken, whole = (int(timeline.sizes[some].sum()) for some in (into & (unit >= 0), into))
     if taken < COVERED * whole:
         raise InputError(
-            f"{path}: {found_by} accounts for {taken} of {whole} bytes copied to the GPU, too few for its layers; "
+            f"{path}: {evidence} accounts for {taken} of {whole} bytes copied to the GPU, too few for its layers; "
             f"{INSTEAD}"
         )
     count, notes = int(unit.max()) + 1, []
     if numbers is None:
-        alike = StreamedLayers(timeline, unit, np.arange(count), np.zeros(count, np.int64), found_by, [])
+        alike = StreamedLayers(timeline, unit, np.arange(count), np.zeros(count, np.int64), evidence, [])
         numbers, note = _within_passes(alike, unit_of)
         notes = [note] if note else []
-    turn = np.concatenate([[0], np.cumsum(np.diff(numbers) <= 0)])
-    return StreamedLayers(timeline, unit, numbers, turn, found_by, notes)
+    pass_number = np.concatenate([[0], np.cumsum(np.diff(numbers) <= 0)])
+    return StreamedLayers(timeline, unit, numbers, pass_number, evidence, notes)
 
 
 def _into(timeline: Timeline) -> Mask:
@@ -174,22 +174,22 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
     recorded_by = np.full(int(key.max(initial=-1)) + 1, -1, np.int64)
     recorded_by[key[records]] = records
     waits = waits[recorded_by[key[waits]] >= 0]
-    found = np.full(len(call), NONE)
-    for own in np.unique(stream[copies]):
-        mine = np.flatnonzero(copies & (stream == own))
-        kernels = np.append(np.flatnonzero(compute & (stream == own)), NONE)
-        told = waits[act_stream[recorded_by[key[waits]]] == own]
+    first_user = np.full(len(call), NONE)
+    for copy_stream in np.unique(stream[copies]):
+        mine = np.flatnonzero(copies & (stream == copy_stream))
+        kernels = np.append(np.flatnonzero(compute & (stream == copy_stream)), NONE)
+        stream_waits = waits[act_stream[recorded_by[key[waits]]] == copy_stream]
         behind = [
             (recorded_by[key[some]], first_from(compute & (stream == act_stream[some[0]]), some))
-            for some in _apart(told, act_stream)
+            for some in _apart(stream_waits, act_stream)
         ]
         users = np.minimum(kernels[np.searchsorted(kernels, mine)], _earliest(behind, call[mine]))
         if (users == NONE).any():
-            events = key[(act == ACT["record"]) & (act_stream == own)]
-            holding = timeline.waiting("operation") & timeline.calls_of(copies & (stream == own))
+            events = key[(act == ACT["record"]) & (act_stream == copy_stream)]
+            holding = timeline.waiting("operation") & timeline.calls_of(copies & (stream == copy_stream))
             for kind, keys in (
-                ("stream", [own]),
-                ("device", [device[own]]),
+                ("stream", [copy_stream]),
+                ("device", [device[copy_stream]]),
                 ("event", events),
                 ("given", mine),
             ):
@@ -199,8 +199,8 @@ def _first_users(timeline: Timeline, copies: Mask) -> Rows:
                 for some in _apart(np.flatnonzero(holding), columns["call_thread"])
             ]
             users = np.where(users == NONE, _earliest(held, call[mine]), users)
-        found[mine] = users
-    return found
+        first_user[mine] = users
+    return first_user
 
 
 def _apart(rows: Rows, groups: NDArray[np.int32]) -> list[Rows]:
@@ -248,9 +248,9 @@ def _by_ranges(timeline: Timeline, compute: Rows, brought: Rows) -> tuple[Rows, 
     unit[inside], first = numbered([around[inside]])
     # What is no number of 64 bits is like all of those.
     numbers = digits.list.eval(pl.element().cast(pl.Int64, strict=False).fill_null(-1))
-    of_units = [tuple(each) for each in numbers.gather(around[inside][first]).to_list()]
-    layer = {each: at for at, each in enumerate(sorted(set(of_units)))}
-    return unit, np.array([layer[each] for each in of_units], np.int64), f"ranges {stem}"
+    of_units = [tuple(number) for number in numbers.gather(around[inside][first]).to_list()]
+    layer = {number: at for at, number in enumerate(sorted(set(of_units)))}
+    return unit, np.array([layer[number] for number in of_units], np.int64), f"ranges {stem}"
 
 
 def _by_pattern(timeline: Timeline, compute: Rows, heavy: Mask) -> tuple[Rows, None, str] | None:
@@ -288,11 +288,11 @@ def _by_pattern(timeline: Timeline, compute: Rows, heavy: Mask) -> tuple[Rows, N
 def _tokens(timeline: Timeline, compute: Rows) -> Rows:
     """A number for each kernel's name and grid, where the trace tells it; shape (kernels,)."""
     operations = timeline.operations[compute]
-    told = pl.DataFrame({"name": operations["name"].to_physical()})
+    identity = pl.DataFrame({"name": operations["name"].to_physical()})
     if "launch" in operations.columns and timeline.trace.launches.height:
         grid = timeline.trace.launches.select("grid_x", "grid_y", "grid_z")
-        told = pl.concat([told, grid[operations["launch"].fill_null(0)]], how="horizontal")
-    return told.select(pl.struct(pl.all()).rank("dense")).to_series().cast(pl.Int64).to_numpy()
+        identity = pl.concat([identity, grid[operations["launch"].fill_null(0)]], how="horizontal")
+    return identity.select(pl.struct(pl.all()).rank("dense")).to_series().cast(pl.Int64).to_numpy()
 
 
 def _repeating(token: Rows, period: int, least: int = LEAST_REPEATS - 1) -> tuple[Rows, Rows]:
@@ -320,8 +320,8 @@ def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
     first = issued[np.unique(unit_of[issued], return_index=True)[1]]
     outside = np.cumsum(unit_of < 0)[first]
     between = np.diff(outside, prepend=0) > 0
-    told = pl.DataFrame({"bytes": layers.bytes, "from": came, "back": np.roll(back, 1), "between": between})
-    token = told.select(pl.struct(pl.all()).rank("dense")).to_series().to_numpy()[1:]
+    shape = pl.DataFrame({"bytes": layers.bytes, "from": came, "back": np.roll(back, 1), "between": between})
+    token = shape.select(pl.struct(pl.all()).rank("dense")).to_series().to_numpy()[1:]
     alone = np.arange(count)
     if len(np.unique(token)) == 1:
         return alone, f"the end of a pass over the layers is not recorded: all {count} count as one pass"

@@ -22,8 +22,8 @@ from busfare.trace.words import HOST_FUNCTION, Words
 
 __all__ = [
     "ACT", "COLUMN_TYPES", "LINK_COLUMNS", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns",
-    "Mask", "NoMatchError", "Route", "SharedLinks", "Taken", "Timeline", "Times", "chosen_by", "either", "matching",
-    "pageable", "staged", "typed", "under_way",
+    "Mask", "NoMatchError", "Route", "SharedLinks", "Taken", "Timeline", "Times", "activity", "chosen_by", "either",
+    "matching", "pageable", "staged", "typed",
 ]  # fmt: skip
 
 Columns = dict[str, NDArray[Any]]
@@ -110,12 +110,12 @@ class Taken(NamedTuple):
 class SharedLinks:
     """Lanes that copies of one run may share, and what they carry.
 
-    `bytes_per_s`: one direction alone. `both`: the share of it that is left while the opposite direction is in use.
+    `bytes_per_s`: one direction alone. `duplex_share`: the share of it that is left while the opposite direction is in use.
     `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of each route take.
     """
 
     bytes_per_s: FloatArray
-    both: FloatArray
+    duplex_share: FloatArray
     opposite: NDArray[np.int32]
     paths: dict[Route, Taken]
 
@@ -241,8 +241,8 @@ def matching(timeline: Timeline, pattern: str, of: Mask, option: str) -> Mask:
     """
     if not pattern:
         return of
-    told = ("name", "direction", "source_memory", "destination_memory")
-    words = [pl.col(name).cast(pl.String).fill_null("") for name in told]
+    text_columns = ("name", "direction", "source_memory", "destination_memory")
+    words = [pl.col(name).cast(pl.String).fill_null("") for name in text_columns]
     text = timeline.operations.select(pl.format("{} {} {}→{}", *words).alias("text")).to_series()
     if timeline.calls.height:
         called = pl.Series(np.maximum(timeline.columns["operation_call"], 0))
@@ -253,14 +253,14 @@ def matching(timeline: Timeline, pattern: str, of: Mask, option: str) -> Mask:
 
 def chosen_by(pattern: str, of: Mask, texts: pl.Series, option: str) -> Mask:
     """Those `of` the rows in whose text `pattern` is found; shape (rows,). Raises as `matching`."""
-    found: Mask = of & matches(pattern, texts, option).to_numpy()
-    if of.any() and not found.any():
-        one = texts.filter(pl.Series(of))[0].strip()
+    matched: Mask = of & matches(pattern, texts, option).to_numpy()
+    if of.any() and not matched.any():
+        example = texts.filter(pl.Series(of))[0].strip()
         raise NoMatchError(
             f"{option} {pattern[:80]!r}: this regular expression matches nothing in {of.sum():,} names, "
-            f"such as {one[:80]!r}; correct it, or leave it out to select everything"
+            f"such as {example[:80]!r}; correct it, or leave it out to select everything"
         )
-    return found
+    return matched
 
 
 def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
@@ -284,7 +284,7 @@ def _markers_around(timeline: Timeline, called: pl.Series) -> pl.Series:
     return pl.Series(texts)
 
 
-def under_way(
+def activity(
     timeline: Timeline,
     operations: Mask | None = None,
     calls: Mask | None = None,
@@ -323,9 +323,9 @@ def _earlier_work(timeline: Timeline, operations: Mask, since: Times) -> Times:
     earlier = pl.all().shift(1).over(pl.Series(timeline.columns["operation_stream"]))
     before = work.select(earlier).filter(pl.Series(operations & timeline.launched))
     call = timeline.columns["operation_call"][operations & timeline.launched]
-    known = (before["call"] != pl.Series(call)).fill_null(False).to_numpy()
+    earlier_call = (before["call"] != pl.Series(call)).fill_null(False).to_numpy()
     ends = since.copy()
-    np.maximum.at(ends, call[known], before["end_ns"].to_numpy()[known].astype(np.int64))
+    np.maximum.at(ends, call[earlier_call], before["end_ns"].to_numpy()[earlier_call].astype(np.int64))
     return np.asarray(np.minimum(ends, timeline.calls["end_ns"].to_numpy()))
 
 

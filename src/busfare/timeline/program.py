@@ -28,7 +28,7 @@ from busfare.nodes import Contention, Curve, FloatArray
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, at_rest
 
-__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_beside"]
+__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_with_mapped"]
 
 #: Into so many parts the processors of the GPU are divided among kernels.
 SLOTS = 1000
@@ -123,7 +123,7 @@ def mapped_seconds(reads: Any, writes: Any, read_slowdown: Any, write_slowdown: 
     return np.maximum(reads * (1 + (read_slowdown - 1) * load**2), writes * (1 + (write_slowdown - 1) * load))
 
 
-def share_beside(share: Any, copying: Any, writing: Any, kernel: Any) -> Any:
+def share_with_mapped(share: Any, copying: Any, writing: Any, kernel: Any) -> Any:
     """The share of its rate that a copy keeps beside kernels on mapped memory: `share` while their data is on the link.
 
     Seconds a kernel, or arrays of them: of copies the other way, of its mapped data, and of all it does. Buffers take the
@@ -210,9 +210,9 @@ class Program:
         start, end = played["operation_start"][first] * 1e-9, played["operation_end"][last] * 1e-9
         return Played(start, end, float(end.max()))
 
-    def _lag(self, o: _Operation, other: int) -> float:
+    def _lag(self, o: _Operation, before: int) -> float:
         """Seconds from the end of an operation to the start of one that waits for it."""
-        awaited = self._operations[other]
+        awaited = self._operations[before]
         if o.curve:
             return o.curve.after_kernel_s * (awaited.kind == "kernel")
         return awaited.curve.event_wait_s if awaited.curve and awaited.stream != o.stream else 0.0
@@ -225,7 +225,7 @@ class Program:
         streams = {
             kind: list(dict.fromkeys(o.stream for o in self._operations if o.kind == kind)) for kind in curves
         }
-        both = len(curves) == 2 and len(set().union(*streams.values())) > 1
+        duplex = len(curves) == 2 and len(set().union(*streams.values())) > 1
         before: dict[int, str] = {}
         gaps = []
         for o in self._operations:
@@ -233,11 +233,11 @@ class Program:
             order = streams.get(o.kind, [o.stream])
             place = order.index(o.stream)
             crossed = len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
-            beside = [kind for kind in curves if o.curve and ((both and crossed) or kind == o.kind)]
+            contending = [kind for kind in curves if o.curve and ((duplex and crossed) or kind == o.kind)]
             behind = before.get(o.stream) == o.kind
-            counts = [1 if behind else len(streams[kind]) for kind in beside]
+            counts = [1 if behind else len(streams[kind]) for kind in contending]
             gaps.append(
-                sum(float(curves[kind].issue_interval(n)) for kind, n in zip(beside, counts, strict=True))
+                sum(float(curves[kind].issue_interval(n)) for kind, n in zip(contending, counts, strict=True))
             )
             before[o.stream] = o.kind
         return gaps
@@ -253,7 +253,7 @@ class Program:
         at_once = SLOTS // min((o.slots for o in self._operations if o.kind == "kernel"), default=SLOTS)
         fresh = self.rules.queues or 0
         for number, (o, gap) in enumerate(zip(self._operations, self._gaps(), strict=True)):
-            lags = {done[other]: self._lag(o, other) for other in o.after}
+            lags = {done[awaited]: self._lag(o, awaited) for awaited in o.after}
             before = last.get(o.stream)
             if before is not None:
                 # The engine keeps a train of copies in order: what holds the first one holds all.
@@ -324,12 +324,12 @@ class Program:
         """What is left of each link's rate while its opposite is in use."""
         c = self.rules.contention
 
-        def beside(share: float, direction: str, mapped: str) -> float:
+        def kept_share(share: float, direction: str, mapped: str) -> float:
             kernels = self._mapped[mapped]
             copies = sum(o.seconds for o in self._operations if o.kind == direction)
             writing, whole = np.mean(kernels or [(0.0, 0.0)], axis=0)
-            return float(share_beside(share, copies / max(1, len(kernels)), writing, whole))
+            return float(share_with_mapped(share, copies / max(1, len(kernels)), writing, whole))
 
-        into = beside(c.copy_beside_mapped.h2d, "h2d", "d2h")
-        out = beside(c.copy_beside_mapped.d2h, "d2h", "h2d")
+        into = kept_share(c.copy_beside_mapped.h2d, "h2d", "d2h")
+        out = kept_share(c.copy_beside_mapped.d2h, "d2h", "h2d")
         return [c.both.h2d, c.both.d2h, into, c.mapped_beside_copy.d2h, out, c.mapped_beside_copy.h2d]

@@ -45,8 +45,8 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     Raises InputError where it holds nothing with times.
     """
     trace, moved = _within_a_year(with_mpi_calls(trace) if alone_there else trace)
-    asked = without_pollers(trace.calls.with_row_index("row"))
-    host = outermost(asked)
+    working_calls = without_pollers(trace.calls.with_row_index("row"))
+    host = outermost(working_calls)
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:
@@ -121,7 +121,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         ("replay-waits", waiting_for.guessed, "synchronisations without a target wait for their thread's latest stream"),
         ("replay-waits-unknown", waiting_for.unknown.sum(), "waits without a recorded cause keep their time"),
         ("replay-events", done.lost, "stream waits for events without a record in the trace: ignored"),
-        ("replay-pollers", trace.calls.height - asked.height, "polling calls: ignored"),
+        ("replay-pollers", trace.calls.height - working_calls.height, "polling calls: ignored"),
         ("replay-inferred-events", done.inferred,
          "stream waits for unnamed events: inferred from call order and operation times"),
         ("replay-host-functions",

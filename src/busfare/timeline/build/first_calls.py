@@ -68,14 +68,14 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     first_launch = np.full(int(process.max()) + 1, len(starts))
     first_launch[processes] = launching[at]
     nothing_yet = np.arange(len(starts)) <= first_launch[process]
-    known = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
-    later = known & ~first
+    timed = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
+    later = timed & ~first
     longest = np.full(len(texts), -1)
     np.maximum.at(longest, names.of[later], before[later])
     judged = (
-        known & first & (before > longest[names.of]) & ((longest[names.of] >= 0) | ~named["may_be_large"])
+        timed & first & (before > longest[names.of]) & ((longest[names.of] >= 0) | ~named["may_be_large"])
     )
-    usual, fence = _references(names.of, before, later if later.any() else known, judged)
+    usual, fence = _references(names.of, before, later if later.any() else timed, judged)
     excess = np.where(before > fence, before - np.maximum(usual, took), 0)
     return np.where(named["loads"], before, np.where(judged, np.maximum(excess, 0), 0)).astype(np.int64)
 

@@ -51,7 +51,7 @@ class Carries(NamedTuple):
     """
 
     bytes_per_s: float
-    both: float = 1.0
+    duplex_share: float = 1.0
     write_cost: float = 1.0
     write_weight: float = 1.0
 
@@ -63,7 +63,7 @@ def link_columns(links: SharedLinks, operations: pl.DataFrame, columns: Columns)
     if "operation_awaits" in columns:  # a transfer of its own kind
         path_of = np.where(columns["operation_awaits"] >= 0, -1, path_of)
     taken = [links.paths.get(key, Taken([], [], 1.0)) for key in keys]
-    count = np.array([*(len(one.lanes) for one in taken), 0], np.int32)[path_of]
+    count = np.array([*(len(route.lanes) for route in taken), 0], np.int32)[path_of]
     rate[count == 0] = 0.0
     begin = np.zeros(len(rate) + 1, np.int64)
     np.cumsum(count, out=begin[1:])
@@ -77,12 +77,12 @@ def link_columns(links: SharedLinks, operations: pl.DataFrame, columns: Columns)
             costs[begin[rows] + place] = cost
     return {
         "operation_bytes_per_s": rate,
-        "operation_weight": np.array([*(one.weight for one in taken), 1.0])[path_of],
+        "operation_weight": np.array([*(route.weight for route in taken), 1.0])[path_of],
         "operation_link_begin": begin,
         "operation_links": lanes,
         "operation_link_cost": costs,
         "link_bytes_per_s": capacity,
-        "link_both": links.both,
+        "link_both": links.duplex_share,
         "link_opposite": links.opposite,
     }
 
@@ -103,7 +103,7 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
         if count > 1 and not isinstance(node.links[lane.link], MemoryLink)
     }
     carries |= {
-        lane: found for lane in takers if lane.opposite in takers and (found := _gpu_link(node, lane))
+        lane: gpu_link for lane in takers if lane.opposite in takers and (gpu_link := _gpu_link(node, lane))
     }
     carries |= _memories(node, keys, walked)
     kept = sorted(carries)
@@ -118,7 +118,7 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
         paths[key] = Taken([number[lane] for lane in used], cost, weight)
     return SharedLinks(
         np.array([carries[lane].bytes_per_s for lane in kept]),
-        np.array([carries[lane].both for lane in kept]),
+        np.array([carries[lane].duplex_share for lane in kept]),
         np.array([number.get(lane.opposite, -1) for lane in kept], np.int32),
         paths,
     )
@@ -139,31 +139,32 @@ def alone(
     names = ("bytes_per_s", "link_begin", "links", "link_cost")
     rate, begin, lane_of, cost = (linked[f"operation_{name}"] for name in names)
     of_lane = np.repeat(np.arange(len(rate)), np.diff(begin))
-    capacity, both = linked["link_bytes_per_s"].copy(), links.both.copy()
+    capacity, duplex = linked["link_bytes_per_s"].copy(), links.duplex_share.copy()
     full = np.zeros(len(rate), bool)
     for lane, opposite in enumerate(links.opposite):
         there = lane_of == lane
         rows = of_lane[there]
         against = of_lane[lane_of == opposite]
-        own = rate[rows] * cost[there]
-        load = most_load(starts[rows], ends[rows], own)
+        lane_rate = rate[rows] * cost[there]
+        load = most_load(starts[rows], ends[rows], lane_rate)
         # Whether each ran at the same time as any that goes the other way.
         began = np.searchsorted(np.sort(starts[against]), ends[rows], side="left")
-        beside = began > np.searchsorted(np.sort(ends[against]), starts[rows], side="right")
+        opposed = began > np.searchsorted(np.sort(ends[against]), starts[rows], side="right")
         capacity[lane] = max(capacity[lane], load.max(initial=0.0))
-        both[lane] = min(1.0, max(both[lane], load[beside].max(initial=0.0) / capacity[lane]))
-        left = np.where(beside, both[lane], 1.0)
-        crowded = (load > own * 1.001) | (left < 1.0)
+        shown = load[opposed].max(initial=0.0) / capacity[lane]
+        duplex[lane] = min(1.0, max(duplex[lane], shown))
+        left = np.where(opposed, duplex[lane], 1.0)
+        crowded = (load > lane_rate * 1.001) | (left < 1.0)
         full[rows] |= crowded & (load >= FULL * capacity[lane] * left)
     walked = np.full(len(rate), np.inf)
     np.minimum.at(walked, of_lane, capacity[lane_of] / cost)
-    asked = np.where(full, np.maximum(rate, walked), rate)
-    shown = linked | {"operation_bytes_per_s": asked, "link_bytes_per_s": capacity, "link_both": both}
-    taken = _core.alone(columns | shown, starts, ends)
+    demanded = np.where(full, np.maximum(rate, walked), rate)
+    used = linked | {"operation_bytes_per_s": demanded, "link_bytes_per_s": capacity, "link_both": duplex}
+    taken = _core.alone(columns | used, starts, ends)
     size = operations["bytes"].fill_null(0).to_numpy()
-    shares = (asked > 0) & (taken > 0) & (size > 0)
-    demand = np.divide(asked * taken * 1e-9, size, out=np.ones(len(rate)), where=shares)
-    return replace(links, bytes_per_s=capacity, both=both), columns | {
+    shares = (demanded > 0) & (taken > 0) & (size > 0)
+    demand = np.divide(demanded * taken * 1e-9, size, out=np.ones(len(rate)), where=shares)
+    return replace(links, bytes_per_s=capacity, duplex_share=duplex), columns | {
         "operation_duration": taken,
         "operation_demand": demand,
     }
@@ -232,7 +233,8 @@ def _walk(node: Node, direction: str, device: int, peer: int, host: int) -> list
         here = link.between[1] if forward else link.between[0]
         if isinstance(link, MemoryLink):
             reads = isinstance(node.component(link.between[0 if forward else 1]), Memory)
-            lanes += [Lane(places[id(link)], way, bus, host) for way, bus in ((reads, False), (True, True))]
+            at = places[id(link)]
+            lanes += [Lane(at, reads, host=host), Lane(at, True, bus=True, host=host)]
         else:
             lanes.append(Lane(places[id(link)], forward, host=host))
     return lanes

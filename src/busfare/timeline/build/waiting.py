@@ -116,19 +116,19 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
     return pairs
 
 
-def _with_first(rows: pl.DataFrame, others: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """`rows` with the columns of the first of `others` that is alike in `keys`, null without one."""
-    first = others.unique(keys, keep="first", maintain_order=True)
+def _with_first(rows: pl.DataFrame, lookup: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """`rows` with the columns of the first row of `lookup` that is alike in `keys`, null without one."""
+    first = lookup.unique(keys, keep="first", maintain_order=True)
     return rows.join(first, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
 def _records_waited_for(waiting: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     """`waiting` with the `number` of the record that each row waits for: as the trace says, or the last before it."""
-    for key, said in (("correlation", "record_correlation"), ("event_sync", "event_sync")):
-        known = records.drop_nulls(key).select(
-            "process", pl.col(key).alias(said), pl.col("number").alias(f"by_{key}")
+    for key, record_key in (("correlation", "record_correlation"), ("event_sync", "event_sync")):
+        numbered_records = records.drop_nulls(key).select(
+            "process", pl.col(key).alias(record_key), pl.col("number").alias(f"by_{key}")
         )
-        waiting = _with_first(waiting, known, ["process", said])
+        waiting = _with_first(waiting, numbered_records, ["process", record_key])
     last = _last_record(waiting.select("process", "event", "call"), records)
     # A trace that numbers its records means no other record where it names none that it holds.
     by_event = pl.when(pl.col("event_sync").is_null()).then(last)
@@ -137,10 +137,10 @@ def _records_waited_for(waiting: pl.DataFrame, records: pl.DataFrame) -> pl.Data
 
 def _last_record(wanted: pl.DataFrame, records: pl.DataFrame) -> pl.Series:
     """The number of the last record of each event before `call`, null for none."""
-    known = records.select("process", "event", "call", last="number").drop_nulls("event")
-    found = wanted.with_row_index("at").sort("call")
-    found = found.join_asof(known, on="call", by=["process", "event"], check_sortedness=False)
-    return found.sort("at")["last"]
+    recorded = records.select("process", "event", "call", last="number").drop_nulls("event")
+    before = wanted.with_row_index("at").sort("call")
+    before = before.join_asof(recorded, on="call", by=["process", "event"], check_sortedness=False)
+    return before.sort("at")["last"]
 
 
 class Waits(NamedTuple):
@@ -198,8 +198,8 @@ def _last_used(calls: pl.DataFrame, operations: pl.DataFrame, rows: NDArray[np.i
     launched = operations.filter("launched").select("call", "stream_number")
     launched = launched.with_columns(thread_number=calls["thread_number"].gather(launched["call"]))
     asking = calls[rows].select("thread_number", call=pl.Series(rows, dtype=pl.Int32))
-    found = asking.join_asof(launched, on="call", by="thread_number", check_sortedness=False)
-    return found["stream_number"].fill_null(-1).to_numpy()
+    used = asking.join_asof(launched, on="call", by="thread_number", check_sortedness=False)
+    return used["stream_number"].fill_null(-1).to_numpy()
 
 
 def _devices(calls: pl.DataFrame, work: DeviceWork, rows: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -235,6 +235,6 @@ def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, kind: NDArray[np
         waiting = slow[calling] & (pending >= FULL_QUEUE)
         by = calling[waiting]
         at = np.searchsorted(ends, ended[by], side="right") - 1
-        found = by_end[at]
-        fits = (at >= 0) & (ends[at] > begun[by]) & (found < mine[waiting])
-        kind[by[fits]], key[by[fits]] = WAIT["given"], found[fits]
+        awaited = by_end[at]
+        fits = (at >= 0) & (ends[at] > begun[by]) & (awaited < mine[waiting])
+        kind[by[fits]], key[by[fits]] = WAIT["given"], awaited[fits]

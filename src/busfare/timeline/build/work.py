@@ -59,8 +59,8 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
     ordered = ordered if later.all() else ordered[np.lexsort((-ends, starts))]  # the longer ones first
     thread_of, threads = alike(ordered.select("process", "thread"))
     spans = ordered.select("start_ns", "end_ns", thread=pl.Series(thread_of))
-    reached = pl.col("end_ns").cum_max().shift(1).over("thread")
-    outer = spans.select((pl.col("start_ns") >= reached).fill_null(True)).to_series()
+    latest_end = pl.col("end_ns").cum_max().shift(1).over("thread")
+    outer = spans.select((pl.col("start_ns") >= latest_end).fill_null(True)).to_series()
     spans = spans.with_columns(number=pl.when(outer).then(pl.Series(np.cumsum(outer) - 1)))
     # An inner call's outer one is the last before it that is one.
     call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int32)).to_series()
@@ -176,16 +176,16 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     operations = timed(trace.operations.with_row_index("row"))
     begun = operations["start_ns"].to_numpy()
     launching = first_pairs(host.inside, operations)
-    known = launching >= 0
+    matched = launching >= 0
     launched = np.zeros(len(begun), bool)
-    launched[known] = begun[known] >= host.inside["start_ns"].to_numpy()[launching[known]]
+    launched[matched] = begun[matched] >= host.inside["start_ns"].to_numpy()[launching[matched]]
     position = np.searchsorted(host.calls["start_ns"].to_numpy(), begun, side="right") - 1
     call = position.astype(np.int32)
     call[launched] = host.inside["call"].to_numpy()[launching[launched]]
     if Words(operations).among("kind", "migration").any():
         by = _prefetching(operations, host)
         call, launched = np.where(launched | (by < 0), call, by), launched | (by >= 0)
-        operations = _in_streams_used_next(operations, call, known, by)
+        operations = _in_streams_used_next(operations, call, matched, by)
     operations = _with_streams(operations, launched)
     if not launched.all():
         call = _before_what_follows(operations, call, launched)
@@ -213,14 +213,14 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     alone = Union.of(starts[kernels], ends[kernels]).covered_within(starts[moved], ends[moved]) == 0
     rows = operations.select("process", "start_ns", row=pl.int_range(pl.len()))[moved[alone]]
     by = rows.sort("start_ns").join_asof(calls, on="start_ns", by="process", check_sortedness=False)
-    found = np.full(operations.height, -1, np.int32)
-    found[by["row"].to_numpy()] = by["call"].fill_null(-1).to_numpy()
-    return found
+    prefetch_call = np.full(operations.height, -1, np.int32)
+    prefetch_call[by["row"].to_numpy()] = by["call"].fill_null(-1).to_numpy()
+    return prefetch_call
 
 
-def _in_streams_used_next(operations: pl.DataFrame, call: Rows, known: Mask, by: Rows) -> pl.DataFrame:
+def _in_streams_used_next(operations: pl.DataFrame, call: Rows, matched: Mask, by: Rows) -> pl.DataFrame:
     """Moves that a prefetch call `by` made, in the stream that its process uses next: no profiler names their own."""
-    moved, users = np.flatnonzero(by >= 0), np.flatnonzero(known)
+    moved, users = np.flatnonzero(by >= 0), np.flatnonzero(matched)
     if len(moved) == 0 or len(users) == 0:
         return operations
     users = users[np.argsort(call[users], kind="stable")]
@@ -290,13 +290,13 @@ def _streams(trace: Trace, used: pl.DataFrame) -> pl.DataFrame:
 def class_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
     """The number of each operation's class in `CLASSES`; shape (operations,)."""
     words = Words(operations)
-    found = np.full(operations.height, CLASSES.index("other copy"), np.uint8)
+    class_number = np.full(operations.height, CLASSES.index("other copy"), np.uint8)
     for memory in ("pinned", "pageable"):
         either = words.among("source_memory", memory) | words.among("destination_memory", memory)
-        found[either] = CLASSES.index(f"{memory} copy")
+        class_number[either] = CLASSES.index(f"{memory} copy")
     for kind in ("kernel", "set", "migration", "graph"):
-        found[words.among("kind", kind)] = CLASSES.index(kind)
-    return found
+        class_number[words.among("kind", kind)] = CLASSES.index(kind)
+    return class_number
 
 
 def unit_of(operations: pl.DataFrame) -> NDArray[np.uint8]:
@@ -334,8 +334,8 @@ def engines(work: DeviceWork, trace: Trace) -> tuple[Rows, Rows]:
 
 def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> NDArray[np.int64]:
     """The number of the GPU behind each stream: processes may call different GPUs alike."""
-    known = trace.devices.select("device", "process", gpu=pl.coalesce("uuid", "bus_id")).drop_nulls("gpu")
-    gpus = {(device, process): gpu for device, process, gpu in known.iter_rows()}
+    named = trace.devices.select("device", "process", gpu=pl.coalesce("uuid", "bus_id")).drop_nulls("gpu")
+    gpus = {(device, process): gpu for device, process, gpu in named.iter_rows()}
     of_streams = [
         gpus.get((device, process)) or gpus.get((device, None)) or (device, process or 0)
         for process, device in streams.select("process", "device").iter_rows()
@@ -373,8 +373,8 @@ def observed_before(operations: pl.DataFrame, group: NDArray[np.int64]) -> Rows:
     """
     rows = operations.select("start_ns", "end_ns", group=group, row=pl.int_range(pl.len(), dtype=pl.Int32))
     ended = rows.sort("end_ns", maintain_order=True).select("group", "end_ns", before="row")
-    found = rows.sort("start_ns").join_asof(
+    preceding = rows.sort("start_ns").join_asof(
         ended, left_on="start_ns", right_on="end_ns", by="group", check_sortedness=False
     )
     before = pl.when(pl.col("before") < pl.col("row")).then("before").fill_null(-1)
-    return found.sort("row").select(before).to_series().to_numpy()
+    return preceding.sort("row").select(before).to_series().to_numpy()

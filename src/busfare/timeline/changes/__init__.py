@@ -20,27 +20,27 @@ __all__ = ["Applied", "Change", "Setting", "apply_all", "changes_of"]
 Value = TypeVar("Value")
 
 
-def changes_of(asked: WhatIf, recorded_on: Node | None) -> list[Change]:
+def changes_of(question: WhatIf, recorded_on: Node | None) -> list[Change]:
     """The changes to a program that are asked for, in the order in which it would be changed. Raises InputError for a node
     that is not known, and for rules that need to know two.
     """
-    to, link = (None if where is None else load_node(where) for where in (asked.node, asked.link))
+    to, link = (None if where is None else load_node(where) for where in (question.node, question.link))
     return [
-        *[dedupe()] * asked.dedupe,
-        *[keep_on_gpu()] * asked.keep_on_gpu,
-        *map(remove, asked.remove),
-        *[prefetch()] * asked.prefetch,
-        *_given(pin, asked.pin),
-        *_given(batch, asked.batch_below),
-        *_given(collect, asked.collect_below),
-        *_given(without_waiting, asked.async_),
-        *_given(without_synchronisations, asked.drop_synchronisations),
-        *([] if asked.streams is None else [streams(asked.streams, asked.kernel)]),
+        *[dedupe()] * question.dedupe,
+        *[keep_on_gpu()] * question.keep_on_gpu,
+        *map(remove, question.remove),
+        *[prefetch()] * question.prefetch,
+        *_given(pin, question.pin),
+        *_given(batch, question.batch_below),
+        *_given(collect, question.collect_below),
+        *_given(without_waiting, question.async_),
+        *_given(without_synchronisations, question.drop_synchronisations),
+        *([] if question.streams is None else [streams(question.streams, question.kernel)]),
         *_given(on_node, link),
         *_given(on_node, to),
-        *_given(copy_speed, asked.copy_speed),
-        *kernel_changes(asked.kernels, recorded_on, to),
-        *host_changes(asked.host, recorded_on, to),
+        *_given(copy_speed, question.copy_speed),
+        *kernel_changes(question.kernels, recorded_on, to),
+        *host_changes(question.host, recorded_on, to),
     ]
 
 

@@ -34,7 +34,7 @@ from busfare.timeline.edit import (
     with_durations,
     without_operations,
 )
-from busfare.timeline.model import Mask, Timeline, Times, matching, under_way
+from busfare.timeline.model import Mask, Timeline, Times, activity, matching
 from busfare.trace.lanes import Union
 
 __all__ = [
@@ -100,11 +100,11 @@ def _predicted_kernels(to: Node) -> Change:
             prices = setting.kernel_prices(timeline, to)
         except InputError as error:
             return Applied(timeline, 0, 0, [statement("assumes.kernels-kept", why=str(error))])
-        known = np.isfinite(prices.seconds)
+        priced = np.isfinite(prices.seconds)
         times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
-        kept = int((~known).sum())
+        kept = int((~priced).sum())
         rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
-        return Applied(with_durations(timeline, times), int(known.sum()), 0, rests_on)
+        return Applied(with_durations(timeline, times), int(priced.sum()), 0, rests_on)
 
     return Change("kernels", statement("change.kernels-predicted", node=to.name), apply, to)
 
@@ -192,7 +192,7 @@ def prefetch(timeline: Timeline, setting: Setting) -> Applied:
     after = without_operations(changed, faults.moved)
     return replace(
         applied(timeline, after, faults.moved, statement("assumes.pages-used")),
-        touched=under_way(timeline, touched),
+        touched=activity(timeline, touched),
     )
 
 
@@ -216,10 +216,10 @@ def _faults(timeline: Timeline) -> Faults:
     starts, ends = timeline.recorded_spans
     kernels = np.flatnonzero(timeline.among("kind", "kernel"))
     order = np.flatnonzero(moved)[np.argsort(starts[moved], kind="stable")]
-    begins, reached = starts[order], np.maximum.accumulate(ends[order])
+    begins, latest_end = starts[order], np.maximum.accumulate(ends[order])
     chained = np.zeros(len(order), bool)
-    chained[1:] = begins[1:] - reached[:-1] <= FAULT_NS
-    since = np.where(chained, np.minimum(begins, np.concatenate([begins[:1], reached[:-1]])), begins)
+    chained[1:] = begins[1:] - latest_end[:-1] <= FAULT_NS
+    since = np.where(chained, np.minimum(begins, np.concatenate([begins[:1], latest_end[:-1]])), begins)
     moving = Union.of(begins, ends[order]).covered_within(starts[kernels], ends[kernels])
     standing = Union.of(since, ends[order]).covered_within(starts[kernels], ends[kernels])
     return Faults(moved, kernels, moving, np.where(moving > 0, standing, 0))
@@ -276,8 +276,8 @@ def _resident(timeline: Timeline, faults: Faults, duration: FloatArray) -> Float
     frame = pl.DataFrame({"name": names, "within": faults.standing, "taken": duration[faults.kernels]})
     quiet = pl.min_horizontal(taken.filter(within == 0).median().over("name"), taken)
     stalled = pl.max_horizontal(taken - within, 0.0)
-    known = taken.filter(within == 0).len().over("name") > 0
-    return frame.select(pl.when(known).then(quiet).otherwise(stalled)).to_series().to_numpy()
+    has_quiet = taken.filter(within == 0).len().over("name") > 0
+    return frame.select(pl.when(has_quiet).then(quiet).otherwise(stalled)).to_series().to_numpy()
 
 
 def _host_side(timeline: Timeline, moved: Mask, setting: Setting) -> Timeline:

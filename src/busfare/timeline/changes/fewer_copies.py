@@ -20,7 +20,7 @@ from busfare.timeline.edit import (
     Setting,
     applied,
     change,
-    last_of_each,
+    last_in_group,
     nanoseconds_packed,
     numbered_in,
     packing_nanoseconds,
@@ -29,19 +29,19 @@ from busfare.timeline.edit import (
     without_operations,
     without_waits_behind,
 )  # fmt: skip
-from busfare.timeline.model import STAGED_ABOVE_BYTES, WAIT, Mask, Timeline, Times, pageable, under_way
+from busfare.timeline.model import STAGED_ABOVE_BYTES, WAIT, Mask, Timeline, Times, activity, pageable
 from busfare.trace.totals import union_of
 from busfare.trace.words import NONE
 
 __all__ = [
-    "KNOWN_BY", "SMALLEST_BYTES", "batch", "collect", "dedupe", "keep_on_gpu", "loop_nanoseconds", "remove",
+    "IDENTITY_COLUMNS", "SMALLEST_BYTES", "batch", "collect", "dedupe", "keep_on_gpu", "loop_nanoseconds", "remove",
     "repeated_copies", "returned_copies", "without",
 ]  # fmt: skip
 
 #: Smaller ones are flags and counters, which the host looks at and sets.
 SMALLEST_BYTES = 64 * 1024
 #: What shows that two copies carry the same bytes, the surest first, and the column that has it.
-KNOWN_BY = {"fingerprint": "fingerprint", "address": "source_address", "bytes": "bytes"}
+IDENTITY_COLUMNS = {"fingerprint": "fingerprint", "address": "source_address", "bytes": "bytes"}
 
 
 @change("remove", lambda what: statement("change.remove", what=what))
@@ -77,13 +77,13 @@ def dedupe(timeline: Timeline, setting: Setting) -> Applied:
 @change("keep_on_gpu", partial(statement, "change.keep-on-gpu"))
 def keep_on_gpu(timeline: Timeline, setting: Setting) -> Applied:
     """Copies back whose bytes go in again, and those that bring them in, are gone: the last state comes back once."""
-    returned, known_by = returned_copies(timeline.operations, setting.recorded_on)
-    if not returned.any() and known_by != "fingerprint":
-        nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{known_by}"))
+    returned, identified_by = returned_copies(timeline.operations, setting.recorded_on)
+    if not returned.any() and identified_by != "fingerprint":
+        nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{identified_by}"))
         return Applied(timeline, 0, 0, [nothing])
     rests_on = [statement("assumes.unread")]
-    if known_by != "fingerprint":
-        rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{known_by}")))
+    if identified_by != "fingerprint":
+        rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{identified_by}")))
     return taken_out(timeline, returned, *rests_on)
 
 
@@ -108,10 +108,10 @@ def repeated_copies(operations: pl.DataFrame) -> Repeated | None:
     into = (pl.col("kind") == "copy") & (pl.col("direction") == "h2d") & fingerprint.is_not_null()
     place = ["process", "device", "bytes"]
     held = pl.when(address.is_not_null()).then(fingerprint.shift(1).over(*place, address))
-    found = operations.with_row_index("at").filter(into)
-    found = found.with_columns(elsewhere=held.ne(fingerprint).fill_null(True))
-    found = found.filter(pl.int_range(pl.len()).over(*place, fingerprint) > 0)
-    return Repeated(_mask(operations, found), _mask(operations, found.filter("elsewhere")))
+    repeats = operations.with_row_index("at").filter(into)
+    repeats = repeats.with_columns(elsewhere=held.ne(fingerprint).fill_null(True))
+    repeats = repeats.filter(pl.int_range(pl.len()).over(*place, fingerprint) > 0)
+    return Repeated(_mask(operations, repeats), _mask(operations, repeats.filter("elsewhere")))
 
 
 def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, str]:
@@ -124,16 +124,16 @@ def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, 
     copies = operations.with_row_index("at").filter(
         (pl.col("kind") == "copy") & (to_host | into) & (pl.col("bytes") > SMALLEST_BYTES)
     )
-    known_by = next(
+    identified_by = next(
         by
-        for by, column in KNOWN_BY.items()
+        for by, column in IDENTITY_COLUMNS.items()
         if column == "bytes" or (column in operations.columns and operations[column].count())
     )
-    if known_by == "address":
+    if identified_by == "address":
         host = pl.when(to_host).then("destination_address").otherwise("source_address")
         copies = copies.with_columns(address=host)
-    keys = list(dict.fromkeys(["process", "device", "bytes", known_by]))
-    copies = copies.drop_nulls(known_by).sort("start_ns", "at")
+    keys = list(dict.fromkeys(["process", "device", "bytes", identified_by]))
+    copies = copies.drop_nulls(identified_by).sort("start_ns", "at")
     # Those that came back wait in a line of their key; one that goes in takes the first of it, where there is one.
     waiting = pl.when(to_host).then(1).otherwise(-1).cum_sum().over(keys)
     least = pl.min_horizontal(waiting.cum_min().over(keys), 0)
@@ -143,12 +143,12 @@ def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, 
     pairs = copies.filter(to_host).join(
         copies.filter("matched"), [*keys, "number"], suffix="_in", nulls_equal=True
     )
-    if known_by != "fingerprint" and pairs.height:
+    if identified_by != "fingerprint" and pairs.height:
         begin, end = pairs["end_ns"].to_numpy(), pairs["start_ns_in"].to_numpy()
         free = (end - begin) - union_of(copies).covered_within(begin, np.maximum(begin, end))
         sizes = pairs["bytes"].to_numpy().astype(np.float64)
         pairs = pairs.filter(pl.Series(free < packing_nanoseconds(sizes, node)))
-    return _mask(operations, pairs) | _mask(operations, pairs.select(at="at_in")), known_by
+    return _mask(operations, pairs) | _mask(operations, pairs.select(at="at_in")), identified_by
 
 
 def _mask(operations: pl.DataFrame, rows: pl.DataFrame) -> Mask:
@@ -170,7 +170,7 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     if not packed.any():
         return Applied(timeline, 0)
     columns, operations = timeline.columns, timeline.operations
-    last = last_of_each(group, packed)
+    last = last_in_group(group, packed)
     rows = np.flatnonzero(last)
     count, size, alone = (
         np.bincount(group[packed], weights=weights)[group[rows]]
@@ -203,7 +203,7 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     rests_on = statement("assumes.packing", pieces=pieces, gigabytes_per_second=rate)
     # What the host does between their calls may go, too.
     between = np.where(_in_loops(timeline, group), np.maximum(timeline.columns["call_gap"], 0), 0)
-    touched = under_way(timeline, packed, before_calls=between)
+    touched = activity(timeline, packed, before_calls=between)
     after = changed.with_columns(call_gap=gap)
     return Applied(after, int(packed.sum()), int(size.sum()), [rests_on], touched=touched)
 
@@ -215,7 +215,7 @@ def collect(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     As `batch`, for copies back with kernels between them.
     """
     small = _small(timeline, below_bytes, "d2h")
-    removed = small & ~last_of_each(timeline.columns["operation_stream"], small)
+    removed = small & ~last_in_group(timeline.columns["operation_stream"], small)
     if not removed.any():
         return Applied(timeline, 0)
     changed = without_operations(without_waits_behind(timeline, removed), removed)
@@ -230,8 +230,8 @@ def loop_nanoseconds(timeline: Timeline, below_bytes: int) -> int:
 
 def _small(timeline: Timeline, below: int, *directions: str) -> Mask:
     """Launched copies of these directions and fewer bytes; shape (operations,)."""
-    known = timeline.operations["bytes"].fill_null(below).to_numpy()
-    return timeline.copies(*directions) & timeline.launched & (known < below)
+    sizes = timeline.operations["bytes"].fill_null(below).to_numpy()
+    return timeline.copies(*directions) & timeline.launched & (sizes < below)
 
 
 def _groups(timeline: Timeline, below: int) -> Times:

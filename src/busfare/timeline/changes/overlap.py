@@ -24,7 +24,7 @@ from busfare.timeline.edit import (
     applied,
     change,
     gaps_without,
-    last_of_each,
+    last_in_group,
     nanoseconds_from,
     numbered_in,
     right_behind,
@@ -41,10 +41,10 @@ from busfare.timeline.model import (
     Mask,
     Timeline,
     Times,
+    activity,
     chosen_by,
     matching,
     pageable,
-    under_way,
 )
 from busfare.trace import Trace
 from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT, Names
@@ -118,8 +118,8 @@ def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline
     usual = np.where(asynchronous, _pinned_call_ns(timeline), usual_call_ns(timeline, ASYNC_COPY))
     launch = columns["operation_launch_lag"].copy()
     called = chosen & timeline.launched
-    reached = usual + np.where(asynchronous, CALL_TO_GPU_NS, 0)
-    launch[called] = np.minimum(launch[called], reached[columns["operation_call"][called]])
+    longest_lag = usual + np.where(asynchronous, CALL_TO_GPU_NS, 0)
+    launch[called] = np.minimum(launch[called], longest_lag[columns["operation_call"][called]])
     # A blocking call no longer waits for its bytes to be staged, but always for the end of the copy.
     wait, lag = columns["call_wait"], columns["call_wait_lag"]
     blocking = calls & ~asynchronous & timeline.waiting("operation", "none")
@@ -129,13 +129,13 @@ def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline
     lag = np.where(waiting_behind(timeline, asynchronous), np.maximum(lag, WAKE_UP_NS), lag)
     # What a large copy to the GPU waited for without a reason was the host staging its first bytes.
     staging = into & called & ((sizes > STAGED_ABOVE_BYTES) | timeline.of_calls(early))
-    own = np.minimum(columns["call_own"], usual)
+    call_ns = np.minimum(columns["call_own"], usual)
     changed = timeline.with_columns(
         operation_duration=np.rint(duration).astype(np.int64),
         operation_launch_lag=launch,
         operation_order_lag=order.astype(np.int64),
         operation_extra=np.where(staging, 0, columns["operation_extra"]),
-        call_own=np.where(blocking, own, columns["call_own"]),
+        call_own=np.where(blocking, call_ns, columns["call_own"]),
         call_wait=np.where(blocking, WAIT["operation"], wait).astype(np.uint8),
         call_wait_lag=lag,
         call_gap=gaps_without(timeline, chosen),
@@ -145,7 +145,7 @@ def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline
         pl.when(pl.Series(chosen) & (pl.col(side) == "pageable")).then(kind).otherwise(side).alias(side)
         for side in ("source_memory", "destination_memory")
     )
-    return without_waits(replace(changed, operations=operations), asynchronous, own)
+    return without_waits(replace(changed, operations=operations), asynchronous, call_ns)
 
 
 def _pinned_call_ns(timeline: Timeline) -> int:
@@ -168,9 +168,9 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
     synchronising = waiting_behind(timeline, calls)
     blocking = calls & timeline.waiting()
     freed = blocking | synchronising
-    own = np.minimum(timeline.columns["call_own"], usual_call_ns(timeline, ASYNC_COPY))
+    call_ns = np.minimum(timeline.columns["call_own"], usual_call_ns(timeline, ASYNC_COPY))
     serial = with_serial_allocations(timeline) if freed.any() else timeline
-    changed = without_waits(serial, freed, np.where(synchronising, 0, own))
+    changed = without_waits(serial, freed, np.where(synchronising, 0, call_ns))
     # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
     unheld = chosen & timeline.of_calls(blocking & timeline.waiting("operation"))
     extra = np.where(unheld, 0, timeline.columns["operation_extra"])
@@ -184,7 +184,7 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
         timeline.sizes[chosen],
         chosen & timeline.of_calls(calls & (blocking | waited_for_behind(timeline))),
     )
-    touched = under_way(timeline, held, freed)
+    touched = activity(timeline, held, freed)
     return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
 
 
@@ -198,9 +198,9 @@ def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str 
         names = timeline.calls["name"].cast(pl.String).fill_null("")
         waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
     needed = _results_behind(timeline) | timing_waits(timeline.calls)
-    dropped = waiting & ~needed & ~last_of_each(timeline.columns["call_thread"], waiting)
+    dropped = waiting & ~needed & ~last_in_group(timeline.columns["call_thread"], waiting)
     after = without_waits(with_serial_allocations(timeline), dropped, 0) if dropped.any() else timeline
-    touched = under_way(timeline, calls=dropped)
+    touched = activity(timeline, calls=dropped)
     return Applied(after, int(dropped.sum()), 0, [statement("assumes.unread-between-waits")], touched=touched)
 
 
@@ -237,8 +237,8 @@ def timing_waits(calls: pl.DataFrame) -> Mask:
     if not asks.any():
         return np.asarray(asks)
     rows = calls.select("process", "thread", asks=asks)
-    asked_next = rows.select(pl.col("asks").shift(-1, fill_value=False).over("process", "thread"))
-    return np.asarray(waits & asked_next.to_series().to_numpy())
+    timed_next = rows.select(pl.col("asks").shift(-1, fill_value=False).over("process", "thread"))
+    return np.asarray(waits & timed_next.to_series().to_numpy())
 
 
 @change("streams", lambda count, kernel="": titled("streams", kernel, count=count))
@@ -261,7 +261,7 @@ def streams(timeline: Timeline, setting: Setting, count: int, kernel: str = "") 
     if not spread.any():
         return Applied(timeline, 0)
     rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
-    return applied(timeline, _kernels_in_turn(changed), spread, *rests_on)
+    return applied(timeline, _kernels_in_series(changed), spread, *rests_on)
 
 
 def with_serial_allocations(timeline: Timeline) -> Timeline:
@@ -295,7 +295,7 @@ def with_serial_allocations(timeline: Timeline) -> Timeline:
     )
 
 
-def _kernels_in_turn(timeline: Timeline) -> Timeline:
+def _kernels_in_series(timeline: Timeline) -> Timeline:
     """Kernels that now lie in several streams of a GPU run one at a time: what they leave each other no trace says.
 
     Those whose streams the recording already shows beside each other keep what it shows.
@@ -343,8 +343,11 @@ def are_pipelines(timeline: Timeline) -> bool:
         return np.bincount(chunk[inside], weights=weights[inside])
 
     kernels = of_chunks(timeline.kernels)
-    returned, known_by = returned_copies(timeline.operations, timeline.node)
-    if known_by != "bytes" and 2 * np.count_nonzero(of_chunks(returned & timeline.copies("h2d"))) > number:
+    returned, identified_by = returned_copies(timeline.operations, timeline.node)
+    if (
+        identified_by != "bytes"
+        and 2 * np.count_nonzero(of_chunks(returned & timeline.copies("h2d"))) > number
+    ):
         return False  # what a chunk brings in, the one before it gave
     out = of_chunks(timeline.among("direction", "d2h")) > 0
     much = of_chunks(np.where(timeline.among("direction", "h2d"), timeline.sizes, 0)) >= MUCH_BYTES * kernels
@@ -374,24 +377,24 @@ def _wait_later(timeline: Timeline, chunk: Times, numbers: Times, count: int, st
     call_of, inside = columns["operation_call"], chunk >= 0
     rows = np.flatnonzero(inside)
     order = np.searchsorted(numbers, chunk[rows])
-    last_row = np.flatnonzero(last_of_each(chunk, inside))
+    last_row = np.flatnonzero(last_in_group(chunk, inside))
     last_row = last_row[np.argsort(chunk[last_row])]
     first_call = np.full(len(numbers), np.iinfo(np.int64).max)
     np.minimum.at(first_call, order, call_of[rows].astype(np.int64))
     # The chunk that each call falls into: from the first call of one to the first call of the next.
     owner = np.searchsorted(first_call, np.arange(len(columns["call_own"])), side="right") - 1
     staged, copying = timeline.calls_of(pageable(timeline.operations)), timeline.calls_of(inside)
-    wait, key, own = columns["call_wait"].copy(), columns["call_wait_key"].copy(), columns["call_own"].copy()
+    wait, key, call_ns = (columns[f"call_{name}"].copy() for name in ("wait", "wait_key", "own"))
     threads = np.unique(columns["call_thread"][call_of[rows]])
     waiting = timeline.waiting() & (owner >= 0) & ~staged & np.isin(columns["call_thread"], threads)
     flags = timeline.calls_of(timeline.copies("d2h") & inside & (timeline.sizes <= SCALAR_BYTES))
     waiting &= ~(timeline.calls_named(ALLOCATES) | flags | right_behind(timeline, flags))
-    own = np.where(waiting & copying, np.minimum(own, usual_call_ns(timeline, ASYNC_COPY)), own)
+    call_ns = np.where(waiting & copying, np.minimum(call_ns, usual_call_ns(timeline, ASYNC_COPY)), call_ns)
     last, earlier = len(numbers) - 1, owner - count + 1
     at_end = waiting & (owner == last) & (np.arange(len(owner)) >= call_of[last_row[last]])
     # A program with several buffers waits once a chunk: where the one stream's program waited last.
-    later = waiting & ~at_end & (earlier >= 0) & last_of_each(owner, waiting)
+    later = waiting & ~at_end & (earlier >= 0) & last_in_group(owner, waiting)
     wait[waiting] = WAIT["none"]
     wait[at_end], key[at_end] = WAIT["device"], columns["stream_device"][stream]
     wait[later], key[later] = WAIT["given"], last_row[earlier[later]]
-    return timeline.with_columns(call_wait=wait, call_wait_key=key, call_own=own)
+    return timeline.with_columns(call_wait=wait, call_wait_key=key, call_own=call_ns)

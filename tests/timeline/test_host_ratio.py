@@ -36,15 +36,15 @@ RUN = trace(
 )
 
 
-def test_the_ratio_is_the_geometric_mean_of_the_calls_measured_on_both() -> None:
+def test_the_ratio_is_the_geometric_mean_of_calls_measured_on_two_nodes() -> None:
     assert host_ratio(node(8.0, 2.0), node(4.0, 1.0)) == pytest.approx(0.5)
     assert host_ratio(node(8.0, 1.0), node(4.0, 2.0)) == pytest.approx(1.0)
     assert host_ratio(node(8.0), node(None)) is None
 
 
-def test_only_calls_that_both_nodes_timed_count() -> None:
-    def copying(one: Node, call_us: float) -> Node:
-        return dataclasses.replace(one, costs=(*one.costs, Cost(call="copy", call_s=call_us * 1e-6)))
+def test_only_calls_that_two_nodes_timed_count() -> None:
+    def copying(node: Node, call_us: float) -> Node:
+        return dataclasses.replace(node, costs=(*node.costs, Cost(call="copy", call_s=call_us * 1e-6)))
 
     slow, fast = node(8.0, 2.0), node(4.0, 1.0)
     assert host_ratio(copying(slow, 4.0), copying(fast, 16.0)) == pytest.approx(1.0)
@@ -58,7 +58,7 @@ def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_t
     assert play(changed.timeline).makespan_seconds == pytest.approx(220e-6 - 2e-6 - 50e-6, abs=0.1e-6)
 
 
-def test_project_takes_the_calls_measured_on_both_nodes_and_says_so() -> None:
+def test_project_takes_the_calls_measured_on_two_nodes_and_states_it() -> None:
     slow, fast = node(8.0, 2.0), node(4.0, 1.0)
     result = project(RUN, slow, fast, "calibrated")
     assert result.makespan.predicted_seconds == pytest.approx(168e-6, abs=0.1e-6)
