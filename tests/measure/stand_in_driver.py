@@ -38,10 +38,10 @@ class Stream:
 
 @dataclass
 class Event:
-    """`recorded` counts calls, `reached` those that have run; `at` is the time of the last one."""
+    """`recorded` counts calls, `completed` those that have run; `at` is the time of the last one."""
 
     recorded: int = 0
-    reached: int = 0
+    completed: int = 0
     at: float = 0.0
 
 
@@ -148,20 +148,20 @@ class StandIn:
 
     def cuEventRecord(self, event: Event, stream: Stream) -> None:
         event.recorded += 1
-        turn = event.recorded
+        recording = event.recorded
 
         def reach() -> bool:
-            event.reached, event.at = max(event.reached, turn), self.clock
+            event.completed, event.at = max(event.completed, recording), self.clock
             return True
 
         self._put(stream, reach)
 
     def cuStreamWaitEvent(self, stream: Stream, event: Event, flags: int) -> None:
-        turn = event.recorded
-        self._put(stream, lambda: event.reached >= turn)
+        recording = event.recorded
+        self._put(stream, lambda: event.completed >= recording)
 
     def cuEventElapsedTime(self, start: Event, end: Event) -> float:
-        assert start.reached == start.recorded and end.reached == end.recorded, "not reached"
+        assert start.completed == start.recorded and end.completed == end.recorded, "not reached"
         return end.at - start.at
 
     def _put(self, stream: Stream, step: Callable[[], bool]) -> None:
@@ -224,7 +224,9 @@ class StandIn:
             self._move(int(target), int(source), size, stream)
 
     def cuMemPrefetchAsync(self, address: int, size: int, place: Any, flags: int, stream: Stream) -> None:
-        assert any(at <= address and address + size <= at + len(own) for at, own in self.blocks.items())
+        assert any(
+            at <= address and address + size <= at + len(content) for at, content in self.blocks.items()
+        )
         self._put(stream, lambda: True)
 
     def cuModuleLoadData(self, code: bytes) -> bytes:
@@ -287,8 +289,8 @@ def _compute(work: Work, threads: int, values: tuple[int, ...]) -> None:
     inputs = [array.reshape(work.levels, level) for array in arrays[: work.kernel.inputs]]
     for k in range(first // level, -(-(first + count) // level)):
         start, end = max(first, k * level), min(first + count, (k + 1) * level)
-        found = work.kernel.reference(inputs, k)
-        for out, result in zip(arrays[work.kernel.inputs :], found, strict=True):
+        computed = work.kernel.reference(inputs, k)
+        for out, result in zip(arrays[work.kernel.inputs :], computed, strict=True):
             out[start:end] = result[start - k * level : end - k * level]
 
 
@@ -316,19 +318,19 @@ def _poison(address: int, size: int, row: int, pitch: int) -> None:
 
 def _check(address: int, size: int, row: int, pitch: int, wrong: int) -> None:
     for at in _rows(size, row, pitch):
-        found = int(np.count_nonzero(view(address + at, row) != _pattern(row, at)))
-        ctypes.c_uint64.from_address(wrong).value += found
+        mismatches = int(np.count_nonzero(view(address + at, row) != _pattern(row, at)))
+        ctypes.c_uint64.from_address(wrong).value += mismatches
 
 
 def _copy16(source: int, target: int, count: int) -> None:
     ctypes.memmove(target, source, 16 * count)
 
 
-def _differ(got: int, want: int, count: int, relative: float, slack: float, found: int) -> None:
+def _differ(got: int, want: int, count: int, relative: float, slack: float, report: int) -> None:
     here, there = (view(at, count, ctypes.c_double) for at in (got, want))
     shares = np.abs(here - there) / (relative * np.abs(there) + slack + 1e-300)
     wrong = np.flatnonzero(~(shares <= 1.0))
-    words = (ctypes.c_uint64 * 3).from_address(found)
+    words = (ctypes.c_uint64 * 3).from_address(report)
     words[0] += len(wrong)
     largest = float(shares[shares <= 1.0].max(initial=0.0))
     words[1] = max(words[1], struct.unpack("<Q", struct.pack("<d", largest))[0])

@@ -90,7 +90,7 @@ def test_methods(
     assert "zero-copy" in shown and "VIRTUAL" not in shown
 
 
-def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(
+def test_a_kernel_that_does_not_compile_gives_a_single_line_and_frees_everything(
     stand_in: StandIn, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.cu"
@@ -101,9 +101,9 @@ def test_a_kernel_that_does_not_compile_gives_one_line_and_gives_all_back(
 
 def test_a_driver_without_a_device_is_no_gpu(stand_in: StandIn) -> None:
     stand_in.gpus = 0
-    for asked in (STRATEGIES, METHODS):
+    for question in (STRATEGIES, METHODS):
         with pytest.raises(NoGpuError, match="shows no device"):
-            bench(asked, None, silent)
+            bench(question, None, silent)
 
 
 @pytest.fixture(scope="module", params=["h100-probed", "gtx-titan"])
@@ -132,7 +132,7 @@ def test_the_pick_costs_next_to_nothing_and_nothing_played_is_called_checked(
         assert not any(v.checked for v in cell.versions)
 
 
-def test_methods_are_ranked_and_the_crossover_is_found(node_and_machine: tuple[str, Machine]) -> None:
+def test_methods_are_ranked_and_the_crossover_is_located(node_and_machine: tuple[str, Machine]) -> None:
     name, machine = node_and_machine
     run = Run(VirtualMethods(load_node(name), seed=4), machine, quick=True)
     result = methods_result(run, run_methods(run, 1 << 24))

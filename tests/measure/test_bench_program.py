@@ -61,9 +61,9 @@ def test_the_surface_has_no_buoyancy_against_itself() -> None:
     assert all((np.abs(values) > 0).all() for values in reference(inputs, 2))
 
 
-def test_two_gpus_share_the_work_and_copy_what_each_reads() -> None:
+def test_two_gpus_share_the_work_and_copy_only_what_they_read() -> None:
     work = Work(KERNELS["buoydiff"], 6, 160)
-    shares = [program.streams(work, 6, own=own) for own in (range(3), range(3, 6))]
+    shares = [program.streams(work, 6, share=share) for share in (range(3), range(3, 6))]
     # Levels 0, 1 and 2 on the one; 0, 2, 3, 4 and 5 on the other.
     copied = [{op.part.start // 160 for op in share.operations if op.kind == "h2d"} for share in shares]
     assert copied == [{0, 1, 2}, {0, 2, 3, 4, 5}]
@@ -90,7 +90,7 @@ def test_a_part_within_a_level_reads_three_places() -> None:
     assert work.inputs_of(range(0, 64)) == [range(0, 64), range(0, 64)]
 
 
-def test_copies_of_chunks_that_others_read_go_through_one_stream_in_order() -> None:
+def test_copies_of_shared_chunks_go_through_a_single_stream_in_order() -> None:
     made = program.streams(Work(KERNELS["buoydiff"], 6, 160), 6)
     into = [op for op in made.operations if op.kind == "h2d"]
     assert {op.stream for op in into} == {0}
@@ -113,7 +113,7 @@ def test_what_waits_for_the_first_stream_is_led_by_it() -> None:
     assert not program.link_alone(plain).led
 
 
-def test_three_streams_are_one_an_engine_depth_first() -> None:
+def test_three_streams_are_a_stream_per_engine_depth_first() -> None:
     made = program.three_streams(Work(KERNELS["state"], 4, 64), 4)
     assert [op.kind for op in made.operations[:6]] == ["h2d", "h2d", "kernel", "d2h", "d2h", "d2h"]
     assert {op.kind: op.stream for op in made.operations} == {"h2d": 0, "kernel": 1, "d2h": 2}

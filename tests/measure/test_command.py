@@ -37,7 +37,7 @@ def test_json_alone_is_on_standard_output(run_here: Run, tmp_path: Path) -> None
     assert raw.stat().st_size > 1000
 
 
-def test_a_virtual_result_says_that_it_is_one(run_here: Run) -> None:
+def test_a_virtual_result_is_labelled_virtual(run_here: Run) -> None:
     done = run_here("probe", "--virtual", "gtx-titan", "--quick")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("VIRTUAL")
@@ -52,8 +52,8 @@ def test_samples_and_node_are_on_file_before_they_are_fitted_and_shown(
 
     monkeypatch.setattr(measuring, {"fit": "evaluated", "terminal": "probe_document"}[broken], break_)
     raw, toml = tmp_path / "raw.json.gz", tmp_path / "node.toml"
-    asked = ["probe", "--virtual", "gtx-titan", "--quick", "--raw", str(raw), "-o", str(toml)]
-    assert f"the {broken} broke" in str(CliRunner().invoke(app, asked).exception)
+    command = ["probe", "--virtual", "gtx-titan", "--quick", "--raw", str(raw), "-o", str(toml)]
+    assert f"the {broken} broke" in str(CliRunner().invoke(app, command).exception)
     assert read_record(raw).measurements
     assert toml.exists() == (broken == "terminal")
     assert broken == "fit" or load_node(str(toml)).curves
@@ -102,8 +102,8 @@ def test_what_was_played_is_shown_and_shown_again(benchmark: str, run_here: Run,
     text = page.read_text(encoding="utf-8")
     assert "VIRTUAL" in text and "http-equiv" in text and "<svg" in text
     assert "src=" not in text.split("<script>")[0]
-    other = "methods" if benchmark != "methods" else "strategies"
-    assert run_here("bench", other, "--from", str(kept)).returncode == 2
+    mismatched = "methods" if benchmark != "methods" else "strategies"
+    assert run_here("bench", mismatched, "--from", str(kept)).returncode == 2
     schema = {"schema": f"busfare.bench-{benchmark}/1"}
     cells = result | {"cells": [{"name": "nothing else"}]}
     for broken in ("{", "[]", json.dumps(result)[:300], json.dumps(cells), json.dumps(schema)):
@@ -124,7 +124,7 @@ def test_strategies_are_predicted_by_a_probe_and_swept(run_here: Run) -> None:
         assert {1, 8, 42, 128} <= set(numbers)
 
 
-def test_methods_stand_beside_the_published_ones(run_here: Run) -> None:
+def test_methods_are_shown_with_the_published_times(run_here: Run) -> None:
     result = played(run_here, "methods", "--node", "gtx-titan")
     assert result["published"]["situation_1"]["managed"] == 3.5657
     assert {m["method"] for m in result["cells"][0]["methods"]} == {
@@ -133,7 +133,7 @@ def test_methods_stand_beside_the_published_ones(run_here: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [("probe",), *(("bench", benchmark) for benchmark in PLAYED)])
-def test_without_a_gpu_one_line_says_what_was_looked_for(
+def test_without_a_gpu_a_single_line_says_what_was_looked_for(
     command: tuple[str, ...], run_here: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -159,7 +159,7 @@ def test_without_a_gpu_one_line_says_what_was_looked_for(
         ),
     ],
 )
-def test_what_cannot_be_used_gets_one_line(
+def test_unusable_input_gets_a_single_line(
     arguments: tuple[str, ...], message: str, run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_the_crossover_lies_on_the_line_between_two_accesses() -> None:
     assert crossover([1, 2], [1.0, 1.5], [2.0, 2.0]) is None
 
 
-def test_a_ranking_is_wrong_where_measurements_that_lie_apart_were_predicted_the_other_way_round() -> None:
+def test_a_ranking_is_wrong_where_separated_measurements_were_predicted_in_reverse() -> None:
     samples = {"pinned": [1.0, 1.1, 1.2], "zero-copy": [1.15, 1.3, 1.4], "managed": [5.0, 5.1, 5.2]}
     assert ranked(samples, {"pinned": 2.0, "zero-copy": 1.0, "managed": 3.0}).wrong == []
     assert ranked(samples, {"pinned": 2.0, "zero-copy": 3.5, "managed": 3.0}).wrong == [

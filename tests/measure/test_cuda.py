@@ -51,7 +51,7 @@ def test_every_kernel_compiles(capability: tuple[int, int]) -> None:
         assert kernel.function.encode() in code
 
 
-def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
+def test_a_users_kernel_compiles(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(MINE)
     kernel = user_kernel(path, 2, 1)
@@ -69,7 +69,7 @@ def test_a_kernel_of_ones_own_compiles(tmp_path: Path) -> None:
         (MINE + MINE.replace("mine", "other"), (1, 1), "2 kernels"),
     ],
 )
-def test_a_file_without_one_kernel_is_refused(
+def test_a_file_without_a_single_kernel_is_refused(
     tmp_path: Path, text: str, arguments: tuple[Any, ...], message: str
 ) -> None:
     path = tmp_path / "mine.cu"
@@ -157,7 +157,7 @@ def test_cleared_arrays_never_pass_the_check(stand_in: StandIn) -> None:
 def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
     work = Work(KERNELS["buoydiff"], 6, 96)
     device, _ = loaded(stand_in, work, 2)
-    shares = tuple(programs.streams(work, 6, own=own) for own in (range(3), range(3, 6)))
+    shares = tuple(programs.streams(work, 6, share=share) for share in (range(3), range(3, 6)))
     device.clear()
     device.run(shares, 1)
     assert device.compare().wrong == 0
@@ -182,18 +182,20 @@ def test_what_does_not_fit_a_queue_is_run_without_being_held(
 def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = stand_in.work = Work(KERNELS["scale"], 6, 96)
+    reference = stand_in.work = Work(KERNELS["scale"], 6, 96)
     device = CudaStrategies(1)
-    own = replace(known, kernel=replace(known.kernel, name="mine", reference=None))
+    unreferenced = replace(reference, kernel=replace(reference.kernel, name="mine", reference=None))
     machine = machine_of(load_node("h100-probed"))
-    (cell,) = run_cells(Run(device, machine, quick=True), [own])
+    (cell,) = run_cells(Run(device, machine, quick=True), [unreferenced])
     assert cell.checked_against == "the explicit version, because there is no reference"
     assert all(v.error_share == 0 for v in cell.versions)
     # A version that gives something else is left out, and named.
-    half = replace(programs.mapped(own), operations=programs.kernels_alone(own, 2).operations[:1])
+    half = replace(
+        programs.mapped(unreferenced), operations=programs.kernels_alone(unreferenced, 2).operations[:1]
+    )
     monkeypatch.setattr(programs, "mapped", lambda work: half)
     run = Run(device, machine, quick=True)
-    assert not run_cells(run, [own])
+    assert not run_cells(run, [unreferenced])
     assert "mine 6×96 mapped 1" in {row.case for row in run.left_out}
     device.close()
 
@@ -265,14 +267,14 @@ MOVING = [
 
 
 @pytest.mark.parametrize("case", MOVING, ids=str)
-def test_data_that_do_not_arrive_are_found_out(case: Case, device: CudaDevice, stand_in: StandIn) -> None:
+def test_data_that_do_not_arrive_are_detected(case: Case, device: CudaDevice, stand_in: StandIn) -> None:
     stand_in._move = lambda *arguments: None  # type: ignore[method-assign]
     with pytest.raises(WrongDataError, match="corrupted"):
         device.run(case, 2)
 
 
 @pytest.mark.parametrize("peers", [True, False])
-def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
+def test_two_gpus_copy_to_their_peers(peers: bool, stand_in: StandIn) -> None:
     stand_in.peers = peers
     device = CudaDevice(2)
     device.most_bytes = 1 << 18
@@ -288,11 +290,11 @@ def test_two_gpus_copy_to_each_other(peers: bool, stand_in: StandIn) -> None:
 
 
 def test_pageable_data_of_several_parts_are_compared_whole() -> None:
-    one = np.arange((1 << 24) + 5, dtype=np.uint8)
-    other = one.copy()
-    assert _differences(one.ctypes.data, other.ctypes.data, one.size) == 0
-    other[[3, one.size // 2, -1]] ^= 1
-    assert _differences(one.ctypes.data, other.ctypes.data, one.size) == 3
+    original = np.arange((1 << 24) + 5, dtype=np.uint8)
+    altered = original.copy()
+    assert _differences(original.ctypes.data, altered.ctypes.data, original.size) == 0
+    altered[[3, original.size // 2, -1]] ^= 1
+    assert _differences(original.ctypes.data, altered.ctypes.data, original.size) == 3
 
 
 def test_the_expected_value_is_that_of_32_bits() -> None:

@@ -13,18 +13,18 @@ from validation.stored import probe_raw
 SIZES = np.array(sorted({1 << n for n in range(31)} | {3 << n for n in range(11, 24)}), np.float64)
 
 
-def test_one_line_needs_one_piece() -> None:
-    found = fit(SIZES, 5e-6 + SIZES * 2e-11)
-    assert found.up_to_bytes == ()
-    assert found.latency_overhead_s == pytest.approx([5e-6])
-    assert found.gap_per_byte_s == pytest.approx([2e-11])
+def test_a_straight_line_needs_a_single_piece() -> None:
+    fitted = fit(SIZES, 5e-6 + SIZES * 2e-11)
+    assert fitted.up_to_bytes == ()
+    assert fitted.latency_overhead_s == pytest.approx([5e-6])
+    assert fitted.gap_per_byte_s == pytest.approx([2e-11])
 
 
-def test_a_knee_is_found_where_it_is() -> None:
-    found = fit(SIZES, np.where(SIZES <= 65536, 4e-6 + SIZES * 9e-11, 9e-6 + SIZES * 2e-11))
-    assert len(found.up_to_bytes) == 1
-    assert 65536 <= found.up_to_bytes[0] < 98304
-    assert found.gap_per_byte_s == pytest.approx([9e-11, 2e-11])
+def test_a_knee_is_located_where_it_is() -> None:
+    fitted = fit(SIZES, np.where(SIZES <= 65536, 4e-6 + SIZES * 9e-11, 9e-6 + SIZES * 2e-11))
+    assert len(fitted.up_to_bytes) == 1
+    assert 65536 <= fitted.up_to_bytes[0] < 98304
+    assert fitted.gap_per_byte_s == pytest.approx([9e-11, 2e-11])
 
 
 def test_lines_that_do_not_meet_end_right_after_the_size_where_they_jump() -> None:
@@ -33,7 +33,7 @@ def test_lines_that_do_not_meet_end_right_after_the_size_where_they_jump() -> No
 
 
 @pytest.mark.parametrize("machine", ["h200-thirteenth", "h100-third", "h200-fourteenth"])
-def test_pageable_copies_beyond_the_processors_cache_keep_their_own_line_however_they_scatter(
+def test_pageable_copies_beyond_the_processors_cache_keep_a_separate_line_however_they_scatter(
     machine: str,
 ) -> None:
     """Recorded samples: few long copies fit a probe's time, and on a shared host they differ by half."""
@@ -47,12 +47,15 @@ def test_pageable_copies_beyond_the_processors_cache_keep_their_own_line_however
 def test_there_are_no_more_pieces_than_allowed_and_none_with_a_negative_parameter() -> None:
     random = np.random.default_rng(3)
     for most in (1, 2, 3, 3, 3):
-        found = fit(SIZES, random.uniform(1e-6, 1e-3, len(SIZES)), most=most)
+        fitted = fit(SIZES, random.uniform(1e-6, 1e-3, len(SIZES)), most=most)
         assert (
-            len(found.up_to_bytes) + 1 == len(found.gap_per_byte_s) == len(found.latency_overhead_s) <= most
+            len(fitted.up_to_bytes) + 1
+            == len(fitted.gap_per_byte_s)
+            == len(fitted.latency_overhead_s)
+            <= most
         )
-        assert min(found.latency_overhead_s) >= 0 and min(found.gap_per_byte_s) > 0
-        assert list(found.up_to_bytes) == sorted(set(found.up_to_bytes))
+        assert min(fitted.latency_overhead_s) >= 0 and min(fitted.gap_per_byte_s) > 0
+        assert list(fitted.up_to_bytes) == sorted(set(fitted.up_to_bytes))
 
 
 def test_a_point_in_doubt_does_not_bend_the_line() -> None:
@@ -64,8 +67,8 @@ def test_a_point_in_doubt_does_not_bend_the_line() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_few_points_are_fitted_too(count: int) -> None:
-    found = fit(SIZES[:count], 5e-6 + SIZES[:count] * 2e-11)
-    assert len(found.gap_per_byte_s) == 1
+    fitted = fit(SIZES[:count], 5e-6 + SIZES[:count] * 2e-11)
+    assert len(fitted.gap_per_byte_s) == 1
 
 
 def test_nothing_cannot_be_fitted() -> None:

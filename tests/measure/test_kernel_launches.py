@@ -125,7 +125,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 
 def test_a_gemm_is_handed_over_by_columns_and_a_refusal_is_a_reason(library: Library) -> None:
     board: Any = SimpleNamespace(streams=lambda count: [2])
-    rates._of_others(board, (1, 16, 4096, 8192), *rates._TYPES["fp16"][:3])(1 << 40, 1 << 41, 1 << 42)
+    rates._of_cublas(board, (1, 16, 4096, 8192), *rates._TYPES["fp16"][:3])(1 << 40, 1 << 41, 1 << 42)
     _, *transposed, rows, columns, deep = library.calls["cublasGemmEx"][:6]
     assert (transposed, rows, columns, deep) == ([1, 0], 4096, 16, 8192)
     addresses = [a.value for a in library.calls["cublasGemmEx"] if isinstance(a, ctypes.c_void_p)]
@@ -134,10 +134,10 @@ def test_a_gemm_is_handed_over_by_columns_and_a_refusal_is_a_reason(library: Lib
         rates._of_fp8(board, (1, 16, 4096, 8192), *rates._TYPES["fp8"][:3])(1 << 40, 1 << 41, 1 << 42)
 
 
-def test_a_batch_of_gemms_goes_in_one_call_with_the_strides_of_its_matrices(library: Library) -> None:
+def test_a_batch_of_gemms_goes_in_a_single_call_with_the_strides_of_its_matrices(library: Library) -> None:
     board: Any = SimpleNamespace(streams=lambda count: [2])
     m, n, k = 1024, 512, 64
-    rates._of_others(board, (64, m, n, k), *rates._TYPES["fp16"][:3])(1 << 40, 1 << 41, 1 << 42)
+    rates._of_cublas(board, (64, m, n, k), *rates._TYPES["fp16"][:3])(1 << 40, 1 << 41, 1 << 42)
     assert set(library.calls) == {"cublasGemmStridedBatchedEx"}
     called = [
         a.value if isinstance(a, (ctypes.c_void_p, ctypes.c_int64)) else a

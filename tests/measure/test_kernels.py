@@ -70,39 +70,44 @@ def probed(fast: bool) -> probing.Probed:
 @pytest.mark.parametrize(("fast", "limit_s"), [(True, QUICK_KERNELS_S), (False, KERNELS_S)])
 def test_a_node_that_is_played_comes_back(fast: bool, limit_s: float, tmp_path: Path) -> None:
     run = probed(fast)
-    (own,) = run.node.kernels
-    assert own.launch_s == pytest.approx(TRUE.launch_s, rel=0.01)
-    assert own.launch_interval_s == pytest.approx(TRUE.launch_interval_s, rel=0.01)
-    assert own.l2_bytes_per_s == pytest.approx(TRUE.l2_bytes_per_s, rel=0.02)
-    assert own.memory_bytes_per_s == pytest.approx(TRUE.memory_bytes_per_s, rel=0.02)
-    assert own.flops_per_s == pytest.approx(TRUE.flops_per_s, rel=0.01)
-    for name, figures in (("gemm", own.gemm), ("passes", own.passes)):
-        truths = [structs.astuple(one) for one in getattr(TRUE, name)]
+    (kernels,) = run.node.kernels
+    assert kernels.launch_s == pytest.approx(TRUE.launch_s, rel=0.01)
+    assert kernels.launch_interval_s == pytest.approx(TRUE.launch_interval_s, rel=0.01)
+    assert kernels.l2_bytes_per_s == pytest.approx(TRUE.l2_bytes_per_s, rel=0.02)
+    assert kernels.memory_bytes_per_s == pytest.approx(TRUE.memory_bytes_per_s, rel=0.02)
+    assert kernels.flops_per_s == pytest.approx(TRUE.flops_per_s, rel=0.01)
+    for name, figures in (("gemm", kernels.gemm), ("passes", kernels.passes)):
+        truths = [structs.astuple(row) for row in getattr(TRUE, name)]
         came = sorted(map(structs.astuple, figures))
-        assert [one[:-2] for one in came] == [one[:-2] for one in sorted(truths)]
-    seconds = {(one.kind, one.bytes): one.seconds for one in own.passes}
-    assert seconds == {(one.kind, one.bytes): pytest.approx(one.seconds, rel=0.05) for one in TRUE.passes}
-    took = {structs.replace(one, seconds=1.0): one.seconds for one in own.gemm}
+        assert [row[:-2] for row in came] == [row[:-2] for row in sorted(truths)]
+    seconds = {(row.kind, row.bytes): row.seconds for row in kernels.passes}
+    assert seconds == {(row.kind, row.bytes): pytest.approx(row.seconds, rel=0.05) for row in TRUE.passes}
+    took = {structs.replace(row, seconds=1.0): row.seconds for row in kernels.gemm}
     assert took == {
-        structs.replace(one, seconds=1.0): pytest.approx(one.seconds, rel=0.05) for one in TRUE.gemm
+        structs.replace(row, seconds=1.0): pytest.approx(row.seconds, rel=0.05) for row in TRUE.gemm
     }
     # The design allows 60 numbers a GPU, passes among them.
-    assert 3 + sum(map(len, (own.memory_bytes_per_s, own.flops_per_s, own.gemm, own.passes))) <= 60
+    assert (
+        3 + sum(map(len, (kernels.memory_bytes_per_s, kernels.flops_per_s, kernels.gemm, kernels.passes)))
+        <= 60
+    )
     assert run.record.seconds < limit_s + 0.5
     assert not run.node.curves
     again = decode(encode(run.node), "probed.toml").probed_kernels()
     assert again is not None
-    assert again.flops_per_s == pytest.approx(own.flops_per_s, rel=1e-3)
-    assert [(one.batch, one.m) for one in again.gemm] == [(one.batch, one.m) for one in own.gemm]
-    assert [(one.kind, one.bytes) for one in again.passes] == [(one.kind, one.bytes) for one in own.passes]
+    assert again.flops_per_s == pytest.approx(kernels.flops_per_s, rel=1e-3)
+    assert [(row.batch, row.m) for row in again.gemm] == [(row.batch, row.m) for row in kernels.gemm]
+    assert [(row.kind, row.bytes) for row in again.passes] == [
+        (row.kind, row.bytes) for row in kernels.passes
+    ]
     write_record(run.record, tmp_path / "raw.json.gz")
     assert read_record(tmp_path / "raw.json.gz") == run.record
     assert probing.evaluated(read_record(tmp_path / "raw.json.gz")).node == run.node
 
 
 def test_copies_alone_and_a_node_that_says_nothing_of_kernels() -> None:
-    both, alone = (VirtualDevice(playing()) for _ in range(2))
-    assert probing.evaluated(probing.measured(both, Probe(quick=True))).node.kernels
+    complete, alone = (VirtualDevice(playing()) for _ in range(2))
+    assert probing.evaluated(probing.measured(complete, Probe(quick=True))).node.kernels
     assert not probing.evaluated(probing.measured(alone, Probe(quick=True, only="copies"))).node.kernels
     bare = VirtualDevice(load_node("h100-sxm"))
     with pytest.raises(InputError, match="no kernel rates"):
@@ -113,28 +118,28 @@ def measurements(seconds: dict[str, tuple[int, int, float]]) -> dict[Case, Measu
     """One sample each of cases by mode: bytes, count and seconds."""
     made = {}
     for mode, (bytes_, count, s) in seconds.items():
-        own = Measurement.of(Case("none", "device", mode, bytes_, count))
-        own.add(Samples((s,), (s,)))
-        made[own.case] = own
+        measurement = Measurement.of(Case("none", "device", mode, bytes_, count))
+        measurement.add(Samples((s,), (s,)))
+        made[measurement.case] = measurement
     return made
 
 
-def test_a_batch_of_products_is_what_one_of_a_train_takes() -> None:
-    own = measurements(
+def test_a_batch_of_products_takes_what_a_product_of_a_train_takes() -> None:
+    by_case = measurements(
         {
             "gemm-fp16-64x512x512x512": (0, 23, 23 * 40e-6),
             "gemm-tf32-8192x8192x8192": (0, 1, 2e-3),
         }
     )
-    (kernels,) = kernels_of(own, {})
+    (kernels,) = kernels_of(by_case, {})
     (product,) = kernels.gemm  # those of types with one product are in the pipelines' rates
     assert (product.batch, product.m, product.seconds) == (64, 512, pytest.approx(40e-6))
     assert product.flops == 2 * 64 * 512**3
 
 
-def test_the_fastest_gemm_of_a_type_counts_and_one_measured_alone_is_not_kept() -> None:
+def test_the_fastest_gemm_of_a_type_counts_and_a_gemm_measured_alone_is_not_kept() -> None:
     operations, loops = LOOPS["fp32"]
-    own = measurements(
+    by_case = measurements(
         {
             "pipeline-fp16_tensor": (0, LOOPS["fp16_tensor"][1], 1.0),
             "pipeline-fp32": (0, loops, 1e-3),
@@ -145,7 +150,7 @@ def test_the_fastest_gemm_of_a_type_counts_and_one_measured_alone_is_not_kept() 
             "gemm-bf16-8192x8192x8192": (0, 1, 2 * 8192**3 / 650e12),
         }
     )
-    (kernels,) = kernels_of(own, {"multiprocessors": 1})
+    (kernels,) = kernels_of(by_case, {"multiprocessors": 1})
     assert kernels.flops_per_s["fp16_tensor"] == pytest.approx(800e12, rel=1e-4)
     assert kernels.flops_per_s["bf16_tensor"] == pytest.approx(650e12, rel=1e-4)
     # GEMMs of fp32 have no tensor pipeline.
@@ -162,30 +167,30 @@ def test_the_fastest_gemm_of_a_type_counts_and_one_measured_alone_is_not_kept() 
 
 
 def test_the_products_of_a_mode_and_its_batch() -> None:
-    one, many = gemm_of("gemm-fp16-16x4096x8192"), gemm_of("gemm-fp32-64x1024x512x128", 3e-3)
-    assert (one.batch, one.m, one.n, one.k) == (1, 16, 4096, 8192)
+    single, many = gemm_of("gemm-fp16-16x4096x8192"), gemm_of("gemm-fp32-64x1024x512x128", 3e-3)
+    assert (single.batch, single.m, single.n, single.k) == (1, 16, 4096, 8192)
     assert many == Gemm("fp32", 1024, 512, 128, 3e-3, batch=64)
     assert many.flops == 64 * 2 * 1024 * 512 * 128
     cases = [c for c in kernel_cases({}, 0, fast=True) if c.mode.startswith("gemm-")]
-    found = [(g.type, (g.batch, g.m, g.n, g.k)) for g in (gemm_of(c.mode) for c in cases)]
-    assert found == [(kind, sides) for kind, each in GEMMS.items() for sides in each]
-    assert [found.count((kind, LARGEST)) for kind in GEMMS] == [1] * len(GEMMS)
+    products = [(g.type, (g.batch, g.m, g.n, g.k)) for g in (gemm_of(c.mode) for c in cases)]
+    assert products == [(kind, sides) for kind, batches in GEMMS.items() for sides in batches]
+    assert [products.count((kind, LARGEST)) for kind in GEMMS] == [1] * len(GEMMS)
     # No sample of products takes much longer than the largest alone.
     assert max(c.count * gemm_of(c.mode).flops for c in cases) <= 1.5 * 2 * 8192**3
 
 
 def test_passes_are_the_mean_of_their_graph_and_sorted_by_size() -> None:
-    own = measurements({"chain-stream": (0, 16, 2e-6 + 16 * 3e-6)})
-    own |= measurements({"chain-stream": (0, 272, 2e-6 + 272 * 3e-6)})
+    by_case = measurements({"chain-stream": (0, 16, 2e-6 + 16 * 3e-6)})
+    by_case |= measurements({"chain-stream": (0, 272, 2e-6 + 272 * 3e-6)})
     for bytes_ in (8 << 20, 512 << 10):
-        own |= measurements({"pass-norm": (bytes_, 8, 2e-6 + 8 * bytes_ / 2e12)})
-    own |= measurements({"pass-gather": (8 << 20, 4, 2e-6 + 4 * 5e-6)})
-    (kernels,) = kernels_of(own, {})
-    assert [(one.kind, one.bytes) for one in kernels.passes] == [
+        by_case |= measurements({"pass-norm": (bytes_, 8, 2e-6 + 8 * bytes_ / 2e12)})
+    by_case |= measurements({"pass-gather": (8 << 20, 4, 2e-6 + 4 * 5e-6)})
+    (kernels,) = kernels_of(by_case, {})
+    assert [(row.kind, row.bytes) for row in kernels.passes] == [
         ("norm", 512 << 10), ("norm", 8 << 20), ("gather", 8 << 20),
     ]  # fmt: skip
     expected = [(512 << 10) / 2e12, (8 << 20) / 2e12, 5e-6]
-    assert [one.seconds for one in kernels.passes] == pytest.approx(expected, rel=0.01)
+    assert [row.seconds for row in kernels.passes] == pytest.approx(expected, rel=0.01)
 
 
 def test_a_pass_and_a_batch_take_what_a_node_says_of_the_same_alone() -> None:
@@ -224,7 +229,7 @@ def test_a_probe_is_shown_with_its_batches_and_passes() -> None:
     )
     run.result.node = structs.replace(run.result.node, kernels=(shown,))
     tables = [block for block in probe_document(run.result).blocks if isinstance(block, Table)]
-    (table,) = (one for one in tables if "kernels" in [column.name for column in one.columns])
+    (table,) = (table for table in tables if "kernels" in [column.name for column in table.columns])
     assert table.rows == [
         ("1", "GEMM fp16 64 × (512 × 512 × 512)", "25 µs, 687.2 TFLOP/s"),
         ("1", "GEMM fp32 16 × 4096 × 4096", "10 µs, 53.69 TFLOP/s"),
@@ -235,14 +240,16 @@ def test_a_probe_is_shown_with_its_batches_and_passes() -> None:
 
 def test_what_is_outside_of_kernels_is_in_no_rate() -> None:
     """Two microseconds go before the first kernel, of a chain as of a stream, whose largest size counts."""
-    chains = {f"chain-{how}": each for how, each in (("graph", 1e-6), ("stream", 3e-6))}
-    own: dict[Case, Measurement] = {}
-    for mode, each in chains.items():
+    chains = {f"chain-{how}": interval for how, interval in (("graph", 1e-6), ("stream", 3e-6))}
+    by_case: dict[Case, Measurement] = {}
+    for mode, interval in chains.items():
         for count in (16, 272):
-            own |= measurements({mode: (0, count, 2e-6 + count * each)})
+            by_case |= measurements({mode: (0, count, 2e-6 + count * interval)})
     for bytes_ in (48 << 20, 768 << 20):
-        own |= measurements({"stream-copy": (bytes_, 1, 2e-6 + bytes_ / (1e12 if bytes_ < 1e8 else 2e12))})
-    (kernels,) = kernels_of(own, {})
+        by_case |= measurements(
+            {"stream-copy": (bytes_, 1, 2e-6 + bytes_ / (1e12 if bytes_ < 1e8 else 2e12))}
+        )
+    (kernels,) = kernels_of(by_case, {})
     assert kernels.launch_s == pytest.approx(1e-6, rel=0.01)
     assert kernels.launch_interval_s == pytest.approx(3e-6, rel=0.01)
     assert kernels.memory_bytes_per_s == {"copy": pytest.approx(2e12, rel=1e-3)}

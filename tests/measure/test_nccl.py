@@ -36,7 +36,7 @@ template <class... A> static int note(const char* format, A... values) {
 }
 typedef void* P; typedef size_t N;
 extern "C" {
-const char* told() { return notes; }
+const char* logged() { return notes; }
 void forget() { notes[0] = 0; }
 void fail(int code) { fails = code; }
 const char* ncclGetErrorString(int) { return "stood in the way"; }
@@ -64,7 +64,7 @@ def nccl(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     command = ["c++", "-shared", "-fPIC", "-Wno-format-security", "-o", "libnccl.so.2", "nccl.cpp"]
     subprocess.run(command, cwd=folder, check=True)
     made = ctypes.CDLL(str(folder / "libnccl.so.2"))
-    made.told.restype = ctypes.c_char_p
+    made.logged.restype = ctypes.c_char_p
     return made
 
 
@@ -81,32 +81,32 @@ def device(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, nccl: ctypes.CDLL
     made.close()
 
 
-def told(nccl: ctypes.CDLL) -> list[str]:
-    lines = nccl.told().decode().splitlines()
+def logged(nccl: ctypes.CDLL) -> list[str]:
+    lines = nccl.logged().decode().splitlines()
     nccl.forget()
     return [line.strip() for line in lines]
 
 
 def test_every_rank_is_in_a_group_with_its_share(device: CudaDevice, nccl: ctypes.CDLL) -> None:
-    asked = {
+    expected = {
         "all_reduce": "(reduce0:256x7 reduce1:256x7 )",
         "all_gather": "(gather0:128 gather1:128 )",
         "reduce_scatter": "(scatter0:128 scatter1:128 )",
         "send_receive": "(0>1:256 0<1:256 1>0:256 1<0:256 )",
         "all_to_all": "(0>0:128 0<0:128 0>1:128 0<1:128 1>0:128 1<0:128 1>1:128 1<1:128 )",
     }
-    for kind, line in asked.items():
+    for kind, line in expected.items():
         samples = device.run(Case("none", "device", f"nccl-{kind}", 1024), 2)
         assert len(samples.device_s) == 2
-        noted = told(nccl)
+        noted = logged(nccl)
         if kind == "all_reduce":
             assert noted.pop(0) == "init 2 nvls 0"
         assert noted == [line] * 41  # one that connects, and two samples of twenty
     device.close()
-    assert told(nccl) == ["destroy 0", "destroy 1"]
+    assert logged(nccl) == ["destroy 0", "destroy 1"]
 
 
-def test_what_nccl_refuses_is_said(device: CudaDevice, nccl: ctypes.CDLL) -> None:
+def test_a_refusal_of_nccl_is_reported(device: CudaDevice, nccl: ctypes.CDLL) -> None:
     with pytest.raises(UnavailableError, match="each of 2 GPUs"):
         device.run(Case("none", "device", "nccl-all_gather", 4), 1)
     nccl.fail(3)
@@ -117,7 +117,7 @@ def test_what_nccl_refuses_is_said(device: CudaDevice, nccl: ctypes.CDLL) -> Non
         Communicators(device._nccl.boards)
 
 
-def test_one_gpu_is_told_before_anything_is_measured() -> None:
+def test_a_single_gpu_is_refused_before_anything_is_measured() -> None:
     with pytest.raises(NoGpuError, match="one GPU") as raised:
         collective_cases(1, fast=True)
     assert raised.value.exit_status == 3
@@ -127,9 +127,9 @@ def test_a_probe_writes_what_price_reads(tmp_path: Path) -> None:
     played = VirtualDevice(load_node("dgx-a100"))
     probed = probe.evaluated(probe.measured(played, Probe(quick=True, only="collectives"), seed=3))
     node = decode(encode(probed.node), "own.toml")
-    own, known = Fabric.of(node, 8), Fabric.of(load_node("dgx-a100"), 8)
+    measured, published = Fabric.of(node, 8), Fabric.of(load_node("dgx-a100"), 8)
     sizes = np.array([2.0**14, 2.0**26])
     for kind in ("all_reduce", "all_to_all"):
-        prices = [price_collectives(fabric, [kind] * 2, sizes) for fabric in (own, known)]
+        prices = [price_collectives(fabric, [kind] * 2, sizes) for fabric in (measured, published)]
         assert (prices[0].rung, prices[1].rung) == ("probed", "datasheet")
         assert prices[0].seconds == pytest.approx(prices[1].seconds, rel=0.05)

@@ -106,7 +106,7 @@ def random_node(seed: int) -> Node:
     for direction in ("h2d", "d2h"):
         latency, gap = drawn.uniform(1e-6, 2e-5), 10 ** drawn.uniform(-11.5, -9)
         knee = 2 ** drawn.randrange(12, 22) if direction == "h2d" and drawn.random() < 0.5 else 0
-        one = Curve(
+        curve = Curve(
             direction=direction,  # type: ignore[arg-type]
             memory="pinned",
             up_to_bytes=(knee,) if knee else (),
@@ -114,38 +114,40 @@ def random_node(seed: int) -> Node:
             gap_per_byte_s=(1.5 * gap, gap) if knee else (gap,),
             issue_interval_s={1: drawn.uniform(5e-7, 5e-6)},
         )
-        curves.append(one)
+        curves.append(curve)
     return dataclasses.replace(load_node("pcie:4x16"), curves=tuple(curves))
 
 
 @pytest.mark.parametrize("first", range(0, NODES, 10))
-def test_parameters_of_random_nodes_come_back_within_one_percent(first: int) -> None:
+def test_parameters_of_random_nodes_come_back_within_a_percent(first: int) -> None:
     cases = [c for c in fitted() if c.memory == "pinned" and c.mode == "copies"]
     for seed in range(first, first + 10):
         device = VirtualDevice(random_node(seed), seed)
         record = record_of(device, seed)
         measure(device, cases, record, 25)
-        found = {c.direction: c for c in profile(record).curves}
+        fitted_curves = {c.direction: c for c in profile(record).curves}
         for true in device.node.curves:
-            own = found[true.direction]
+            fitted_curve = fitted_curves[true.direction]
             for size in (1, 1 << 28):
-                assert float(own.seconds(size)) == pytest.approx(float(true.seconds(size)), rel=0.01), seed
+                assert float(fitted_curve.seconds(size)) == pytest.approx(
+                    float(true.seconds(size)), rel=0.01
+                ), seed
             interval = true.issue_interval_s[1] + 64 * true.gap_per_byte_s[0]
-            assert own.issue_interval_s[1] == pytest.approx(interval, rel=0.1), seed
+            assert fitted_curve.issue_interval_s[1] == pytest.approx(interval, rel=0.1), seed
 
 
 @pytest.mark.parametrize("kept", [0.8, 0.95, 1.0])
 def test_what_chunks_of_many_streams_keep_comes_back(kept: float) -> None:
-    both = Contention(both=Shares(0.9, 0.7), across_streams=kept)
-    device = VirtualDevice(dataclasses.replace(random_node(3), contentions=(both,)), 3)
+    duplex = Contention(both=Shares(0.9, 0.7), across_streams=kept)
+    device = VirtualDevice(dataclasses.replace(random_node(3), contentions=(duplex,)), 3)
     record = record_of(device, 3)
     modes = ("copies", "streams", "both", "across-streams", "across-engines")
     measure(device, [c for c in fitted() if c.memory == "pinned" and c.mode in modes], record, 25)
-    (found,) = profile(record).contentions
-    assert found.across_streams == pytest.approx(kept, rel=0.01)
+    (fitted_shares,) = profile(record).contentions
+    assert fitted_shares.across_streams == pytest.approx(kept, rel=0.01)
     record.measurements = [m for m in record.measurements if m.mode != "across-engines"]
-    (found,) = profile(record).contentions
-    assert found.across_streams is None
+    (fitted_shares,) = profile(record).contentions
+    assert fitted_shares.across_streams is None
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +171,14 @@ def test_the_node_file_reads_back_as_the_node(whole: probing.Probed) -> None:
     read_back = decode(encode(whole.node), "probed.toml")
     sizes = [1, 5000, 1 << 20, 1 << 30]
     assert len(read_back.curves) == len(whole.node.curves)
-    for own, true in zip(read_back.curves, whole.node.curves, strict=True):
-        assert (own.direction, own.memory, own.faults) == (true.direction, true.memory, true.faults)
-        assert own.seconds(sizes) == pytest.approx(true.seconds(sizes), rel=1e-3)
-        assert own.together(16, sizes) == pytest.approx(true.together(16, sizes), rel=1e-3)
+    for read_curve, true in zip(read_back.curves, whole.node.curves, strict=True):
+        assert (read_curve.direction, read_curve.memory, read_curve.faults) == (
+            true.direction,
+            true.memory,
+            true.faults,
+        )
+        assert read_curve.seconds(sizes) == pytest.approx(true.seconds(sizes), rel=1e-3)
+        assert read_curve.together(16, sizes) == pytest.approx(true.together(16, sizes), rel=1e-3)
     assert [c.call for c in read_back.costs] == [c.call for c in whole.node.costs]
     assert read_back.contention().both.h2d == pytest.approx(whole.node.contention().both.h2d, rel=1e-3)
     assert [c.name for c in read_back.components] == [c.name for c in whole.node.components]
@@ -203,18 +209,18 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
         (SendsAgain, "packets again"),
     ],
 )
-def test_each_disturbance_is_named_and_a_sound_node_has_no_complaint(
+def test_disturbances_are_named_and_a_sound_node_has_no_complaint(
     played: type[VirtualDevice], sentence: str
 ) -> None:
     probed = probed_of(played(load_node("h100-sxm")), fast=True, seed=1, gpus=[0])
     seen = [*probed.record.disturbances, *(h.verdict for h in probed.result.health if not h.sound)]
-    assert any(sentence in one for one in seen) if sentence else not seen, seen
+    assert any(sentence in message for message in seen) if sentence else not seen, seen
 
 
-@pytest.mark.parametrize(("clock_hz", "said"), [(1.965e9, False), (1.4e9, True), (None, True)])
-def test_a_power_cap_that_costs_no_clock_disturbs_nothing(clock_hz: float | None, said: bool) -> None:
+@pytest.mark.parametrize(("clock_hz", "reported"), [(1.965e9, False), (1.4e9, True), (None, True)])
+def test_a_power_cap_that_costs_no_clock_disturbs_nothing(clock_hz: float | None, reported: bool) -> None:
     state = STATE | {"gpu": 0, "sm_clock_hz": clock_hz, "sm_clock_most_hz": 1.98e9, "throttle_reasons": 0x04}
-    assert any("its power cap" in sentence for sentence in disturbances([state, state])) == said
+    assert any("its power cap" in sentence for sentence in disturbances([state, state])) == reported
 
 
 @pytest.mark.parametrize("large_alone", [False, True])
@@ -260,7 +266,7 @@ def test_the_order_of_cases_is_not_that_of_their_sizes() -> None:
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_both_memories_are_held_out_and_no_case_is_there_twice(fast: bool) -> None:
+def test_pinned_and_pageable_memory_are_held_out_and_no_case_is_there_twice(fast: bool) -> None:
     cases = copies(0, [1], fast)
     assert len(cases) == len(set(cases))
     assert {c.memory for c in cases if is_held_out(c)} == {"pinned", "pageable"}
@@ -279,8 +285,8 @@ def test_peers_are_measured_in_every_ordered_pair() -> None:
     probed = probed_of("summit", fast=True, seed=1, gpus=[0, 1])
     pairs = {(m.gpu, m.peer) for m in probed.node.curves if m.direction == "p2p"}
     assert pairs == {(0, 1), (1, 0)}
-    one = probed.node.curve("p2p", "device", 1, 0)
-    assert one is not None and (one.gpu, one.peer) == (1, 0)
+    curve = probed.node.curve("p2p", "device", 1, 0)
+    assert curve is not None and (curve.gpu, curve.peer) == (1, 0)
 
 
 def test_what_the_memory_carries_for_all_gpus_comes_back() -> None:
@@ -292,9 +298,9 @@ def test_what_the_memory_carries_for_all_gpus_comes_back() -> None:
     )
     device = VirtualDevice(dataclasses.replace(node, components=parts), seed=3)
     record = probing.measured(device, Probe(quick=True, only="copies"), seed=3)
-    found = probing.evaluated(record).node.at_once("memory0")
-    assert found is not None
-    assert msgspec.structs.astuple(found) == pytest.approx(msgspec.structs.astuple(carried), rel=0.02)
+    fitted_rates = probing.evaluated(record).node.at_once("memory0")
+    assert fitted_rates is not None
+    assert msgspec.structs.astuple(fitted_rates) == pytest.approx(msgspec.structs.astuple(carried), rel=0.02)
 
 
 def test_gpus_of_several_memories_say_so() -> None:
@@ -316,16 +322,16 @@ def machine_of_links(links: list[list[dict[str, Any]]]) -> Record:
         {
             "name": "NVIDIA H200", "bus_id": f"0000:0{n}:00.0", "compute_capability": [9, 0], "multiprocessors": 132,
             "copy_engines": 3, "memory_bytes": 150 << 30, "memory_clock_hz": 3_201_000_000, "memory_bus_bits": 6144,
-            "clock_hz": 1_980_000_000, "coherent": False, "integrated": False, "nvlinks": own,
+            "clock_hz": 1_980_000_000, "coherent": False, "integrated": False, "nvlinks": gpu_links,
             "link_width": 16, "link_speed": "32.0 GT/s PCIe",
         }
-        for n, own in enumerate(links)
+        for n, gpu_links in enumerate(links)
     ]  # fmt: skip
     return Record(False, "2026-01-01", "test", {"gpus": gpus, "cores": 32}, 0)
 
 
 @pytest.mark.parametrize(("kind", "far"), [(SWITCH, "0000:07:00.0"), (UNKNOWN, None), (None, None)])
-def test_gpus_on_a_switch_reach_each_other(kind: int | None, far: str | None) -> None:
+def test_gpus_on_a_switch_reach_their_peers(kind: int | None, far: str | None) -> None:
     links = [{"link": n, "version": 7, "remote": far, "remote_type": kind} for n in range(18)]
     node = bare_node(machine_of_links([links, links]))
     assert {link.between for link in node.links if isinstance(link, NvlinkLink)} == {
@@ -334,10 +340,10 @@ def test_gpus_on_a_switch_reach_each_other(kind: int | None, far: str | None) ->
     assert node.peer_path(0, 1).bandwidth("write") == pytest.approx(450e9, rel=0.15)
 
 
-def test_gpus_that_are_joined_directly_have_links_of_their_own() -> None:
+def test_gpus_that_are_joined_directly_have_direct_links() -> None:
     to = [
-        [{"link": n, "version": 7, "remote": f"0000:0{other}:00.0", "remote_type": GPU} for n in range(4)]
-        for other in (1, 0)
+        [{"link": n, "version": 7, "remote": f"0000:0{peer}:00.0", "remote_type": GPU} for n in range(4)]
+        for peer in (1, 0)
     ]
     node = bare_node(machine_of_links(to))
     (link,) = (link for link in node.links if isinstance(link, NvlinkLink))

@@ -26,24 +26,24 @@ from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 
 H100 = machine_of(load_node("h100-sxm"))
 PROBLEM = Problem("x", 336e6, 504e6, 12e-3, levels=42, accesses_in=3, flops=12e9, device_bytes=2.52e9)
-ASKED = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
+OPTIONS = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
 
 
-def answered(asked: dict[str, Any]) -> Any:
-    return as_json(answer_plan(Plan.of(**asked)))
+def answered(options: dict[str, Any]) -> Any:
+    return as_json(answer_plan(Plan.of(**options)))
 
 
 def test_the_roofline_by_hand() -> None:
-    found = roofline_of(PROBLEM, H100)
-    assert found is not None
+    bounds = roofline_of(PROBLEM, H100)
+    assert bounds is not None
     into, out = 336e6 * H100.h2d.copy.long_gap_per_byte_s, 504e6 * H100.d2h.copy.long_gap_per_byte_s
-    assert found.data_intensity == pytest.approx(12e9 / 840e6)
-    assert found.operational_intensity == pytest.approx(12e9 / 2.52e9)
-    assert found.roof == pytest.approx(3.35e12 * 12e9 / 2.52e9)
-    assert found.full_overlap == pytest.approx(12e9 / out)
-    assert found.no_overlap == pytest.approx(12e9 / (into + out + 12e9 / found.roof))
-    assert found.mapped == pytest.approx(12e9 / (3 * into))
-    assert found.no_overlap <= found.full_overlap <= found.roof
+    assert bounds.data_intensity == pytest.approx(12e9 / 840e6)
+    assert bounds.operational_intensity == pytest.approx(12e9 / 2.52e9)
+    assert bounds.roof == pytest.approx(3.35e12 * 12e9 / 2.52e9)
+    assert bounds.full_overlap == pytest.approx(12e9 / out)
+    assert bounds.no_overlap == pytest.approx(12e9 / (into + out + 12e9 / bounds.roof))
+    assert bounds.mapped == pytest.approx(12e9 / (3 * into))
+    assert bounds.no_overlap <= bounds.full_overlap <= bounds.roof
 
 
 def test_the_roofline_needs_rates_and_flops() -> None:
@@ -53,31 +53,31 @@ def test_the_roofline_needs_rates_and_flops() -> None:
 
 @pytest.mark.parametrize("parameter", ["link", "streams", "bytes", "kernel"])
 def test_a_sweep_marks_where_the_best_changes(parameter: str) -> None:
-    found = sweep(PROBLEM, H100, parameter)
-    values = [p.value for p in found.points]
+    swept = sweep(PROBLEM, H100, parameter)
+    values = [p.value for p in swept.points]
     assert values == sorted(values)
-    for point in found.points:
+    for point in swept.points:
         # But for three streams, which stand before a stream a chunk that no model tells apart.
         near = 1 + WITHIN if point.best == "three-streams" else 1
         assert point.seconds[point.best] <= near * min(point.seconds.values())
-    changed = [a.best != b.best for a, b in zip(found.points, found.points[1:], strict=False)]
-    assert len(found.changes) == sum(changed)
-    assert all(values[0] <= change.value <= values[-1] for change in found.changes)
+    changed = [a.best != b.best for a, b in zip(swept.points, swept.points[1:], strict=False)]
+    assert len(swept.changes) == sum(changed)
+    assert all(values[0] <= change.value <= values[-1] for change in swept.changes)
 
 
 def test_a_change_is_where_two_strategies_take_as_long() -> None:
-    found = sweep(PROBLEM, H100, "link")
-    assert found.changes
-    change = found.changes[-1]
+    swept = sweep(PROBLEM, H100, "link")
+    assert swept.changes
+    change = swept.changes[-1]
     answer = plan(PROBLEM, faster_link(H100, change.value))
     seconds = {p.strategy: p.seconds for p in answer.ranking}
     assert seconds[change.before] == pytest.approx(seconds[change.after], rel=0.02)
 
 
-def test_a_sweep_of_streams_shows_each_number() -> None:
-    found = sweep(Problem("x", 1e8, 1e8, 1e-3, levels=42), H100, "streams")
-    assert [p.value for p in found.points][:16] == list(range(1, 17))
-    assert found.points[0].seconds["streams"] == pytest.approx(found.points[0].seconds["explicit"])
+def test_a_sweep_of_streams_shows_every_number() -> None:
+    swept = sweep(Problem("x", 1e8, 1e8, 1e-3, levels=42), H100, "streams")
+    assert [p.value for p in swept.points][:16] == list(range(1, 17))
+    assert swept.points[0].seconds["streams"] == pytest.approx(swept.points[0].seconds["explicit"])
 
 
 def test_an_unknown_parameter_is_refused() -> None:
@@ -85,7 +85,7 @@ def test_an_unknown_parameter_is_refused() -> None:
         Plan.of(h2d="1MB", sweep="moon")
 
 
-def test_kernels_of_a_trace_take_their_own_copies() -> None:
+def test_kernels_of_a_trace_take_only_their_copies() -> None:
     recorded = trace(
         copy(0, 10, 1000),
         kernel(10, 30, "mine"),
@@ -97,13 +97,13 @@ def test_kernels_of_a_trace_take_their_own_copies() -> None:
         kernel(110, 130, "mine"),
         copy(130, 135, 500, "d2h"),
     )
-    found = recorded_problem(recorded, "^mine$")
-    assert (found.problem.h2d_bytes, found.problem.d2h_bytes) == (2000, 1000)
-    assert found.problem.kernel_seconds == pytest.approx(40e-6)
-    assert (found.found.launches, found.found.streams) == (2, 1)
-    assert (found.found.copies_in, found.found.copies_out) == (2, 2)
-    assert found.found.span_seconds == pytest.approx(135e-6)
-    assert found.problem.memory == "pinned"
+    matched = recorded_problem(recorded, "^mine$")
+    assert (matched.problem.h2d_bytes, matched.problem.d2h_bytes) == (2000, 1000)
+    assert matched.problem.kernel_seconds == pytest.approx(40e-6)
+    assert (matched.kernels.launches, matched.kernels.streams) == (2, 1)
+    assert (matched.kernels.copies_in, matched.kernels.copies_out) == (2, 2)
+    assert matched.kernels.span_seconds == pytest.approx(135e-6)
+    assert matched.problem.memory == "pinned"
 
 
 def test_a_trace_without_such_copies_is_refused() -> None:
@@ -114,10 +114,10 @@ def test_a_trace_without_such_copies_is_refused() -> None:
 
 
 def test_a_real_trace_is_planned() -> None:
-    found = recorded_problem(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "smooth")
-    assert found.found.launches == 24
-    assert found.problem.memory == "pageable"
-    assert found.problem.h2d_bytes == pytest.approx(found.problem.d2h_bytes, rel=0.05)
+    matched = recorded_problem(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "smooth")
+    assert matched.kernels.launches == 24
+    assert matched.problem.memory == "pageable"
+    assert matched.problem.h2d_bytes == pytest.approx(matched.problem.d2h_bytes, rel=0.05)
     answer = answered(
         {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth", "streams": "24"}
     )
@@ -129,13 +129,13 @@ def test_a_real_trace_is_planned() -> None:
 
 def test_pageable_copies_are_as_fast_as_the_trace_shows() -> None:
     path = EXAMPLES / "smooth-out-of-core-h100.json.gz"
-    found = recorded_problem(read(path), "smooth")
+    matched = recorded_problem(read(path), "smooth")
     answer = answered({"from_trace": path, "kernel_name": "smooth"})
     rates = {b["parameter"]: b for b in answer["basis"] if b["kind"] == "recorded"}
-    for way, size in (("h2d", found.problem.h2d_bytes), ("d2h", found.problem.d2h_bytes)):
-        assert found.pageable[way].bytes == size
-        assert rates[f"G {way} pageable"]["value"] * size == pytest.approx(
-            found.pageable[way].seconds, rel=0.01
+    for direction, size in (("h2d", matched.problem.h2d_bytes), ("d2h", matched.problem.d2h_bytes)):
+        assert matched.pageable[direction].bytes == size
+        assert rates[f"G {direction} pageable"]["value"] * size == pytest.approx(
+            matched.pageable[direction].seconds, rel=0.01
         )
     predicted = {r["strategy"]: r["predicted_seconds"] for r in answer["ranking"]}
     # Copies and kernels one after the other, as they were recorded, without the host's time between them.
@@ -143,16 +143,16 @@ def test_pageable_copies_are_as_fast_as_the_trace_shows() -> None:
 
 
 def test_how_often_a_traces_kernel_touches_an_element_is_not_assumed() -> None:
-    asked = {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth"}
-    answer = answered(asked)
+    options = {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth"}
+    answer = answered(options)
     mapped = next(r for r in answer["ranking"] if r["strategy"] == "mapped")
     assert mapped["assumes"] == ["accesses_in", "accesses_out"]
     assert (answer["ranking"][0]["strategy"], answer["ranking"][0]["assumes"]) == ("three-streams", [])
-    often = answered(asked | {"accesses_in": "17", "accesses_out": "1"})
+    often = answered(options | {"accesses_in": "17", "accesses_out": "1"})
     strategies = [r["strategy"] for r in often["ranking"]]
     assert strategies.index("mapped") > strategies.index("explicit")
     # Where mapped memory would be ahead, the answer says from how many accesses on it is not.
-    show(plan_document(answer_plan(Plan.of(**(ASKED | {"node": "gtx-titan", "kernel": "1ms"})))))
+    show(plan_document(answer_plan(Plan.of(**(OPTIONS | {"node": "gtx-titan", "kernel": "1ms"})))))
 
 
 def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> None:
@@ -165,7 +165,7 @@ def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> 
 
 
 def test_the_answer_has_the_keys_that_scripts_rely_on() -> None:
-    answer = answered(ASKED | {"to": ["gh200"], "sweep": "bytes"})
+    answer = answered(OPTIONS | {"to": ["gh200"], "sweep": "bytes"})
     assert next(iter(answer.items())) == ("schema", "busfare.plan/1")
     assert set(answer["ranking"][0]) >= {"strategy", "streams", "predicted_seconds"}
     assert set(answer["bounds"]) == {"full_overlap_seconds", "no_overlap_seconds", "mapped_seconds"}
@@ -205,7 +205,7 @@ def test_the_terminal_shows_it_within_100_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    show(plan_document(answer_plan(Plan.of(**(ASKED | more)))))
+    show(plan_document(answer_plan(Plan.of(**(OPTIONS | more)))))
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines()) <= 100
     for word in ("dominate", "Best: ", "predicted", "Assumptions: ", "Figures used"):
@@ -221,7 +221,7 @@ def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_page_shows_plots_and_keeps_text_text(tmp_path: Path) -> None:
-    answer = answer_plan(Plan.of(**(ASKED | {"flops": "12G", "sweep": "link", "to": ["gh200"]})))
+    answer = answer_plan(Plan.of(**(OPTIONS | {"flops": "12G", "sweep": "link", "to": ["gh200"]})))
     answer.name = "<img src=x onerror=alert(1)>"
     shown = page(plan_document(answer))
     assert "<img" not in shown

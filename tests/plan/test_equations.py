@@ -23,8 +23,8 @@ from busfare.planning.strategies import (
 
 def eq5(cut: Cut) -> np.ndarray:
     """[W14 eq 5] as published: one G each direction throughout."""
-    into = cut.all_in + cut.one_kernel + cut.last_out
-    out = cut.first_in + cut.one_kernel + cut.all_out
+    into = cut.all_in + cut.chunk_kernel + cut.last_out
+    out = cut.first_in + cut.chunk_kernel + cut.all_out
     return np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out)
 
 
@@ -52,7 +52,7 @@ def test_explicit_is_the_sum_of_its_parts() -> None:
         (5, 0.5 + 8 + 3 * 0.1 + 2 / 4 + 0.25 + 4 / 4),
     ],
 )
-def test_each_equation_by_hand(equation: int, by_hand: float) -> None:
+def test_equations_by_hand(equation: int, by_hand: float) -> None:
     assert float(EQUATIONS[equation](cut())) == pytest.approx(by_hand)
 
 
@@ -65,7 +65,7 @@ def test_each_equation_by_hand(equation: int, by_hand: float) -> None:
         (5, (4.0, 2.0, 8.0), 0.5 + 4 / 4 + 2 / 4 + 0.25 + 8 + 0.6),
     ],
 )
-def test_the_other_limits_of_equations_4_and_5(
+def test_opposite_limits_of_equations_4_and_5(
     equation: int, work: tuple[float, float, float], by_hand: float
 ) -> None:
     assert float(EQUATIONS[equation](cut(4.0, *work))) == pytest.approx(by_hand)
@@ -104,7 +104,7 @@ def test_equation_5_slows_only_what_overlaps(latency_out: float, longer: float) 
         (0.0, 9.0, 9.0),
     ],
 )
-def test_a_mapped_kernel_is_slowed_by_as_much_as_the_other_way_is_loaded(
+def test_a_mapped_kernel_slows_with_the_load_in_the_opposite_direction(
     h2d: float, d2h: float, by_hand: float
 ) -> None:
     work = cut(1.0, h2d, 0.0, d2h, latency=(0.0, 0.0))
@@ -119,10 +119,12 @@ def test_a_hybrids_copies_go_on_alone_where_writes_held_them() -> None:
 
 
 @given(seconds, seconds, seconds, gaps)
-def test_one_stream_is_explicit_by_every_equation(h2d: float, kernel: float, d2h: float, gap: float) -> None:
-    one = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
+def test_a_single_stream_is_explicit_by_every_equation(
+    h2d: float, kernel: float, d2h: float, gap: float
+) -> None:
+    uncut = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
     for equation in EQUATIONS.values():
-        assert float(equation(one)) == pytest.approx(float(explicit(one)))
+        assert float(equation(uncut)) == pytest.approx(float(explicit(uncut)))
 
 
 @given(seconds, seconds, seconds, st.integers(1, 300), st.floats(1, 4), st.floats(1, 4))
@@ -148,23 +150,23 @@ def test_the_best_number_of_eq_1_and_2_is_that_of_brute_force(
 ) -> None:
     work = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
     number = float(best_streams(equation, work))
-    found = brute_force(equation, work)
-    assert abs(found - number) <= 1 or EQUATIONS[equation](
+    least = brute_force(equation, work)
+    assert abs(least - number) <= 1 or EQUATIONS[equation](
         work._replace(streams=np.asarray(round(number)))
-    ) == pytest.approx(float(EQUATIONS[equation](work._replace(streams=np.asarray(float(found))))), rel=1e-12)
+    ) == pytest.approx(float(EQUATIONS[equation](work._replace(streams=np.asarray(float(least))))), rel=1e-12)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(1e-2, 1), st.floats(0.01, 0.9), st.floats(0.2, 0.95), st.floats(1e-7, 1e-5), st.booleans())
 def test_equation_4_falls_until_its_number_and_rises_after_it(
-    longest: float, kernel: float, other: float, gap: float, into: bool
+    longest: float, kernel: float, ratio: float, gap: float, into: bool
 ) -> None:
-    sides = (longest, longest * other) if into else (longest * other, longest)
+    sides = (longest, longest * ratio) if into else (longest * ratio, longest)
     # Without latencies, as the condition in [W14 §VI] has none.
     work = cut(1.0, sides[0], longest * kernel, sides[1], latency=(0.0, 0.0), gap=(gap, gap))
     number = float(best_streams(4, work))
-    found = brute_force(4, work, 20_000)
-    assert abs(found - number) <= 1
+    least = brute_force(4, work, 20_000)
+    assert abs(least - number) <= 1
 
 
 def test_no_number_follows_where_more_streams_cost_nothing() -> None:

@@ -73,8 +73,8 @@ def test_full_overlap_is_the_longest_part_and_beaten_by_nothing(problem: Problem
 
 def test_three_streams_stand_before_streams_that_no_model_tells_apart() -> None:
     def place(streams: float, in_order: float) -> list[str]:
-        found = [Prediction("hybrid", 8, 1.005, ""), Prediction("streams", 8, streams, "")]
-        return [p.strategy for p in ranked([*found, Prediction("three-streams", 8, in_order, "")])]
+        predictions = [Prediction("hybrid", 8, 1.005, ""), Prediction("streams", 8, streams, "")]
+        return [p.strategy for p in ranked([*predictions, Prediction("three-streams", 8, in_order, "")])]
 
     assert place(1.0, 1.009) == ["three-streams", "streams", "hybrid"]
     assert place(1.0, 1.011) == ["streams", "hybrid", "three-streams"]
@@ -84,26 +84,28 @@ def test_three_streams_stand_before_streams_that_no_model_tells_apart() -> None:
 @settings(deadline=None, max_examples=60)
 @given(any_problems, st.sampled_from(sorted(MACHINES)))
 def test_nothing_is_best_on_an_assumption(problem: Problem, name: str) -> None:
-    said = plan(replace(problem, assumed=()), MACHINES[name])
+    complete = plan(replace(problem, assumed=()), MACHINES[name])
     answer = plan(replace(problem, assumed=ACCESSES), MACHINES[name])
     assert not answer.best.assumes
-    assert break_even(said) is None
-    assert {p.strategy: p.seconds for p in said.ranking} == {p.strategy: p.seconds for p in answer.ranking}
+    assert break_even(complete) is None
+    assert {p.strategy: p.seconds for p in complete.ranking} == {
+        p.strategy: p.seconds for p in answer.ranking
+    }
     unsure = {p.strategy for p in answer.ranking if p.assumes}
     assert unsure <= {"mapped", "hybrid", "managed"}
     ahead = any(p.assumes and p.seconds < answer.best.seconds for p in answer.ranking)
     assert (break_even(answer) is not None) == ahead
 
 
-def test_from_break_even_on_the_others_are_faster() -> None:
+def test_from_break_even_on_unmapped_strategies_are_faster() -> None:
     machine = MACHINES["gtx-titan"]
     problem = Problem("x", 336e6, 336e6, 1e-3, levels=8, assumed=ACCESSES)
     answer = plan(problem, machine)
     accesses = break_even(answer)
     assert accesses is not None
     for times, faster in ((0.98, True), (1.02, False)):
-        known = replace(problem, accesses_in=accesses * times, accesses_out=accesses * times, assumed=())
-        assert (seconds(plan(known, machine), "mapped") < answer.best.seconds) == faster
+        counted = replace(problem, accesses_in=accesses * times, accesses_out=accesses * times, assumed=())
+        assert (seconds(plan(counted, machine), "mapped") < answer.best.seconds) == faster
     # Where CPU and GPU share one memory nothing crosses a bus, however often it is read.
     shared = plan(problem, MACHINES["mi300a"])
     assert (shared.best.strategy, shared.best.assumes) == ("managed", ())
@@ -119,7 +121,7 @@ def test_more_link_bandwidth_never_hurts(problem: Problem, machine: Machine, fac
 
 @settings(deadline=None)
 @given(problems, machines)
-def test_one_stream_is_explicit(problem: Problem, machine: Machine) -> None:
+def test_a_single_stream_is_explicit(problem: Problem, machine: Machine) -> None:
     answer = plan(replace(problem, streams=1), machine)
     assert seconds(answer, "streams") == pytest.approx(seconds(answer, "explicit"), abs=NANOSECONDS)
 
@@ -131,12 +133,12 @@ def test_the_useful_streams_are_those_of_brute_force(problem: Problem, machine: 
         seconds(plan(replace(problem, streams=n), machine), "streams")
         for n in range(1, problem.most_streams + 1)
     ]
-    found = plan(problem, machine).streams
-    assert tried[found.largest_useful - 1] <= min(tried) * 1.02 + NANOSECONDS
-    assert tried[found.smallest_useful - 1] <= min(tried) * 1.03 + NANOSECONDS
+    useful = plan(problem, machine).streams
+    assert tried[useful.largest_useful - 1] <= min(tried) * 1.02 + NANOSECONDS
+    assert tried[useful.smallest_useful - 1] <= min(tried) * 1.03 + NANOSECONDS
 
 
-def test_streams_a_chunk_keep_less_of_a_link_used_both_ways_than_streams_an_engine() -> None:
+def test_streams_a_chunk_keep_less_of_a_duplex_link_than_streams_an_engine() -> None:
     machine = machine_of(load_node("h100-sxm"))
     kept = machine.contention.across_streams
     assert kept is not None
@@ -157,7 +159,7 @@ PROBED = sorted(name for name in catalogue_names() if name.endswith("probed"))
 @pytest.mark.parametrize("strategy", [s for s in STRATEGIES if not s.endswith("pageable") and s != "graph"])
 @pytest.mark.parametrize("into", [64e6, 512e6])
 @pytest.mark.parametrize("out", [64e6, 768e6])
-def test_the_equations_and_the_engine_agree_to_one_percent(
+def test_the_equations_and_the_engine_agree_to_a_percent(
     name: str, strategy: str, into: float, out: float
 ) -> None:
     machine = MACHINES[name]
@@ -172,18 +174,18 @@ def test_the_equations_and_the_engine_agree_to_one_percent(
         assert by_engine == pytest.approx(list(by_equation), rel=within), kernel
 
 
-def test_many_problems_at_once_are_answered_as_each_by_itself() -> None:
+def test_many_problems_at_once_are_answered_as_if_alone() -> None:
     several = [Problem(str(n), 1e6 * n, 2e6 * n, 1e-4 * n) for n in range(1, 100)]
     for name in ("h100-sxm", "gtx-680", "gtx-titan", "h200-probed"):
         machine = MACHINES[name]
         for answer in plans(several, machine)[::20]:
             alone = plan(answer.problem, machine)
             for p in answer.ranking:
-                one = seconds(alone, p.strategy)
+                by_itself = seconds(alone, p.strategy)
                 if p.strategy == "hybrid":  # played alone; the equation bounds it
-                    assert p.seconds >= 0.97 * one, (name, p)
+                    assert p.seconds >= 0.97 * by_itself, (name, p)
                 else:
-                    assert p.seconds == pytest.approx(one, rel=0.03, abs=2e-5), (name, p)
+                    assert p.seconds == pytest.approx(by_itself, rel=0.03, abs=2e-5), (name, p)
 
 
 def test_w14s_state_on_its_titan() -> None:
@@ -204,7 +206,7 @@ def test_reading_again_makes_mapped_memory_pay_again() -> None:
     assert seconds(plan(thrice, machine), "streams") == seconds(plan(once, machine), "streams")
 
 
-def test_small_accesses_cost_packets_of_their_own() -> None:
+def test_small_accesses_cost_separate_packets() -> None:
     machine = MACHINES["h100-sxm"]
     whole, small, tiny = (machine.access_cost("read", size) for size in (None, 32.0, 8.0))
     # A completion of 32 bytes has 20 of overhead and an acknowledgement of 8; one of 256 has as much.
@@ -224,7 +226,7 @@ def test_a_coherent_node_reads_in_place() -> None:
     assert seconds(pcie, "managed") > seconds(pcie, "managed-prefetch") > seconds(pcie, "streams")
 
 
-def test_pageable_copies_cannot_hide_each_other() -> None:
+def test_pageable_copies_never_overlap() -> None:
     answer = plan(Problem("x", 1e9, 1e9, 1e-2, memory="pageable"), MACHINES["h100-sxm"])
     staged, cut = seconds(answer, "explicit-pageable"), seconds(answer, "streams-pageable")
     # Only the kernel can hide; both directions keep the host busy.
@@ -264,7 +266,7 @@ def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
     ("name", "type_", "slower"),
     [("gtx-680", "fp64", 24), ("h100-sxm", "fp64", 67 / 34), ("h100-sxm", "fp16", 67 / 989.5)],
 )
-def test_numbers_of_a_type_go_by_their_own_rate(name: str, type_: str, slower: float) -> None:
+def test_numbers_of_a_type_go_by_the_rate_of_that_type(name: str, type_: str, slower: float) -> None:
     machine = machine_of(load_node(name))
     single, typed = (
         plan(Problem("x", 1e6, flops=1e12, type=kind), machine).parts.kernel for kind in ("fp32", type_)
@@ -287,7 +289,7 @@ def test_a_kernel_time_can_come_from_the_roofline() -> None:
         plan(problem, MACHINES["pcie:4x16"])
 
 
-def test_what_a_parameter_rests_on_is_said() -> None:
+def test_parameters_state_their_basis() -> None:
     kinds = {b.parameter: b.kind for b in MACHINES["gtx-titan"].basis}
     assert kinds["G h2d"] == kinds["L+o d2h"] == kinds["g h2d"] == "measured"
     kinds = {b.parameter: b.kind for b in MACHINES["h100-sxm"].basis}
@@ -297,8 +299,8 @@ def test_what_a_parameter_rests_on_is_said() -> None:
 
 
 def test_the_devices_of_w14_are_in_its_categories() -> None:
-    found = {name: MACHINES[name].category for name in ("c2050", "gtx-680", "gtx-titan", "k20")}
-    assert found == {
+    categories = {name: MACHINES[name].category for name in ("c2050", "gtx-680", "gtx-titan", "k20")}
+    assert categories == {
         "c2050": "implicit-synchronization",
         "gtx-680": "implicit-synchronization",
         "gtx-titan": "one-copy-engine",

@@ -90,11 +90,11 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, good: str, bad: str, s
     path = written(tmp_path, GOOD.replace(good, bad, 1))
     with pytest.raises(InputError) as caught:
         read_plan_file(path)
-    said = str(caught.value)
-    assert says in said
-    assert "\n" not in said
+    message = str(caught.value)
+    assert says in message
+    assert "\n" not in message
     line = GOOD[: GOOD.index(good)].count("\n") + 1
-    assert abs(int(said.removeprefix(path).split(":")[1]) - line) <= 1, said
+    assert abs(int(message.removeprefix(path).split(":")[1]) - line) <= 1, message
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_file_without_a_usable_kernel_is_refused(tmp_path: Path, text: str) ->
     assert "\n" not in str(caught.value)
 
 
-def test_steps_and_whole_are_not_both_said(tmp_path: Path) -> None:
+def test_steps_exclude_the_whole(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the steps already define it"):
         read_plan_file(written(tmp_path, GOOD.replace('memory = "pageable"', 'h2d = "1MB"')))
     with pytest.raises(InputError, match="needs its kernel"):
@@ -144,18 +144,18 @@ words = st.one_of(
     ),
     st.text(max_size=12),
 )
-said = st.dictionaries(st.sampled_from(sorted(Kernel.names() - {"kernel_at"})), words, max_size=8)
+kernel_options = st.dictionaries(st.sampled_from(sorted(Kernel.names() - {"kernel_at"})), words, max_size=8)
 
 
 @settings(deadline=None, max_examples=300)
-@given(said, st.sampled_from(["h100-sxm", "gtx-titan", "pcie:3x1", "mi300a"]))
-def test_whatever_is_said_is_answered_or_refused_in_one_line(said: dict[str, str], node: str) -> None:
+@given(kernel_options, st.sampled_from(["h100-sxm", "gtx-titan", "pcie:3x1", "mi300a"]))
+def test_any_options_are_answered_or_refused_in_a_single_line(options: dict[str, str], node: str) -> None:
     try:
         answer = plan(
-            problem_of(Kernel.of(**{"h2d": "1MB", "kernel": "1ms"} | said)), machine_of(load_node(node))
+            problem_of(Kernel.of(**{"h2d": "1MB", "kernel": "1ms"} | options)), machine_of(load_node(node))
         )
     except InputError as error:
-        assert "\n" not in str(error) or any("\n" in value for value in said.values())
+        assert "\n" not in str(error) or any("\n" in value for value in options.values())
     else:
         assert 0 < answer.bounds.full_overlap * (1 - 1e-9) <= answer.best.seconds < float("inf")
 

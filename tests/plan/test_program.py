@@ -59,7 +59,7 @@ def test_a_kernel_that_reads_and_writes_mapped_memory_takes_what_was_measured_of
     assert micros(8 * MEGA, 4 * MEGA) == pytest.approx(20 + 800 * (1 + 0.25 / 4) + 22.5)
 
 
-def test_copies_back_to_back_take_one_latency_and_the_gaps_between_them() -> None:
+def test_copies_back_to_back_take_a_single_latency_and_the_gaps_between_them() -> None:
     train, apart = Program(), Program()
     for n in range(4):
         train.copy("h2d", MEGA, IN, 0)
@@ -91,7 +91,7 @@ def test_streams_by_the_rules_of_the_gpu(rules: GpuRules, kernel: float, micros:
     assert streams(rules, kernel=kernel) == pytest.approx(micros, abs=0.1)
 
 
-def test_a_copy_waits_for_events_of_other_streams_and_for_its_own() -> None:
+def test_a_copy_waits_for_events_of_its_stream_and_of_further_streams() -> None:
     program = Program()
     first, second = program.copy("h2d", MEGA, IN, 0), program.copy("d2h", MEGA, OUT, 1)
     kernel = program.kernel(1e-4, 2, after=(first, second))
@@ -123,15 +123,15 @@ def test_the_host_waits_for_a_blocking_copy() -> None:
         (1.25e-4, 1 - 0.75 * 0.87 / 1.25),
     ],
 )
-def test_copies_beside_mapped_writes_keep_their_share(kernel: float, share: float) -> None:
+def test_copies_during_mapped_writes_keep_their_share(kernel: float, share: float) -> None:
     program = Program(GpuRules(Contention(copy_beside_mapped=Shares(0.25, 1.0))))
     program.kernel(kernel, 0, out=Mapped(MEGA, OUT))
     program.copy("h2d", MEGA, IN, 1)
-    beside = max(kernel, 1e-4)
-    assert program.play().seconds == pytest.approx(beside + 1e-4 - share * beside + 1e-5)
+    together = max(kernel, 1e-4)
+    assert program.play().seconds == pytest.approx(together + 1e-4 - share * together + 1e-5)
 
 
-def test_a_kernel_mapped_both_ways_is_slowed_by_as_much_as_the_other_way_is_loaded() -> None:
+def test_a_kernel_on_mapped_memory_slows_with_the_load_in_the_opposite_direction() -> None:
     program = Program(GpuRules(Contention(mapped_both=Shares(0.5, 0.8))))
     program.kernel(1e-5, 0, into=Mapped(MEGA, IN), out=Mapped(MEGA, OUT))
     assert program.play().seconds == pytest.approx(20e-6 + 100e-6 * (1 + (125 / 200) ** 2), rel=1e-4)

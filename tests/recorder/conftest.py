@@ -125,11 +125,11 @@ def recorded(built: Built, variables: dict[str, str], tmp_path: Path) -> Recorde
         *arguments: str, extra: dict[str, str] | None = None, limit_file_bytes: int = 0, **options: object
     ) -> Run:
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        asked = environment(f"{folder}/", Record.of(**options), (built.program, *arguments), built.library)
+        settings = environment(f"{folder}/", Record.of(**options), (built.program, *arguments), built.library)
         command = [built.program, *arguments]
         if limit_file_bytes:
             command = [shutil.which("prlimit") or "prlimit", f"--fsize={limit_file_bytes}", *command]
-        done = finished(command, env=variables | asked | (extra or {}))
+        done = finished(command, env=variables | settings | (extra or {}))
         return Run(done.returncode, done.stdout, done.stderr, sorted(folder.glob("*")))
 
     return run

@@ -56,8 +56,8 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
     built: Built, variables: dict[str, str], tmp_path: Path, seed: int
 ) -> None:
     progress, folder = tmp_path / "progress", tmp_path / "run"
-    asked = environment(f"{folder}/", Record(flush_every=0.05), library=built.library)
-    process = subprocess.Popen([built.program, "forever", "20", str(progress)], env=variables | asked)
+    settings = environment(f"{folder}/", Record(flush_every=0.05), library=built.library)
+    process = subprocess.Popen([built.program, "forever", "20", str(progress)], env=variables | settings)
     try:
         wait_until(lambda: progress.exists() and progress.stat().st_size == 8, process)
         time.sleep(random.Random(seed).uniform(0.0, 0.5))
@@ -79,8 +79,10 @@ def test_sigkill_at_any_moment_loses_nothing_before_the_last_flush(
 def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
     built: Built, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    asked = environment(f"{tmp_path}/run/", Record(flush_every=0.1), library=built.library)
-    process = subprocess.Popen([built.program, "hang", "50"], env=variables | asked, stdout=subprocess.PIPE)
+    settings = environment(f"{tmp_path}/run/", Record(flush_every=0.1), library=built.library)
+    process = subprocess.Popen(
+        [built.program, "hang", "50"], env=variables | settings, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"recorded\n"
     process.terminate()
@@ -134,7 +136,7 @@ def test_however_a_program_lives_and_ends_what_it_did_is_recorded(
         *(({"FAKE_CUPTI_VERSION": version}, f"of version {version}") for version in ("17", "100", "140000")),
     ],
 )
-def test_where_nothing_can_be_recorded_the_program_runs_and_one_line_says_why(
+def test_where_nothing_can_be_recorded_the_program_runs_and_a_single_line_says_why(
     recorded: Recorded, extra: dict[str, str], words: str
 ) -> None:
     run = recorded("status", extra=extra)
@@ -142,7 +144,7 @@ def test_where_nothing_can_be_recorded_the_program_runs_and_one_line_says_why(
     assert words in run.error
 
 
-def test_exec_starts_another_file_beside_the_first(recorded: Recorded) -> None:
+def test_exec_starts_a_second_file(recorded: Recorded) -> None:
     run = recorded("exec", "10")
     assert run.status == 0
     assert len(run.files) == 2
@@ -151,15 +153,16 @@ def test_exec_starts_another_file_beside_the_first(recorded: Recorded) -> None:
 
 
 def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: Recorded) -> None:
-    both = f"{built.search_path()}:{built.folder / 'testing' / 'cupti12'}"
+    search_path = f"{built.search_path()}:{built.folder / 'testing' / 'cupti12'}"
     run = recorded(
-        "rounds", extra={"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22", "LD_LIBRARY_PATH": both}
+        "rounds",
+        extra={"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22", "LD_LIBRARY_PATH": search_path},
     )
     assert run.only.facts["cuda"] == "12.4" and run.only.facts["cupti"] == "22"
     assert tallies(run.only) == times(10)
 
 
-def test_without_cupti_one_line_says_how_to_fix_it_and_that_of_the_launcher_is_used(
+def test_without_cupti_a_single_line_says_how_to_fix_it_and_that_of_the_launcher_is_used(
     built: Built, recorded: Recorded
 ) -> None:
     only_driver = {"LD_LIBRARY_PATH": str(built.folder / "testing" / "driver"), "BUSFARE_RECORD_CUPTI": ""}
@@ -176,12 +179,12 @@ def test_what_cupti_drops_is_counted(recorded: Recorded) -> None:
     assert losses["loss"].tolist() == [1] and losses["count"].tolist() == [17]
 
 
-@pytest.mark.parametrize(("dropped", "known"), [("0", [1 << 20]), ("17", [None])])
+@pytest.mark.parametrize(("dropped", "expected"), [("0", [1 << 20]), ("17", [None])])
 def test_where_records_were_dropped_nothing_tells_all_allocations(
-    recorded: Recorded, dropped: str, known: list[int | None]
+    recorded: Recorded, dropped: str, expected: list[int | None]
 ) -> None:
     run = recorded("everything", extra={"FAKE_CUPTI_DROPS": dropped})
-    assert read(run.files[0], launches=True).launches["allocated_bytes"].to_list() == known
+    assert read(run.files[0], launches=True).launches["allocated_bytes"].to_list() == expected
 
 
 def test_a_torn_recording_does_not_tell_all_allocations(recorded: Recorded, tmp_path: Path) -> None:
@@ -205,9 +208,9 @@ def test_memory_is_bounded_over_ten_million_operations(
 ) -> None:
     buffers, buffer_kib = 16, 1024
     rounds = 3_400_000
-    asked = environment(f"{tmp_path / 'run'}/", library=built.library)
-    asked |= {"BUSFARE_RECORD_BUFFERS": str(buffers), "BUSFARE_RECORD_BUFFER_KIB": str(buffer_kib)}
-    process = subprocess.Popen([built.program, "rounds", str(rounds)], env=variables | asked)
+    settings = environment(f"{tmp_path / 'run'}/", library=built.library)
+    settings |= {"BUSFARE_RECORD_BUFFERS": str(buffers), "BUSFARE_RECORD_BUFFER_KIB": str(buffer_kib)}
+    process = subprocess.Popen([built.program, "rounds", str(rounds)], env=variables | settings)
     peak = 0
     while process.poll() is None:
         peak = max(peak, peak_resident_bytes(process.pid))

@@ -64,7 +64,7 @@ def everything(recorded: Recorded) -> bytes:
     return recorded("everything").files[0].read_bytes()
 
 
-def test_the_documented_layout_is_the_one_that_is_read(tmp_path: Path) -> None:
+def test_the_documented_layout_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(
         HEADER
@@ -107,7 +107,7 @@ def test_tables_of_earlier_versions_are_passed_over_and_counted(everything: byte
     waits = chunk(26, [(3, 8, 0, struct.pack("<3Q", 901, 902, 901))], 3, 1)
     path.write_bytes(everything + b"".join(retired) + chunk(1, names, 2, 1) + waits)
     assert not {*RETIRED} & {*TABLES}
-    (omission,) = (one for one in read(path).omissions if one.id == "retired-tables")
+    (omission,) = (omission for omission in read(path).omissions if omission.id == "retired-tables")
     assert omission.count == 5 * len(RETIRED) + 2
     assert all(name in omission.what for name in [*RETIRED.values(), "waits of threads"])
 
@@ -166,7 +166,7 @@ def test_cut_at_every_byte_the_whole_chunks_before_the_cut_remain(everything: by
             read_recording(path)
 
 
-def test_a_changed_byte_costs_its_chunk_and_no_other(everything: bytes, tmp_path: Path) -> None:
+def test_a_changed_byte_costs_only_its_chunk(everything: bytes, tmp_path: Path) -> None:
     path = tmp_path / "changed"
     ends = chunk_ends(everything)
     for at in range(HEADER_BYTES, len(everything)):
@@ -180,7 +180,7 @@ def test_a_changed_byte_costs_its_chunk_and_no_other(everything: bytes, tmp_path
         assert recording.missing_chunks == (0 if last else 1), at
 
 
-def test_a_changed_header_is_said(everything: bytes, tmp_path: Path) -> None:
+def test_a_changed_header_is_reported(everything: bytes, tmp_path: Path) -> None:
     path = tmp_path / "changed"
     path.write_bytes(everything[:20] + bytes([everything[20] ^ 1]) + everything[21:])
     assert read_recording(path).header_damaged
@@ -205,7 +205,7 @@ def test_no_rubbish_makes_the_reader_fail(everything: bytes, tmp_path: Path, see
             assert len(recording.table(name)[column]) == len(recording.table(name))
 
 
-def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_foreign_files_are_refused_in_a_single_line(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for content in (b"", b"SQLite format 3\0", HEADER[:8] + struct.pack("<I", 9) + HEADER[12:]):
         path.write_bytes(content)

@@ -20,7 +20,7 @@ from busfare.trace.readers.recorded.file import Recording, read_recording
 from .conftest import Built
 
 #: Calls of the recorder's own, as the stand-in for the driver calls them back.
-OWN = {"cuPointerGetAttribute", "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode"}
+RECORDER_CALLS = {"cuPointerGetAttribute", "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode"}
 
 
 class Played(NamedTuple):
@@ -55,10 +55,10 @@ def play(built: Built, variables: dict[str, str], tmp_path: Path) -> Play:
     ) -> Played:
         command = [str(built.folder / "testing" / "hashes_program"), scenario]
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-        asked = environment(
+        settings = environment(
             f"{folder}/", Record.of(fingerprint=fingerprint, **options), command, built.library
         )
-        given = variables | asked | {"FAKE_CUPTI_SYSTEM_CLOCK": "1"} | (more or {})
+        given = variables | settings | {"FAKE_CUPTI_SYSTEM_CLOCK": "1"} | (more or {})
         done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, ""), done
         (file,) = folder.iterdir()
@@ -68,13 +68,13 @@ def play(built: Built, variables: dict[str, str], tmp_path: Path) -> Play:
     return run
 
 
-def test_what_comes_back_and_goes_in_again_is_found(play: Play) -> None:
+def test_data_that_come_back_and_go_in_again_are_recognised(play: Play) -> None:
     run = play("returned")
     back = run.prints("d2h")
     assert None not in back and len(set(back)) == 6
     assert run.prints("h2d") == back
-    returned, known_by = returned_copies(run.trace.operations, None)
-    assert returned.all() and known_by == "fingerprint"
+    returned, evidence = returned_copies(run.trace.operations, None)
+    assert returned.all() and evidence == "fingerprint"
     (change,) = busfare.read(run.file).what_if(keep_on_gpu=True).changes
     assert change.touched == 12
 
@@ -86,7 +86,7 @@ def test_hashing_is_time_of_the_thread_that_called(play: Play) -> None:
     assert 0 < int(run.trace.calls["recorder_ns"].sum()) <= int(hashed.sum())
 
 
-def test_each_stream_is_asked_about_itself(play: Play) -> None:
+def test_every_stream_is_queried_about_itself(play: Play) -> None:
     """The calls of the null stream, and of the thread's own, mean the stream that the copy's call meant."""
     run = play("streams")
     assert run.prints("d2h") == run.prints("h2d")
@@ -119,7 +119,7 @@ def test_without_the_option_nothing_is_hashed(play: Play) -> None:
 def test_the_recorders_calls_are_not_the_programs(play: Play, calls: str, scenario: str) -> None:
     run = play(scenario, calls=calls, kinds=("default", "all-calls"))
     names = set(run.trace.calls["name"].cast(pl.String))
-    assert not names & OWN
+    assert not names & RECORDER_CALLS
     assert names & {"cuMemcpyDtoHAsync", "cudaMemcpyAsync"}
     assert None not in run.prints("d2h")
 

@@ -91,16 +91,16 @@ def traces(folder: Path) -> list[Trace]:
 
 
 def left_out(result: dict[str, Any]) -> set[str]:
-    return {one["id"] for one in result["omissions"]} & {"unmatched-communication", "absent-ranks"}
+    return {omission["id"] for omission in result["omissions"]} & {"unmatched-communication", "absent-ranks"}
 
 
-def test_ranks_wait_for_the_one_that_sleeps(launched: Ranks) -> None:
+def test_ranks_wait_for_the_rank_that_sleeps(launched: Ranks) -> None:
     result = reported(launched("halo", 4))
     assert table(result) == {
         ("MPI_COMM_WORLD", "all_reduce"): (10, 4, 80),
         ("MPI_COMM_WORLD", "send_receive"): (40 + 8, 2, 40 * 4000 + 8 * 4),
     }
-    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    waited = {row["rank"]: row["waiting_seconds"] for row in result["ranks"]}
     # It sleeps for a second. On a busy machine it waits for them as well, and they come late themselves.
     assert min(waited[rank] for rank in (0, 2, 3)) > 0.5
     assert waited[1] < min(waited[rank] for rank in (0, 2, 3))
@@ -144,7 +144,7 @@ def test_fences_of_windows_wait_for_all_and_what_moves_bytes_is_a_range(launched
     folder = launched("windows", 3)
     result = reported(folder)
     assert table(result) == {("MPI_COMM_WORLD", "barrier"): (2, 3, 0)}
-    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
+    waited = {row["rank"]: row["waiting_seconds"] for row in result["ranks"]}
     assert min(waited[0], waited[2]) > 0.25 and waited[1] < min(waited[0], waited[2])
     assert not left_out(result)
     for trace in traces(folder):
@@ -195,18 +195,18 @@ def test_kernels_of_nccl_have_what_their_calls_say(
     linked = (str(tmp_path / "libnccl.so.2"), f"-Wl,-rpath,{tmp_path}")
     program = compiled("cc", "nccl_rank.c", tmp_path / "rank", *linked)
     folder = tmp_path / "run.bf"
-    asked = environment(f"{folder}/", library=built.library)
+    settings = environment(f"{folder}/", library=built.library)
     for rank in ("0", "1"):
         job = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "FAKE_CUPTI_SYSTEM_CLOCK": "1"}
-        done = finished([str(program)], env=variables | asked | job)
+        done = finished([str(program)], env=variables | settings | job)
         assert done.returncode == 0, done.stderr
-    both = traces(folder)
-    assert len(both) == 2
-    for rank, trace in enumerate(both):
+    ranks = traces(folder)
+    assert len(ranks) == 2
+    for rank, trace in enumerate(ranks):
         rows = trace.collectives.with_columns(pl.col("collective_kind").cast(pl.String))
         assert rows["operation"].null_count() == 0 and (rows["place"] == rank).all()
-        told = rows.select("collective_kind", "bytes", "peer", "group_size").rows()
-        assert told == [
+        recorded = rows.select("collective_kind", "bytes", "peer", "group_size").rows()
+        assert recorded == [
             *[("all_reduce", 1024, None, 2)] * 3,
             ("all_reduce", 300, None, 2),
             *[("all_reduce", None, None, 2)] * 2,  # of two kernels which has which bytes is not known
@@ -218,7 +218,7 @@ def test_kernels_of_nccl_have_what_their_calls_say(
         ]
     members = [
         trace.collectives.with_columns(rank=pl.lit(rank), clock=pl.lit(rank))
-        for rank, trace in enumerate(both)
+        for rank, trace in enumerate(ranks)
     ]
     joint = match(pl.concat(members).select(list(MEMBERS)))
     assert joint["joint"].null_count() == 0 and joint["joint"].n_unique() == 11

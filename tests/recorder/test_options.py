@@ -87,7 +87,7 @@ def test_kinds_choose_the_tables(recorded: Recorded) -> None:
         assert len(only_copies.table(table)) == 0, table
 
 
-def test_queries_are_recorded_only_when_asked_for(recorded: Recorded) -> None:
+def test_queries_are_recorded_only_on_request(recorded: Recorded) -> None:
     def names(run: Run) -> set[str]:
         return {run.only.strings[number] for number in run.only.table("calls")["name"].tolist()}
 
@@ -96,7 +96,7 @@ def test_queries_are_recorded_only_when_asked_for(recorded: Recorded) -> None:
         assert query in names(recorded("everything", calls=calls, kinds=["default", "all-calls"]))
 
 
-def test_an_unknown_kind_in_the_environment_is_said(recorded: Recorded) -> None:
+def test_an_unknown_kind_in_the_environment_is_reported(recorded: Recorded) -> None:
     run = recorded("rounds", extra={"BUSFARE_RECORD_KINDS": "kernels,colours"})
     assert kernels(run) == 10
     assert "unknown kind 'colours'" in run.error
@@ -176,7 +176,7 @@ def test_a_signal_to_the_launcher_reaches_the_program(
     assert len(list((tmp_path / "x").iterdir())) == 1
 
 
-def test_a_program_without_cuda_is_said(launch: Launch, tmp_path: Path) -> None:
+def test_a_program_without_cuda_is_reported(launch: Launch, tmp_path: Path) -> None:
     done = launch("-o", "x", program="no-cuda")
     assert done.returncode == 0
     assert done.stderr.count("\n") == 1 and "nothing was recorded" in done.stderr
@@ -196,13 +196,13 @@ def test_a_program_without_cuda_is_said(launch: Launch, tmp_path: Path) -> None:
         ("-o x --delay 1 --nvtx epoch", "true", "--delay"),
     ],
 )
-def test_wrong_usage_is_one_line(launch: Launch, arguments: str, program: str, words: str) -> None:
+def test_wrong_usage_is_a_single_line(launch: Launch, arguments: str, program: str, words: str) -> None:
     done = launch(*arguments.split(), program=program.split())
     assert done.returncode == InputError.exit_status
     assert done.stderr.count("\n") == 1 and words in done.stderr
 
 
-def test_no_driver_is_its_own_status(launch: Launch, tmp_path: Path) -> None:
+def test_no_driver_has_a_separate_status(launch: Launch, tmp_path: Path) -> None:
     done = launch("-o", "x", program=["true"], LD_LIBRARY_PATH="")
     assert (done.returncode, done.stderr.count("\n")) == (NoGpuError.exit_status, 1)
     # A launcher may start the program where there is one.
@@ -224,7 +224,7 @@ def test_the_environment_alone_suffices(recorded: Recorded) -> None:
     assert kernels(recorded("rounds", kinds=["kernels", "copies"])) == 10
 
 
-def test_a_missing_library_is_said(tmp_path: Path) -> None:
+def test_a_missing_library_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing"):
         environment("x", library=tmp_path / "nothing.so")
 

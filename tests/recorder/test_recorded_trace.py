@@ -42,7 +42,7 @@ def test_migrations_outside_of_the_window_are_left_out(recorded: Recorded) -> No
     assert moved["bytes"].to_list() == [65536, 65536 << 1, 65536 << 2]
 
 
-def test_a_recording_is_told_by_its_content(everything: Path, tmp_path: Path) -> None:
+def test_a_recording_is_identified_by_its_content(everything: Path, tmp_path: Path) -> None:
     renamed = tmp_path / "trace.json"
     shutil.copy(everything, renamed)
     Path(tmp_path, "empty.bf").touch()
@@ -122,7 +122,7 @@ def test_devices_streams_markers_and_host(everything: Path) -> None:
     assert trace.host["cuda"] == "13.0" and trace.host["hostname"]
 
 
-def test_a_directory_is_one_trace(recorded: Recorded, tmp_path: Path) -> None:
+def test_a_directory_is_a_single_trace(recorded: Recorded, tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
     for rank in range(3):
@@ -134,7 +134,7 @@ def test_a_directory_is_one_trace(recorded: Recorded, tmp_path: Path) -> None:
     assert trace.operations["start_ns"].min() >= 0
 
 
-def test_two_files_of_one_process_number_are_two_processes(recorded: Recorded) -> None:
+def test_two_files_of_the_same_process_number_are_two_processes(recorded: Recorded) -> None:
     run = recorded("exec", "5", flush_every=0.05)
     again = run.files[0].parent / "copy.bf"
     shutil.copy(next(file for file in run.files if "-2" in file.name), again)

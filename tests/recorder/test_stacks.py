@@ -18,7 +18,7 @@ def only(folder: Path) -> Recording:
     return read_recording(file)
 
 
-def test_each_call_has_its_line(launch: Launch, tmp_path: Path) -> None:
+def test_every_call_has_its_line(launch: Launch, tmp_path: Path) -> None:
     done = launch("--stacks", "-o", "run.bf", program="rounds")
     assert done.returncode == 0, done.stderr
     recording, trace = only(tmp_path / "run.bf"), read(tmp_path / "run.bf")
@@ -36,14 +36,14 @@ def test_each_call_has_its_line(launch: Launch, tmp_path: Path) -> None:
         assert "round(" in line or "fake(" in line or "return function" in line, site
 
 
-def test_without_being_asked_for_there_are_none(launch: Launch, tmp_path: Path) -> None:
+def test_without_the_option_there_are_no_stacks(launch: Launch, tmp_path: Path) -> None:
     launch("-o", "run.bf", program="rounds")
     tables = only(tmp_path / "run.bf").tables
     assert not any(len(tables[name]) for name in ("stacks", "call_stacks", "lines"))
     assert "site" not in read(tmp_path / "run.bf").calls.columns
 
 
-def test_where_nobody_looked_lines_up_the_place_in_the_file_is_told(recorded: Recorded) -> None:
+def test_where_nobody_looked_lines_up_the_offset_in_the_file_is_shown(recorded: Recorded) -> None:
     run = recorded("rounds", stacks=True)
     sites = read(run.files[0]).calls["site"].cast(str).drop_nulls().unique().to_list()
     assert len(sites) == 2
@@ -63,7 +63,7 @@ def test_lines_go_only_into_recordings_of_the_same_run_that_ended(recorded: Reco
     assert file.read_bytes() == before[:-40]
 
 
-def test_stacks_of_threads_are_their_own(recorded: Recorded) -> None:
+def test_threads_have_separate_stacks(recorded: Recorded) -> None:
     recording = recorded("threads", "300", stacks=True).only
     calls, stacks = recording.table("call_stacks"), recording.table("stacks")
     assert len(calls) == 8 * 300 * 2

@@ -27,7 +27,9 @@ def every_operation_has_its_call(recording: Recording) -> bool:
 
 
 @pytest.mark.parametrize(("calls", "domain"), [("driver", DRIVER), ("both", RUNTIME)])
-def test_each_call_is_one_row_and_launches_its_work(recorded: Recorded, calls: str, domain: int) -> None:
+def test_every_call_is_a_single_row_and_launches_its_work(
+    recorded: Recorded, calls: str, domain: int
+) -> None:
     recording = recorded("rounds", "5", calls=calls).only
     table = recording.table("calls")
     assert set(table["domain"].tolist()) == {domain}
@@ -78,7 +80,7 @@ def test_addresses_of_rows(recorded: Recorded, calls: str) -> None:
 def test_a_cupti_without_single_calls_leaves_out_the_same(recorded: Recorded, built: Built) -> None:
     old = {"LD_LIBRARY_PATH": built.search_path("cupti12-old"), "FAKE_CUPTI_VERSION": "18"}
     new = {"LD_LIBRARY_PATH": built.search_path("cupti12"), "FAKE_CUPTI_VERSION": "26"}
-    old, new = ({**one, "FAKE_DRIVER_VERSION": "12040"} for one in (old, new))
+    old, new = ({**variables, "FAKE_DRIVER_VERSION": "12040"} for variables in (old, new))
 
     def made(extra: dict[str, str], *kinds: str) -> list[str]:
         return names(recorded("everything", extra=extra, calls="both", kinds=kinds).only)
@@ -88,7 +90,7 @@ def test_a_cupti_without_single_calls_leaves_out_the_same(recorded: Recorded, bu
 
 
 def test_a_replay_finds_the_same_run(recorded: Recorded) -> None:
-    def found(calls: str) -> tuple[dict[str, list[int]], list[str], pl.DataFrame]:
+    def replayed(calls: str) -> tuple[dict[str, list[int]], list[str], pl.DataFrame]:
         run = timeline(reader.read(recorded("everything", calls=calls).files[0]))
         columns = (
             "call_wait", "call_wait_key", "call_act", "call_act_stream", "call_act_event", "call_thread",
@@ -100,8 +102,8 @@ def test_a_replay_finds_the_same_run(recorded: Recorded) -> None:
             run.operations.select("kind", "direction", "bytes", "launched"),
         )
 
-    by_driver, driver_names, driver_work = found("driver")
-    as_made, made_names, made_work = found("both")
+    by_driver, driver_names, driver_work = replayed("driver")
+    as_made, made_names, made_work = replayed("both")
     assert by_driver == as_made
     assert driver_work.equals(made_work)
     assert driver_names != made_names
@@ -109,7 +111,7 @@ def test_a_replay_finds_the_same_run(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize("calls", ["driver", "both", "none"])
-def test_waits_and_events_are_found_either_way(recorded: Recorded, calls: str) -> None:
+def test_waits_and_events_are_recorded_by_either_interface(recorded: Recorded, calls: str) -> None:
     recording = recorded("everything", calls=calls).only
     assert recording.facts["calls"] == calls
     waits, events = recording.table("waits"), recording.table("events")

@@ -118,7 +118,7 @@ def answer_plan(question: questions.Plan) -> PlanResult:
     if question.sweep:
         result.sweep = sweep(first.problem, machine, question.sweep)
     if recorded:
-        result.recorded = recorded.found
+        result.recorded = recorded.kernels
         result.node_guessed_from_gpu_name = question.node is None
     if result.node_guessed_from_gpu_name:
         result.words.append(statement("plan.guessed", node=machine.node.name))

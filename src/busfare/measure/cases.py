@@ -58,8 +58,8 @@ class Samples:
     device_s: tuple[float, ...] = ()
     api_s: tuple[float, ...] = ()
 
-    def __add__(self, other: Samples) -> Samples:
-        return Samples(self.device_s + other.device_s, self.api_s + other.api_s)
+    def __add__(self, later: Samples) -> Samples:
+        return Samples(self.device_s + later.device_s, self.api_s + later.api_s)
 
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -85,7 +85,7 @@ SHARES = {
 #: Modes in which chunks are copied in, computed on and copied out: in a stream each, and in a stream an engine.
 ACROSS_STREAMS, ACROSS_ENGINES = "across-streams", "across-engines"
 #: Modes in which every GPU copies at the same time, one way and both.
-ALL_GPUS, ALL_GPUS_BOTH = "all-gpus", "all-gpus-both"
+ALL_GPUS, ALL_GPUS_DUPLEX = "all-gpus", "all-gpus-both"
 #: Copies behind each other in one stream; strided ones: rows.
 TRAINS, ROWS = (16, 128), 1024
 
@@ -124,15 +124,15 @@ class Row(NamedTuple):
                     yield Case(direction, memory, mode, size, count, gpu, peer)  # type: ignore[arg-type]
 
 
-def _in_both(inside: Sequence[int], reached: Sequence[int], allocated: int) -> tuple[Row, ...]:
+def _in_every_plan(inside: Sequence[int], accessed: Sequence[int], allocated: int) -> tuple[Row, ...]:
     """What both plans measure besides copies of the host's memory: copies inside the GPU and to others, memory that kernels,
     page faults or prefetches reach, data both ways at once, and calls.
     """
     allocations = powers(4 * KIB, allocated, 16)
     return (
         Row("d2d p2p", "device", "copies", inside),
-        Row("h2d d2h", "mapped", "kernel", reached),
-        Row("h2d d2h", "managed", "touch prefetch", reached),
+        Row("h2d d2h", "mapped", "kernel", accessed),
+        Row("h2d d2h", "managed", "touch prefetch", accessed),
         Row("h2d d2h", "pinned", "both", (16 * MIB, 64 * MIB), (4,)),
         Row("h2d", "pinned", f"{ACROSS_STREAMS} {ACROSS_ENGINES}", (16 * MIB,), (16,)),
         Row("h2d d2h", "mapped", "kernel-beside-copies", (16 * MIB, 64 * MIB)),
@@ -155,7 +155,7 @@ _FULL = (
     Row("h2d", "pinned", "streams", CHUNKS, (2, 32, 256)),
     Row("d2h", "pinned", "streams", CHUNKS, (2, 8, 32, 96, 256)),
     Row("h2d d2h", "pinned", "streams", HELD_OUT_CHUNKS, HELD_OUT_STREAMS),
-    *_in_both(powers(1, GIB, 4), powers(64 * KIB, 256 * MIB, 4), 256 * MIB),
+    *_in_every_plan(powers(1, GIB, 4), powers(64 * KIB, 256 * MIB, 4), 256 * MIB),
     Row("h2d d2h", "pinned", "copies batch graph", (64, 4 * KIB, 64 * KIB, MIB), TRAINS),
     Row("h2d d2h", "pinned", "plane block", (64, 512, 4 * KIB, 64 * KIB), (ROWS,)),
     Row("h2d d2h", "pinned", "copies", (64 * ROWS, 512 * ROWS, 4 * KIB * ROWS, 64 * KIB * ROWS)),
@@ -167,13 +167,13 @@ _QUICK = (
     Row("h2d d2h", "pageable", "copies", (*powers(1, 256 * MIB, 4), *HELD_OUT_BYTES[1:-2:2])),
     Row("h2d d2h", "pinned", "streams", CHUNKS[::2], (2, 32, 256), 256 * MIB),
     Row("h2d d2h", "pinned", "streams", HELD_OUT_CHUNKS[::2], (16,)),
-    *_in_both(powers(1, 64 * MIB, 4), powers(64 * KIB, 64 * MIB, 16), 16 * MIB),
+    *_in_every_plan(powers(1, 64 * MIB, 4), powers(64 * KIB, 64 * MIB, 16), 16 * MIB),
 )
 
 
 def at_once(fast: bool) -> tuple[Case, ...]:
     """Copies of all GPUs together: what the host's memory then carries."""
-    size, modes = 16 * MIB if fast else 64 * MIB, (ALL_GPUS, ALL_GPUS_BOTH)
+    size, modes = 16 * MIB if fast else 64 * MIB, (ALL_GPUS, ALL_GPUS_DUPLEX)
     return tuple(Case(direction, "pinned", mode, size, 4) for mode in modes for direction in HOST_DIRECTIONS)
 
 
@@ -193,13 +193,13 @@ def interquartile_mean(samples: Sequence[float]) -> float:
     return float(ordered[cut : len(ordered) - cut].mean())
 
 
-def fastest_part(samples: Sequence[float], one_in: int = 2) -> float:
+def fastest_part(samples: Sequence[float], portion: int = 2) -> float:
     """The mean of the quicker half, or of the quickest one in so many: what disturbs a copy only ever makes it slower.
     In the samples' unit. Raises ValueError for none.
     """
     if not len(samples):
         raise ValueError("no samples")
-    kept = sorted(samples)[: -(-len(samples) // one_in)]
+    kept = sorted(samples)[: -(-len(samples) // portion)]
     return sum(kept) / len(kept)
 
 
@@ -216,9 +216,9 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(ordered[max(low, 0)]), float(ordered[min(high, count - 1)])
 
 
-def overlapping(samples: Sequence[float], others: Sequence[float]) -> bool:
+def overlapping(samples: Sequence[float], peers: Sequence[float]) -> bool:
     """Whether the intervals of two medians overlap: then nothing says which is the smaller."""
-    (low, high), (lower, higher) = interval(samples), interval(others)
+    (low, high), (lower, higher) = interval(samples), interval(peers)
     return low <= higher and lower <= high
 
 
@@ -239,7 +239,7 @@ class Ranged(Struct, kw_only=True):
 
 
 #: One sample in so many of what moves data both ways is counted, the quickest ones.
-QUIETEST_ONE_IN = 4
+QUIETEST_PORTION = 4
 
 
 def nanoseconds(seconds: float) -> int:
@@ -307,7 +307,7 @@ class Measurement(Struct, omit_defaults=True):
         moves data both ways: it lives on the host's memory, which other programs slow for most of a run, but not for
         every millisecond of it. Raises ValueError for no samples.
         """
-        return fastest_part(self.seconds, QUIETEST_ONE_IN)
+        return fastest_part(self.seconds, QUIETEST_PORTION)
 
     @property
     def of_visits(self) -> list[float]:

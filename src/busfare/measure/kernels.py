@@ -96,7 +96,7 @@ def gemm_of(mode: str, seconds: float = 1.0) -> Gemm:
     return msgspec.convert(fields, Gemm)
 
 
-def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[Kernels]:
+def kernels_of(measured: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[Kernels]:
     """What the samples of one GPU's cases say, each as the median of its visits; nothing where there are none.
 
     A tensor pipeline's rate is the larger of two: products of registers (`mma.sync`, on Hopper and later some 60 % of what
@@ -104,7 +104,7 @@ def kernels_of(own: dict[Case, Measurement], facts: dict[str, Any]) -> Iterator[
     """
     seconds = {
         case: median(m.of_visits)
-        for case, m in own.items()
+        for case, m in measured.items()
         if m.device_ns and case.mode.startswith(KERNEL_MODES)
     }
     if not seconds:
@@ -165,11 +165,11 @@ def played(kernels: Kernels, case: Case, multiprocessors: int) -> float | None:
         same = (g for g in kernels.gemm if msgspec.structs.replace(g, seconds=like.seconds) == like)
         return next((case.count * gemm.seconds for gemm in same), None)
     if what == "pass":
-        alike = (one for one in kernels.passes if (one.kind, one.bytes) == (name, case.bytes))
-        return next((case.count * one.seconds for one in alike), None)
+        alike = (p for p in kernels.passes if (p.kind, p.bytes) == (name, case.bytes))
+        return next((case.count * p.seconds for p in alike), None)
     if what == "chain":
-        each = kernels.launch_s if name == "graph" else kernels.launch_interval_s
-        return None if each is None else case.count * each
+        interval = kernels.launch_s if name == "graph" else kernels.launch_interval_s
+        return None if interval is None else case.count * interval
     rates = dict[str, float]([*kernels.memory_bytes_per_s.items(), *kernels.flops_per_s.items()])
     rate = kernels.l2_bytes_per_s if what == "l2" else rates.get(name)
     operations = {str(kind): multiprocessors * a_loop * case.count for kind, (a_loop, _) in LOOPS.items()}
@@ -193,9 +193,9 @@ def kind_of(case: Case) -> Collective | None:
 
 def collective_curves(measurements: Iterable[Measurement], ranks: int) -> Iterator[CollectiveCurve]:
     """A curve of every operation that was measured among `ranks` GPUs, of the quicker half of its visits."""
-    own = [(kind_of(m.case), m) for m in measurements if m.device_ns]
+    measured = [(kind_of(m.case), m) for m in measurements if m.device_ns]
     for kind in KINDS:
-        points = sorted((m.bytes, m.undisturbed_s) for of, m in own if of == kind)
+        points = sorted((m.bytes, m.undisturbed_s) for of, m in measured if of == kind)
         if points:
             sizes, seconds = np.array(points, np.float64).T
             yield CollectiveCurve(kind=kind, ranks=ranks, source=SOURCE, **fit(sizes, seconds).lines)

@@ -129,7 +129,7 @@ class Probed:
 
 
 def measured(
-    device: Device, asked: Probe = DEFAULT, progress: Progress | None = None, seed: int | None = None,
+    device: Device, question: Probe = DEFAULT, progress: Progress | None = None, seed: int | None = None,
     gpus: Sequence[int] | None = None,
 ) -> Record:  # fmt: skip
     """The samples alone, of every GPU of `device`. Raises InputError where a virtual node has
@@ -145,13 +145,13 @@ def measured(
     )
     chosen = range(len(facts["gpus"])) if gpus is None else gpus
     # Asked for first: with one GPU it is said before anything is measured.
-    fast, only = asked.quick, asked.only
+    fast, only = question.quick, question.only
     together = (
-        kernels.collective_cases(len(chosen), fast) if asked.collectives or only == "collectives" else ()
+        kernels.collective_cases(len(chosen), fast) if question.collectives or only == "collectives" else ()
     )
     for gpu in chosen:
         if only in (None, "copies"):
-            cases = copies(gpu, [other for other in chosen if other != gpu], fast)
+            cases = copies(gpu, [peer for peer in chosen if peer != gpu], fast)
             budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
             run.measure(device, cases, record, budget, progress)
         # A node that nobody measured kernels on has none to play.

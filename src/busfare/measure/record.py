@@ -51,7 +51,7 @@ LINE_TOOLS, LINES_S = ("addr2line", "llvm-addr2line", "eu-addr2line"), 120
 _NUMBERS = {name: number for number, (name, _) in TABLES.items()}
 
 
-def record(command: Sequence[str], output: str, asked: Record) -> int:
+def record(command: Sequence[str], output: str, question: Record) -> int:
     """Runs `command` recorded; its exit status (128 + N when signal N ended it).
 
     `output` is a directory that gets a file of each process that uses CUDA; with %p (process id), %h (host) or
@@ -68,10 +68,10 @@ def record(command: Sequence[str], output: str, asked: Record) -> int:
     elsewhere = Path(program).name.partition(".")[0] in _LAUNCHERS
     tool = None if elsewhere or shared_library("libcuda.so.1") else _rocprofv3()
     if tool is not None:
-        profiled = _under_rocprofv3(tool, command, target, asked)
+        profiled = _under_rocprofv3(tool, command, target, question)
         _make_folder(target)
         return _run(profiled, {})
-    variables = environment(target, asked, command)
+    variables = environment(target, question, command)
     if not elsewhere:
         _require_driver()
     folder = _make_folder(target)
@@ -79,7 +79,7 @@ def record(command: Sequence[str], output: str, asked: Record) -> int:
     run = f"{os.getpid()}-{time.time_ns()}"
     status = _run(command, variables | {"BUSFARE_RECORD_RUN": run})
     written = set(folder.glob("*")) - before if folder else set()
-    if asked.stacks:
+    if question.stacks:
         for file in written:
             add_lines(file, run)
     if folder and not elsewhere and not written:
@@ -92,14 +92,14 @@ def record(command: Sequence[str], output: str, asked: Record) -> int:
 
 
 @contextmanager
-def recording(output: Path, asked: Record) -> Iterator[None]:
+def recording(output: Path, question: Record) -> Iterator[None]:
     """Records this process into the new directory `output` while the context lasts.
 
     What the GPU does by calls of other threads is recorded, too; other processes are not. NVTX ranges are, where none was
     used before. Raises InputError where it cannot be made or the recorder cannot start, NoGpuError without a driver.
     """
     target = _target(str(output))
-    variables = environment(target, asked, (sys.executable, *sys.argv))
+    variables = environment(target, question, (sys.executable, *sys.argv))
     _require_driver()
     _make_folder(target)
     library = ctypes.CDLL(variables.pop("CUDA_INJECTION64_PATH"))
@@ -122,7 +122,7 @@ def recording(output: Path, asked: Record) -> Iterator[None]:
 
 
 def environment(
-    output: str, asked: Record = DEFAULT, command: Sequence[str] = (), library: Path | None = None
+    output: str, question: Record = DEFAULT, command: Sequence[str] = (), library: Path | None = None
 ) -> dict[str, str]:
     """The environment variables that make a program record itself, for launchers that cannot be wrapped. `library` is the
     recorder to use. Raises InputError where it is not installed.
@@ -130,26 +130,26 @@ def environment(
     path = recorder_library(library)
     settings = {
         "OUTPUT": output,
-        "FLUSH_EVERY": repr(asked.flush_every),
+        "FLUSH_EVERY": repr(question.flush_every),
         "COMMAND": shlex.join(command),
         "CUPTI": ":".join(map(str, cupti_libraries())),
-        "DURATION": repr(asked.duration) if asked.duration else None,
-        "DELAY": repr(asked.delay) if asked.delay else None,
-        "CAPTURE": f"nvtx:{asked.nvtx}"
-        if asked.nvtx
-        else asked.capture
-        if asked.capture != "whole"
+        "DURATION": repr(question.duration) if question.duration else None,
+        "DELAY": repr(question.delay) if question.delay else None,
+        "CAPTURE": f"nvtx:{question.nvtx}"
+        if question.nvtx
+        else question.capture
+        if question.capture != "whole"
         else None,
-        "KINDS": ",".join(asked.kinds) or None,
-        "CALLS": asked.calls if asked.calls != "driver" else None,
-        "FINGERPRINT": "1" if asked.fingerprint else None,
-        "STACKS": "1" if asked.stacks else None,
+        "KINDS": ",".join(question.kinds) or None,
+        "CALLS": question.calls if question.calls != "driver" else None,
+        "FINGERPRINT": "1" if question.fingerprint else None,
+        "STACKS": "1" if question.stacks else None,
     }
     variables = {"CUDA_INJECTION64_PATH": str(path), "NVTX_INJECTION64_PATH": str(path)}
     messages = path.with_name(MESSAGES)
     # The loader takes the list apart at spaces and colons.
     loadable = messages.is_file() and not {*" :"} & {*str(messages)}
-    if loadable and {"default", "messages"} & {*(asked.kinds or ("default",))}:
+    if loadable and {"default", "messages"} & {*(question.kinds or ("default",))}:
         variables["LD_PRELOAD"] = f"{messages} {os.environ.get('LD_PRELOAD', '')}".strip()
     return variables | {f"BUSFARE_RECORD_{name}": text for name, text in settings.items() if text is not None}
 
@@ -202,9 +202,9 @@ def _rocprofv3() -> str | None:
     return shutil.which("rocprofv3", path=os.pathsep.join(places))
 
 
-def _under_rocprofv3(tool: str, command: Sequence[str], target: str, asked: Record) -> list[str]:
+def _under_rocprofv3(tool: str, command: Sequence[str], target: str, question: Record) -> list[str]:
     """The command that runs `command` under rocprofv3. Raises InputError for options that only the recorder knows."""
-    if given := asked.given():
+    if given := question.given():
         names = ", ".join(f"`{name}`" for name in sorted(given))
         raise InputError(f"{names}: not available on AMD GPUs, where rocprofv3 records; leave it out")
     folder, name = (target, "%h-%p") if target.endswith("/") else os.path.split(target)

@@ -273,9 +273,9 @@ def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
         sentences.append(
             f"GPU {gpu}'s link sent {replays[-1] - replays[0]} packets again: suspect the cable, riser or slot"
         )
-    others = max((s["other_processes"] or 0 for s in states), default=0)
-    if others:
-        sentences.append(f"GPU {gpu} was busy: {others} other program{'s' * (others > 1)} had it open")
+    programs = max((s["other_processes"] or 0 for s in states), default=0)
+    if programs:
+        sentences.append(f"GPU {gpu} was busy: {programs} other program{'s' * (programs > 1)} had it open")
     return sentences
 
 

@@ -43,7 +43,7 @@ _COPY_BYTES_PER_S = 8.3e9
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
 #: Modes that issue all their copies in one call.
-_ONE_CALL = ("batch", "graph", "plane", "block")
+_SUBMITTED_AT_ONCE = ("batch", "graph", "plane", "block")
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
 _LAUNCH_S, _SUBMIT_S = 2.6e-6, 2.3e-6
 #: Of GPUs whose node file does not say: bytes and double-precision operations a second; the share of the first that
@@ -154,7 +154,7 @@ class VirtualDevice(VirtualHost):
             return seconds, seconds
         if case.direction == "none":
             return self._cost(case)
-        if case.mode in (cases.ALL_GPUS, cases.ALL_GPUS_BOTH):
+        if case.mode in (cases.ALL_GPUS, cases.ALL_GPUS_DUPLEX):
             return self._of_all(case), _CALL_S * case.count * self.gpus
         if case.mode in (cases.ACROSS_STREAMS, cases.ACROSS_ENGINES):
             return self._chunks(case), _CALL_S * case.count * 3
@@ -170,9 +170,9 @@ class VirtualDevice(VirtualHost):
             further += float(curve.issue_interval(streams))
         seconds = float(curve.seconds(case.bytes)) + (case.count - 1) * further
         if case.mode == "kernel-both":
-            other = self.truth("d2h", "mapped", case.gpu)
+            out = self.truth("d2h", "mapped", case.gpu)
             start = self.node.contention(case.gpu).mapped_start(case.bytes, case.bytes)
-            seconds += float(other.latency_overhead(case.bytes)) + float(start)
+            seconds += float(out.latency_overhead(case.bytes)) + float(start)
         launch, _ = self._cost(Case("none", "none", "launch", 0, 1, case.gpu))
         if case.mode == "after-kernel":
             seconds += curve.after_kernel_s
@@ -181,7 +181,7 @@ class VirtualDevice(VirtualHost):
             seconds += (launch or 0.0) + out.after_kernel_s + float(out.seconds(case.bytes))
         elif case.mode == "event-kernel":
             seconds += curve.event_wait_s + (launch or 0.0)
-        return seconds, _CALL_S * (1 if case.mode in _ONE_CALL else case.count)
+        return seconds, _CALL_S * (1 if case.mode in _SUBMITTED_AT_ONCE else case.count)
 
     def _chunks(self, case: Case) -> float:
         """Seconds of chunks that go in, through a kernel of no time, and out: both ways at once between first and last."""
@@ -202,9 +202,9 @@ class VirtualDevice(VirtualHost):
             raise UnavailableError(f"node {self.node.name}: its GPUs copy to and from more than one memory")
         flows = [(str(case.direction), gpu) for gpu in range(self.gpus)]
         sizes = [case.total_bytes] * self.gpus
-        if case.mode == cases.ALL_GPUS_BOTH:
-            other = "d2h" if case.direction == "h2d" else "h2d"
-            flows += [(other, gpu) for gpu in range(self.gpus)]
+        if case.mode == cases.ALL_GPUS_DUPLEX:
+            opposite = "d2h" if case.direction == "h2d" else "h2d"
+            flows += [(opposite, gpu) for gpu in range(self.gpus)]
             sizes += [3 * case.total_bytes] * self.gpus  # which outlast what is measured
         seconds = copy_seconds_at_once(self.node, flows, sizes)[: self.gpus]
         return float(self.gpus / (1 / seconds).sum())
@@ -267,7 +267,7 @@ class VirtualStrategies(_Played, StrategyDevice):
         played = timeline.Program(timeline.GpuRules(contention, engines, call_s=call_s))
         numbers: list[int] = []
         for op in program.operations:
-            after = tuple(numbers[other] for other in op.after)
+            after = tuple(numbers[number] for number in op.after)
             if op.kind == "kernel":
                 numbers.append(self._kernel(played, op, program, after))
             else:

@@ -23,7 +23,7 @@ __all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of", "
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
-Way = Literal["h2d", "d2h"]
+Direction = Literal["h2d", "d2h"]
 Kind = Literal["recorded", "measured", "data-sheet", "estimated", "assumed"]
 #: What page faults add to each byte, over the link's own time, and the first fault [cwpearson/ms-thesis, Comm|Scope
 #: NUMAUM_Coherence: P100 on PCIe 3 31 and 160 ps/B, V100 on 3 NVLinks 40 and 90 ps/B; rounded middle].
@@ -156,7 +156,7 @@ def _category_of(gpu: Gpu) -> tuple[Category, Basis]:
     return category, Basis("device", category.replace("-", " ").replace("z", "s"), "", kind, why)
 
 
-def _curves(node: Node, direction: Way, basis: list[Basis]) -> HostCurves:
+def _curves(node: Node, direction: Direction, basis: list[Basis]) -> HostCurves:
     """What carries data one way; adds what that rests on."""
     copy = _copy_curve(node, direction, basis)
     start, long, gpu = copy.latency_overhead_s[0], copy.long_gap_per_byte_s, node.gpu(0)
@@ -191,10 +191,10 @@ def _migrated_gap(node: Node) -> float | None:
     return 1 / MIGRATED_BYTES_PER_S["gfx"] if of_amd else None
 
 
-def _copy_curve(node: Node, direction: Way, basis: list[Basis]) -> Curve:
+def _copy_curve(node: Node, direction: Direction, basis: list[Basis]) -> Curve:
     """L+o, G and g of pinned copies."""
-    known, least = of_node(node).seconds, DEFAULT_LATENCY_S[direction]
-    latency = known.get((direction, "pinned"), known.get((direction, "pageable")))
+    latencies, least = of_node(node).seconds, DEFAULT_LATENCY_S[direction]
+    latency = latencies.get((direction, "pinned"), latencies.get((direction, "pageable")))
     measured: tuple[Kind, str] = ("measured", f"[[measured]] of {node.name}")
     first, moving, further = measured, measured, measured
     if latency is None:

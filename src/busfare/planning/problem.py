@@ -130,7 +130,7 @@ class Recorded(NamedTuple):
     """The problem of kernels that matched, sums over all their launches; `pageable`: their pageable copies, by direction."""
 
     problem: Problem
-    found: FromTrace
+    kernels: FromTrace
     pageable: Mapping[str, Staged]
 
 
@@ -206,7 +206,7 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     moved = pl.concat([part.select("start_ns", "end_ns") for part in (kernels, into, out)])
     span = float(moved.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item())
     streams = kernels["stream"].n_unique()
-    found = FromTrace(tuple(sorted(names)), launches, streams, into.height, out.height, span * 1e-9)
+    matched = FromTrace(tuple(sorted(names)), launches, streams, into.height, out.height, span * 1e-9)
     staged, seconds = {}, (pl.col("end_ns") - pl.col("start_ns")) * 1e-9
     for direction, side, copies in (("h2d", "source_memory", into), ("d2h", "destination_memory", out)):
         pageable = copies.filter(pl.col(side) == "pageable").select(
@@ -217,22 +217,22 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
             staged[direction] = Staged(
                 len(size), *map(float, (size.sum(), taken.sum(), taken.to_numpy().min()))
             )
-    return Recorded(problem, found, staged)
+    return Recorded(problem, matched, staged)
 
 
 def _belonging(copies: pl.DataFrame, kernels: pl.DataFrame, names: list[str], direction: str) -> pl.DataFrame:
     """The copies of one direction whose next (last) kernel, of their stream or else of the GPU, is a matching one."""
-    own = copies.filter(pl.col("direction") == direction)
+    directed = copies.filter(pl.col("direction") == direction)
     kept = []
-    for (stream,), part in own.group_by("stream", maintain_order=True):
-        beside = kernels.filter(pl.col("stream").eq_missing(stream))
-        order = (beside if beside.height else kernels).sort("start_ns")
+    for (stream,), part in directed.group_by("stream", maintain_order=True):
+        same_stream = kernels.filter(pl.col("stream").eq_missing(stream))
+        order = (same_stream if same_stream.height else kernels).sort("start_ns")
         matches = order["name"].is_in(names).fill_null(False).to_numpy()
         edge = part["end_ns" if direction == "h2d" else "start_ns"].to_numpy()
         place = np.searchsorted(order["start_ns"].to_numpy(), edge) - (direction == "d2h")
         there = (place >= 0) & (place < len(matches))
         kept.append(part.filter(pl.Series(there & matches[np.clip(place, 0, len(matches) - 1)])))
-    return pl.concat(kept) if kept else own
+    return pl.concat(kept) if kept else directed
 
 
 NS = 1e-9
@@ -241,7 +241,7 @@ ALIKE = 0.1
 
 
 class RecordedLayers(Struct, frozen=True):
-    """Where layers of a trace are from: the median over `passes`, told by the ranges or the pattern of `found_by`.
+    """Where layers of a trace are from: the median over `passes`, found by the ranges or the pattern of `identified_by`.
 
     `resident`: numbers of layers that nothing was copied for; their bytes are 0, for the trace does not tell them.
     `memory`: by kind of host memory, the bytes that were copied from it.
@@ -249,7 +249,7 @@ class RecordedLayers(Struct, frozen=True):
     within a tenth. `left_out_seconds` of kernels and `left_out_bytes` copied to the GPU belong to no layer.
     """
 
-    found_by: str
+    identified_by: str
     passes: int
     resident: tuple[int, ...]
     memory: dict[str, int]
@@ -263,38 +263,38 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
     """The layers of a pass in `trace`, and where they are from. Raises InputError, which says what to give instead, where
     nothing tells them.
     """
-    found = streamed_layers(timeline(trace))
-    last = int(found.number.max())
-    whole = np.flatnonzero(np.bincount(found.pass_number)[found.pass_number] == last + 1)
+    streamed = streamed_layers(timeline(trace))
+    last = int(streamed.number.max())
+    whole = np.flatnonzero(np.bincount(streamed.pass_number)[streamed.pass_number] == last + 1)
     values = {
-        name: getattr(found, name)[whole].reshape(-1, last + 1).astype(np.float64)
+        name: getattr(streamed, name)[whole].reshape(-1, last + 1).astype(np.float64)
         for name in ("bytes", "compute_ns", "back_bytes")
     }
-    middle = {name: np.median(each, axis=0) for name, each in values.items()}
+    middle = {name: np.median(column, axis=0) for name, column in values.items()}
     same = values["bytes"] == middle["bytes"]
     same &= np.abs(values["compute_ns"] - middle["compute_ns"]) <= ALIKE * middle["compute_ns"]
     back = middle["back_bytes"]
-    seconds, size = found.left_out()
+    seconds, size = streamed.left_out()
     layers = Layers(
         tuple(middle["bytes"].tolist()),
         tuple((middle["compute_ns"] * NS).tolist()),
         tuple(back.tolist()) if back.any() else (),
     )
     return layers, RecordedLayers(
-        found_by=found.evidence,
+        identified_by=streamed.evidence,
         passes=len(values["bytes"]),
         resident=tuple(np.flatnonzero(middle["bytes"] == 0).tolist()),
-        memory=_by_memory(found),
+        memory=_by_memory(streamed),
         confidence=float(same.mean()),
         left_out_seconds=seconds,
         left_out_bytes=size,
-        notes=tuple(found.notes),
+        notes=tuple(streamed.notes),
     )
 
 
-def _by_memory(found: StreamedLayers) -> dict[str, int]:
+def _by_memory(streamed: StreamedLayers) -> dict[str, int]:
     """Bytes of the layers' copies by kind of memory that they are from, most first."""
-    copied = found.timeline.operations.filter(pl.Series(found.copies))
+    copied = streamed.timeline.operations.filter(pl.Series(streamed.copies))
     kind = pl.col("source_memory").cast(pl.String).fill_null("unknown")
     sums = copied.group_by(kind).agg(pl.col("bytes").sum()).sort("bytes", descending=True)
     return {str(name): int(size) for name, size in sums.iter_rows()}

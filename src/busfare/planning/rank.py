@@ -96,20 +96,22 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
     times = {strategy: by_streams(problems, machine, strategy) for strategy in always}
     ranges = stream_ranges(problems, machine, times["streams"])
     fastest = [min(map(_least_per_byte, curves)) for curves in (machine.h2d, machine.d2h)]
-    found = []
+    answers = []
     for n, problem in enumerate(problems):
-        own = {strategy: curves[n] for strategy, curves in times.items()}
-        own |= {name: by_streams([problem], machine, name)[0] for name in _more(problem)}
+        by_strategy = {strategy: curves[n] for strategy, curves in times.items()}
+        by_strategy |= {name: by_streams([problem], machine, name)[0] for name in _more(problem)}
         play = not (several and problem.has_closed_form)
-        ranking = ranked([_predicted(problem, machine, one, play) for one in own.values()])
+        ranking = ranked(
+            [_predicted(problem, machine, by_number, play) for by_number in by_strategy.values()]
+        )
         kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
         kernel /= problem.concurrent_kernels
         parts = Parts(problem.h2d_bytes * fastest[0], kernel, problem.d2h_bytes * fastest[1])
         plain = {p.strategy: p.seconds for p in ranking}
         bounds = Bounds(max(parts.h2d, parts.kernel, parts.d2h), plain["explicit"], plain["mapped"])
-        useful = {strategy: own[strategy].useful for strategy in CUT if strategy in own}
-        found.append(Plan(problem, machine, tuple(ranking), bounds, ranges[n], parts, useful))
-    return found
+        useful = {strategy: by_strategy[strategy].useful for strategy in CUT if strategy in by_strategy}
+        answers.append(Plan(problem, machine, tuple(ranking), bounds, ranges[n], parts, useful))
+    return answers
 
 
 def _more(problem: Problem) -> list[str]:
@@ -125,25 +127,25 @@ def _more(problem: Problem) -> list[str]:
 
 def _predicted(problem: Problem, machine: Machine, times: ByStreams, play: bool) -> Prediction:
     """At the asked number of streams or the best one; played, unless the times are or it is not to be."""
-    asked = None if problem.chunks or len(times.numbers) == 1 else problem.streams
-    streams = times.best if asked is None else asked
+    chosen = None if problem.chunks or len(times.numbers) == 1 else problem.streams
+    streams = times.best if chosen is None else chosen
     played_now = play and times.by != "timeline"
     seconds = played(problem, machine, times.strategy, streams) if played_now else times.at(streams)
     return Prediction(times.strategy, streams, seconds, times.by, _assumed(problem, machine, times.strategy))
 
 
-def ranked(found: Sequence[Prediction]) -> list[Prediction]:
+def ranked(predictions: Sequence[Prediction]) -> list[Prediction]:
     """The fastest first, and before all others the fastest that assumes nothing that the problem does not say.
 
     `three-streams` stand before `streams` within 1 %, which no model tells apart: in order, copies wait for no other
     stream, and a stream a chunk was measured clearly faster only where kernels of several fill the GPU together
     [results/bench, docs/which-method.md].
     """
-    seconds = {p.strategy: p.seconds for p in found}
+    seconds = {p.strategy: p.seconds for p in predictions}
     in_order, apart = (seconds.get(name, float("inf")) for name in ("three-streams", "streams"))
     if in_order <= apart * (1 + WITHIN):
         seconds["three-streams"] = min(apart, in_order)
-    order = sorted(found, key=lambda p: (seconds[p.strategy], EFFORT[p.strategy]))
+    order = sorted(predictions, key=lambda p: (seconds[p.strategy], EFFORT[p.strategy]))
     first = next(n for n, p in enumerate(order) if not p.assumes)
     return [order[first], *order[:first], *order[first + 1 :]]
 
@@ -220,11 +222,11 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """The answer for one parameter; `asked` is its value in the question."""
+    """The answer for one parameter; `baseline` is its value in the question."""
 
     parameter: str
     unit: str
-    asked: float
+    baseline: float
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
 
@@ -253,7 +255,7 @@ def _with_gaps(curve: Curve, change: Callable[[float], float]) -> Curve:
 
 def sweep(problem: Problem, machine: Machine, parameter: Swept) -> Sweep:
     """Varies `parameter` of `problem` on `machine`."""
-    at, asked, values = _asking(problem, machine, parameter)
+    at, baseline, values = _swept(problem, machine, parameter)
     answers = [(value, at(value)) for value in values]
     points = tuple(
         Point(value, answer.best.strategy, {p.strategy: p.seconds for p in answer.ranking})
@@ -264,10 +266,10 @@ def sweep(problem: Problem, machine: Machine, parameter: Swept) -> Sweep:
         for point, later in pairwise(points)
         if point.best != later.best
     )
-    return Sweep(parameter, UNITS[parameter], asked, points, changes)
+    return Sweep(parameter, UNITS[parameter], baseline, points, changes)
 
 
-def _asking(
+def _swept(
     problem: Problem, machine: Machine, parameter: Swept
 ) -> tuple[Callable[[float], Plan], float, Sequence[float]]:
     """The plan at a value of the parameter, the value in the question, and those to look at: numbers of streams up to 16,
@@ -280,24 +282,24 @@ def _asking(
         values = sorted(n for n in numbers if n <= most)
         return lambda n: plan(replace(problem, streams=int(n)), machine), float(streams), values
     kernel = kernel_seconds(problem, machine)
-    known, bytes_ = replace(problem, kernel_seconds=kernel), problem.h2d_bytes + problem.d2h_bytes
+    timed, bytes_ = replace(problem, kernel_seconds=kernel), problem.h2d_bytes + problem.d2h_bytes
     at: Callable[[float], Plan]
-    asked, at = {
+    baseline, at = {
         "link": (1.0, lambda factor: plan(problem, faster_link(machine, factor))),
         "bytes": (
             bytes_,
             lambda size: plan(_times(problem, size / bytes_, "h2d_bytes", "d2h_bytes"), machine),
         ),
-        "kernel": (kernel, lambda seconds: plan(_times(known, seconds / kernel, "kernel_seconds"), machine)),
+        "kernel": (kernel, lambda seconds: plan(_times(timed, seconds / kernel, "kernel_seconds"), machine)),
     }[parameter]
-    return at, asked, [asked * factor for factor in FACTORS]
+    return at, baseline, [baseline * factor for factor in FACTORS]
 
 
 def _times(problem: Problem, factor: float, *fields: str) -> Problem:
     """`problem` with these fields of it and of its steps `factor` times as large."""
 
-    def scaled(one: Any) -> Any:
-        return replace(one, **{field: getattr(one, field) * factor for field in fields})
+    def scaled(part: Any) -> Any:
+        return replace(part, **{field: getattr(part, field) * factor for field in fields})
 
     kernels = factor if "kernel_seconds" in fields else 1.0
     points = tuple((n, seconds * kernels) for n, seconds in problem.kernel_at)

@@ -103,9 +103,9 @@ def kernel_split(problem: Problem, whole: float, streams: FloatArray, layout: La
 
     The points are of kernels that take turns. In streams of their own, small ones fill the GPU together.
     """
-    known = {1: whole} | dict(problem.kernel_at)
-    points = sorted(known)
-    split = np.interp(streams, points, [known[n] for n in points])
+    seconds_by_chunks = {1: whole} | dict(problem.kernel_at)
+    points = sorted(seconds_by_chunks)
+    split = np.interp(streams, points, [seconds_by_chunks[n] for n in points])
     return np.asarray(np.minimum(split, whole) if layout.over == "chunk" else split)
 
 
@@ -215,7 +215,7 @@ class Cut(NamedTuple):
         return self.d2h_latency + self.d2h / self.streams
 
     @property
-    def one_kernel(self) -> FloatArray:
+    def chunk_kernel(self) -> FloatArray:
         """t_E/n."""
         return self.kernel / self.streams
 
@@ -232,7 +232,7 @@ def eq1(cut: Cut) -> FloatArray:
 
 def eq2(cut: Cut) -> FloatArray:
     """[W14 eq 2] Implicit synchronisation; transfers dominate."""
-    return cut.all_in + cut.one_kernel + cut.all_out
+    return cut.all_in + cut.chunk_kernel + cut.all_out
 
 
 def eq3(cut: Cut) -> FloatArray:
@@ -242,10 +242,10 @@ def eq3(cut: Cut) -> FloatArray:
 
 def eq4(cut: Cut) -> FloatArray:
     """[W14 eq 4] One copy engine; transfers dominate."""
-    one_way = np.maximum(
-        cut.all_in + cut.one_kernel + cut.last_out, cut.first_in + cut.one_kernel + cut.all_out
+    longer_direction = np.maximum(
+        cut.all_in + cut.chunk_kernel + cut.last_out, cut.first_in + cut.chunk_kernel + cut.all_out
     )
-    return np.maximum(cut.all_in + cut.all_out, one_way)
+    return np.maximum(cut.all_in + cut.all_out, longer_direction)
 
 
 def eq5_shared(cut: Cut) -> FloatArray:
@@ -258,12 +258,12 @@ def eq5_shared(cut: Cut) -> FloatArray:
     h2d_slowdown, d2h_slowdown = np.asarray(cut.h2d_slowdown), np.asarray(cut.d2h_slowdown)
     in_busy = (cut.h2d + cut.h2d_gap * (cut.streams - 1)) * h2d_slowdown
     out_busy = (cut.d2h + cut.d2h_gap * (cut.streams - 1)) * d2h_slowdown
-    before_out = cut.first_in + cut.one_kernel + cut.d2h_latency
+    before_out = cut.first_in + cut.chunk_kernel + cut.d2h_latency
     together = np.maximum(cut.all_in - before_out, 0.0) * h2d_slowdown
-    both_in = np.minimum((1 - 1 / cut.streams) * out_busy, together)
-    both_out = np.minimum(np.minimum((1 - 1 / cut.streams) * in_busy, out_busy), together)
-    into = cut.all_in + (1 - 1 / h2d_slowdown) * both_in + cut.one_kernel + cut.last_out
-    out = cut.first_in + cut.one_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * both_out
+    overlapped_in = np.minimum((1 - 1 / cut.streams) * out_busy, together)
+    overlapped_out = np.minimum(np.minimum((1 - 1 / cut.streams) * in_busy, out_busy), together)
+    into = cut.all_in + (1 - 1 / h2d_slowdown) * overlapped_in + cut.chunk_kernel + cut.last_out
+    out = cut.first_in + cut.chunk_kernel + cut.all_out + (1 - 1 / d2h_slowdown) * overlapped_out
     return np.asarray(np.maximum(np.maximum(into, cut.first_in + cut.kernel + cut.last_out), out), np.float64)
 
 
@@ -286,14 +286,14 @@ def hybrid(cut: Cut) -> FloatArray:
     """
     n = cut.streams
     slowdown = np.asarray(cut.h2d_slowdown)
-    writes = np.maximum(cut.one_kernel, cut.d2h / n)
-    beside = np.maximum(cut.one_kernel, cut.d2h * np.asarray(cut.d2h_slowdown) / n)
+    writes = np.maximum(cut.chunk_kernel, cut.d2h / n)
+    slowed_writes = np.maximum(cut.chunk_kernel, cut.d2h * np.asarray(cut.d2h_slowdown) / n)
     # From the end of one chunk's copy to its kernel, the next one's gap and first bytes pass undisturbed.
     free = np.asarray(cut.h2d_latency)
     rest = np.maximum(cut.h2d / n - np.maximum(free - cut.h2d_gap, 0.0), 0.0)
     gap = np.maximum(cut.h2d_gap - free, 0.0)
-    shared = np.minimum(np.maximum(beside - gap, 0.0), rest * slowdown)
-    cycle = np.maximum(free + gap + rest + shared * (1 - 1 / slowdown), beside)
+    shared = np.minimum(np.maximum(slowed_writes - gap, 0.0), rest * slowdown)
+    cycle = np.maximum(free + gap + rest + shared * (1 - 1 / slowdown), slowed_writes)
     # Where the copies of all chunks are over before, the last kernels write alone.
     alone = np.where(cut.h2d > 0, cycle, np.maximum(cut.kernel, cut.d2h) / n)
     return np.asarray(cut.first_in + (n - 1) * alone + writes + cut.d2h_latency, np.float64)

@@ -107,7 +107,7 @@ def _sides(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     for at, (direction, memory) in enumerate(zip(("h2d", "d2h"), layout[:2], strict=True)):
         curve: Curve = getattr(machine.curves(direction), memory)
         whole = [(p.h2d_bytes, p.d2h_bytes)[at] for p in problems]
-        size = np.array([[one * t[at]] for one, t in zip(whole, times, strict=True)])
+        size = np.array([[whole_bytes * t[at]] for whole_bytes, t in zip(whole, times, strict=True)])
         alone = memory == "mapped" or strategy in AT_ONCE
         arrays = np.array([[1 if alone else (p.copies_in, p.copies_out)[at]] for p in problems])
         ordered = [[layout.over == "engine" or (at == 0 and p.copies_in_order)] for p in problems]
@@ -143,13 +143,13 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     into, out = sides = _sides(problems, machine, strategy, streams)
     # One unit of the GPU issues the copies of all streams in turn: each waits for the other direction's g, too, but for the
     # first two chunks in, which go before any copy out, and the last one out.
-    both = (into.gap > 0) & (out.gap > 0) & (streams > 1)
+    duplex = (into.gap > 0) & (out.gap > 0) & (streams > 1)
     crossing = 1.0 if layout.over == "engine" else np.maximum(streams - 2, 0) / np.maximum(streams - 1, 1)
-    trains = np.where(both, into.train + out.train, 0.0)
-    moving = [side.moving + side.further * np.where(both, trains, side.train) for side in sides]
+    trains = np.where(duplex, into.train + out.train, 0.0)
+    moving = [side.moving + side.further * np.where(duplex, trains, side.train) for side in sides]
     gaps = [
-        side.gap + np.where(both, crossing * other.gap, 0.0)
-        for side, other in zip(sides, (out, into), strict=True)
+        side.gap + np.where(duplex, crossing * opposite.gap, 0.0)
+        for side, opposite in zip(sides, (out, into), strict=True)
     ]
     shares = shares_of(machine, layout)
     slowdowns = [np.full_like(moves, 1 / share) for moves, share in zip(moving, shares, strict=True)]
@@ -158,11 +158,11 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
         # Slowed bytes move at the link's rate then, which leaves alone what is slower anyhow; and none is slowed while the
         # other direction issues.
         for n, (side, share) in enumerate(zip(sides, shares, strict=True)):
-            beside = moving[1 - n] / np.maximum(busy[1 - n], 1e-30)
+            overlap = moving[1 - n] / np.maximum(busy[1 - n], 1e-30)
             slowed = np.maximum(side.long / share - side.moving, 0.0)
-            slowdowns[n] = 1 + slowed / np.maximum(busy[n], 1e-30) * beside
+            slowdowns[n] = 1 + slowed / np.maximum(busy[n], 1e-30) * overlap
     if strategy == "hybrid":
-        alone = (one / streams for one in (*moving, kernel))
+        alone = (part_seconds / streams for part_seconds in (*moving, kernel))
         slowdowns[0] = 1 / share_with_mapped(1 / slowdowns[0], *alone)
     # Copies out follow a kernel; in a stream an engine, that has waited for a copy in.
     waits = out.curve.after_kernel_s + into.curve.event_wait_s * (layout.over == "engine") * (moving[0] > 0)
@@ -195,21 +195,21 @@ def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> 
     some, played, of those that the equations do not hold for, and of hybrids of up to MOST_PLAYED problems. Raises
     InputError for a kernel without a time.
     """
-    found: list[ByStreams] = []
+    answers: list[ByStreams] = []
     # The equation of hybrids says what they take, but not at which number of streams they take the least.
     by_playing = strategy == "streams-pageable" or (strategy == "hybrid" and len(problems) <= MOST_PLAYED)
-    one = layout_of(machine, strategy).over == "one"
+    single = layout_of(machine, strategy).over == "one"
     for start in range(0, len(problems), BLOCK):
         block = problems[start : start + BLOCK]
-        numbers = np.arange(1.0, 2.0 if one else max(p.most_streams for p in block) + 1)
+        numbers = np.arange(1.0, 2.0 if single else max(p.most_streams for p in block) + 1)
         seconds, by = closed(cut_of(block, machine, strategy, numbers), strategy, machine.category)
         for problem, row in zip(block, np.broadcast_to(seconds, (len(block), len(numbers))), strict=True):
-            most = 1 if one else problem.most_streams
+            most = 1 if single else problem.most_streams
             if by_playing or not problem.has_closed_form:
-                found.append(_by_playing(problem, machine, strategy, most))
+                answers.append(_by_playing(problem, machine, strategy, most))
             else:
-                found.append(ByStreams(strategy, numbers[:most], row[:most], by))
-    return found
+                answers.append(ByStreams(strategy, numbers[:most], row[:most], by))
+    return answers
 
 
 def played(problem: Problem, machine: Machine, strategy: str, streams: int = 1) -> float:
@@ -220,43 +220,43 @@ def played(problem: Problem, machine: Machine, strategy: str, streams: int = 1) 
 
 def _by_playing(problem: Problem, machine: Machine, strategy: str, most: int) -> ByStreams:
     """Played at powers of two until more only cost, then at a few numbers about the best; chunks that are said, as said."""
-    known: dict[int, float] = {}
+    times: dict[int, float] = {}
 
     def play(n: int) -> None:
-        known[n] = played(problem, machine, strategy, n)
+        times[n] = played(problem, machine, strategy, n)
 
     if problem.chunks or most == 1:
         play(most)
     else:
         for n in (*(1 << power for power in range((most - 1).bit_length())), most):
-            if len(known) > 2 and min([*known.values()][-2:]) > min(known.values()) * (1 + 2 * WITHIN):
+            if len(times) > 2 and min([*times.values()][-2:]) > min(times.values()) * (1 + 2 * WITHIN):
                 break
             play(n)
-        ordered, best = sorted(known), min(known, key=lambda n: known[n])
+        ordered, best = sorted(times), min(times, key=lambda n: times[n])
         place = ordered.index(best)
         around = np.linspace(ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)], 7)
-        for n in {*around.round().astype(int).tolist(), problem.streams or best} - known.keys():
+        for n in {*around.round().astype(int).tolist(), problem.streams or best} - times.keys():
             play(n)
-    numbers = sorted(known)
-    seconds = np.array([known[n] for n in numbers])
+    numbers = sorted(times)
+    seconds = np.array([times[n] for n in numbers])
     return ByStreams(strategy, np.array(numbers, np.float64), seconds, "timeline")
 
 
 def stream_ranges(
-    problems: Sequence[Problem], machine: Machine, found: Sequence[ByStreams]
+    problems: Sequence[Problem], machine: Machine, by_number: Sequence[ByStreams]
 ) -> list[StreamRange]:
     """The useful numbers of streams of each problem, and [W14 §VI]'s own figure for the equation that holds there."""
-    at_best = np.array([[times.best] for times in found], np.float64)
+    at_best = np.array([[times.best] for times in by_number], np.float64)
     terms = cut_of(problems, machine, "streams", at_best)
     cut = Cut(*(np.broadcast_to(term, at_best.shape)[:, 0] for term in terms))
-    equation = np.full(len(found), 5)
+    equation = np.full(len(by_number), 5)
     if machine.category == "implicit-synchronization":
         equation = np.where(eq1(cut) >= eq2(cut), 1, 2)
     elif machine.category == "one-copy-engine":
         equation = np.where(eq3(cut) >= eq4(cut), 3, 4)
     formulas = {e: best_streams(e, cut) for e in set(equation.tolist())}
     ranges = []
-    for n, (e, times) in enumerate(zip(equation.tolist(), found, strict=True)):
+    for n, (e, times) in enumerate(zip(equation.tolist(), by_number, strict=True)):
         follows = times.by != "timeline" and np.isfinite(formulas[e][n])
         ranges.append(StreamRange(*times.useful, e, float(formulas[e][n]) if follows else None))
     return ranges

@@ -140,7 +140,7 @@ def change(old: float, new: float | None) -> str:
     return f"{round(new / old - 1, 3) + 0.0:+.1%}" if old and new is not None else "–"
 
 
-def bar(of: float | Predicted | results.Beside) -> Bar:
+def bar(of: float | Predicted | results.WithPrediction) -> Bar:
     """Seconds that were recorded or measured; or a predicted time with its whisker."""
     if isinstance(of, (int, float)):
         return Bar(of, time(of))

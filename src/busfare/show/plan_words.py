@@ -122,7 +122,7 @@ def _experts(result: PlanOffloadResult) -> list[str]:
 def _layers(layers: RecordedLayers) -> str:
     """What a reader has to know of layers from a trace."""
     left = f"{size(layers.left_out_bytes)} of copies and {time(layers.left_out_seconds)} of kernels"
-    sentence = f"The layers are identified by {layers.found_by}, over {several(layers.passes, 'pass')}; "
+    sentence = f"The layers are identified by {layers.identified_by}, over {several(layers.passes, 'pass')}; "
     sentence += f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to no layer."
     if layers.resident:
         on_gpu = several(len(layers.resident), "layer")

@@ -21,21 +21,21 @@ from validation.stored import unpacked
 UNSEEN = "unseen/h100-2026-11-23-0426"
 
 
-def test_layers_are_told_by_the_kernels_and_copies_that_repeat() -> None:
-    layers, found = layers_from_trace(one_stream(layers=6, passes=4, memory="pageable"))
+def test_layers_are_identified_by_repeated_kernels_and_copies() -> None:
+    layers, recorded = layers_from_trace(one_stream(layers=6, passes=4, memory="pageable"))
     assert layers.bytes == (SIZE,) * 6
     assert layers.seconds == pytest.approx((300e-6,) * 6)
-    assert (found.passes, found.resident, found.memory) == (4, (), {"pageable": 24 * SIZE})
-    assert (found.confidence, found.left_out_seconds, found.left_out_bytes) == (1.0, 0.0, 0)
+    assert (recorded.passes, recorded.resident, recorded.memory) == (4, (), {"pageable": 24 * SIZE})
+    assert (recorded.confidence, recorded.left_out_seconds, recorded.left_out_bytes) == (1.0, 0.0, 0)
     assert layers.back_bytes == (), "a result a pass is no layer's"
 
 
 def test_layers_without_a_copy_are_resident() -> None:
-    layers, found = layers_from_trace(one_stream(layers=8, passes=3, resident=2))
+    layers, recorded = layers_from_trace(one_stream(layers=8, passes=3, resident=2))
     streamed = layers.bytes
     # Resident layers before the first copy of the trace belong to no pass that is whole.
     assert len(streamed) == 8 and sorted(streamed) == [0, 0] + [SIZE] * 6
-    assert len(found.resident) == 2
+    assert len(recorded.resident) == 2
 
 
 def test_a_copy_that_was_sent_ahead_belongs_to_the_layer_that_waits_for_it() -> None:
@@ -52,17 +52,17 @@ def test_a_copy_that_was_sent_ahead_belongs_to_the_layer_that_waits_for_it() -> 
     assert layers.bytes == (SIZE, 2 * SIZE, 3 * SIZE)
 
 
-def test_two_streams_are_one_pass_where_nothing_tells_of_more() -> None:
-    layers, found = layers_from_trace(two_streams(layers=5, passes=2))
+def test_two_streams_are_a_single_pass_without_evidence_of_more() -> None:
+    layers, recorded = layers_from_trace(two_streams(layers=5, passes=2))
     assert len(layers) == 10 and set(layers.bytes) == {SIZE}
-    assert "count as one pass" in found.notes[0]
+    assert "count as one pass" in recorded.notes[0]
 
 
 @pytest.mark.parametrize("name", ["layer.", "transformer.h.block_"])
 def test_ranges_name_layers_that_no_pattern_shows(name: str) -> None:
-    layers, found = layers_from_trace(one_stream(layers=4, passes=3, names=(name,)))
-    assert (len(layers), found.passes) == (4, 3)
-    assert found.found_by == f"ranges {name}#"
+    layers, recorded = layers_from_trace(one_stream(layers=4, passes=3, names=(name,)))
+    assert (len(layers), recorded.passes) == (4, 3)
+    assert recorded.identified_by == f"ranges {name}#"
 
 
 def test_numbered_steps_are_no_layers() -> None:
@@ -79,10 +79,10 @@ def test_prologue_and_epilogue_stay_out() -> None:
         run.compute()
     run.compute(names=("norm", "head"))
     run.result()
-    layers, found = layers_from_trace(run.trace())
+    layers, recorded = layers_from_trace(run.trace())
     assert layers.bytes == (SIZE,) * 6
-    assert found.left_out_bytes == SIZE // 4
-    assert found.left_out_seconds == pytest.approx(600e-6)
+    assert recorded.left_out_bytes == SIZE // 4
+    assert recorded.left_out_seconds == pytest.approx(600e-6)
 
 
 def test_refused_without_copies_calls_or_anything_that_repeats() -> None:
@@ -102,17 +102,17 @@ def test_refused_without_copies_calls_or_anything_that_repeats() -> None:
 
 
 def test_a_recorded_network() -> None:
-    layers, found = layers_from_trace(read(unpacked(UNSEEN) / "offload_weights-before.bf"))
+    layers, recorded = layers_from_trace(read(unpacked(UNSEEN) / "offload_weights-before.bf"))
     matrices = 2 * 1024 * 4096 + 1024 + 4096  # of program offload_weights: 6 layers, 8 rounds
     assert layers.bytes == (4 * matrices,) * 6
-    assert (found.passes, found.confidence) == (8, 1.0)
+    assert (recorded.passes, recorded.confidence) == (8, 1.0)
     assert all(100e-6 < seconds < 200e-6 for seconds in layers.seconds)
 
 
 def test_plan_offload_takes_the_layers_of_a_trace() -> None:
     held = unpacked(UNSEEN)
-    asked = {"node": str(held / "node.toml"), "from_trace": held / "offload_weights-before.bf"}
-    result = answer_offload(Offload.of(**{**asked, "resident": 0, "depth": 1, "memory": "pinned"}))
+    options = {"node": str(held / "node.toml"), "from_trace": held / "offload_weights-before.bf"}
+    result = answer_offload(Offload.of(**{**options, "resident": 0, "depth": 1, "memory": "pinned"}))
     assert result.from_trace and (result.layers, result.from_trace.passes) == (6, 8)
     # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.
     assert 3.5e-3 < result.predicted_seconds < 4.2e-3
@@ -120,4 +120,4 @@ def test_plan_offload_takes_the_layers_of_a_trace() -> None:
     assert result.tokens is None
     assert "token" not in offload_document(result).facts
     with pytest.raises(InputError, match="`layers`: `from_trace` already defines it"):
-        answer_offload(Offload.of(**{**asked, "layers": "6"}))
+        answer_offload(Offload.of(**{**options, "layers": "6"}))

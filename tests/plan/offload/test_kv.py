@@ -47,14 +47,14 @@ def test_thousands_of_copies_take_what_the_engine_says(
     assert fetch("per-block", blocks, MACHINE, host).seconds - host.wait_s == pytest.approx(played, rel=0.01)
 
 
-def test_what_is_evicted_beside_adds_no_more_than_it_takes_alone() -> None:
+def test_eviction_during_a_fetch_adds_no_more_than_it_takes_alone() -> None:
     """Copies that have no partner the other way pay for no partner."""
     host = replace(HOST, copy_s=1e-7)
-    alone, pairs, few, one_out = (
+    alone, pairs, few, evicted_alone = (
         fetch("per-block", Blocks(4 * KIB, fetched, 1, evicted), MACHINE, host).seconds
         for fetched, evicted in ((500, 0), (500, 500), (500, 10), (10, 10))
     )
-    assert alone < few < alone + one_out < pairs
+    assert alone < few < alone + evicted_alone < pairs
 
 
 def test_small_pieces_are_bound_by_submission_and_long_ones_by_the_link() -> None:
@@ -65,13 +65,13 @@ def test_small_pieces_are_bound_by_submission_and_long_ones_by_the_link() -> Non
     slow = fetch("per-block", Blocks(4 * KIB, 16384), MACHINE, replace(HOST, copy_s=5e-6))
     assert slow.limited_by == "submission"
     assert slow.seconds == pytest.approx(16384 * 5e-6, rel=0.01)
-    assert [one.limited_by for one in by_size.values()] == ["copy engine", "copy engine", "link"]
+    assert [fetched.limited_by for fetched in by_size.values()] == ["copy engine", "copy engine", "link"]
     bound = fetch("contiguous", Blocks(64 << 20, 1), MACHINE, HOST).seconds
     assert bound == pytest.approx(0.81 * 3.033e-6 + 3.781e-6 + (64 << 20) * 1.81e-11 + 1.908e-6, rel=1e-3)
     assert bound < by_size[4096 * KIB].seconds < 1.1 * bound
 
 
-def test_pieces_of_a_block_count_as_copies_of_their_own() -> None:
+def test_pieces_of_a_block_count_as_separate_copies() -> None:
     whole = Blocks(2048 * KIB, 32)
     scattered = replace(whole, pieces=64)
     assert fetch("per-block", scattered, MACHINE, HOST).calls == 2048
@@ -81,7 +81,7 @@ def test_pieces_of_a_block_count_as_copies_of_their_own() -> None:
     )
 
 
-def test_a_gather_on_the_host_takes_its_memcpy_before_or_beside_the_copy() -> None:
+def test_a_gather_on_the_host_takes_its_memcpy_before_or_during_the_copy() -> None:
     host = replace(HOST, pack_s_per_byte=1e-10)
     blocks = Blocks(64 * KIB, 1024)
     packed, copied = blocks.moved("h2d")[0] * 1e-10, fetch("contiguous", blocks, MACHINE, host).seconds
@@ -97,10 +97,10 @@ def test_a_gather_on_the_host_takes_its_memcpy_before_or_beside_the_copy() -> No
 
 
 def test_every_layout_is_ranked_and_none_beats_the_bound() -> None:
-    found = ranked(Blocks(64 * KIB, 4096, evicted=2048), MACHINE, HOST)
-    assert {one.layout for one in found} == set(LAYOUTS)
-    assert found[0].layout == "contiguous"
-    assert [one.seconds for one in found] == sorted(one.seconds for one in found)
+    fetches = ranked(Blocks(64 * KIB, 4096, evicted=2048), MACHINE, HOST)
+    assert {fetched.layout for fetched in fetches} == set(LAYOUTS)
+    assert fetches[0].layout == "contiguous"
+    assert [fetched.seconds for fetched in fetches] == sorted(fetched.seconds for fetched in fetches)
     with pytest.raises(InputError, match="`tokens`"):
         ranked(Blocks(64 * KIB, 0), MACHINE, HOST)
 
@@ -112,7 +112,7 @@ def test_prefill_between_and_beyond_its_points() -> None:
     assert Prefill(((1000.0, 0.1),)).seconds(250) == pytest.approx(0.025)
 
 
-def test_break_even_is_where_both_take_as_long() -> None:
+def test_break_even_is_where_fetching_takes_as_long_as_computing() -> None:
     blocks, prefill = Blocks(4 * KIB, 1), Prefill(((1.0, 1e-6),))
     ((tokens, end),) = worth_fetching("contiguous", blocks, 1, MACHINE, HOST, prefill)
     assert end is None
@@ -138,31 +138,31 @@ def test_short_and_long_prompts_may_be_worth_fetching_and_those_between_not() ->
         assert (fetched < prefill.seconds(16 * count)) == faster
 
 
-ASKED = {
+OPTIONS = {
     "node": "h100-probed", "bytes_per_token": "128KiB", "tokens": "8192", "block_tokens": "16", "pieces": "64",
 }  # fmt: skip
 
 
 def answered(**more: Any) -> PlanKvResult:
-    return answer_kv(KvCache.of(**(ASKED | more)))
+    return answer_kv(KvCache.of(**(OPTIONS | more)))
 
 
 def test_the_answer_for_a_model_of_32_layers() -> None:
-    found = answered(prefill_seconds="1024=60ms,8192=600ms")
-    assert (found.block.count, found.block.bytes / found.block.pieces) == (512, 32768)
-    assert found.fetched_bytes == 8192 * 131072
-    assert found.ranking[0].layout == "contiguous"
-    assert found.best == found.ranking[1].layout == "gather-kernel"
-    single = next(row for row in found.ranking if row.layout == "per-block")
+    answer = answered(prefill_seconds="1024=60ms,8192=600ms")
+    assert (answer.block.count, answer.block.bytes / answer.block.pieces) == (512, 32768)
+    assert answer.fetched_bytes == 8192 * 131072
+    assert answer.ranking[0].layout == "contiguous"
+    assert answer.best == answer.ranking[1].layout == "gather-kernel"
+    single = next(row for row in answer.ranking if row.layout == "per-block")
     # 32,768 starts of 2.332 µs and what one that is handed over alone takes longer, and 32 KiB at 18.1 ps a byte.
     assert (single.calls, single.limited_by) == (32768, "copy engine")
     assert single.predicted_seconds == pytest.approx(
         32768 * (2.332e-6 + HANDED_OVER_S + 32768 * 1.81e-11), rel=1e-3
     )
-    assert found.recompute is not None
-    assert (found.recompute.by, found.recompute.seconds) == ("given", pytest.approx(0.6))
-    assert (found.recompute.low_seconds, found.recompute.rung) == (None, None)
-    for row in found.ranking:
+    assert answer.recompute is not None
+    assert (answer.recompute.by, answer.recompute.seconds) == ("given", pytest.approx(0.6))
+    assert (answer.recompute.low_seconds, answer.recompute.rung) == (None, None)
+    for row in answer.ranking:
         assert row.low_seconds is not None
         assert row.high_seconds is not None
         assert row.low_seconds <= row.predicted_seconds <= row.high_seconds
@@ -171,15 +171,17 @@ def test_the_answer_for_a_model_of_32_layers() -> None:
 
 def test_a_slow_link_and_a_fast_gpu_have_a_break_even() -> None:
     """1 MiB a token over PCIe 3 takes longer than 10 µs a token, until attention's square is felt."""
-    found = answered(node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s")
-    tokens = found.break_even_tokens
+    answer = answered(node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s")
+    tokens = answer.break_even_tokens
     assert tokens is not None
     assert tokens % 16 == 0
     before, after = (answered(
         node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s", tokens=str(n)
     ) for n in (int(tokens * 0.99), int(tokens * 1.01)))  # fmt: skip
     for row, faster in ((before, False), (after, True)):
-        fetched = next(one for one in row.ranking if one.layout == row.best).predicted_seconds
+        fetched = next(
+            layout_row for layout_row in row.ranking if layout_row.layout == row.best
+        ).predicted_seconds
         assert row.recompute is not None
         assert (fetched < row.recompute.seconds) == faster
 
@@ -199,32 +201,32 @@ def test_options_move_what_they_name() -> None:
     assert answered(layout="per-block").best == "per-block"
 
 
-def test_without_prefill_nothing_is_said_of_computing() -> None:
-    found = as_json(answered())
-    assert next(iter(found.items())) == ("schema", "busfare.plan-kv/1")
-    assert found["recompute"] is found["break_even_tokens"] is None
-    assert "--prefill-seconds" in found["reason"]
-    assert all(row["recompute_seconds"] is None for row in found["by_tokens"])
+def test_without_prefill_seconds_the_answer_has_no_computing() -> None:
+    answer = as_json(answered())
+    assert next(iter(answer.items())) == ("schema", "busfare.plan-kv/1")
+    assert answer["recompute"] is answer["break_even_tokens"] is None
+    assert "--prefill-seconds" in answer["reason"]
+    assert all(row["recompute_seconds"] is None for row in answer["by_tokens"])
     text = page(kv_document(answered()))
     # A line a layout by block size, and one of fetching by length; each in its legend, too.
     assert text.count('class="line"') == 2 * (6 + 1)
 
 
 def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
-    found = answer_kv(
+    answer = answer_kv(
         KvCache.of(
             **({"node": "h100-probed", "model": "llama-3.1-8b", "tokens": "8192", "block_tokens": "16"})
         )
     )
-    assert (found.bytes_per_token, found.block.pieces) == (
+    assert (answer.bytes_per_token, answer.block.pieces) == (
         131072,
         64,
     )  # 2 · 32 layers · 8 heads · 128 · 2 bytes
-    assert found.recompute is not None
-    assert found.recompute.by == "model"
+    assert answer.recompute is not None
+    assert answer.recompute.by == "model"
     # 2 · 7 billion weights of its layers · 8192 tokens, and attention, at no more than the H100's 989 TFLOP/s.
-    assert 2 * 6.98e9 * 8192 / 989e12 < found.recompute.seconds < 1.0
-    lengths = [(row.tokens, row.recompute_seconds) for row in found.by_tokens]
+    assert 2 * 6.98e9 * 8192 / 989e12 < answer.recompute.seconds < 1.0
+    lengths = [(row.tokens, row.recompute_seconds) for row in answer.by_tokens]
     assert all(more[1] > fewer[1] > 0 for fewer, more in pairwise(lengths) if more[1] and fewer[1])
     # A token more costs no more than reading all weights, which a prefill of 16 tokens reads, too.
     assert lengths[0][1] == pytest.approx(2 * 6.98e9 / 3.35e12, rel=0.5)
@@ -236,16 +238,16 @@ def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
 
 
 def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
-    asked = {"node": "rtx-4090", "model": "llama-3.1-70b"}
-    alone, shared = (answer_kv(KvCache.of(**asked, tensor_parallel=n)) for n in ("1", "8"))
+    options = {"node": "rtx-4090", "model": "llama-3.1-70b"}
+    alone, shared = (answer_kv(KvCache.of(**options, tensor_parallel=n)) for n in ("1", "8"))
     assert alone.weight_bytes == pytest.approx(2 * 7.055e9 * 10, rel=1e-3)
     assert alone.memory_bytes is not None and shared.weight_bytes == pytest.approx(alone.weight_bytes / 8)
     assert shared.fetched_bytes == alone.fetched_bytes / 8
     assert alone.recompute and shared.recompute
     assert shared.recompute.seconds == pytest.approx(alone.recompute.seconds / 8)
     lacking = "The weights do not fit: 141 GB, but the GPU has 25.8 GB"
-    assert any(lacking in said for said in kv_words(alone))
-    assert not any("do not fit" in said for said in kv_words(shared))
+    assert any(lacking in sentence for sentence in kv_words(alone))
+    assert not any("do not fit" in sentence for sentence in kv_words(shared))
     # Latent attention has one head of keys, which each GPU holds.
     latent = [
         answer_kv(KvCache.of(node="h100-sxm", model="deepseek-v3", tensor_parallel=n)).fetched_bytes

@@ -22,8 +22,8 @@ from busfare.questions import Offload
 NODE = load_node("rtx-4090")
 
 
-def network(**said: Any) -> Network:
-    return network_of(Offload.of(**{"model": "mixtral-8x7b", "type": "q4_0", **said}), NODE)
+def network(**options: Any) -> Network:
+    return network_of(Offload.of(**{"model": "mixtral-8x7b", "type": "q4_0", **options}), NODE)
 
 
 def test_experts_alone_are_brought_as_far_as_they_are_touched_and_not_there() -> None:
@@ -42,7 +42,7 @@ def test_experts_alone_are_brought_as_far_as_they_are_touched_and_not_there() ->
     )
 
 
-def test_caches_take_memory_beside_the_layers() -> None:
+def test_caches_take_memory_in_addition_to_the_layers() -> None:
     more = network(context="4096", batch="8").always_bytes(8) - network().always_bytes(8)
     assert more == 2 * 32 * 8 * 128 * 2 * 4096 * 8
 
@@ -64,7 +64,7 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("options", "says"),
     [
         ({"model": "llama-2-7b", "only_experts": True}, "has no experts"),
         ({"cached_experts": "4"}, "need `only_experts`"),
@@ -76,29 +76,35 @@ def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
         ({"cpu_bandwidth": "fast"}, "'fast' is not a size"),
     ],
 )
-def test_options_that_do_not_hold_are_refused(said: dict[str, Any], says: str) -> None:
+def test_options_that_do_not_hold_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        network(**said)
+        network(**options)
 
 
-def test_a_processor_that_is_not_known_is_asked_for() -> None:
+def test_a_processor_without_rates_asks_for_them() -> None:
     with pytest.raises(InputError, match="performance is unknown; give `cpu_flops`"):
         network().cpu_seconds(1)
 
 
 def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
     plan = answer_offload(Offload.of(node="rtx-4090", model="llama-2-70b", type="q4_0", tokens="1"))
-    known = network_of(Offload(model="llama-2-70b", type="q4_0"), NODE)
-    assert plan.unstreamed_bytes == known.always_bytes(1)
-    assert plan.device_bytes <= plan.budget_bytes == NODE.gpu(0).memory_bytes - known.always_bytes(1)
-    layer = known.whole_bytes[0]
+    described = network_of(Offload(model="llama-2-70b", type="q4_0"), NODE)
+    assert plan.unstreamed_bytes == described.always_bytes(1)
+    assert plan.device_bytes <= plan.budget_bytes == NODE.gpu(0).memory_bytes - described.always_bytes(1)
+    layer = described.whole_bytes[0]
     streamed = (80 - plan.resident) * layer * machine_of(NODE).h2d.copy.long_gap_per_byte_s
     assert plan.predicted_seconds == pytest.approx(streamed, rel=0.05)
 
 
 def test_resident_layers_hold_all_experts_and_a_pass_brings_those_it_needs() -> None:
-    said = {"node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "depth": "1"}
-    plan = answer_offload(Offload.of(**{**said, "tokens": "1", "resident": "16"}))
+    options = {
+        "node": "rtx-4090",
+        "model": "mixtral-8x7b",
+        "type": "q4_0",
+        "only_experts": True,
+        "depth": "1",
+    }
+    plan = answer_offload(Offload.of(**{**options, "tokens": "1", "resident": "16"}))
     expert = 3 * 4096 * 14336 * 18 / 32
     assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * expert)
     assert plan.depth == 0  # the router chooses first
@@ -124,9 +130,15 @@ def test_experts_of_few_tokens_wait_for_their_router() -> None:
 
 def test_cached_experts_take_memory_whatever_is_resident() -> None:
     expert = 3 * 4096 * 14336 * 18 / 32
-    said = {"node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "tokens": "1"}
+    options = {
+        "node": "rtx-4090",
+        "model": "mixtral-8x7b",
+        "type": "q4_0",
+        "only_experts": True,
+        "tokens": "1",
+    }
     plans = [
-        answer_offload(Offload.of(**{**said, "resident": "16", "cached_experts": count}))
+        answer_offload(Offload.of(**{**options, "resident": "16", "cached_experts": count}))
         for count in ("0", "4")
     ]
     assert plans[1].cached_bytes == pytest.approx(16 * 4 * expert)
@@ -134,14 +146,14 @@ def test_cached_experts_take_memory_whatever_is_resident() -> None:
     assert plans[1].device_bytes - plans[0].device_bytes == pytest.approx(
         16 * 4 * expert + buffers[1] - buffers[0]
     )
-    large = {**said, "model": "gpt-oss-120b", "type": "mxfp4", "cached_experts": "104"}
+    large = {**options, "model": "gpt-oss-120b", "type": "mxfp4", "cached_experts": "104"}
     for resident in (None, "0"):
         with pytest.raises(InputError, match=r"cached experts take 50\.7 GB"):
             answer_offload(Offload.of(**{**large, "resident": resident}))
 
 
 def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> None:
-    said = {
+    options = {
         "node": "rtx-4090",
         "model": "llama-2-7b",
         "type": "q4_0",
@@ -149,9 +161,9 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
         "resident": "0",
         "depth": "1",
     }
-    predicted = answer_offload(Offload.of(**said))
+    predicted = answer_offload(Offload.of(**options))
     measured = answer_offload(
-        Offload.of(**({**said, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"}))
+        Offload.of(**({**options, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"}))
     )
     assert predicted.predicted_seconds == pytest.approx(measured.predicted_seconds, rel=1e-3)
     assert (
@@ -161,7 +173,7 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "says"),
+    ("options", "says"),
     [
         ({"layers": "4"}, "`layers`: `model` already defines it"),
         ({"from_trace": "x.json"}, "`from_trace`, `model`: both define"),
@@ -172,9 +184,9 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
         ),
     ],
 )
-def test_a_plan_says_which_options_do_not_go_together(said: dict[str, Any], says: str) -> None:
+def test_a_plan_says_which_options_do_not_go_together(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        answer_offload(Offload.of(**{"node": "rtx-4090", "model": "llama-2-7b", **said}))
+        answer_offload(Offload.of(**{"node": "rtx-4090", "model": "llama-2-7b", **options}))
 
 
 H100 = load_node("h100-sxm")
@@ -186,9 +198,9 @@ def gpu_seconds(model: str, tokens: float, type_: str = "fp16", **more: float) -
 
 def test_decoding_reads_the_weights_and_prefilling_computes() -> None:
     model = read_model("llama-3.1-70b")
-    one, many = (gpu_seconds("llama-3.1-70b", tokens).seconds for tokens in (1, 4096))
+    single, many = (gpu_seconds("llama-3.1-70b", tokens).seconds for tokens in (1, 4096))
     read = weight_bytes(model, "fp16") / 3.35e12
-    assert (one > read).all() and (one < 1.5 * read).all()
+    assert (single > read).all() and (single < 1.5 * read).all()
     operations = 2 * 4096 * model.layers[0].weights
     share = operations / many[0] / 989e12
     assert 0.4 < share < 0.83
@@ -233,10 +245,10 @@ def test_experts_that_are_touched_are_those_that_are_read() -> None:
 def test_a_processor_is_bound_by_its_memory_and_then_by_its_operations() -> None:
     model = read_model("llama-2-7b")
     read, weights = weight_bytes(model, "q4_0")[0], model.layers[0].weights
-    known = Network(model, "q4_0", H100, cpu_bandwidth=80e9, cpu_flops=1e12)
-    one = known.cpu_seconds(1)[0]
-    assert one == pytest.approx(read / 80e9, rel=0.01)
-    many = known.cpu_seconds(512)[0]
+    described = Network(model, "q4_0", H100, cpu_bandwidth=80e9, cpu_flops=1e12)
+    single = described.cpu_seconds(1)[0]
+    assert single == pytest.approx(read / 80e9, rel=0.01)
+    many = described.cpu_seconds(512)[0]
     assert many == pytest.approx(2 * 512 * weights / 1e12, rel=0.05)
     with pytest.raises(InputError, match=r"`cpu_bandwidth` .* and `cpu_flops`"):
         Network(model, "q4_0", load_node("pcie:4x16")).cpu_seconds(1)
@@ -244,8 +256,8 @@ def test_a_processor_is_bound_by_its_memory_and_then_by_its_operations() -> None
 
 def test_what_nobody_measured_has_the_wider_range() -> None:
     def spread(name: str, type_: str, node: str = "h100-sxm", **options: float) -> float:
-        found = Network(read_model(name), type_, load_node(node), **options).gpu_seconds(64)
-        return float(found.high[-1] / found.low[-1])
+        estimate = Network(read_model(name), type_, load_node(node), **options).gpu_seconds(64)
+        return float(estimate.high[-1] / estimate.low[-1])
 
     dense = spread("llama-2-7b", "fp16")
     assert dense < 1.5
@@ -255,9 +267,9 @@ def test_what_nobody_measured_has_the_wider_range() -> None:
     assert dense < spread("llama-2-7b", "fp16", context=65536, batch=64) < spread("llama-2-7b", "q4_0")
 
 
-def test_fewer_tokens_than_sequences_are_a_sequence_each() -> None:
-    few, one = (gpu_seconds("llama-2-7b", 4, context=100, batch=batch).seconds for batch in (32, 4))
-    assert (few == one).all()
+def test_fewer_tokens_than_sequences_are_that_many_sequences() -> None:
+    few, equal = (gpu_seconds("llama-2-7b", 4, context=100, batch=batch).seconds for batch in (32, 4))
+    assert (few == equal).all()
 
 
 @pytest.mark.parametrize(("tokens", "context", "batch"), [(0, 0, 1), (1, 0, 0), (1, -1, 1), (1e12, 0, 1)])
@@ -266,7 +278,7 @@ def test_what_is_no_pass_is_refused(tokens: float, context: float, batch: float)
         gpu_seconds("llama-2-7b", tokens, context=context, batch=batch)
 
 
-def test_a_node_whose_gpu_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_a_node_without_gpu_rates_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "box.toml"
     path.write_text(
         'name = "box"\n'

@@ -71,7 +71,7 @@ def test_depth_0_adds_copies_and_kernels_and_depth_1_takes_the_longer() -> None:
     assert share_hidden(layers, Schedule(0, 0), machine, in_turns) == pytest.approx(0.0, abs=0.01)
 
 
-def test_resident_layers_are_computed_beside_the_first_copies() -> None:
+def test_resident_layers_are_computed_during_the_first_copies() -> None:
     machine = machine_of(load_node("h100-probed"))
     layers = Layers.alike(8, 64 * MIB, 1.3e-3)
     whole = pass_seconds(layers, Schedule(8), machine)
@@ -80,15 +80,15 @@ def test_resident_layers_are_computed_beside_the_first_copies() -> None:
     assert whole <= pass_seconds(layers, Schedule(4, 4), machine) < 1.02 * whole
 
 
-def test_what_is_sent_back_takes_the_other_direction_and_keeps_its_buffer() -> None:
+def test_copies_back_take_the_opposite_direction_and_keep_their_buffer() -> None:
     machine = machine_of(load_node("h100-probed"))
     streamed = Layers.alike(16, 64 * MIB, 1e-4)
     updated = Layers.alike(16, 64 * MIB, 1e-4, back_bytes=64 * MIB)
-    into, both = (
+    into, back_and_forth = (
         program_of(layers, Schedule(0, 2), machine).play().seconds for layers in (streamed, updated)
     )
     in_turns = program_of(updated, Schedule(0, 0), machine).play().seconds
-    assert 1.05 * into < both < in_turns < 2.3 * into
+    assert 1.05 * into < back_and_forth < in_turns < 2.3 * into
 
 
 def test_pageable_copies_hold_the_host_and_deeper_prefetch_is_no_cure() -> None:
@@ -100,43 +100,43 @@ def test_pageable_copies_hold_the_host_and_deeper_prefetch_is_no_cure() -> None:
 
 def test_pageable_copies_may_hide_nothing() -> None:
     """A program that copies each layer before it launches the one before takes copies and kernels one after another."""
-    asked = ASKED | {"memory": "pageable", "seconds_per_layer": "10ms", "resident": "0", "depth": "1"}
-    found = answer_offload(Offload.of(**asked))
-    assert found.high_seconds is not None
-    assert found.predicted_seconds < 0.8 * (found.parts.copies_seconds + 160e-3) <= found.high_seconds
+    options = OPTIONS | {"memory": "pageable", "seconds_per_layer": "10ms", "resident": "0", "depth": "1"}
+    answer = answer_offload(Offload.of(**options))
+    assert answer.high_seconds is not None
+    assert answer.predicted_seconds < 0.8 * (answer.parts.copies_seconds + 160e-3) <= answer.high_seconds
 
 
 @pytest.mark.parametrize(("tokens", "fastest"), [("1", True), ("256", True), ("257", False), (None, False)])
 def test_mapped_weights_rank_behind_copies_where_rows_fill_more_than_a_tile(
     tokens: str | None, fastest: bool
 ) -> None:
-    asked = {
+    options = {
         "node": "gh200",
         "layers": "4",
         "bytes_per_layer": "1MB",
         "seconds_per_layer": "1ms",
         "tokens": tokens,
     }
-    found = answer_offload(Offload.of(**asked, budget="1KB" if fastest else "3MB"))
-    streamed = [row.memory for row in found.ranking if row.resident < 4]
+    answer = answer_offload(Offload.of(**options, budget="1KB" if fastest else "3MB"))
+    streamed = [row.memory for row in answer.ranking if row.resident < 4]
     if fastest:
-        assert found.memory == streamed[0] == "mapped"  # nothing else fits
+        assert answer.memory == streamed[0] == "mapped"  # nothing else fits
     else:
-        assert found.memory != "mapped"
+        assert answer.memory != "mapped"
         assert streamed[-1] == "mapped"
 
 
-def test_mapped_weights_are_read_once_for_each_tile_of_rows() -> None:
+def test_mapped_weights_are_read_once_per_tile_of_rows() -> None:
     machine = machine_of(load_node("h100-probed"))
     once, thrice = (replace(Layers.alike(4, 64 * MIB, 1e-6), rows=rows) for rows in (256.0, 600.0))
     took = [pass_seconds(layers, Schedule(0, 0, "mapped"), machine) for layers in (once, thrice)]
     assert took[1] == pytest.approx(3 * took[0], rel=0.01)
     played = program_of(thrice, Schedule(0, 0, "mapped"), machine).play().seconds
     assert took[1] == pytest.approx(played, rel=0.01)
-    asked = ASKED | {"memory": "mapped", "tokens": "600", "resident": "0"}
+    options = OPTIONS | {"memory": "mapped", "tokens": "600", "resident": "0"}
     assert any(
-        "reads the mapped weights again" in said
-        for said in offload_words(answer_offload(Offload.of(**asked)))
+        "reads the mapped weights again" in sentence
+        for sentence in offload_words(answer_offload(Offload.of(**options)))
     )
 
 
@@ -174,7 +174,7 @@ def test_gpus_share_what_their_paths_have_in_common() -> None:
         link_share(load_node("h100-sxm"), 9)
 
 
-def test_break_even_is_where_both_take_as_long() -> None:
+def test_break_even_is_where_streaming_takes_as_long_as_computing() -> None:
     tokens, why = break_even(lambda n: 1.0 + 0.001 * n, lambda n: 0.101 * n)
     assert (tokens, why) == (pytest.approx(10.0, rel=1e-3), "")
     assert break_even(lambda n: 0.1, lambda n: n)[0] is None
@@ -183,78 +183,80 @@ def test_break_even_is_where_both_take_as_long() -> None:
     assert why == "no break-even: streaming is still slower at 16,777,216 tokens, where the search ends"
 
 
-ASKED = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
+OPTIONS = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
 
 
 def test_the_keys_that_scripts_rely_on() -> None:
-    asked = ["plan", "offload", "--json", "--resident", "4", "--depth", "2", "--memory", "pinned"]
-    asked += ["--tokens", "1"]
-    asked += [f"--{key.replace('_', '-')}={value}" for key, value in ASKED.items()]
-    found = json.loads(CliRunner().invoke(app, asked, catch_exceptions=False).output)
-    assert next(iter(found)) == "schema"
-    assert (found["resident"], found["depth"], found["memory"]) == (4, 2, "pinned")
-    assert found["low_seconds"] <= found["predicted_seconds"] <= found["high_seconds"]
-    assert found["rung"] == "probed"
-    assert 0.9 < found["share_hidden"] <= 1.0
-    assert found["break_even_tokens"] is None
-    assert "--cpu-seconds-per-layer" in found["break_even_reason"]
-    times = [row["predicted_seconds"] for row in found["ranking"]]
+    options = ["plan", "offload", "--json", "--resident", "4", "--depth", "2", "--memory", "pinned"]
+    options += ["--tokens", "1"]
+    options += [f"--{key.replace('_', '-')}={value}" for key, value in OPTIONS.items()]
+    answer = json.loads(CliRunner().invoke(app, options, catch_exceptions=False).output)
+    assert next(iter(answer)) == "schema"
+    assert (answer["resident"], answer["depth"], answer["memory"]) == (4, 2, "pinned")
+    assert answer["low_seconds"] <= answer["predicted_seconds"] <= answer["high_seconds"]
+    assert answer["rung"] == "probed"
+    assert 0.9 < answer["share_hidden"] <= 1.0
+    assert answer["break_even_tokens"] is None
+    assert "--cpu-seconds-per-layer" in answer["break_even_reason"]
+    times = [row["predicted_seconds"] for row in answer["ranking"]]
     assert times == sorted(times)
-    assert {row["memory"] for row in found["ranking"]} == {"pinned", "pageable", "mapped", "managed"}
+    assert {row["memory"] for row in answer["ranking"]} == {"pinned", "pageable", "mapped", "managed"}
     # Whatever is ranked fits in what the asked schedule takes.
-    assert max(row["device_bytes"] for row in found["ranking"]) <= found["device_bytes"] == 7 * 67108864
+    assert max(row["device_bytes"] for row in answer["ranking"]) <= answer["device_bytes"] == 7 * 67108864
 
 
 def test_a_budget_is_filled_with_what_is_fastest() -> None:
-    few, many = (answer_offload(Offload.of(**(ASKED | {"budget": budget}))) for budget in ("400MB", "900MB"))
+    few, many = (
+        answer_offload(Offload.of(**(OPTIONS | {"budget": budget}))) for budget in ("400MB", "900MB")
+    )
     assert few.device_bytes <= 400e6 < many.device_bytes <= 900e6
     assert few.resident < many.resident
     assert many.predicted_seconds < few.predicted_seconds
-    everything = answer_offload(Offload.of(**(ASKED | {"seconds_per_layer": "0.1ms"})))
+    everything = answer_offload(Offload.of(**(OPTIONS | {"seconds_per_layer": "0.1ms"})))
     assert (everything.resident, everything.limited_by) == (16, "nothing is streamed")
     assert everything.predicted_seconds == pytest.approx(1.6e-3)
     # Where the kernels hide the copies, what streams takes no longer and leaves memory free.
-    hidden = answer_offload(Offload.of(**(ASKED | {"seconds_per_layer": "2ms"})))
+    hidden = answer_offload(Offload.of(**(OPTIONS | {"seconds_per_layer": "2ms"})))
     assert hidden.resident < 16
     assert hidden.predicted_seconds == pytest.approx(32e-3, rel=0.011)
 
 
 def test_a_proposal_that_is_not_the_fastest_says_why() -> None:
-    asked = {"node": "rtx-4090", "model": "llama-3.1-70b", "type": "q4_0", "tokens": "512"}
-    found = answer_offload(Offload.of(**asked))
-    fastest = found.ranking[0]
-    assert (found.resident, found.depth) != (fastest.resident, fastest.depth)
-    assert found.predicted_seconds <= fastest.predicted_seconds * 1.01
-    told = f"within 1 % of the fastest, {fastest.resident} resident, depth {fastest.depth}, pinned memory"
-    assert any(told in words and "needs fewer buffers" in words for words in offload_words(found))
-    deep = answer_offload(Offload.of(**(asked | {"depth": "4"})))
+    options = {"node": "rtx-4090", "model": "llama-3.1-70b", "type": "q4_0", "tokens": "512"}
+    answer = answer_offload(Offload.of(**options))
+    fastest = answer.ranking[0]
+    assert (answer.resident, answer.depth) != (fastest.resident, fastest.depth)
+    assert answer.predicted_seconds <= fastest.predicted_seconds * 1.01
+    reason = f"within 1 % of the fastest, {fastest.resident} resident, depth {fastest.depth}, pinned memory"
+    assert any(reason in words and "needs fewer buffers" in words for words in offload_words(answer))
+    deep = answer_offload(Offload.of(**(options | {"depth": "4"})))
     assert not any("within 1 %" in words for words in offload_words(deep))
 
 
 def test_tokens_say_from_where_streaming_pays() -> None:
     """A layer takes 1.21 ms to copy; on the processor 0.1 ms a token, on the GPU 1 ms a thousand tokens."""
-    found = answer_offload(Offload.of(**(ASKED
+    answer = answer_offload(Offload.of(**(OPTIONS
         | {
             "seconds_per_layer": "1=20us,1000=1ms,10000=10ms",
             "cpu_seconds_per_layer": "1=0.1ms,1000=100ms",
             "tokens": "1", "resident": "0", "depth": "1",
         })))  # fmt: skip
-    assert found.limited_by == "link"
-    assert found.break_even_tokens == pytest.approx(12.2, rel=0.03)
-    assert found.hidden_from_tokens == pytest.approx(1215, rel=0.03)
-    assert [p.resident for p in found.by_resident][:2] == [0, 2]
-    seconds = [point.predicted_seconds for point in found.by_resident]
+    assert answer.limited_by == "link"
+    assert answer.break_even_tokens == pytest.approx(12.2, rel=0.03)
+    assert answer.hidden_from_tokens == pytest.approx(1215, rel=0.03)
+    assert [p.resident for p in answer.by_resident][:2] == [0, 2]
+    seconds = [point.predicted_seconds for point in answer.by_resident]
     assert seconds == sorted(seconds, reverse=True)
-    first = found.by_tokens[0]
+    first = answer.by_tokens[0]
     assert first.cpu_seconds is not None
     assert first.streamed_seconds > first.cpu_seconds
-    shown = page(offload_document(found))
+    shown = page(offload_document(answer))
     assert "From 12 tokens per pass, streaming is faster than the CPU." in shown
 
 
 def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
-    asked = {"node": "h100-sxm", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms"}
-    shown = page(offload_document(answer_offload(Offload.of(**(asked | {"resident": "4"})))))
+    options = {"node": "h100-sxm", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms"}
+    shown = page(offload_document(answer_offload(Offload.of(**(options | {"resident": "4"})))))
     assert "nothing is streamed" in shown and 'id="resident"' in shown
 
 
@@ -274,15 +276,15 @@ def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
 )  # fmt: skip
 def test_what_cannot_be_used_names_the_option(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
-        answer_offload(Offload.of(**(ASKED | more)))
+        answer_offload(Offload.of(**(OPTIONS | more)))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_every_prediction_of_the_answer_has_a_range() -> None:
-    found = msgspec.to_builtins(
-        answer_offload(Offload.of(**(ASKED | {"node": "rtx-3090", "resident": "2", "depth": "1"})))
+    answer = msgspec.to_builtins(
+        answer_offload(Offload.of(**(OPTIONS | {"node": "rtx-3090", "resident": "2", "depth": "1"})))
     )
-    for row in (found, *found["ranking"]):
+    for row in (answer, *answer["ranking"]):
         assert row["low_seconds"] <= row["predicted_seconds"] <= row["high_seconds"]
         assert row["rung"] == "datasheet"

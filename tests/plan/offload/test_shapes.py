@@ -26,7 +26,7 @@ def test_parameters_are_those_that_were_published(name: str) -> None:
 
 
 def parameters(model: Model) -> int:
-    of_layers = sum(one.weights + one.vectors for one in model.layers)
+    of_layers = sum(layer.weights + layer.vectors for layer in model.layers)
     return of_layers + model.embedding + model.head + model.hidden
 
 
@@ -45,7 +45,7 @@ def test_parameters_are_those_of_the_checkpoints_to_the_digit() -> None:
 )
 def test_a_token_meets_as_many_as_was_published(name: str, active: float) -> None:
     model = read_model(name)
-    idle = sum((one.experts - one.experts_used) * one.expert_weights for one in model.layers)
+    idle = sum((layer.experts - layer.experts_used) * layer.expert_weights for layer in model.layers)
     assert parameters(model) - idle == pytest.approx(active, rel=0.02)
 
 
@@ -68,19 +68,19 @@ def test_weights_by_layer_have_the_scales_of_their_type() -> None:
 
 def test_the_first_layers_of_a_mixture_may_have_no_experts() -> None:
     layers = read_model("deepseek-v3").layers
-    assert [one.experts for one in layers[:4]] == [0, 0, 0, 256]
+    assert [layer.experts for layer in layers[:4]] == [0, 0, 0, 256]
     assert layers[3].expert_weights == 3 * 7168 * 2048
 
 
 def test_layers_that_see_a_window_alternate() -> None:
-    assert [one.window for one in read_model("gpt-oss-20b").layers[:3]] == [128, 0, 128]
+    assert [layer.window for layer in read_model("gpt-oss-20b").layers[:3]] == [128, 0, 128]
 
 
 def test_a_config_file_gives_what_the_name_gives(tmp_path: Path) -> None:
     row = {key: value for key, value in _table()["model"]["qwen3-30b-a3b"].items() if key != "source"}
     (tmp_path / "config.json").write_text(json.dumps(row))
-    known, read = read_model("qwen3-30b-a3b"), read_model(str(tmp_path))
-    assert (read.layers, parameters(read)) == (known.layers, parameters(known))
+    named, read = read_model("qwen3-30b-a3b"), read_model(str(tmp_path))
+    assert (read.layers, parameters(read)) == (named.layers, parameters(named))
 
 
 def test_older_networks_have_positions_biases_and_a_tied_head() -> None:
@@ -122,7 +122,7 @@ LLAMA = {
         (json.dumps(LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 8}), "from 1 to 4"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, content: str, says: str) -> None:
+def test_a_wrong_file_is_refused_in_a_single_line(tmp_path: Path, content: str, says: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(content)
     with pytest.raises(InputError) as refused:

@@ -140,8 +140,8 @@ def _state(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
 def _buoydiff(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
     """Buoyancy differences (m/s²) of water of the uppermost level, and of the level above, within that of level `k`."""
     p = pressure(np.asarray(float(k)))
-    own, surface, above = (density(inputs[0][j], inputs[1][j], p) for j in (k, 0, max(k - 1, 0)))
-    return [GRAVITY * (1.0 - displaced / own) for displaced in (surface, above)]
+    in_place, surface, above = (density(inputs[0][j], inputs[1][j], p) for j in (k, 0, max(k - 1, 0)))
+    return [GRAVITY * (1.0 - displaced / in_place) for displaced in (surface, above)]
 
 
 def _computing(name: str, title: str, work: int) -> Kernel:

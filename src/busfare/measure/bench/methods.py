@@ -190,14 +190,14 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
     return dict.fromkeys((Case(swept, a) for a in sweep), SWEEP_METHODS) | grid
 
 
-def prepared(asked: BenchMethods) -> Callable[[Run[MethodDevice]], results.MethodsResult]:
+def prepared(question: BenchMethods) -> Callable[[Run[MethodDevice]], results.MethodsResult]:
     """What measures vectors of up to `asked.largest` ints."""
-    return lambda run: methods_result(run, run_methods(run, asked.largest))
+    return lambda run: methods_result(run, run_methods(run, question.largest))
 
 
 def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
     """Measures every case, method by method, so that each method's buffers are made once."""
-    device, found = run.device, Methods()
+    device, methods = run.device, Methods()
     chosen = cases(run.quick, largest)
     budget = QUICK_S if run.quick else BUDGET_S
     megabytes = max(case.elements for case in chosen) * 4 / 1e6
@@ -210,15 +210,15 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
         if run.too_late(what, budget):
             continue
         with run.attempt(what):
-            found.allocation_s[method] = device.start(method, size)
+            methods.allocation_s[method] = device.start(method, size)
             for case in sorted(
                 c for c, methods in chosen.items() if c.elements == size and method in methods
             ):
-                if case not in found.kernel_s:
-                    found.kernel_s[case] = device.kernel_seconds(*case)
+                if case not in methods.kernel_s:
+                    methods.kernel_s[case] = device.kernel_seconds(*case)
                 runs, held = tuple(device.run(*case, RUNS)), tuple(device.held(*case, RUNS))
-                found.measured.append(Measured(case, method, runs, held))
-    return found
+                methods.measured.append(Measured(case, method, runs, held))
+    return methods
 
 
 def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Prediction]:
@@ -297,7 +297,7 @@ def _method(
     run: Run[MethodDevice], m: Measured, gpu_samples: list[float], planned: Prediction | None, host_s: float
 ) -> results.MethodMeasured:
     ranges, totals, gpu_s = m.ranges, m.totals_s, median(gpu_samples)
-    devices = [one.device for one in m.runs if one.device]
+    devices = [run_sample.device for run_sample in m.runs if run_sample.device]
     due: dict[str, Any] = {"reason": "not predicted"}
     if planned is not None:
         # The GPU's part and the calls are predicted, the processor's part is measured.
@@ -325,7 +325,7 @@ def _method(
         spread=(max(totals) - min(totals)) / median(totals),
         measured_gpu_seconds=gpu_s,
         gpu_samples_seconds=gpu_samples,
-        measured_held_seconds=[dict(one) for one in m.held],
+        measured_held_seconds=[dict(moments) for moments in m.held],
         checked=not run.device.virtual,
         **due,
     )
@@ -335,12 +335,12 @@ def _crossover(
     methods: Methods, predicted: Mapping[Case, Mapping[str, Prediction]]
 ) -> results.Crossover | None:
     """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
-    both = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
-    if not both:
+    compared = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
+    if not compared:
         return None
-    sizes = [case.elements for case in both]
+    sizes = [case.elements for case in compared]
     elements = max(sizes, key=lambda n: (sizes.count(n), n))
-    swept = sorted(case for case in both if case.elements == elements)
+    swept = sorted(case for case in compared if case.elements == elements)
     accesses = [case.accesses for case in swept]
     # Both initialise and sum pinned memory: that part would only add its noise.
     measured = {
@@ -373,4 +373,4 @@ def _over(seconds: Iterable[Mapping[str, float]], under: Iterable[Mapping[str, f
         for method, taken in size.items():
             if below.get(method):
                 shares.setdefault(method, []).append(taken / below[method])
-    return {method: sum(own) / len(own) for method, own in shares.items()}
+    return {method: sum(by_size) / len(by_size) for method, by_size in shares.items()}

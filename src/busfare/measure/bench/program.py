@@ -78,18 +78,18 @@ def batched(work: Work) -> Program:
     return Program("batched", 1, (into, Operation("kernel", 0, work.whole), out))
 
 
-def streams(work: Work, count: int, strategy: str = "streams", own: Sequence[int] | None = None) -> Program:
+def streams(work: Work, count: int, strategy: str = "streams", share: Sequence[int] | None = None) -> Program:
     """`count` chunks, one a stream, breadth first: all copies in, all kernels, all copies out [W14 §VII]; as a `graph`; or
     with kernels that write their results to mapped host memory (`hybrid`).
 
     Where kernels read other chunks, all copies in go through one stream: a GPU takes those of many streams in an
-    order of its own, and a kernel would wait for a copy that is among the last. With `own`, only the kernels of
+    order of its own, and a kernel would wait for a copy that is among the last. With `share`, only the kernels of
     those chunks are run, and only what they read is copied: one GPU's share.
     """
     cut, in_order = work.cut(count), bool(work.kernel.reaches) and count > 1
-    chosen = list(range(count)) if own is None else list(own)
+    chosen = list(range(count)) if share is None else list(share)
     needed = {chunk: work.chunks_of(cut[chunk], cut) for chunk in chosen}
-    copied = sorted({other for chunks in needed.values() for other in chunks})
+    copied = sorted({source for chunks in needed.values() for source in chunks})
     stream_of = {chunk: n + in_order for n, chunk in enumerate(sorted({*copied, *chosen}))}
     operations: list[Operation] = []
     last_copy: dict[int, int] = {}
@@ -118,8 +118,8 @@ def three_streams(work: Work, count: int) -> Program:
         last_copy.append(len(operations) - 1)
         awaited = last_copy[max(work.chunks_of(part, cut))]
         operations.append(Operation("kernel", 1, part, after=(awaited,)))
-        first, *others = _copies(work, "d2h", 2, part)
-        operations += [replace(first, after=(len(operations) - 1,)), *others]
+        first, *rest = _copies(work, "d2h", 2, part)
+        operations += [replace(first, after=(len(operations) - 1,)), *rest]
     return Program("three-streams", 3, tuple(operations))
 
 

@@ -65,7 +65,7 @@ class Benched(Struct, kw_only=True):
         return "played" if self.virtual else "measured"
 
 
-class Beside(Ranged, kw_only=True):
+class WithPrediction(Ranged, kw_only=True):
     """A prediction beside what was measured, where there is one."""
 
     predicted_seconds: float | None = None
@@ -74,7 +74,7 @@ class Beside(Ranged, kw_only=True):
     checked: bool
 
 
-class Version(Beside, kw_only=True):
+class Version(WithPrediction, kw_only=True):
     """A strategy with a number of streams. `samples_by_moment`: how many of the samples each moment took; `held`: all was
     submitted before it began; `error_share`: the largest deviation from the reference over what is allowed.
     """
@@ -163,7 +163,7 @@ class StrategiesResult(Benched, tag_field="schema", tag="busfare.bench-strategie
     cells: list[StrategyCell]
 
 
-class MethodMeasured(Beside, kw_only=True):
+class MethodMeasured(WithPrediction, kw_only=True):
     """One method of a case: the whole program, and what of it the GPU takes for copies and kernel."""
 
     method: str

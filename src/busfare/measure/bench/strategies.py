@@ -16,7 +16,7 @@ from busfare.measure.bench import run as results
 from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
 from busfare.measure.bench.program import STRATEGIES, STREAMED, Predicted, Program, StrategyDevice, Timing
 from busfare.measure.bench.run import Run, off_percent
-from busfare.measure.cases import KIB, MIB, QUIETEST_ONE_IN, fastest_part, interval, overlapping
+from busfare.measure.cases import KIB, MIB, QUIETEST_PORTION, fastest_part, interval, overlapping
 from busfare.measure.run import Progress, UnavailableError, WrongDataError
 from busfare.questions import BenchStrategies
 
@@ -58,9 +58,9 @@ MOMENT_S, LEAST_RUNS, MOST_RUNS, BY_HOST = 0.01, 5, 25, 3
 MOST_HOST_BYTES = 4 << 30
 #: What moves data one way at a time; the others live on the host's memory where they take longer than this, which other
 #: programs slow for most of a run, but not for every millisecond of it.
-_ONE_WAY, _SHORT_S = ("explicit", "batched"), 5e-4
+_IN_SERIES, _SHORT_S = ("explicit", "batched"), 5e-4
 
-_ORDER = (*_ONE_WAY, "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")
+_ORDER = (*_IN_SERIES, "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")
 #: What every cell must have.
 _PLAIN = {"explicit", "mapped", "streams", "hybrid"}
 
@@ -88,9 +88,9 @@ class _Timed:
         """
         samples, ends = self.timing.device_s, accumulate(self.visits, initial=0)
         by_moment = fastest_part([median(samples[a:b]) for a, b in pairwise(ends)])
-        if self.strategy in _ONE_WAY or by_moment < _SHORT_S:
+        if self.strategy in _IN_SERIES or by_moment < _SHORT_S:
             return by_moment
-        return fastest_part(samples, QUIETEST_ONE_IN)
+        return fastest_part(samples, QUIETEST_PORTION)
 
 
 @dataclass
@@ -180,7 +180,7 @@ class Measuring:
         yield "graph", best, (programs.streams(work, best, "graph"),)
         if self.run.device.gpus > 1 and best > 1:
             shares = (range(best // 2), range(best // 2, best))
-            yield "streams-2gpu", best, tuple(programs.streams(work, best, own=own) for own in shares)
+            yield "streams-2gpu", best, tuple(programs.streams(work, best, share=share) for share in shares)
 
     def _checked(self) -> float | None:
         """Compares the results of what ran last, element by element; the largest error over what is allowed."""
@@ -213,7 +213,7 @@ class Measuring:
         gpus, timing, seconds = len(timed.programs), timed.timing, timed.seconds
         due = predicted.at(timed.strategy, timed.streams) if gpus == 1 else predicted.shared(timed.programs)
         # No held-out machine had several GPUs.
-        known = due.seconds if due and gpus == 1 else None
+        with_range = due.seconds if due and gpus == 1 else None
         return results.Version(
             strategy=timed.strategy,
             streams=timed.streams,
@@ -229,7 +229,7 @@ class Measuring:
             error_percent=off_percent(due.seconds if due else None, seconds),
             checked=timed.error_share is not None,
             error_share=timed.error_share,
-            **strategy_range(timed.strategy, known, self.run.machine.node),
+            **strategy_range(timed.strategy, with_range, self.run.machine.node),
         )
 
     def _cell(
@@ -250,7 +250,7 @@ class Measuring:
         # Be it submitted one way or the other, or measured alike.
         picked = planned.strategy == best.strategy or {planned.strategy, best.strategy} == {*STREAMED}
         picked |= taken is not None and overlapping(taken.samples_seconds, best.samples_seconds)
-        link_s, kernel_s = fastest_part(self._link.device_s, QUIETEST_ONE_IN), median(kernels[1])
+        link_s, kernel_s = fastest_part(self._link.device_s, QUIETEST_PORTION), median(kernels[1])
         limit_s = max(link_s, kernel_s)
         return results.StrategyCell(
             name=work.name,
@@ -289,12 +289,12 @@ class Measuring:
         )
 
 
-def prepared(asked: BenchStrategies) -> Callable[[Run[StrategyDevice]], results.StrategiesResult]:
+def prepared(question: BenchStrategies) -> Callable[[Run[StrategyDevice]], results.StrategiesResult]:
     """What runs all strategies on the user's own kernel, or on ours. Raises InputError where its file holds none."""
-    works = QUICK_CELLS if asked.quick else CELLS
-    if asked.kernel is not None:
-        kernel = user_kernel(asked.kernel, asked.inputs, asked.outputs, asked.function)
-        works = (Work(kernel, asked.levels, asked.level),)
+    works = QUICK_CELLS if question.quick else CELLS
+    if question.kernel is not None:
+        kernel = user_kernel(question.kernel, question.inputs, question.outputs, question.function)
+        works = (Work(kernel, question.levels, question.level),)
 
     def measured(run: Run[StrategyDevice]) -> results.StrategiesResult:
         cells = run_cells(run, works)

@@ -204,13 +204,13 @@ class Board:
         checked(driver.cuDevicePrimaryCtxRelease(self.handle), "cuDevicePrimaryCtxRelease")
 
 
-def _differences(at: int, other: int, size: int) -> int:
+def _differences(at: int, peer: int, size: int) -> int:
     """How many parts of two stretches of host memory differ; long ones are compared by several processors at once."""
     parts = _COMPARERS if size >= _LONG else 1
     step = -(-size // parts)
 
     def compare(start: int) -> bool:
-        return int(_libc.memcmp(at + start, other + start, min(step, size - start))) != 0
+        return int(_libc.memcmp(at + start, peer + start, min(step, size - start))) != 0
 
     if parts == 1:
         return int(compare(0))

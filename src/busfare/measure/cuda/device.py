@@ -15,7 +15,7 @@ from busfare.measure.cases import (
     ACROSS_ENGINES,
     ACROSS_STREAMS,
     ALL_GPUS,
-    ALL_GPUS_BOTH,
+    ALL_GPUS_DUPLEX,
     Case,
     Direction,
     Samples,
@@ -41,8 +41,8 @@ _TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
 
 class Ends:
     """Where a case's data come from and go to: addresses, the target's kind of memory and GPU, and the bytes from one
-    chunk or row to the next. And what issues their copies: `one` chunk, the `train` of all behind each other in the first
-    of the streams, and the `lead_in`, a short one of the same direction.
+    chunk or row to the next. And what issues their copies: `copy` of one chunk, the `train` of all behind each other in the
+    first of the streams, and the `lead_in`, a short one of the same direction.
     """
 
     def __init__(self, case: Case, board: Board, peer: Board | None = None) -> None:
@@ -62,7 +62,7 @@ class Ends:
         self.board.enter()
         self.target = self.board.buffer(self.target_kind, "target", case.count * self.pitch)
         board.enter()
-        self.one = self._copier(case.bytes)
+        self.copy = self._copier(case.bytes)
         self.lead_in = partial(self._copier(min(case.bytes, timing.LEAD_IN_BYTES)), 0)
 
     @property
@@ -72,7 +72,7 @@ class Ends:
 
     def train(self, streams: Sequence[Any]) -> None:
         for i in range(self._case.count):
-            self.one(i, streams[0])
+            self.copy(i, streams[0])
 
     def _copier(self, size: int) -> Callable[[int, Any], None]:
         """What issues the copy of `size` bytes of chunk `i` into a stream."""
@@ -101,7 +101,7 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
     if case.mode in _LED_IN:
         more["lead_in"] = ends.lead_in
     if case.mode in ("both", "kernel-beside-copies"):
-        more["beside"] = _other_way(case, board)
+        more["opposing"] = _opposing(case, board)
     if case.mode == "graph":
         with timing.captured(board.streams(1), ends.train) as launch:
             return timing.sampled(board, launch, repeats, **more)
@@ -123,8 +123,8 @@ def _of_all(case: Case, boards: Sequence[Board], repeats: int) -> Samples:
         ends = Ends(case, board)
         targets.append((board, ends.checked))
         board.poison(*ends.checked)
-        beside = _other_way(case, board) if case.mode == ALL_GPUS_BOTH else None
-        timed.append(Timed(board, ends.train, beside=beside))
+        opposing = _opposing(case, board) if case.mode == ALL_GPUS_DUPLEX else None
+        timed.append(Timed(board, ends.train, opposing=opposing))
     runs = [timing.once(timed) for _ in range(repeats)]
     for board, target in targets:
         board.enter()
@@ -159,9 +159,9 @@ def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
     return Samples(tuple(device_s[fills:]), tuple(api_s[fills:]))
 
 
-def _other_way(case: Case, board: Board) -> Callable[[Any], None]:
+def _opposing(case: Case, board: Board) -> Callable[[Any], None]:
     """Pinned copies of the same size in the other direction: twice as many as the case's, and two more."""
-    copy = Ends(replace(_opposite(case), memory="pinned"), board).one
+    copy = Ends(replace(_opposite(case), memory="pinned"), board).copy
 
     def issue(stream: Any) -> None:
         for n in range(2 * case.count + 2):
@@ -187,10 +187,10 @@ def _traffic(case: Case, board: Board) -> Iterator[None]:
 
 def _there_and_back(case: Case, board: Board, ends: Ends) -> Issue:
     """A copy in, an empty kernel and a copy out of as many bytes in one stream."""
-    out = Ends(_opposite(case), board).one
+    out = Ends(_opposite(case), board).copy
 
     def issue(streams: Sequence[Any]) -> None:
-        ends.one(0, streams[0])
+        ends.copy(0, streams[0])
         board.kernels.launch("nothing", streams[0])
         out(0, streams[0])
 
@@ -203,7 +203,7 @@ def _event_kernel(case: Case, board: Board, ends: Ends) -> Issue:
     copied = board.events(5)[-1]
 
     def issue(streams: Sequence[Any]) -> None:
-        ends.one(0, streams[0])
+        ends.copy(0, streams[0])
         cuda.record(copied, streams[0])
         cuda.wait(streams[1], copied)
         board.kernels.launch("nothing", streams[1])
@@ -216,7 +216,7 @@ def _streams(case: Case, board: Board, ends: Ends) -> Issue:
 
     def issue(streams: Sequence[Any]) -> None:
         for i, stream in enumerate(streams):
-            ends.one(i, stream)
+            ends.copy(i, stream)
 
     return issue
 
@@ -226,7 +226,7 @@ def _across(case: Case, board: Board, ends: Ends) -> Issue:
     stream an engine.
     """
     out, count = Ends(_opposite(case), board), case.count
-    own = case.mode == ACROSS_STREAMS
+    by_stream = case.mode == ACROSS_STREAMS
 
     def kernel(i: int, stream: Any) -> None:
         at, to = ends.target + i * ends.pitch, out.source + i * out.pitch
@@ -235,9 +235,13 @@ def _across(case: Case, board: Board, ends: Ends) -> Issue:
     # Loaded late, behind the blocking kernel, it would wait for that one for ever.
     kernel(0, board.streams(1)[0])
     cuda.finish()
-    stages: tuple[Callable[[int, Any], None], ...] = (ends.one, kernel, out.one)
+    stages: tuple[Callable[[int, Any], None], ...] = (ends.copy, kernel, out.copy)
     steps = [
-        Step(i if own else stage, partial(work, i), () if own or stage == 0 else ((stage - 1) * count + i,))
+        Step(
+            i if by_stream else stage,
+            partial(work, i),
+            () if by_stream or stage == 0 else ((stage - 1) * count + i,),
+        )
         for stage, work in enumerate(stages)
         for i in range(count)
     ]
@@ -309,7 +313,7 @@ class CudaDevice(CudaHost):
             if self._nccl is None:
                 self._nccl = Communicators([self.board_of(ordinal) for ordinal in range(self.gpus)])
             return self._nccl.samples(kind, case, repeats)
-        if case.mode in (ALL_GPUS, ALL_GPUS_BOTH):
+        if case.mode in (ALL_GPUS, ALL_GPUS_DUPLEX):
             return _of_all(case, [self.board_of(ordinal) for ordinal in range(self.gpus)], repeats)
         board = self.board_of(case.gpu)
         board.enter()

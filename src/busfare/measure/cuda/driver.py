@@ -106,10 +106,10 @@ def prefer_gpu(address: int, size: int, gpu: int, prefer: bool = True) -> None:
 
 def _place(gpu: int | None) -> Any:
     """A place of managed memory: a GPU's, or the host's."""
-    found, kinds = driver.CUmemLocation(), driver.CUmemLocationType
-    found.type = kinds.CU_MEM_LOCATION_TYPE_HOST if gpu is None else kinds.CU_MEM_LOCATION_TYPE_DEVICE
-    found.id = gpu or 0
-    return found
+    location, kinds = driver.CUmemLocation(), driver.CUmemLocationType
+    location.type = kinds.CU_MEM_LOCATION_TYPE_HOST if gpu is None else kinds.CU_MEM_LOCATION_TYPE_DEVICE
+    location.id = gpu or 0
+    return location
 
 
 def record(event: Any, stream: Any) -> None:
@@ -160,10 +160,10 @@ def batched(pairs: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Callable[
     targets, sources = ([driver.CUdeviceptr(pair[n]) for pair in pairs] for n in (0, 1))
     attributes = driver.CUmemcpyAttributes()
     attributes.srcAccessOrder = driver.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
-    count, own = len(pairs), list(sizes)
+    count, lengths = len(pairs), list(sizes)
 
     def issue(stream: Any) -> None:
-        answer = driver.cuMemcpyBatchAsync(targets, sources, own, count, [attributes], [0], 1, stream)
+        answer = driver.cuMemcpyBatchAsync(targets, sources, lengths, count, [attributes], [0], 1, stream)
         checked(answer, "cuMemcpyBatchAsync")
 
     return issue
@@ -180,9 +180,9 @@ def upload(address: int, array: np.ndarray) -> None:
 
 def download(address: int, size: int) -> bytearray:
     """Bytes of device memory, once they are here."""
-    found = bytearray(size)
-    checked(driver.cuMemcpyDtoH(found, address, size), "cuMemcpyDtoH")
-    return found
+    content = bytearray(size)
+    checked(driver.cuMemcpyDtoH(content, address, size), "cuMemcpyDtoH")
+    return content
 
 
 def view(address: int, count: int, kind: Any = ctypes.c_uint8) -> np.ndarray:

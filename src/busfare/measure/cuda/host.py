@@ -145,11 +145,11 @@ def _gpu(ordinal: int) -> dict[str, Any]:
         which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(checked(driver.cuDeviceGetAttribute(which, handle), "cuDeviceGetAttribute"))
 
-    def told(file: str) -> str | None:
+    def attribute(file: str) -> str | None:
         return _text(f"/sys/bus/pci/devices/{bus}/{file}") or None
 
     def number(file: str) -> int | None:
-        text = told(file) or ""
+        text = attribute(file) or ""
         return int(text) if text.lstrip("-").isdigit() else None
 
     raw = checked(driver.cuDeviceGetName(128, handle), "cuDeviceGetName")
@@ -161,12 +161,12 @@ def _gpu(ordinal: int) -> dict[str, Any]:
         **{key: times * of(name) for key, (name, times) in _ATTRIBUTES.items()},
         **{key: bool(of(name)) for key, name in _ABILITIES.items()},
         "numa_node": number("numa_node"),
-        "local_cpus": told("local_cpulist"),
+        "local_cpus": attribute("local_cpulist"),
         "link_width": number("current_link_width"),
         "link_width_most": number("max_link_width"),
-        "link_speed": told("current_link_speed"),
-        "link_speed_most": told("max_link_speed"),
-        "nvlinks": [found for link in range(_MOST_NVLINKS) if (found := _nvlink(ordinal, link))],
+        "link_speed": attribute("current_link_speed"),
+        "link_speed_most": attribute("max_link_speed"),
+        "nvlinks": [nvlink for link in range(_MOST_NVLINKS) if (nvlink := _nvlink(ordinal, link))],
     }
 
 

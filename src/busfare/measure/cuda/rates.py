@@ -87,11 +87,11 @@ def _chain(case: Case, board: Board, repeats: int) -> Samples:
 def _stream(case: Case, board: Board, repeats: int) -> Samples:
     """A stream once over its arrays; over a part of L2 many times, by no more blocks than run at once."""
     name = case.mode.replace("-", "_").replace("l2", "stream")
-    each = case.bytes // _ARRAYS.get(name, 1)
-    tiles = each // TILE_BYTES
-    source = board.buffer("device", "source", 2 * each if name == "stream_triad" else each)
-    target = board.buffer("device", "target", each)
-    values = (target, source, source + each, tiles, tiles * case.count)
+    array_bytes = case.bytes // _ARRAYS.get(name, 1)
+    tiles = array_bytes // TILE_BYTES
+    source = board.buffer("device", "source", 2 * array_bytes if name == "stream_triad" else array_bytes)
+    target = board.buffer("device", "target", array_bytes)
+    values = (target, source, source + array_bytes, tiles, tiles * case.count)
     blocks = tiles if case.count == 1 else 8 * board.multiprocessors
     launch = _kernels(board).launch
     return sampled(board, lambda s: launch(name, s[0], values, blocks, 256), repeats)
@@ -101,16 +101,16 @@ def _pass(case: Case, board: Board, repeats: int) -> Samples:
     """Kernels of a class, each once over the same arrays, as a graph."""
     kind = cast(PassKind, case.mode.partition("-")[2])
     name, arrays, rows_a_block, threads = _PASSES[kind]
-    each = case.bytes // arrays
-    source = board.buffer("device", "source", (arrays - 1 or 1) * each)
-    target = board.buffer("device", "target", each)
+    array_bytes = case.bytes // arrays
+    source = board.buffer("device", "source", (arrays - 1 or 1) * array_bytes)
+    target = board.buffer("device", "target", array_bytes)
     launch = _kernels(board).launch
-    values: tuple[int, ...] = (target, source, source + each)
+    values: tuple[int, ...] = (target, source, source + array_bytes)
     if name in _STREAMS:
-        blocks = each // TILE_BYTES
+        blocks = array_bytes // TILE_BYTES
         values += (blocks, blocks)
     else:
-        rows = each // (SOFTMAX_ROW_BYTES if kind == "softmax" else ROW_BYTES)
+        rows = array_bytes // (SOFTMAX_ROW_BYTES if kind == "softmax" else ROW_BYTES)
         blocks = rows // rows_a_block if rows_a_block else 8 * board.multiprocessors
         values += (rows,)
 
@@ -165,14 +165,14 @@ def _handle(board: Board, name: str) -> ctypes.c_void_p:
 
 def _gemm(case: Case, board: Board, repeats: int) -> Samples:
     """Tokens (m × k) by weights (n × k, transposed), as a layer of a network calls it, back to back."""
-    one = gemm_of(case.mode)
-    operand, result, computation, size, mask, base = _TYPES[one.type]
-    sides = (one.batch, one.m, one.n, one.k)
+    gemm = gemm_of(case.mode)
+    operand, result, computation, size, mask, base = _TYPES[gemm.type]
+    sides = (gemm.batch, gemm.m, gemm.n, gemm.k)
     at, stream = board.buffer("device", "target", _ALL), board.streams(1)[0]
     words = (at, _TOKENS // 4, mask, base)
     _kernels(board).launch("random_words", stream, words, 8 * board.multiprocessors, 256)
-    product = (_of_fp8 if one.type == "fp8" else _of_others)(board, sides, operand, result, computation)
-    weights = one.batch * one.n * one.k * size
+    product = (_of_fp8 if gemm.type == "fp8" else _of_cublas)(board, sides, operand, result, computation)
+    weights = gemm.batch * gemm.n * gemm.k * size
     apart = [i % (_WEIGHTS // weights) * weights for i in range(case.count)]
 
     def issue(_: object) -> None:
@@ -191,7 +191,7 @@ Product = Callable[[int, int, int], None]
 Sides = tuple[int, int, int, int]
 
 
-def _of_others(board: Board, sides: Sides, operand: int, result: int, computation: int) -> Product:
+def _of_cublas(board: Board, sides: Sides, operand: int, result: int, computation: int) -> Product:
     """What hands weights, tokens and result to cublasGemmEx, whose matrices are stored by columns; or as many of each as the
     first of `sides` to cublasGemmStridedBatchedEx, weights as they are, as programs multiply activations with each other.
     """
@@ -208,7 +208,7 @@ def _of_others(board: Board, sides: Sides, operand: int, result: int, computatio
         )  # fmt: skip
 
     def products(weights: int, tokens: int, to: int) -> None:
-        apart = [ctypes.c_int64(each) for each in (n * k, m * k, m * n)]
+        apart = [ctypes.c_int64(elements) for elements in (n * k, m * k, m * n)]
         _call(
             library, "cublasGemmStridedBatchedEx", handle, _AS_IT_IS, _AS_IT_IS, n, m, k, alpha, pointer(weights),
             operand, n, apart[0], pointer(tokens), operand, k, apart[1], beta, pointer(to), result,

@@ -118,7 +118,7 @@ def _forked(steps: Sequence[Step]) -> list[Step]:
     last: dict[int, int] = {}
     forked = [Step(0, lambda stream: None)]
     for number, step in enumerate(steps, 1):
-        after = [0] * (step.stream not in last) + [1 + other for other in step.after]
+        after = [0] * (step.stream not in last) + [1 + awaited for awaited in step.after]
         last[step.stream] = number
         forked.append(Step(1 + step.stream, step.work, after))
     return [*forked, Step(0, lambda stream: None, tuple(last.values()))]
@@ -187,12 +187,12 @@ class CudaStrategies(CudaHost):
     def compare(self) -> Compared:
         board, (relative, slacks) = self._part(0).board, self._allowed
         board.enter()
-        found, *wanted = (buffer.address for buffer in self._wanted)
+        counters, *wanted = (buffer.address for buffer in self._wanted)
         wrong, worst, first = 0, 0.0, None
         for array, want, slack in zip(self.outputs(), wanted, slacks, strict=True):
-            cuda.upload(found, np.array([0, 0, _NONE], np.uint64))
-            board.to_its_end("differ", int(array.ctypes.data), want, array.size, relative, slack, found)
-            count, largest, place = struct.unpack("<QdQ", cuda.download(found, 24))
+            cuda.upload(counters, np.array([0, 0, _NONE], np.uint64))
+            board.to_its_end("differ", int(array.ctypes.data), want, array.size, relative, slack, counters)
+            count, largest, place = struct.unpack("<QdQ", cuda.download(counters, 24))
             wrong, worst = wrong + count, max(worst, largest)
             first = place if count and first is None else first
         return Compared(wrong, worst, first)
@@ -210,7 +210,7 @@ class CudaStrategies(CudaHost):
         # Operations in all, and the most in one stream.
         in_streams = [Counter(op.stream for op in program.operations) for program in programs]
         longest = max(n.total() for n in in_streams), max(max(n.values()) for n in in_streams)
-        held = not any(longest[0] >= all_ and longest[1] >= own for all_, own in self._too_many)
+        held = not any(longest[0] >= all_ and longest[1] >= by_stream for all_, by_stream in self._too_many)
         device_s: list[float] = []
         while len(device_s) < repeats:
             try:
@@ -242,9 +242,9 @@ class CudaStrategies(CudaHost):
 def _called(timed: list[Timed]) -> float:
     """Seconds of the host's clock from the first call until everything is done."""
     began = time.perf_counter()
-    for one in timed:
-        one.board.enter()
-        one.issue(one.streams)
-    for one in timed:
-        one.synchronise()
+    for work in timed:
+        work.board.enter()
+        work.issue(work.streams)
+    for work in timed:
+        work.synchronise()
     return time.perf_counter() - began

@@ -41,11 +41,11 @@ class Step(NamedTuple):
 
 def in_order(board: Board, steps: Sequence[Step]) -> Issue:
     """Steps in their order, with events between them where others wait."""
-    awaited = sorted({other for step in steps for other in step.after})
+    awaited = sorted({earlier for step in steps for earlier in step.after})
     marks = dict(zip(awaited, board.events(len(awaited), timed=False), strict=True))
     calls: list[tuple[int, Callable[[Any], object]]] = []
     for n, step in enumerate(steps):
-        calls += [(step.stream, partial(cuda.wait, event=marks[other])) for other in step.after]
+        calls += [(step.stream, partial(cuda.wait, event=marks[earlier])) for earlier in step.after]
         calls.append((step.stream, step.work))
         if n in marks:
             calls.append((step.stream, partial(cuda.record, marks[n])))
@@ -62,20 +62,20 @@ class Timed:
 
     Where the first stream leads (there is one alone, or the others wait for what is in it), it is held itself, and a
     short copy, the lead-in, goes before the clock starts: the copy engine then holds the stream, and the way from the
-    blocking kernel to it is not in the time. Otherwise all streams wait for one event. `beside` is work of one more
+    blocking kernel to it is not in the time. Otherwise all streams wait for one event. `opposing` is work of one more
     stream, which begins at the same time and must outlast the measured work.
     """
 
     def __init__(
         self, board: Board, issue: Issue, streams: int = 1, *, led: bool = False,
-        lead_in: Callable[[Any], None] | None = None, beside: Callable[[Any], None] | None = None,
+        lead_in: Callable[[Any], None] | None = None, opposing: Callable[[Any], None] | None = None,
     ) -> None:  # fmt: skip
-        self.board, self.issue, self._lead_in, self._beside = board, issue, lead_in, beside
-        self._led = led or (streams == 1 and beside is None)
+        self.board, self.issue, self._lead_in, self._opposing = board, issue, lead_in, opposing
+        self._led = led or (streams == 1 and opposing is None)
         board.enter()
-        self._first, *others = board.streams(streams + (0 if self._led else 2))
-        self.streams = [self._first, *others] if self._led else others[:streams]
-        self._aside = others[-1] if beside else None
+        self._first, *rest = board.streams(streams + (0 if self._led else 2))
+        self.streams = [self._first, *rest] if self._led else rest[:streams]
+        self._aside = rest[-1] if opposing else None
         self._start, self._last, *self._ends = board.events(streams + 2)
 
     def submit(self, held: bool = True) -> float:
@@ -88,8 +88,8 @@ class Timed:
         cuda.record(self._start, self._first)
         for stream in () if self._led else (*self.streams, *((self._aside,) if self._aside else ())):
             cuda.wait(stream, self._start)
-        if self._beside:
-            self._beside(self._aside)
+        if self._opposing:
+            self._opposing(self._aside)
             cuda.record(self._last, self._aside)
         before = time.perf_counter()
         self.issue(self.streams)
@@ -105,11 +105,11 @@ class Timed:
             cuda.synchronise(stream)
 
     def ends_s(self) -> tuple[float, ...]:
-        """Seconds from the start to each stream's end, once done. Raises UnavailableError where `beside` ended first."""
-        found = tuple(cuda.seconds(self._start, end) for end in self._ends)
-        if self._beside and cuda.seconds(self._start, self._last) < max(found):
+        """Seconds from the start to each stream's end, once done. Raises UnavailableError where `opposing` ended first."""
+        ends = tuple(cuda.seconds(self._start, end) for end in self._ends)
+        if self._opposing and cuda.seconds(self._start, self._last) < max(ends):
             raise UnavailableError("the opposite direction ended first because it is far faster")
-        return found
+        return ends
 
 
 def once(timed: Sequence[Timed], held: bool = True) -> tuple[tuple[float, ...], list[float]]:
@@ -118,16 +118,16 @@ def once(timed: Sequence[Timed], held: bool = True) -> tuple[tuple[float, ...], 
     """
     calls_s = list[float]()
     try:
-        calls_s += (one.submit(held) for one in timed)
+        calls_s += (work.submit(held) for work in timed)
     finally:
-        for one in timed:
-            one.board.flags.release()
-        for one in timed:
-            one.synchronise()
+        for work in timed:
+            work.board.flags.release()
+        for work in timed:
+            work.synchronise()
     if held:
-        for one in timed:
-            one.board.flags.verify()
-    return tuple(end for one in timed for end in one.ends_s()), calls_s
+        for work in timed:
+            work.board.flags.verify()
+    return tuple(end for work in timed for end in work.ends_s()), calls_s
 
 
 def sampled(

@@ -127,18 +127,20 @@ def host_of(
     """The host's part: as given (`pack_rate` in bytes/s), else as the node says, else as typical; `basis` says which."""
     basis = []
 
-    def known(one: Basis, given: float | None = None) -> float:
-        basis.append(one if given is None else replace(one, value=given, kind="assumed", source="as given"))
+    def value_of(entry: Basis, given: float | None = None) -> float:
+        basis.append(entry)
+        if given is not None:
+            basis[-1] = replace(entry, value=given, kind="assumed", source="as given")
         return float(basis[-1].value)
 
     copies = _call(machine.node, "copy", "host, each copy", CALL_S, IN_A_TRAIN)
-    train = known(copies)
-    copy = train if copy_s is None else known(copies, copy_s)
-    launch = known(_call(machine.node, "launch", "host, a launch", LAUNCH_S))
-    wait = known(_call(machine.node, "synchronise", "host, a wait", WAIT_S))
+    train = value_of(copies)
+    copy = train if copy_s is None else value_of(copies, copy_s)
+    launch = value_of(_call(machine.node, "launch", "host, a launch", LAUNCH_S))
+    wait = value_of(_call(machine.node, "synchronise", "host, a wait", WAIT_S))
     of, why = "host, a piece of a batch", f"{BATCH_PIECE:g} × a copy in a sequence of copies"
-    batch_piece = known(Basis(of, BATCH_PIECE * train, "s", "estimated", why), batch_piece_s)
-    core = known(_core(machine))
+    batch_piece = value_of(Basis(of, BATCH_PIECE * train, "s", "estimated", why), batch_piece_s)
+    core = value_of(_core(machine))
     packing = Basis("host, packing", core, "s/B", "estimated", "")
     return Host(
         copy_s=copy,
@@ -146,7 +148,7 @@ def host_of(
         wait_s=wait,
         batch_s=train,
         batch_piece_s=batch_piece,
-        pack_s_per_byte=core if pack_rate is None else known(packing, 1 / pack_rate),
+        pack_s_per_byte=core if pack_rate is None else value_of(packing, 1 / pack_rate),
         written_s=WRITTEN * train,
         written_s_per_byte=core,
         basis=tuple(basis),
@@ -166,8 +168,8 @@ def _core(machine: Machine) -> Basis:
     """What one core takes to copy a byte."""
     node, name = machine.node, "host, memcpy"
     pageable, link = machine.h2d.pageable.long_gap_per_byte_s, machine.h2d.copy.long_gap_per_byte_s
-    if (said := measured_copy(node)) is not None:
-        return Basis(name, 1 / said, "s/B", "data-sheet", f"the processor of {node.name}")
+    if (memcpy_rate := measured_copy(node)) is not None:
+        return Basis(name, 1 / memcpy_rate, "s/B", "data-sheet", f"the processor of {node.name}")
     if node.curve("h2d", "pageable") is not None and pageable > link:
         # Long pageable copies are one core's memcpy beside a faster link [A19 §VII-A, cost/copies.py].
         source = f"{SCATTERED:g} × the rate of long pageable copies, staged by one core"
@@ -189,7 +191,7 @@ def program_of(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> 
         return program
     if layout == "per-block":
         # By turns, so that both directions go on beside each other.
-        curves = [_handed_over(one.copy, host) for one in (machine.h2d, machine.d2h)]
+        curves = [_handed_over(side.copy, host) for side in (machine.h2d, machine.d2h)]
         for n in range(max(pieces, left)):
             if n < pieces:
                 program.copy("h2d", blocks.piece_bytes, curves[0], 0, host_s=host.copy_s)
@@ -268,9 +270,9 @@ def _many(blocks: Blocks, machine: Machine, host: Host) -> float:
     if not pairs:
         return host.copy_s + alone - apart + float(curve.seconds(piece))
     counts = (pairs,) if pairs <= ANCHORS[1] else ANCHORS
-    found = [program_of("per-block", Blocks(piece, n, 1, n), machine, host).play().seconds for n in counts]
-    each = (found[1] - found[0]) / (ANCHORS[1] - ANCHORS[0]) if len(found) > 1 else 0.0
-    return found[-1] + (pairs - counts[-1]) * each + alone
+    plays = [program_of("per-block", Blocks(piece, n, 1, n), machine, host).play().seconds for n in counts]
+    pair_seconds = (plays[1] - plays[0]) / (ANCHORS[1] - ANCHORS[0]) if len(plays) > 1 else 0.0
+    return plays[-1] + (pairs - counts[-1]) * pair_seconds + alone
 
 
 def _limit(layout: Layout, blocks: Blocks, machine: Machine, host: Host) -> Limit:
@@ -293,8 +295,8 @@ def ranked(blocks: Blocks, machine: Machine, host: Host) -> list[Fetch]:
     """The layouts, the fastest first. Raises InputError where nothing moves."""
     if not blocks.count and not blocks.evicted:
         raise InputError("`tokens`: 0 tokens leave nothing to fetch; give at least one")
-    found = [fetch(layout, blocks, machine, host) for layout in LAYOUTS]
-    return sorted(found, key=lambda one: (one.seconds, LAYOUTS.index(one.layout)))
+    fetches = [fetch(layout, blocks, machine, host) for layout in LAYOUTS]
+    return sorted(fetches, key=lambda fetched: (fetched.seconds, LAYOUTS.index(fetched.layout)))
 
 
 def worth_fetching(
@@ -307,12 +309,12 @@ def worth_fetching(
 
     def wins(count: int) -> bool:
         evicted = round(count * blocks.evicted / max(1, blocks.count))
-        one = fetch(layout, replace(blocks, count=count, evicted=evicted), machine, host)
-        return one.seconds < prefill.seconds(count * block_tokens)
+        fetched = fetch(layout, replace(blocks, count=count, evicted=evicted), machine, host)
+        return fetched.seconds < prefill.seconds(count * block_tokens)
 
     last = max(1, MOST_PROMPT // block_tokens)
     counts = [1 << n for n in range(last.bit_length())]
-    found: list[tuple[int, int | None]] = []
+    spans: list[tuple[int, int | None]] = []
     start = 1 if wins(1) else None
     for low, high in pairwise(counts):
         if wins(high) == (start is not None):
@@ -323,6 +325,6 @@ def worth_fetching(
         if start is None:
             start = high
         else:
-            found.append((start * block_tokens, low * block_tokens))
+            spans.append((start * block_tokens, low * block_tokens))
             start = None
-    return found if start is None else [*found, (start * block_tokens, None)]
+    return spans if start is None else [*spans, (start * block_tokens, None)]

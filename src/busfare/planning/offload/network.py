@@ -137,14 +137,14 @@ class Network:
     @cached_property
     def held(self) -> tuple[float, ...]:
         """Bytes that each layer takes in GPU memory where it is resident."""
-        return self._experts_or_whole(lambda one: one.experts)
+        return self._experts_or_whole(lambda layer: layer.experts)
 
     def bytes(self, tokens: float) -> tuple[float, ...]:
         """Bytes that a pass of `tokens` brings of each layer, if it lives on the host; of experts those that are expected to
         be touched and not there, by the hit rate or as uniform routing has it.
         """
 
-        return self._experts_or_whole(lambda one: self.missing(one, tokens))
+        return self._experts_or_whole(lambda layer: self.missing(layer, tokens))
 
     def missing(self, layer: Layer, tokens: float) -> float:
         """Experts of a layer that a pass is expected to bring."""
@@ -157,23 +157,23 @@ class Network:
         """The layers of a pass, whose kernels take `seconds` each. Experts come in a copy each; those of few tokens are
         known once the router has run: the host waits for its choice, which a copy brings, and then for their copies.
         """
-        found = Layers(self.bytes(tokens), tuple(seconds), back, self.held, rows=tokens)
+        brought = Layers(self.bytes(tokens), tuple(seconds), back, self.held, rows=tokens)
         if not self.only_experts:
-            return found
+            return brought
         machine = machine_of(self.node)
         host = host_of(machine)
         routed = any(
-            round(experts_touched(one.experts, one.experts_used, tokens)) < one.experts
-            for one in self.model.layers
+            round(experts_touched(layer.experts, layer.experts_used, tokens)) < layer.experts
+            for layer in self.model.layers
         )
         choice = 2 * host.wait_s + float(machine.d2h.copy.latency_overhead_s[0]) + host.launch_s
         return replace(
-            found,
-            cached=self._experts_or_whole(lambda one: min(self.cached_experts, one.experts), 0.0),
-            pieces=tuple(self.model.by_layer(lambda one: self.missing(one, tokens))),
+            brought,
+            cached=self._experts_or_whole(lambda layer: min(self.cached_experts, layer.experts), 0.0),
+            pieces=tuple(self.model.by_layer(lambda layer: self.missing(layer, tokens))),
             call_seconds=host.copy_s,
             routed_seconds=choice if routed else 0.0,
-            rows=max(1.0, max(_rows(one, tokens) for one in self.model.layers)),
+            rows=max(1.0, max(_rows(layer, tokens) for layer in self.model.layers)),
         )
 
     def _experts_or_whole(
@@ -182,26 +182,27 @@ class Network:
         """Bytes of so many experts of each layer; of layers without experts all weights, or `dense`."""
         if not self.only_experts:
             return self.whole_bytes
-        each = number_type(self.type).bytes_each
-        found = self.model.by_layer(
-            lambda one: experts(one) * one.expert_weights * each if one.experts else None
+        per_weight = number_type(self.type).bytes_per_weight
+        sizes = self.model.by_layer(
+            lambda layer: experts(layer) * layer.expert_weights * per_weight if layer.experts else None
         )
-        both = zip(found, self.whole_bytes, strict=True)
-        return tuple((whole if dense is None else dense) if one is None else one for one, whole in both)
+        pairs = zip(sizes, self.whole_bytes, strict=True)
+        return tuple((whole if dense is None else dense) if size is None else size for size, whole in pairs)
 
     def always_bytes(self, tokens: float) -> float:
         """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
         `only_experts` what is no expert's of layers with experts.
         """
-        own = (self.model.embedding + self.model.head) * number_type(self.type).bytes_each
-        own += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
-        return own + sum(self.whole_bytes) - sum(self.held)
+        always = (self.model.embedding + self.model.head) * number_type(self.type).bytes_per_weight
+        always += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
+        return always + sum(self.whole_bytes) - sum(self.held)
 
     def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
         """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
-        found = self.computed(tokens)
+        computed = self.computed(tokens)
         low, middle, high = (
-            self.layers(tokens, one.tolist()) for one in (found.low, found.seconds, found.high)
+            self.layers(tokens, seconds.tolist())
+            for seconds in (computed.low, computed.seconds, computed.high)
         )
         return low, middle, high
 
@@ -227,15 +228,19 @@ class Network:
         figures = "probed" if limits.rung == "probed" else "datasheet"
         wide = range_of("kernel", "compute", figures) or UNKNOWN
         near = range_of("layer", "any", figures) or wide
-        judged = limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.bytes_each == 2
-        ranges = np.array([[near if judged and not one.experts else wide, wide] for one in self.model.layers])
+        judged = (
+            limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.bytes_per_weight == 2
+        )
+        ranges = np.array(
+            [[near if judged and not layer.experts else wide, wide] for layer in self.model.layers]
+        )
         low, high = ((parts * ranges[..., end]).sum(axis=1) for end in (0, 1))
         return LayerSeconds(parts.sum(axis=1), low, high, limits.rung)
 
     def operator_seconds(self, tokens: float) -> FloatArray:
         """As `gpu_seconds`, of the products and what is moved between them, and of attention; shape (layers, 2)."""
         limits, kind = limits_of(self.node), number_type(self.type)
-        one_pass = _Pass.of(tokens, self.context, self.batch)
+        forward_pass = _Pass.of(tokens, self.context, self.batch)
         pipelines = map(pipeline_of, (kind.computes, "fp16", "fp32"))
         pipeline = next((name for name in pipelines if limits.peak(name)), None)
         if pipeline is None:
@@ -243,7 +248,7 @@ class Network:
                 f"{self.node.name}: its GPU's operations per second are unknown; give flops_per_s, or --seconds-per-layer"
             )
         on = _Gpu(limits, pipeline, kind)
-        return np.array(self.model.by_layer(lambda one: on.layer(one, self.model.hidden, one_pass)))
+        return np.array(self.model.by_layer(lambda layer: on.layer(layer, self.model.hidden, forward_pass)))
 
     def cpu_seconds(self, tokens: float) -> tuple[float, ...]:
         """Seconds of each layer on the processor: the longer of the bytes read at `cpu_bandwidth` (without it, that of
@@ -252,7 +257,7 @@ class Network:
 
         Raises InputError where the processor's rates are not known.
         """
-        one_pass, kind = _Pass.of(tokens, self.context, self.batch), number_type(self.type)
+        forward_pass, kind = _Pass.of(tokens, self.context, self.batch), number_type(self.type)
         memories = (c.bandwidth_bytes_per_s for c in self.node.components if isinstance(c, Memory))
         bandwidth, flops = self.cpu_bandwidth or next(memories, None), self.cpu_flops
         if not bandwidth or not flops:
@@ -267,17 +272,17 @@ class Network:
             touched = experts_touched(layer.experts, layer.experts_used, tokens)
             alone = self.only_experts and layer.experts > 0
             met = 0 if alone else layer.always_weights
-            read = (met + touched * layer.expert_weights) * kind.bytes_each
+            read = (met + touched * layer.expert_weights) * kind.bytes_per_weight
             operations = 2.0 * tokens * (met + layer.experts_used * layer.expert_weights)
             if not alone:
-                read += layer.kv_elements * one_pass.cached(layer) * kind.activation_bytes
-                operations += one_pass.attention(layer)
+                read += layer.kv_elements * forward_pass.cached(layer) * kind.activation_bytes
+                operations += forward_pass.attention(layer)
             return max(read / bandwidth, operations / flops)
 
         seconds = np.array(self.model.by_layer(seconds_of))
-        mixtures = np.array([one.experts > 0 for one in self.model.layers])
+        mixtures = np.array([layer.experts > 0 for layer in self.model.layers])
         if self.only_experts and mixtures.any():
-            bare = self.model.by_layer(lambda one: with_fields(one, expert=(), experts=0))
+            bare = self.model.by_layer(lambda layer: with_fields(layer, expert=(), experts=0))
             dense = with_fields(self.model, layers=tuple(bare))
             seconds[mixtures] += replace(self, model=dense).gpu_seconds(tokens).seconds[mixtures]
         return tuple(seconds.tolist())
@@ -294,10 +299,10 @@ class _Gpu(NamedTuple):
         """Seconds of the products with what moves between them, and of attention."""
         limits, width, tokens = self.limits, self.kind.activation_bytes, of.tokens
         floor = limits.least_s
-        products = [(1.0, tokens, one) for one in (*layer.attention, *layer.mlp)]
+        products = [(1.0, tokens, matrix) for matrix in (*layer.attention, *layer.mlp)]
         if layer.experts:
             touched = experts_touched(layer.experts, layer.experts_used, tokens)
-            products += [(touched, tokens * layer.experts_used / touched, one) for one in layer.expert]
+            products += [(touched, tokens * layer.experts_used / touched, matrix) for matrix in layer.expert]
         seconds = floor * len(products) + self.products(products)
         rate = (limits.peak(self.pipeline) or np.inf) * ATTENTION_SHARE
         cache = layer.kv_elements * of.cached(layer) * width
@@ -305,7 +310,7 @@ class _Gpu(NamedTuple):
         attention = floor + max(of.attention(layer) / rate, read / limits.memory)
         # A mixture without shared experts has nothing but its router in `mlp`.
         inner = layer.mlp[-1].inputs if len(layer.mlp) > 1 else 0
-        inner += layer.experts_used * sum(one.inputs for one in layer.expert[-1:])
+        inner += layer.experts_used * sum(matrix.inputs for matrix in layer.expert[-1:])
         queries = layer.heads * layer.key_size + layer.kv_elements
         # Twice a residual and a norm, each read and written; queries and keys; gate, up and their product.
         moved = tokens * width * (8.0 * hidden + 2 * queries + 3 * inner)
@@ -314,27 +319,29 @@ class _Gpu(NamedTuple):
 
     def products(self, products: list[tuple[float, float, Matrix]]) -> float:
         """Seconds of products, how many of one kind and rows each; not a number where the rate is not known."""
-        count, m, n, k = np.array([(many, rows, one.outputs, one.inputs) for many, rows, one in products]).T
+        count, m, n, k = np.array(
+            [(many, rows, matrix.outputs, matrix.inputs) for many, rows, matrix in products]
+        ).T
         whole = np.ceil(m)
         # The model has one size for all three matrices: that which gives the bytes that are moved.
-        size = self.kind.activation_bytes * (m * n + m * k) + n * k * self.kind.bytes_each
+        size = self.kind.activation_bytes * (m * n + m * k) + n * k * self.kind.bytes_per_weight
         sides = [count, whole, n, k, size / (whole * n + whole * k + n * k)]
         seconds = product_seconds(sides, self.pipeline, self.limits)
         return float(seconds.sum()) if seconds is not None else np.nan
 
 
-def network_of(asked: Offload, node: Node) -> Network:
+def network_of(question: Offload, node: Node) -> Network:
     """The network of `asked.model`, and how it is brought. Raises InputError that names the field."""
-    assert asked.model is not None
-    model = read_model(asked.model)
-    number_type(asked.type)
+    assert question.model is not None
+    model = read_model(question.model)
+    number_type(question.type)
     experts = next((layer.experts for layer in model.layers if layer.experts), 0)
-    if asked.only_experts and not experts:
+    if question.only_experts and not experts:
         raise InputError(f"`model` {model.name}: has no experts; leave out the expert options")
-    if asked.hit_rate is not None and not 0.0 <= asked.hit_rate <= 1.0:
-        raise InputError(f"`hit_rate` {asked.hit_rate:g}: give a share from 0 to 1")
-    if not 0 <= asked.cached_experts <= experts:
+    if question.hit_rate is not None and not 0.0 <= question.hit_rate <= 1.0:
+        raise InputError(f"`hit_rate` {question.hit_rate:g}: give a share from 0 to 1")
+    if not 0 <= question.cached_experts <= experts:
         raise InputError(
-            f"`cached_experts` {asked.cached_experts}: the model has {experts} per layer; give a number from 0 to that"
+            f"`cached_experts` {question.cached_experts}: the model has {experts} per layer; give a number from 0 to that"
         )
-    return Network(model, node=node, **{name: getattr(asked, name) for name in OF_MODEL})
+    return Network(model, node=node, **{name: getattr(question, name) for name in OF_MODEL})

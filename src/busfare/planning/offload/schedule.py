@@ -102,8 +102,8 @@ def device_bytes(layers: Layers, depth: int, memory: Memory) -> list[float]:
     streamed = range(len(layers), -1, -1)
     cached = [*accumulate(reversed(layers.cached or (0.0,) * len(layers)), initial=0.0)][::-1]
     return [
-        own + kept + min(most, left) * one
-        for own, kept, left, one in zip(held, cached, streamed, largest, strict=True)
+        resident + kept + min(most, left) * buffer
+        for resident, kept, left, buffer in zip(held, cached, streamed, largest, strict=True)
     ]
 
 
@@ -156,7 +156,7 @@ def copy_seconds(layers: Layers, schedule: Schedule, machine: Machine, share: fl
 
 def program_of(layers: Layers, schedule: Schedule, machine: Machine, share: float = 1.0) -> Program:
     """The pass as copies and kernels in three streams. `share` of its rate that each copy gets, where GPUs share a link."""
-    into, out = (copy_curve(machine, way, schedule.memory, share) for way in ("h2d", "d2h"))
+    into, out = (copy_curve(machine, direction, schedule.memory, share) for direction in ("h2d", "d2h"))
     program = Program(machine.rules())
     first, depth, back = schedule.resident, schedule.depth, layers.back_bytes or (0.0,) * len(layers)
     blocks, pages = schedule.memory == "pageable", schedule.memory == "managed"
@@ -276,8 +276,8 @@ def schedules(
     residents = residents_of(layers, budget, depth, memory) if resident is None else [resident]
     # What a layer's router chooses can't be brought before it has run.
     at_once = memory == "mapped" or layers.routed_seconds > 0
-    found = [Schedule(n, 0 if at_once or n == len(layers) else depth, memory) for n in residents]
-    return [s for s in found if budget is None or s.device_bytes(layers) <= budget]
+    candidates = [Schedule(n, 0 if at_once or n == len(layers) else depth, memory) for n in residents]
+    return [s for s in candidates if budget is None or s.device_bytes(layers) <= budget]
 
 
 def residents_of(layers: Layers, budget: float | None, depth: int, memory: Memory) -> list[int]:
@@ -299,12 +299,12 @@ def link_share(node: Node, gpus: int) -> float:
     if gpus > len(node.gpus()):
         raise InputError(f"`gpus` {gpus}: {node.name} has {len(node.gpus())}; give at most that many")
     paths = [node.host_path(ordinal) for ordinal in range(gpus)]
-    own = paths[0].bandwidth("read")
+    link_rate = paths[0].bandwidth("read")
     links = [(link.bandwidth("read"), sum(link in path.links for path in paths)) for link in paths[0].links]
     memory = paths[0].memory
     if memory is not None and memory.bandwidth_bytes_per_s is not None:
         links.append((memory.bandwidth_bytes_per_s, sum(path.memory is memory for path in paths)))
-    return min(1.0, *(rate / users / own for rate, users in links))
+    return min(1.0, *(rate / users / link_rate for rate, users in links))
 
 
 def rereads(layers: Layers, schedule: Schedule) -> bool:
@@ -317,22 +317,22 @@ def rereads(layers: Layers, schedule: Schedule) -> bool:
 
 def best_first(layers: Layers, machine: Machine, of: Iterable[Schedule], share: float = 1.0) -> list[Ranked]:
     """The fastest first; of those within 1 % of it, the one that takes least GPU memory, and the shallowest."""
-    found = [Ranked(s, seconds_of(layers, s, machine, share), s.device_bytes(layers)) for s in of]
-    found.sort(key=lambda r: (rereads(layers, r.schedule), r.seconds))
-    if found:
-        first = found[0]
+    candidates = [Ranked(s, seconds_of(layers, s, machine, share), s.device_bytes(layers)) for s in of]
+    candidates.sort(key=lambda r: (rereads(layers, r.schedule), r.seconds))
+    if candidates:
+        first = candidates[0]
         alike = [
             r
-            for r in found
+            for r in candidates
             if r.seconds <= first.seconds * (1 + WITHIN)
             and rereads(layers, r.schedule) == rereads(layers, first.schedule)
         ]
         first = min(
             alike, key=lambda r: (r.device_bytes, r.schedule.depth, MEMORIES.index(r.schedule.memory))
         )
-        found.remove(first)
-        found.insert(0, first)
-    return found
+        candidates.remove(first)
+        candidates.insert(0, first)
+    return candidates
 
 
 def ranged(

@@ -73,12 +73,12 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def always_weights(self) -> int:
         """Weights that every token meets."""
-        return sum(one.weights for one in (*self.attention, *self.mlp))
+        return sum(matrix.weights for matrix in (*self.attention, *self.mlp))
 
     @property
     def expert_weights(self) -> int:
         """Weights of one expert."""
-        return sum(one.weights for one in self.expert)
+        return sum(matrix.weights for matrix in self.expert)
 
     @property
     def weights(self) -> int:
@@ -98,8 +98,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     def by_layer(self, of: Callable[[Layer], Result]) -> list[Result]:
         """What `of` says of each layer, asked once of those that are one and the same."""
         kinds = {id(layer): layer for layer in self.layers}
-        known = {key: of(layer) for key, layer in kinds.items()}
-        return [known[id(layer)] for layer in self.layers]
+        results = {key: of(layer) for key, layer in kinds.items()}
+        return [results[id(layer)] for layer in self.layers]
 
 
 class NumberType(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class NumberType(msgspec.Struct, frozen=True):
     computes: str
 
     @property
-    def bytes_each(self) -> float:
+    def bytes_per_weight(self) -> float:
         """Bytes of one weight, its share of the scales with it."""
         return self.bytes / self.weights
 
@@ -177,7 +177,9 @@ def weight_bytes(model: Model, type_: str) -> FloatArray:
     """Bytes of each layer in numbers of `type_`; shape (layers,). Norms and biases stay in 2 bytes, or in 4 beside fp32."""
     kind = number_type(type_)
     return np.array(
-        model.by_layer(lambda one: one.weights * kind.bytes_each + one.vectors * kind.activation_bytes)
+        model.by_layer(
+            lambda layer: layer.weights * kind.bytes_per_weight + layer.vectors * kind.activation_bytes
+        )
     )
 
 
@@ -185,7 +187,7 @@ def kv_bytes_per_token(model: Model, type_: str = "fp16") -> float:
     """Bytes that a token leaves in the cache: 2 · layers · kv_heads · head_dim · bytes; of latent attention (MLA)
     layers · (kv_lora_rank + qk_rope_head_dim) · bytes [DeepSeek-V2 §2.1].
     """
-    return sum(one.kv_elements for one in model.layers) * number_type(type_).bytes_each
+    return sum(layer.kv_elements for layer in model.layers) * number_type(type_).bytes_per_weight
 
 
 class _Config:
@@ -267,7 +269,7 @@ def _windows(config: _Config, kind: str, count: int) -> list[int]:
     window = config.whole("sliding_window", 0, least=0)
     kinds = config.values.get("layer_types")
     if isinstance(kinds, list) and len(kinds) == count:
-        return [window if one == "sliding_attention" else 0 for one in kinds]
+        return [window if layer_type == "sliding_attention" else 0 for layer_type in kinds]
     if kind == "gpt_oss":
         return [window * (place % 2 == 0) for place in range(count)]
     if kind in ("mistral", "mixtral", "phi3"):
@@ -346,11 +348,11 @@ def _grouped(
             "num_attention_heads", f"{heads} does not divide {hidden} and there is no head_dim; correct it"
         )
     size = size or hidden // heads
-    both = (heads + 2 * kv_heads) * size
+    projected = (heads + 2 * kv_heads) * size
     all_biased = kind in (*_PLAIN, "gpt_oss") or config.yes("attention_bias", False)
     biased = all_biased or kind in ("qwen2", "qwen2_moe")
-    vectors = both * biased + hidden * all_biased + 2 * size * (kind in ("qwen3", "qwen3_moe"))
-    matrices = Matrix(both, hidden), Matrix(hidden, heads * size)
+    vectors = projected * biased + hidden * all_biased + 2 * size * (kind in ("qwen3", "qwen3_moe"))
+    matrices = Matrix(projected, hidden), Matrix(hidden, heads * size)
     return matrices, {"key_size": size, "value_size": size, "kv_elements": 2 * kv_heads * size}, vectors
 
 
