@@ -21,7 +21,7 @@ from busfare.show.nodes import catalogue
 
 ROOT = Path(__file__).parents[1]
 #: Texts beside the code, and the page that each becomes.
-BESIDE = {
+PAGES = {
     "results/README.md": "lab/results.md",
     "hybrid/README.md": "reference/hybrid.md",
     "CHANGELOG.md": "reference/changelog.md",
@@ -31,7 +31,7 @@ BESIDE = {
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are made here."""
     made = {"reference/commands.md": commands(), "reference/nodes.md": nodes()}
-    for source, page in BESIDE.items():
+    for source, page in PAGES.items():
         made[page] = (ROOT / source).read_text("utf-8").replace("](docs/", "](../")
     for page, text in made.items():
         files.append(File.generated(config, page, content=text))
@@ -40,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Links of pages in docs/ to texts beside it lead to the pages that these become."""
-    for source, made in BESIDE.items():
+    for source, made in PAGES.items():
         markdown = markdown.replace(f"](../{source}", f"]({made}")
         markdown = markdown.replace(f"](../../{source}", f"](../{made}")
     return markdown
@@ -55,9 +55,13 @@ def commands() -> str:
         "used, and 3 when there is no GPU and one is needed. `--json` writes one object to standard output "
         "([its keys](../json.md)).",
     ]
-    for each in every_command(app):
-        parts += [f"## {each.command_path}", _plain(each.command.help or ""), f"```text\n{usage(each)}\n```"]
-        rows = [row for p in each.command.get_params(each) if (row := _row(p, each))]
+    for context in every_command(app):
+        parts += [
+            f"## {context.command_path}",
+            _plain(context.command.help or ""),
+            f"```text\n{usage(context)}\n```",
+        ]
+        rows = [row for p in context.command.get_params(context) if (row := _row(p, context))]
         parts.append("\n".join(["| argument or option | what it is |", "| --- | --- |", *rows]))
     return "\n\n".join(parts) + "\n"
 
@@ -82,11 +86,11 @@ def _plain(text: str) -> str:
 
 def nodes() -> str:
     """The catalogue: each machine with its GPUs, and the rates of large copies that are predicted for it."""
-    known = catalogue()
+    nodes = catalogue()
     rows = [
-        f"| `{one.name}` | {_plain(one.title)} | {one.gpus} | {_plain(one.host_link or '–')} | "
-        f"{rate(one.h2d_bytes_per_second)} | {rate(one.d2h_bytes_per_second)} |"
-        for one in known.nodes
+        f"| `{node.name}` | {_plain(node.title)} | {node.gpus} | {_plain(node.host_link or '–')} | "
+        f"{rate(node.h2d_bytes_per_second)} | {rate(node.d2h_bytes_per_second)} |"
+        for node in nodes.nodes
     ]
     return "\n".join(
         [
@@ -94,7 +98,7 @@ def nodes() -> str:
             "",
             "The machines that ship with busfare, as `busfare nodes` lists them. Rates are predicted, of large pinned "
             "copies. "
-            f"{known.gpus_by_name} more GPUs are known by name: `busfare nodes 3060` finds them, and "
+            f"{nodes.gpus_by_name} more GPUs are known by name: `busfare nodes 3060` finds them, and "
             "[Node files](../nodes.md) says how to describe a machine of your own.",
             "",
             "| node | machine | GPUs | link to the host | into the GPU | out of it |",

@@ -113,8 +113,8 @@ def _terminal(document: Document, columns: int) -> str:
 
 def _what_if(recorded: Trace) -> Document:
     setting = Setting(load_node("h100-sxm"))
-    asked = changes_of(WhatIf(pin="", streams=3), setting.recorded_on)
-    result, played = answer_what_if(recorded, asked, setting, guessed=False)
+    changes = changes_of(WhatIf(pin="", streams=3), setting.recorded_on)
+    result, played = answer_what_if(recorded, changes, setting, guessed=False)
     after = predicted_trace(played), played.timeline
     return what_if_document(
         result, time_line(recorded, timeline(recorded, setting.recorded_on), predicted=after)

@@ -34,14 +34,14 @@ def opened(text: str, folder: Path, *more: str) -> tuple[str, list[str]]:
 
 def answered(text: str, folder: Path, script: str, *more: str, libraries: str = "") -> Any:
     """What `script`, the body of an asynchronous function, returns once a page is drawn, by way of JSON."""
-    asked = f"""<script>{libraries}</script><script>(async () => {{
+    injected = f"""<script>{libraries}</script><script>(async () => {{
         while (document.querySelector(".time-line") && !document.body.dataset.drawn)
             await new Promise((done) => setTimeout(done, 20));
         const answer = await (async () => {{ {script} }})();
         document.body.dataset.answer = JSON.stringify(answer);
     }})();</script></body>"""
     # The page's policy allows its own scripts alone.
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text).replace("</body>", asked)
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text).replace("</body>", injected)
     document, console = opened(text, folder, *more)
     assert not console, console
     answer = re.search(r'data-answer="([^"]*)"', document)

@@ -60,11 +60,11 @@ def run_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 def ask(run_here: Run) -> Ask:
     """What a command answers as JSON; its message where it refuses."""
 
-    def asked(*arguments: object) -> Any:
+    def answered(*arguments: object) -> Any:
         done = run_here(*map(str, arguments), "--json")
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
-    return asked
+    return answered
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

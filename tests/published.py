@@ -12,5 +12,5 @@ TRACES = DATA / "traces"
 
 def published(folder: str = "", pattern: str = "*") -> list[Path]:
     """The traces of a folder of TRACES; none where the data is missing, which deselects the tests of them."""
-    found = (TRACES / folder).rglob(pattern)
-    return sorted(path for path in found if path.is_file() and path.suffix not in (".md", ".txt"))
+    files = (TRACES / folder).rglob(pattern)
+    return sorted(path for path in files if path.is_file() and path.suffix not in (".md", ".txt"))

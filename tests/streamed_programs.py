@@ -91,7 +91,7 @@ class Written:
         return replace(made, markers=tables.conform(pl.DataFrame(self.ranges), tables.MARKERS))
 
 
-def one_stream(
+def single_stream(
     layers: int = 6,
     passes: int = 4,
     memory: str = "pinned",
@@ -103,12 +103,12 @@ def one_stream(
     is in ranges of `names`, with its number, and of kernels named for it then, so that no pattern tells.
     """
     run = Written(**more)
-    for turn in range(passes):
+    for iteration in range(passes):
         for layer in range(layers):
             begun = run.now
             if layer >= resident:
                 run.copy(memory=memory)
-            run.compute(names=(f"mix{layer}", f"squash{turn}") if names else ("mix", "squash"))
+            run.compute(names=(f"mix{layer}", f"squash{iteration}") if names else ("mix", "squash"))
             run.ranges += [
                 {"start_ns": round(begun * 1000), "end_ns": round(run.now * 1000), "process": 1, "thread": 1,
                  "name": f"{name}{layer}"}

@@ -21,9 +21,9 @@ from tests.trace.build_kineto import copy as kineto_copy
 from tests.traces import EXAMPLES
 
 TRACE = str(EXAMPLES / "smooth-out-of-core-h100.json.gz")
-OTHER = str(EXAMPLES / "smooth-out-of-core-h200.json.gz")
+TRACE_H200 = str(EXAMPLES / "smooth-out-of-core-h200.json.gz")
 
-ASKED = "--h2d 336MB --d2h 504MB --kernel 12ms --node h100-sxm"
+PLANNED = "--h2d 336MB --d2h 504MB --kernel 12ms --node h100-sxm"
 
 
 @pytest.mark.parametrize("arguments", [(), ("bench",)])
@@ -88,7 +88,7 @@ def test_a_command_loads_no_more_than_it_needs(
     [
         (f"report {TRACE}", "busfare.report/1"),
         (f"project {TRACE} --to gh200 --to pcie:4x16", "busfare.project/1"),
-        (f"compare {TRACE} {OTHER}", "busfare.compare/1"),
+        (f"compare {TRACE} {TRACE_H200}", "busfare.compare/1"),
         (f"what-if {TRACE} --pin --streams 3", "busfare.what-if/1"),
         (f"what-if --async {TRACE} --remove d2h --kernels 0.5x", "busfare.what-if/1"),
         ("price --node h100-sxm --bytes 64MiB", "busfare.price/1"),
@@ -102,7 +102,7 @@ def test_a_command_loads_no_more_than_it_needs(
         ("nodes show summit", "busfare.nodes/1"),
     ],
 )
-def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, schema: str) -> None:
+def test_json_is_a_single_object_and_nothing_more(run_here: Run, arguments: str, schema: str) -> None:
     done = run_here(*shlex.split(arguments), "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -110,7 +110,7 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ("repotr", "Did you mean one of: 'export', 'record', 'report'"),
         ("report", "Missing argument"),
@@ -142,15 +142,15 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
             "plan --h2d 336MB --d2h 504MB --node h100-sxm --kernel 9e99s",
             "exceeds the largest value that busfare accepts",
         ),
-        (f"plan {ASKED} --streams 4.5", "not a whole number"),
-        (f"plan {ASKED} --streams 64 --levels 42", "exceeds the 42 levels"),
-        (f"plan {ASKED} --accesses-in 0", "is zero"),
-        (f"plan {ASKED} --memory paged", "pinned, pageable"),
-        (f"plan {ASKED} --kernel-at 42:15ms", "STREAMS=TIME"),
-        (f"plan {ASKED} --chunks 1,two", "is not a number"),
-        (f"plan {ASKED} --sweep moon", "link, streams, bytes, kernel"),
+        (f"plan {PLANNED} --streams 4.5", "not a whole number"),
+        (f"plan {PLANNED} --streams 64 --levels 42", "exceeds the 42 levels"),
+        (f"plan {PLANNED} --accesses-in 0", "is zero"),
+        (f"plan {PLANNED} --memory paged", "pinned, pageable"),
+        (f"plan {PLANNED} --kernel-at 42:15ms", "STREAMS=TIME"),
+        (f"plan {PLANNED} --chunks 1,two", "is not a number"),
+        (f"plan {PLANNED} --sweep moon", "link, streams, bytes, kernel"),
         ("plan --h2d 336MB --d2h 504MB --kernel 12ms --node h100sxm", "did you mean h100-sxm"),
-        (f"plan {ASKED} --to gh2000", "gh200"),
+        (f"plan {PLANNED} --to gh2000", "gh200"),
         ("plan --h2d 1MB --node pcie:4x16", "kernel time is missing"),
         ("plan --h2d 1MB --kernel 1ms", "--node"),
         ("plan no-such.toml", "not there"),
@@ -215,12 +215,12 @@ def test_json_is_one_object_and_nothing_else(run_here: Run, arguments: str, sche
         ("price --node t4 --bytes 1MB --direction p2p", "cannot be priced on t4: it has one GPU"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_one_line(run_here: Run, arguments: str, told: str) -> None:
+def test_unusable_input_is_an_error_of_a_single_line(run_here: Run, arguments: str, message: str) -> None:
     done = run_here(*shlex.split(arguments))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("busfare: ")
-    assert told in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""
 
 
@@ -239,10 +239,10 @@ def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) ->
         (f"{TRACE}", "makespan > 100ms", 1),
         (f"{TRACE}", "bytes > 1GB", 1),
         (f"{TRACE}", "count >= 49", 0),
-        (f"{TRACE} {OTHER}", "makespan > 1s", 0),
-        (f"{TRACE} {OTHER}", "makespan > 1ms", 1),
-        (f"{TRACE} {OTHER}", "exposed < 99%", 1),
-        (f"{TRACE} {OTHER}", "bytes > 1TB", 0),
+        (f"{TRACE} {TRACE_H200}", "makespan > 1s", 0),
+        (f"{TRACE} {TRACE_H200}", "makespan > 1ms", 1),
+        (f"{TRACE} {TRACE_H200}", "exposed < 99%", 1),
+        (f"{TRACE} {TRACE_H200}", "bytes > 1TB", 0),
     ],
 )
 def test_a_limit_that_is_passed_sets_the_exit_status(
@@ -256,7 +256,7 @@ def test_a_limit_that_is_passed_sets_the_exit_status(
     assert (passed in done.stderr) == bool(status)
 
 
-def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
+def test_what_if_writes_two_time_lines_and_a_page(tmp_path: Path) -> None:
     line, page = tmp_path / "line.json", tmp_path / "new" / "page.html"
     done = run("what-if", TRACE, "--pin", "h2d", "--wide", "--perfetto", str(line), "--html", str(page))
     assert done.returncode == 0
@@ -269,9 +269,9 @@ def test_what_if_writes_both_time_lines_and_a_page(tmp_path: Path) -> None:
     assert text.startswith("<!doctype html>") and text.endswith("</html>")
 
 
-def test_gpus_are_found_by_a_word_of_their_name() -> None:
-    found = [line.split()[0] for line in run("nodes", "3060").stdout.splitlines() if line]
-    assert {name for name in found if name.startswith("rtx")} == {
+def test_gpus_are_listed_by_a_word_of_their_name() -> None:
+    names = [line.split()[0] for line in run("nodes", "3060").stdout.splitlines() if line]
+    assert {name for name in names if name.startswith("rtx")} == {
         "rtx-3060",
         "rtx-3060-laptop",
         "rtx-3060-ti",
@@ -353,7 +353,7 @@ def test_a_reader_that_has_had_enough_is_no_error() -> None:
 
 def test_several_traces_a_folder_and_a_glob_are_a_job(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
-    for number, source in enumerate((TRACE, OTHER)):
+    for number, source in enumerate((TRACE, TRACE_H200)):
         (tmp_path / "job" / f"rank{number}.json.gz").write_bytes(Path(source).read_bytes())
     files = sorted(str(file) for file in (tmp_path / "job").iterdir())
     results = [
@@ -366,8 +366,8 @@ def test_several_traces_a_folder_and_a_glob_are_a_job(tmp_path: Path) -> None:
     assert next(iter(result.items())) == ("schema", "busfare.report-job/1")
     assert (result["traces"]["read"], result["ranks_seen"]) == (2, 2)
     assert results[0].stderr == ""
-    one = json.loads(run("report", TRACE, "--jobs", "1", "--json").stdout)
-    assert one["schema"] == "busfare.report-job/1"
+    single = json.loads(run("report", TRACE, "--jobs", "1", "--json").stdout)
+    assert single["schema"] == "busfare.report-job/1"
 
 
 def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:

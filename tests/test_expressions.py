@@ -11,7 +11,7 @@ from busfare.errors import InputError
 from busfare.trace.columns import matches
 
 
-def test_what_is_found() -> None:
+def test_matches() -> None:
     texts = pl.Series(["void gemm<float>(int)", "h2d pageable→device", None, ""])
     assert matches("gemm", texts).to_list() == [True, False, False, False]
     assert matches("^h2d.*→device$|^$", texts).to_list() == [False, True, False, True]
@@ -25,7 +25,7 @@ def test_nested_quantifiers_take_no_longer(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "(?<=a)b", r"(a)\1", "(a{1000}){1000}"])
-def test_what_cannot_be_searched_for_is_refused_in_one_line(pattern: str) -> None:
+def test_an_unusable_pattern_is_an_error_of_a_single_line(pattern: str) -> None:
     with pytest.raises(InputError, match="is not a regular expression") as refused:
         matches(pattern, pl.Series(["a"]), "--pin")
     assert "\n" not in str(refused.value)

@@ -65,12 +65,12 @@ def test_a_shell_completes_commands(words: str, expected: list[str]) -> None:
     source = busfare("completion", "bash").stdout
     assert "complete -o nosort -F _busfare_completion busfare" in source
     *_, last = words.split()
-    asked = {
+    shell_request = {
         "_BUSFARE_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
     }
-    done = busfare(**asked)
+    done = busfare(**shell_request)
     assert [line.split(",")[1] for line in done.stdout.splitlines()] == expected
     assert all(name.startswith(last) for name in expected)
 

@@ -16,9 +16,9 @@ RUNNER = "import json, sys\nprint(json.dumps(sys.argv[1:]))\nsys.exit(5)\n"
 
 def test_options_reach_the_runner_and_its_status_comes_back(tmp_path: Path) -> None:
     (tmp_path / "__main__.py").write_text(RUNNER)
-    asked = ("--class", "S", "--ranks", "1,2", "--node", "h200-sxm", "--json", "--html", "page.html")
+    nas_options = ("--class", "S", "--ranks", "1,2", "--node", "h200-sxm", "--json", "--html", "page.html")
     for options, variables in ((("--runner", str(tmp_path)), {}), ((), {VARIABLE: str(tmp_path)})):
-        done = run("bench", "ft", *asked, *options, **variables)
+        done = run("bench", "ft", *nas_options, *options, **variables)
         assert (done.returncode, done.stderr) == (5, "")
         benchmark, *arguments = json.loads(done.stdout)
         assert benchmark == "ft"
@@ -36,13 +36,13 @@ def test_options_reach_the_runner_and_its_status_comes_back(tmp_path: Path) -> N
         (("ft", "--from", __file__, "--html", __file__), "overlaps the input"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(arguments: tuple[str, ...], message: str) -> None:
+def test_an_error_has_a_single_line(arguments: tuple[str, ...], message: str) -> None:
     done = run("bench", *arguments)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert message in done.stderr
 
 
-def test_the_runner_beside_this_source_is_used() -> None:
+def test_the_runner_of_this_source_tree_is_used() -> None:
     done = run("bench", "mg", "--class", "Q")
     assert (done.returncode, done.stdout) == (2, "")
     assert "busfare: --class 'Q': give one of S, W, A" in done.stderr

@@ -90,7 +90,7 @@ def test_a_folder_that_is_or_holds_the_input_is_no_output(run_here: Run, tmp_pat
     assert not list(tables.parent.glob("*.jsonl"))
 
 
-def test_a_page_may_stand_beside_the_traces_of_a_job_and_be_written_again(run_here: Run, trace: Path) -> None:
+def test_a_page_may_stand_in_the_folder_of_a_job_and_be_written_again(run_here: Run, trace: Path) -> None:
     page = trace.with_name("job.html")
     folder = str(trace.parent)
     for _ in range(2):
@@ -157,7 +157,7 @@ def test_links_modes_and_devices_stay(tmp_path: Path) -> None:
     assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
 
 
-def test_a_folder_of_tables_is_written_again_beside_other_files(tmp_path: Path) -> None:
+def test_a_folder_of_tables_is_written_again_among_unrelated_files(tmp_path: Path) -> None:
     folder = tmp_path / "tables"
     export(read(TRACE), "parquet", folder)
     (folder / "notes.txt").write_text("mine")
@@ -181,7 +181,7 @@ def test_a_change_of_all_copies_writes_its_time_line_again(run_here: Run, trace:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_two_outputs_of_one_name_are_refused(run_here: Run, trace: Path) -> None:
+def test_two_outputs_with_the_same_name_are_refused(run_here: Run, trace: Path) -> None:
     names = str(trace.with_name("out")), f"{trace.parent}/../{trace.parent.name}/out"
     done = run_here("what-if", str(trace), "--pin", "--perfetto", names[0], "--html", names[1])
     assert (done.returncode, done.stdout) == (2, "")
@@ -201,7 +201,7 @@ def test_standard_output_does_not_go_into_what_is_read(mode: int, trace: Path) -
     assert done.stderr.count("\n") == 1 and "standard output goes into this input" in done.stderr
 
 
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_of_a_single_line(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk."""
 
     def limited() -> None:

@@ -64,9 +64,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_the_wheel_of_the_tree_holds_what_the_one_of_the_source_distribution_holds(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_the_wheels_of_tree_and_source_distribution_hold_the_same(wheel: Path, tmp_path: Path) -> None:
     from_tree = build("wheel", ROOT, tmp_path, {"wheel.cmake": "false", "wheel.py-api": ""})
     python, whole = (set(zipfile.ZipFile(made).namelist()) for made in (from_tree, wheel))
     compiled = {name for name in whole if name.endswith(".so")}
@@ -93,12 +91,12 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: Path, command: str) -> None:
-    found = subprocess.run(
+    package = subprocess.run(
         [installed / "python", "-c", "import busfare; print(busfare.__path__[0])"],
         cwd=tmp_path, capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
-    assert Path(found).is_relative_to(installed.parent)
-    trace = Path(found) / "examples" / "smooth-out-of-core-h100.json.gz"
+    assert Path(package).is_relative_to(installed.parent)
+    trace = Path(package) / "examples" / "smooth-out-of-core-h100.json.gz"
     arguments = [part.format(trace=trace) for part in COMMANDS[command]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
@@ -129,7 +127,7 @@ def test_the_installed_package_passes_its_users_tests_outside_the_tree(
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     where = "import busfare.cli; print(busfare.cli.__file__)"
-    found = subprocess.run(
+    ran = subprocess.run(
         [installed / "python", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert Path(found.stdout.strip()).is_relative_to(installed.parent)
+    assert Path(ran.stdout.strip()).is_relative_to(installed.parent)

@@ -53,13 +53,13 @@ def test_names_of_a_trace_do_nothing_to_a_terminal_or_a_page(
     path = build(tmp_path)
     done = run_here("report", str(path), more[0], *(str(tmp_path / name) for name in more[1:]))
     assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
+    printed = done.stdout + done.stderr
     page = tmp_path / "page.html"
     if page.exists():
-        said += page.read_text(encoding="utf-8")
-        assert "\\u202e" in said
-    assert printable(said, but="\n") == said.replace("\t", "\\t")
-    assert any(name in said for name in (SPELT[:12], SPELT[:12].replace("\\", "\\\\")))
+        printed += page.read_text(encoding="utf-8")
+        assert "\\u202e" in printed
+    assert printable(printed, but="\n") == printed.replace("\t", "\\t")
+    assert any(name in printed for name in (SPELT[:12], SPELT[:12].replace("\\", "\\\\")))
     names = read(path).operations["name"].cast(pl.String).drop_nulls()
     assert all(printable(name) == name for name in names)
     assert any(name.startswith("gemm\\x1b") for name in names)
@@ -87,7 +87,7 @@ def test_a_node_file_holds_plain_text(run_here: Run, nasty: str, tmp_path: Path)
 
 def test_json_with_such_text_decodes_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"name": NASTY, "plain": "é → 中 🚀", "beyond": "\U000e0001"})
-    said = capsys.readouterr().out
-    assert printable(said, but="\n") == said
-    assert "é → 中 🚀" in said
-    assert json.loads(said) == {"name": NASTY, "plain": "é → 中 🚀", "beyond": "\U000e0001"}
+    printed = capsys.readouterr().out
+    assert printable(printed, but="\n") == printed
+    assert "é → 中 🚀" in printed
+    assert json.loads(printed) == {"name": NASTY, "plain": "é → 中 🚀", "beyond": "\U000e0001"}

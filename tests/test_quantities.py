@@ -24,9 +24,9 @@ READ: list[tuple[Parse, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("parse", "said"), READ)
-def test_amounts_are_understood(parse: Parse, said: str) -> None:
-    for text, value in (pair.split(" = ") for pair in said.split(" | ")):
+@pytest.mark.parametrize(("parse", "amounts"), READ)
+def test_amounts_are_understood(parse: Parse, amounts: str) -> None:
+    for text, value in (pair.split(" = ") for pair in amounts.split(" | ")):
         assert parse(text) == pytest.approx(float(value), rel=1e-12), text
 
 

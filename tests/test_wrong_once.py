@@ -30,7 +30,7 @@ def share_of_kernels(report: Any) -> float:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (f"report {EXAMPLE} --unrecorded 0s", "is zero; leave it out"),
         (f"what-if {EXAMPLE} --pin --unrecorded 0s", "is zero; leave it out"),
@@ -48,10 +48,10 @@ def share_of_kernels(report: Any) -> float:
         ("what-if", "Try `busfare what-if --help`."),
     ],
 )
-def test_errors_name_what_is_wrong_and_the_mend(run_here: Run, arguments: str, told: str) -> None:
+def test_errors_name_what_is_wrong_and_the_fix(run_here: Run, arguments: str, message: str) -> None:
     done = run_here(*arguments.split())
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("percent", ["nan", "inf", "1e999", "+nan", "much"])
@@ -60,12 +60,12 @@ def test_a_limit_that_nothing_can_pass_is_refused(percent: str) -> None:
         parse_limit(f"exposed > {percent}%" if percent[0] != "+" else f"makespan > {percent}%")
 
 
-def test_a_run_said_to_be_too_long_says_of_which_run_gains_are(run_here: Run) -> None:
+def test_gains_of_a_run_slowed_by_its_recorder_name_their_run(run_here: Run) -> None:
     done = run_here("report", str(EXAMPLE), "--unrecorded", "10s")
     assert "gains refer to" in " ".join(done.stdout.split())
 
 
-def test_a_run_beside_itself_differs_by_nothing(run_here: Run) -> None:
+def test_a_run_compared_with_itself_differs_by_nothing(run_here: Run) -> None:
     assert "−" not in run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout
 
 
@@ -76,7 +76,7 @@ def test_nodes_share_how_they_were_predicted_where_it_is_the_same(run_here: Run)
     assert "Whole run on gh200: " in apart and "Whole run on pcie:3x16: " in apart
 
 
-def test_a_node_that_is_named_twice_is_one_row(ask: Ask) -> None:
+def test_a_node_that_is_named_twice_has_a_single_row(ask: Ask) -> None:
     assert len(ask("project", EXAMPLE, "--to", "h200", "--to", "h200-sxm")["projections"]) == 1
 
 
@@ -143,7 +143,7 @@ def test_an_export_packed_with_gzip_is_read(ask: Ask, tmp_path: Path) -> None:
     assert ask("report", packed)["kernels"]["count"] == 1
 
 
-def test_sizes_that_are_not_known_are_packed_and_spread(ask: Ask, tmp_path: Path) -> None:
+def test_unknown_sizes_are_packed_and_spread(ask: Ask, tmp_path: Path) -> None:
     export = NsysExport()
     for n in range(40):
         at = n * 100_000

@@ -85,9 +85,9 @@ def run(*rows: dict[str, Any] | tuple[dict[str, Any], dict[str, Any]], **more: A
     """A trace of calls, of operations, and of both where one `made` the other."""
     operations, calls = [], []
     for number, row in enumerate(rows):
-        both = [part | {"correlation": number} for part in row] if isinstance(row, tuple) else [row]
-        operations += [part for part in both if "waits_for" not in part]
-        calls += [part for part in both if "waits_for" in part]
+        parts = [part | {"correlation": number} for part in row] if isinstance(row, tuple) else [row]
+        operations += [part for part in parts if "waits_for" not in part]
+        calls += [part for part in parts if "waits_for" in part]
     return trace(*operations, calls=calls, **more)
 
 

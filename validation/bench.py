@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from claims import Truth, goal, judge, table
-from stored import known_as, probed_node, unpacked
+from stored import nodes_by_rung, probed_node, unpacked
 
 from busfare.measure.bench.kernel import KERNELS, Work
 from busfare.measure.bench.methods import Case, predicted_of
@@ -86,8 +86,8 @@ def nodes(result: dict[str, Any]) -> dict[str, Node]:
     """The machine by what may be known of it; of those unseen, by the probe beside the result."""
     whole = unpacked("unseen-machines") / "judged" / f"{result['probe']}.json"
     probed = evaluated(read_record(whole)).node if whole.exists() else probed_node(result["probe"])
-    known = known_as("h100" if "H100" in result["gpu"] else "h200", probed)
-    return {f"unseen, {figures}": node for figures, node in known.items()} if whole.exists() else known
+    by_rung = nodes_by_rung("h100" if "H100" in result["gpu"] else "h200", probed)
+    return {f"unseen, {rung}": node for rung, node in by_rung.items()} if whole.exists() else by_rung
 
 
 def predicted_versions(cell: dict[str, Any], node: Node) -> tuple[Predicted, list[tuple[Version, float]]]:
@@ -95,23 +95,23 @@ def predicted_versions(cell: dict[str, Any], node: Node) -> tuple[Predicted, lis
     work = Work(KERNELS[cell["kernel"]], cell["levels"], cell["level_elements"])
     alone = {row["chunks"]: row["seconds"] for row in cell["measured_kernel_seconds_by_chunks"]}
     answer = Predicted.of(work, alone, machine_of(node))
-    found = []
+    predictions = []
     for row in cell["versions"]:
-        told = answer.at(row["strategy"], row["streams"]) if row["gpus"] == 1 else None
-        if told is not None:
+        predicted = answer.at(row["strategy"], row["streams"]) if row["gpus"] == 1 else None
+        if predicted is not None:
             low, high = row["measured_interval_seconds"] or 2 * [row["measured_seconds"]]
             version = Version(row["strategy"], row["streams"], row["measured_seconds"], (low, high))
-            found.append((version, told.seconds))
-    return answer, found
+            predictions.append((version, predicted.seconds))
+    return answer, predictions
 
 
 def judged(cell: dict[str, Any], node: Node) -> Cell:
-    answer, found = predicted_versions(cell, node)
+    answer, predictions = predicted_versions(cell, node)
     planned = answer.best
-    own = [version for version, _ in found if version.strategy == planned.strategy]
+    of_strategy = [version for version, _ in predictions if version.strategy == planned.strategy]
     # Where nobody ran that number of streams the nearest one that ran stands for it.
-    picked = min(own, key=lambda v: abs(v.streams - planned.streams))
-    rows = [(version, seconds) for version, seconds in found if version.strategy in STRATEGIES]
+    picked = min(of_strategy, key=lambda v: abs(v.streams - planned.streams))
+    rows = [(version, seconds) for version, seconds in predictions if version.strategy in STRATEGIES]
     errors = {}
     for strategy in STRATEGIES:
         if some := [row for row in rows if row[0].strategy == strategy]:
@@ -128,21 +128,21 @@ def strategies() -> None:
         for figures, node in nodes(result).items():
             if figures not in GOALS:
                 continue
-            own = [judged(cell, node) for cell in result["cells"]]
-            cells[figures] += own
-            picks.append((name, figures, sum(cell.right for cell in own), len(own)))
-            for cell in (cell for cell in own if not cell.right):
+            group = [judged(cell, node) for cell in result["cells"]]
+            cells[figures] += group
+            picks.append((name, figures, sum(cell.right for cell in group), len(group)))
+            for cell in (cell for cell in group if not cell.right):
                 errors = ", ".join(f"{s} {e:+.1f}" for s, e in cell.errors.items())
-                both = cell.best.strategy, cell.picked.strategy
-                shown.append((name, figures, cell.name, *both, cell.cost_percent, errors))
+                strategies_apart = cell.best.strategy, cell.picked.strategy
+                shown.append((name, figures, cell.name, *strategies_apart, cell.cost_percent, errors))
     table("machine|figures|picked right:d|of:d", picks)
     table("machine|figures|cell|best|picked|costs %:.1f|errors %", shown)
-    for figures, own in cells.items():
+    for figures, group in cells.items():
         least, *most = GOALS[figures]
-        costly = sum(cell.cost_percent > COSTLY_PERCENT for cell in own)
-        rest = [abs(e) for cell in own for s, e in cell.errors.items() if s != "hybrid"]
-        hybrids = [abs(cell.errors["hybrid"]) for cell in own if "hybrid" in cell.errors]
-        goal(f"{figures}: picked of {len(own)}", sum(cell.right for cell in own), least=least, form="d")
+        costly = sum(cell.cost_percent > COSTLY_PERCENT for cell in group)
+        rest = [abs(e) for cell in group for s, e in cell.errors.items() if s != "hybrid"]
+        hybrids = [abs(cell.errors["hybrid"]) for cell in group if "hybrid" in cell.errors]
+        goal(f"{figures}: picked of {len(group)}", sum(cell.right for cell in group), least=least, form="d")
         goal(f"  cost more than {COSTLY_PERCENT:g} %", costly, most=most[0], form="d")
         goal("  errors in %, median", median(rest + hybrids), most=most[1])
         goal("  errors in %, largest but hybrids", max(rest), most=most[2], form=".1f")
@@ -152,11 +152,11 @@ def strategies() -> None:
 def predicted_methods(cell: dict[str, Any], node: Node) -> list[tuple[str, float, float]]:
     """Of each method: seconds of copies and kernel measured, and predicted."""
     case = Case(cell["elements"], cell["accesses"])
-    told = predicted_of(case, cell["measured_kernel_seconds"], machine_of(node))
+    predictions = predicted_of(case, cell["measured_kernel_seconds"], machine_of(node))
     return [
-        (row["method"], row["measured_gpu_seconds"], told[row["method"]].seconds)
+        (row["method"], row["measured_gpu_seconds"], predictions[row["method"]].seconds)
         for row in cell["methods"]
-        if row["measured_gpu_seconds"] > 0 and row["method"] in told
+        if row["measured_gpu_seconds"] > 0 and row["method"] in predictions
     ]
 
 
@@ -166,7 +166,7 @@ def methods() -> None:
         node = probed_node(result["probe"])
         for cell in result["cells"]:
             rows = predicted_methods(cell, node)
-            errors += [abs(100 * (told / measured - 1)) for _, measured, told in rows]
+            errors += [abs(100 * (predicted / measured - 1)) for _, measured, predicted in rows]
             fastest, planned = (min(rows, key=lambda row, at=at: row[at]) for at in (1, 2))
             picked.append(planned[1] <= fastest[1] * (1 + COSTLY_PERCENT / 100))
     what = f"methods, probed: best (or within {COSTLY_PERCENT:g} %) picked in"
@@ -187,14 +187,14 @@ def truths() -> Iterator[Truth]:
 def _of_strategies(figures: str, cell: dict[str, Any], node: Node) -> Iterator[Truth]:
     rows = predicted_versions(cell, node)[1]
     for strategy in {version.strategy for version, _ in rows}:
-        version, told = min((row for row in rows if row[0].strategy == strategy), key=lambda row: row[1])
-        yield Truth(figures, strategy, "strategy", 0, cell["name"], told, version.seconds)
+        version, predicted = min((row for row in rows if row[0].strategy == strategy), key=lambda row: row[1])
+        yield Truth(figures, strategy, "strategy", 0, cell["name"], predicted, version.seconds)
 
 
 def _of_methods(figures: str, cell: dict[str, Any], node: Node) -> Iterator[Truth]:
     name = f"{cell['elements']} elements, {cell['accesses']} accesses"
-    for method, measured, told in predicted_methods(cell, node):
-        yield Truth(figures, method, "method", 0, name, told, measured)
+    for method, measured, predicted in predicted_methods(cell, node):
+        yield Truth(figures, method, "method", 0, name, predicted, measured)
 
 
 def main() -> None:

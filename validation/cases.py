@@ -51,7 +51,7 @@ def answer(*words: str | Path) -> Any:
     return json.loads(done.stdout) if done.stdout.strip() else {"error": done.stderr.strip()}
 
 
-def said(*words: str | Path) -> str:
+def printed(*words: str | Path) -> str:
     """What a command prints, on one line."""
     done = run(*words, COLUMNS="200")
     return " ".join((done.stdout + done.stderr).split())
@@ -246,7 +246,7 @@ LIST = [
         "B11",
         "launches fail: the report says",
         lambda: yes(
-            said("report", CASES / "launches-fail-222.sqlite"),
+            printed("report", CASES / "launches-fail-222.sqlite"),
             "cudaErrorUnsupportedPtxVersion",
             "record them, too",
         ),
@@ -256,7 +256,7 @@ LIST = [
     Case(
         "B11",
         "calls but no GPU records: the report says",
-        lambda: yes(said("report", CASES / "calls-but-no-gpu.sqlite"), "--trace=cuda", "no GPU activity"),
+        lambda: yes(printed("report", CASES / "calls-but-no-gpu.sqlite"), "--trace=cuda", "no GPU activity"),
         lambda v: v == "no GPU activity",
         "GPU activity was not recorded",
     ),

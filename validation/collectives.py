@@ -78,8 +78,8 @@ def tables() -> list[Table]:
 
 def _probed() -> Iterator[Table]:
     fabric = Fabric.of(load_node("h100-sxm"), 2, nvls=False)
-    for run, told in read_table("collectives").items():
-        for kind, points in told["seconds"].items():
+    for run, probed in read_table("collectives").items():
+        for kind, points in probed["seconds"].items():
             sizes, seconds = np.array(points).T
             yield Table(f"probe 2 H100, {run}, {kind}", kind, fabric, sizes, seconds, run == "first")
 
@@ -106,23 +106,23 @@ def _vidur() -> Iterator[Table]:
         rows = (
             pl.read_parquet(path).group_by("num_workers", "devices_per_node", "size").agg(least.min() * 1e-3)
         )
-        for (ranks, each), own in rows.sort("size").group_by("num_workers", "devices_per_node"):
+        for (ranks, per_node), points in rows.sort("size").group_by("num_workers", "devices_per_node"):
             gpu, wiring = machine.split("_", 1)[0].upper(), machine.split("_")[1]
-            named = f"Vidur {ranks} {gpu}, {ranks // each} × {wiring}, {kind}"
-            fabric = Fabric.of(nodes[machine], ranks, ranks // each)
+            named = f"Vidur {ranks} {gpu}, {ranks // per_node} × {wiring}, {kind}"
+            fabric = Fabric.of(nodes[machine], ranks, ranks // per_node)
             what = "send_receive" if kind == "send_recv" else kind
-            columns = (own[c].to_numpy().astype(float) for c in ("size", least.meta.output_name()))
+            columns = (points[c].to_numpy().astype(float) for c in ("size", least.meta.output_name()))
             yield Table(named, what, fabric, *columns)
 
 
 def _azure() -> Iterator[Table]:
     for file, node in (("A100_v4", "dgx-a100"), ("H100_v5", "h100-sxm"), ("H200_v5", "h200-sxm")):
         text = (SHARED / f"data/kernels/azure/ND_{file}.md").read_text("utf-8")
-        found = re.findall(r"\| (\d+)([KMG]) +\| +([\d.]+) +\|", text.partition("## NCCL")[2])
+        lines = re.findall(r"\| (\d+)([KMG]) +\| +([\d.]+) +\|", text.partition("## NCCL")[2])
         # It writes powers of two in thousands: 132K, 33M.
-        octaves = [round(np.log2(float(n) * 2 ** {"K": 10, "M": 20, "G": 30}[unit])) for n, unit, _ in found]
+        octaves = [round(np.log2(float(n) * 2 ** {"K": 10, "M": 20, "G": 30}[unit])) for n, unit, _ in lines]
         sizes = 2.0 ** np.array(octaves)
-        bus = np.array([float(rate) * 1e9 for *_, rate in found])
+        bus = np.array([float(rate) * 1e9 for *_, rate in lines])
         fabric = Fabric.of(load_node(node), 8, nvls=not node.endswith("a100"))
         yield Table(
             f"Azure 8 {file[:4]}", "all_reduce", fabric, sizes, sizes * bus_factor("all_reduce", 8) / bus
@@ -136,33 +136,33 @@ def off(predicted: FloatArray, actual: FloatArray) -> tuple[float, float]:
 
 def truths() -> Iterator[Truth]:
     """For the ranges, by table: NCCL's model, and lines fitted to the other sizes."""
-    for each in tables():
-        rows = each.rows()
-        what = held_with(each.fabric, each.kind)
+    for measured in tables():
+        rows = measured.rows()
+        what = held_with(measured.fabric, measured.kind)
         for size, predicted, actual in zip(
-            each.sizes[rows], each.modelled[rows], each.seconds[rows], strict=True
+            measured.sizes[rows], measured.modelled[rows], measured.seconds[rows], strict=True
         ):
-            yield Truth("datasheet", "nccl", what, int(size), each.name, predicted, actual)
-        if len(each.sizes) > EVEN:
-            fitted = fit_collectives(each.sizes[::2], each.seconds[::2])
-            for size, actual in zip(each.sizes[1::2][::9], each.seconds[1::2][::9], strict=True):
+            yield Truth("datasheet", "nccl", what, int(size), measured.name, predicted, actual)
+        if len(measured.sizes) > EVEN:
+            fitted = fit_collectives(measured.sizes[::2], measured.seconds[::2])
+            for size, actual in zip(measured.sizes[1::2][::9], measured.seconds[1::2][::9], strict=True):
                 predicted = float(fitted(np.array([size]))[0])
-                yield Truth("probed", "fitted", "collective", int(size), each.name, predicted, actual)
+                yield Truth("probed", "fitted", "collective", int(size), measured.name, predicted, actual)
 
 
 def main() -> None:
     rows, missed = [], 0
-    for each in tables():
-        predicted = each.modelled
-        parts = [each.rows(), each.rows(MIB, GIB), each.rows(MIB, GIB, even=False)]
-        shown = [off(predicted[places], each.seconds[places]) for places in parts]
-        fitted = fit_collectives(each.sizes[::2], each.seconds[::2])(each.sizes)
+    for measured in tables():
+        predicted = measured.modelled
+        parts = [measured.rows(), measured.rows(MIB, GIB), measured.rows(MIB, GIB, even=False)]
+        shown = [off(predicted[places], measured.seconds[places]) for places in parts]
+        fitted = fit_collectives(measured.sizes[::2], measured.seconds[::2])(measured.sizes)
         odd = parts[2][parts[2] % 2 == 1]
-        shown.append(off(fitted[odd], each.seconds[odd]))
-        good = not each.name.startswith("vTrain") or (shown[2][0] <= MODELLED and shown[3][0] <= FITTED)
+        shown.append(off(fitted[odd], measured.seconds[odd]))
+        good = not measured.name.startswith("vTrain") or (shown[2][0] <= MODELLED and shown[3][0] <= FITTED)
         missed += not good
-        said = " ".join(["seen"] * each.seen + ["MISSED"] * (not good))
-        rows.append((each.name, *(figure for both in shown for figure in both), said))
+        remark = " ".join(["seen"] * measured.seen + ["MISSED"] * (not good))
+        rows.append((measured.name, *(figure for errors in shown for figure in errors), remark))
     parts = ("all sizes, evenly in octaves", "1 MiB to 1 GiB so", "as the table has them", "fitted, so")
     table("median, 90th % off|" + "|".join(f"{part}:.1f|:.1f" for part in parts) + "|", rows)
     goal(
@@ -171,7 +171,7 @@ def main() -> None:
         most=0,
         form="d",
     )
-    swept = [each for each in tables() if each.name.startswith("probe")]
+    swept = [measured for measured in tables() if measured.name.startswith("probe")]
     worst = max(off(e.modelled[e.rows(MIB, GIB)], e.seconds[e.rows(MIB, GIB)])[0] for e in swept)
     goal("two H100s, NVLS off, 1 MiB to 1 GiB, median % off of the worst collective", worst, most=H100)
     for ranks, published in H100_BUS.items():

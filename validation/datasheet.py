@@ -60,20 +60,20 @@ def main() -> None:
     cells = defaultdict(list)
     for row in large:
         cells[row.group, row.author, row.direction].append((_rate(row) / 1e9, row.bytes_per_second / 1e9))
-    medians = [(group, way, *np.median(found, axis=0)) for (group, _, way), found in sorted(cells.items())]
+    medians = [(*key[::2], *np.median(rates, axis=0)) for key, rates in sorted(cells.items())]
     table(
         "machine|way|predicted:.2f|measured:.2f|off %:+.1f",
         [
-            (group[:48], way, told, measured, 100 * (told / measured - 1))
-            for group, way, told, measured in medians
+            (group[:48], direction, predicted, measured, 100 * (predicted / measured - 1))
+            for group, direction, predicted, measured in medians
         ],
     )
     for name, some in (("looked at", True), ("held out", False), ("all", None)):
-        own = [row for row in large if some in (None, row.fitted)]
-        errors = np.array([abs(100 * (_rate(row) / row.bytes_per_second - 1)) for row in own])
-        sources = [row.author for row in own]
+        chosen = [row for row in large if some in (None, row.fitted)]
+        errors = np.array([abs(100 * (_rate(row) / row.bytes_per_second - 1)) for row in chosen])
+        sources = [row.author for row in chosen]
         weights = np.array([1 / sources.count(source) for source in sources])
-        print(f"machines {name}: {len(set(sources))} sources, {len(own)} rows")
+        print(f"machines {name}: {len(set(sources))} sources, {len(chosen)} rows")
         for share, most in zip((0.5, 0.9), GOALS, strict=True):
             most = np.inf if name == "looked at" else most
             goal(
@@ -118,8 +118,8 @@ def _sweeps(rows: list[Row]) -> None:
         sizes = np.array([row.size for row in sweep if row.size >= SMALLEST_BYTES])
         actual = sizes / np.array([row.bytes_per_second for row in sweep if row.size >= SMALLEST_BYTES])
         operations = copy_operations(sweep[0].direction, sweep[0].memory, sizes.tolist())
-        told = {name: model(name, latency_from=OLD_NODE).seconds(operations, node) for name in MODELS}
-        misses = {name: np.abs(seconds - actual) for name, seconds in told.items()}
+        predictions = {name: model(name, latency_from=OLD_NODE).seconds(operations, node) for name in MODELS}
+        misses = {name: np.abs(seconds - actual) for name, seconds in predictions.items()}
         priced.append(pl.DataFrame({"decade": np.log10(sizes).astype(int), "seconds": actual} | misses))
     score = pl.col(MODELS).sum() * 100 / pl.col("seconds").sum()
     decades = pl.concat(priced).group_by("decade").agg(score).sort("decade")
@@ -131,8 +131,8 @@ def _sweeps(rows: list[Row]) -> None:
 def truths() -> Iterator[Truth]:
     """Others' copies and traces, from data sheets alone; means over one machine, memory kind, direction and size."""
     rows = read()
-    known = {(row.author, row.memory) for row in rows}
-    further = [row for row in of_contention() if (row.author, row.memory) not in known]
+    fitted_to = {(row.author, row.memory) for row in rows}
+    further = [row for row in of_contention() if (row.author, row.memory) not in fitted_to]
     seconds: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     nodes: dict[tuple[str, str, str, int], Node] = {}
     for row in sift([*rows, *further])[0]:
@@ -155,19 +155,19 @@ def truths() -> Iterator[Truth]:
             yield Truth("datasheet", name, what, size, machine, predicted, actual)
         if size >= LARGE_BYTES // 2 and direction != "p2p":
             large[direction, memory][machine] = node, size, actual
-    for (direction, memory), found in large.items():
-        yield from _carried(direction, memory, found)
+    for (direction, memory), by_machine in large.items():
+        yield from _carried(direction, memory, by_machine)
     yield from _of_traces()
 
 
-def _carried(direction: str, memory: str, found: dict[str, tuple[Node, int, float]]) -> Iterator[Truth]:
+def _carried(direction: str, memory: str, by_machine: dict[str, tuple[Node, int, float]]) -> Iterator[Truth]:
     """Large copies of each machine, predicted from those of others by `calibrated` and data sheets."""
-    names = sorted(found)
+    names = sorted(by_machine)
     for place, machine in enumerate(names):
-        node, size, actual = found[machine]
-        others = [*names[place + 1 :], *names[:place]]
-        for other in others[:: max(1, len(others) // CARRIED_FROM)]:
-            old, old_size, taken = found[other]
+        node, size, actual = by_machine[machine]
+        origins = [*names[place + 1 :], *names[:place]]
+        for origin in origins[:: max(1, len(origins) // CARRIED_FROM)]:
+            old, old_size, taken = by_machine[origin]
             ends = pl.Series([int(taken * size / old_size * 1e9)])
             times = {"start_ns": pl.lit(0, pl.Int64), "end_ns": ends}
             operations = copy_operations(direction, memory, [size]).with_columns(**times)

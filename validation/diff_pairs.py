@@ -38,7 +38,7 @@ def recordings(archive: str) -> list[tuple[str, busfare.Run]]:
     for path in sorted(unpacked(archive).glob("*.bf")):
         run = busfare.read(path)
         if units := units_of(run):
-            runs.append((min(len(one.starts) for one in units), path.name.partition("-before")[0], run))
+            runs.append((min(len(unit.starts) for unit in units), path.name.partition("-before")[0], run))
     runs.sort(key=lambda row: (-row[0], row[1]))
     return [(program, run) for _, program, run in runs[:PAIRS]]
 

@@ -33,7 +33,7 @@ RANKS, NODE = 4, "h200-sxm"
 #: Recordings of two ranks and of four, each on a machine of its own.
 TWO, FOUR, MODE = "jobs-h200-x2", "jobs-h200-x4", "recorder"
 #: Recordings of two ranks that ran by turns with four.
-BESIDE = "jobs-beside-h200-x4"
+TWO_AND_FOUR = "jobs-beside-h200-x4"
 #: Jobs whose ranks do what those of two did.
 DATA_PARALLEL = (
     "small-buckets", "behind-backward", "straggler", "one-rank-pageable", "all-ranks-pageable", "little-copied",
@@ -59,7 +59,7 @@ def jobs() -> dict[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Beside:
+class TwoAndFour:
     """A job on two and on four GPUs of one host by turns, seconds, and what the recording of two predicts of four."""
 
     name: str
@@ -78,28 +78,28 @@ class Beside:
 
 
 @cache
-def beside() -> list[Beside]:
-    times = json.loads((unpacked(BESIDE) / BESIDE / "times.json").read_text("utf-8"))["processes"]
-    found = []
+def two_and_four() -> list[TwoAndFour]:
+    times = json.loads((unpacked(TWO_AND_FOUR) / TWO_AND_FOUR / "times.json").read_text("utf-8"))["processes"]
+    compared = []
     for name in DATA_PARALLEL:
         two, four = (
             seconds_of(
                 [
-                    one["times"][name]["before"]
-                    for one in times
-                    if name in one["times"] and one["ranks"] == ranks
+                    process["times"][name]["before"]
+                    for process in times
+                    if name in process["times"] and process["ranks"] == ranks
                 ]
             )
             for ranks in (2, RANKS)
         )
-        found.append(Beside(name, two, four, on_four(BESIDE, name, two)))
-    return found
+        compared.append(TwoAndFour(name, two, four, on_four(TWO_AND_FOUR, name, two)))
+    return compared
 
 
 def truths() -> Iterator[Truth]:
     """For the ranges: what four GPUs took beside two by turns, on the same host at another time, and on another host."""
-    for one in beside():
-        yield _truth(one.name, one.answer, one.answer["predicted_seconds"], one.four)
+    for job in two_and_four():
+        yield _truth(job.name, job.answer, job.answer["predicted_seconds"], job.four)
     for name, answer in jobs().items():
         two, four = at_another_time(name)
         today = answer["predicted_seconds"]
@@ -111,22 +111,22 @@ def at_another_time(name: str) -> tuple[float, float]:
     """Seconds of a job on two of four GPUs, and later on all."""
     held = read_table("four-gpus")
     two, four = (
-        seconds_of([one["times"][name]["before"] for one in held[key]["processes"]])
+        seconds_of([process["times"][name]["before"] for process in held[key]["processes"]])
         for key in ("two", "four")
     )
     return two, four
 
 
 def _truth(name: str, answer: dict[str, Any], predicted: float, actual: float) -> Truth:
-    pace = set_by([PathPart(**part) for part in answer["critical_path"]])
-    return Truth("datasheet", pace, "more-ranks", 0, name, predicted, actual)
+    set_by_part = set_by([PathPart(**part) for part in answer["critical_path"]])
+    return Truth("datasheet", set_by_part, "more-ranks", 0, name, predicted, actual)
 
 
 def copies() -> dict[str, float]:
     """Bytes per second of each copy of COPIED bytes, by directions and the number of GPUs."""
     node = load_node(NODE)
     flows = {
-        f"{'+'.join(ways)} {gpus}": [(way, gpu) for gpu in range(gpus) for way in ways]
+        f"{'+'.join(ways)} {gpus}": [(direction, gpu) for gpu in range(gpus) for direction in ways]
         for ways in WAYS
         for gpus in (1, 2, RANKS)
     }
@@ -139,30 +139,30 @@ def patterns(probed: dict[str, Any]) -> list[tuple[str, float]]:
     """Of each pattern of copies on a probed node the largest error of any GPU and direction, percent."""
     file = Path(mkdtemp()) / "node.toml"
     file.write_text(probed["node"], "utf-8")
-    node, found = load_node(str(file)), []
+    node, errors = load_node(str(file)), []
     for flows in probed["bytes_per_s"]:
-        seconds = copy_seconds_at_once(node, [(way, gpu) for way, gpu, _ in flows], COPIED)
+        seconds = copy_seconds_at_once(node, [(direction, gpu) for direction, gpu, _ in flows], COPIED)
         off = (
             abs(100 * (COPIED / second / rate - 1))
             for second, (_, _, rate) in zip(seconds, flows, strict=True)
         )
-        into, out = ([gpu for way, gpu, _ in flows if way == one] for one in ("h2d", "d2h"))
+        into, out = ([gpu for direction, gpu, _ in flows if direction == wanted] for wanted in ("h2d", "d2h"))
         name = " ".join(
-            f"{way} {','.join(map(str, some))}" for way, some in (("h2d", into), ("d2h", out)) if some
+            f"{flow} {','.join(map(str, some))}" for flow, some in (("h2d", into), ("d2h", out)) if some
         )
-        found.append((name, float(max(off))))
-    return found
+        errors.append((name, float(max(off))))
+    return errors
 
 
 def collectives(measured: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """Of each collective the median and the largest error from LEAST_BYTES on, percent."""
     fabric = Fabric.of(load_node(NODE), RANKS, nvls=False)
-    found = {}
+    errors = {}
     for kind, points in measured.items():
         sizes, seconds = np.array([point for point in points if point[0] >= LEAST_BYTES]).T
         off = np.abs(100 * (price_collectives(fabric, [kind] * len(sizes), sizes).seconds / seconds - 1))
-        found[kind] = (float(np.median(off)), float(off.max()))
-    return found
+        errors[kind] = (float(np.median(off)), float(off.max()))
+    return errors
 
 
 def main() -> None:
@@ -175,10 +175,10 @@ def main() -> None:
         two, four = at_another_time(name)
         elsewhere = [bare_seconds(archive, name, "before", MODE) for archive in (TWO, FOUR)]
         # The same ratio of what two of these GPUs took.
-        told = two * today / elsewhere[0]
+        carried = two * today / elsewhere[0]
         off = (
             100 * (seconds / truth - 1)
-            for seconds, truth in ((first["seconds"], four), (told, four), (today, elsewhere[1]))
+            for seconds, truth in ((first["seconds"], four), (carried, four), (today, elsewhere[1]))
         )
         rows.append((name, two * 1e3, four * 1e3, *(1e3 * seconds for seconds in elsewhere), *off))
     table(
@@ -194,25 +194,25 @@ def main() -> None:
         within = sum(abs(float(row[place])) <= WITHIN_PERCENT for row in rows)
         goal(f"jobs {what}: of {len(rows)} within {WITHIN_PERCENT:g} %", within, least=len(rows), form=".0f")
 
-    seen = beside()
+    seen = two_and_four()
     table(
         "data-parallel job, by turns|two of four GPUs, ms:.1f|all four:.1f|predicted from two, % off:+.1f|range holds",
         [
-            (one.name, one.two * 1e3, one.four * 1e3, one.off_percent, "yes" if one.range_holds else "no")
-            for one in seen
+            (job.name, job.two * 1e3, job.four * 1e3, job.off_percent, "yes" if job.range_holds else "no")
+            for job in seen
         ],
     )
-    off = [abs(one.off_percent) for one in seen]
-    within = sum(one <= WITHIN_PERCENT for one in off)
+    off = [abs(job.off_percent) for job in seen]
+    within = sum(percent <= WITHIN_PERCENT for percent in off)
     goal(f"jobs by turns: of {len(seen)} within {WITHIN_PERCENT:g} %", within, least=len(seen), form=".0f")
     print(f"median {median(off):.1f} % off, at most {max(off):.1f}")
 
     by_kind = collectives(measured["collectives"])
     table(
         f"collective of {RANKS}, from 1 MiB|median % off:.1f|at most:.1f",
-        [(kind, *both) for kind, both in by_kind.items()],
+        [(kind, *off_percents) for kind, off_percents in by_kind.items()],
     )
-    worst = median(one for one, _ in by_kind.values())
+    worst = median(percent for percent, _ in by_kind.values())
     goal("collectives, median % off of the median one", worst, most=COLLECTIVES_PERCENT, form=".1f")
 
     rates, now = measured["copies"], copies()
@@ -240,10 +240,10 @@ def main() -> None:
         of_all = {f"h2d {whole}", f"d2h {whole}", f"h2d {whole} d2h {whole}"}
         most = max(off for name, off in seen if name in of_all)
         goal("copies of all GPUs at once, probed, % off at most", most, most=WITHIN_PERCENT, form=".1f")
-        others = [off for name, off in seen if name not in of_all]
-        within = sum(off <= WITHIN_PERCENT for off in others)
+        rest = [off for name, off in seen if name not in of_all]
+        within = sum(off <= WITHIN_PERCENT for off in rest)
         print(
-            f"other patterns, % off: median {median(others):.1f}, {within} of {len(others)} within {WITHIN_PERCENT:g}"
+            f"other patterns, % off: median {median(rest):.1f}, {within} of {len(rest)} within {WITHIN_PERCENT:g}"
         )
 
 

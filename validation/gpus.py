@@ -55,10 +55,10 @@ SIZES = ("", " 8 GB", " 16 GB", " 12 GB", " 6 GB", " 80 GB", " SXM 141 GB")
 
 
 def main() -> None:
-    known = {_key(spec.name): spec for spec in GPUDatabase.default().specs}
+    specs = {_key(spec.name): spec for spec in GPUDatabase.default().specs}
     compared, rows = 0, []
     for gpu in gpus().values():
-        spec = _theirs(gpu, known)
+        spec = _theirs(gpu, specs)
         compared += spec is not None
         for figure, ours, theirs in _figures(gpu, spec) if spec else ():
             if ours is not None and theirs and not _alike(ours, theirs):
@@ -73,13 +73,13 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", " ", name.lower()).strip()
 
 
-def _theirs(gpu: Gpu, known: dict[str, object]) -> object | None:
+def _theirs(gpu: Gpu, specs: dict[str, object]) -> object | None:
     name = gpu.title
     for pattern, spelled in SPELLED:
         name = re.sub(pattern, spelled, name)
-    found = [known[key] for size in SIZES if (key := _key(name + size)) in known]
+    matches = [specs[key] for size in SIZES if (key := _key(name + size)) in specs]
     size = (gpu.memory_bytes or 0) / 2**30
-    return next((spec for spec in found if spec.memory_size_gb == size), found[0] if found else None)
+    return next((spec for spec in matches if spec.memory_size_gb == size), matches[0] if matches else None)
 
 
 def _figures(gpu: Gpu, spec: object) -> list[tuple[str, object, object]]:

@@ -66,9 +66,9 @@ def runs(name: str, benchmark: str, held: dict[str, Any]) -> None:
             what = f"  {gain['ranks']} ranks: {gain['way']}, times as fast as {gain['over']}"
             goal(what, gain["measured_times_as_fast"], least=GOALS.get(gain["over"], -inf))
     for ranks in RANKS:
-        own = [row for row in rows if _is_judged(row, ranks)]
-        if own:
-            best = min(own, key=lambda row: float(row["measured_iteration_seconds"]))
+        judged = [row for row in rows if _is_judged(row, ranks)]
+        if judged:
+            best = min(judged, key=lambda row: float(row["measured_iteration_seconds"]))
             share = best["alone_share_percent"] or best["limit_share_percent"]
             least = LEAST_SHARE if name in JUDGED else -inf
             goal(f"  {ranks} ranks: percent of the limit", share, least=least, form=".1f")
@@ -86,8 +86,8 @@ def _of_several(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _is_judged(row: dict[str, Any], ranks: int) -> bool:
-    known = (row["mode"], row["ranks"], row["class"], row["gpus"]) == ("funneled", ranks, "C", 1)
-    return known and row["algorithm"] != "packed-slabs" and bool(row["limit"])
+    measured_so = (row["mode"], row["ranks"], row["class"], row["gpus"]) == ("funneled", ranks, "C", 1)
+    return measured_so and row["algorithm"] != "packed-slabs" and bool(row["limit"])
 
 
 if __name__ == "__main__":

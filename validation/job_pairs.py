@@ -50,7 +50,7 @@ class Prediction:
         return 100 * (self.predicted / self.measured - 1)
 
     @property
-    def told_off_percent(self) -> float:
+    def corrected_percent(self) -> float:
         """The same of a prediction that was told how long the job takes unrecorded."""
         return 100 * (self.unrecorded / self.measured - 1)
 
@@ -58,7 +58,7 @@ class Prediction:
 @cache
 def predictions() -> list[Prediction]:
     """All pairs of all machines, by each recorder that was there."""
-    return [found for archive in ARCHIVES for found in _of_machine(archive)]
+    return [prediction for archive in ARCHIVES for prediction in _of_machine(archive)]
 
 
 def _of_machine(archive: str) -> Iterator[Prediction]:
@@ -69,15 +69,15 @@ def _of_machine(archive: str) -> Iterator[Prediction]:
             if not place.exists():
                 continue
             before, after = (bare_seconds(archive, name, variant, mode) for variant in ("before", "after"))
-            told = busfare("what-if", str(place), *pair.change)
+            answer = busfare("what-if", str(place), *pair.change)
             bare_too = busfare("what-if", str(place), *pair.change, "--unrecorded", f"{before}s")
-            replayed, recorded = (told["baseline"][f"{key}_seconds"] for key in ("replayed", "recorded"))
+            replayed, recorded = (answer["baseline"][f"{key}_seconds"] for key in ("replayed", "recorded"))
             yield Prediction(
                 archive,
                 pair,
                 recorder,
                 measured=before / after,
-                predicted=replayed / told["predicted_seconds"],
+                predicted=replayed / answer["predicted_seconds"],
                 unrecorded=bare_too["baseline"]["replayed_seconds"] / bare_too["predicted_seconds"],
                 unchanged_percent=100 * abs(replayed / recorded - 1),
             )
@@ -85,7 +85,7 @@ def _of_machine(archive: str) -> Iterator[Prediction]:
 
 def bare_seconds(archive: str, name: str, variant: str, mode: str) -> float:
     """The median region of a variant that nothing recorded, of the processes of this mode."""
-    bare = (one["times"] for one in _processes(archive) if one["mode"] == mode)
+    bare = (process["times"] for process in _processes(archive) if process["mode"] == mode)
     return seconds_of([times[name][variant] for times in bare if name in times])
 
 
@@ -107,19 +107,19 @@ def _processes(archive: str) -> list[dict[str, Any]]:
 def pack_jobs(folders: Sequence[Path], file: Path) -> None:
     """What `jobs/record.py` wrote on one machine, into `folders`, as an archive."""
     times = [json.loads(gzip.decompress((folder / "times.json.gz").read_bytes())) for folder in folders]
-    both = times[0] | {"processes": [process for one in times for process in one["processes"]]}
+    merged = times[0] | {"processes": [process for record in times for process in record["processes"]]}
     files: dict[str, Path | bytes] = {
         f"{path.parent.name}/{path.name}": path for folder in folders for path in folder.glob("*/*")
     }
-    files[f"{file.name.partition('.')[0]}/times.json"] = json.dumps(both).encode()
+    files[f"{file.name.partition('.')[0]}/times.json"] = json.dumps(merged).encode()
     pack(files, file, GRAIN_NS, UNUSED)
 
 
 def truths() -> Iterator[Truth]:
     """For the ranges, by pair: the run after a change over the run before it."""
-    for one in predictions():
-        change = " ".join(word for word in one.pair.change if word.startswith("--") and word != "--rank")
-        yield Truth("datasheet", change, "job-change", 0, one.pair.name, 1 / one.predicted, 1 / one.measured)
+    for p in predictions():
+        change = " ".join(word for word in p.pair.change if word.startswith("--") and word != "--rank")
+        yield Truth("datasheet", change, "job-change", 0, p.pair.name, 1 / p.predicted, 1 / p.measured)
 
 
 def main() -> None:
@@ -131,30 +131,27 @@ def main() -> None:
     if options.pack:
         pack_jobs(options.pack[:-1], options.pack[-1])
         raise SystemExit
-    found = predictions()
+    judged = predictions()
     rows = [
-        (one.pair.name, one.recorder, "unseen" if one.pair.unseen else "", one.measured, one.predicted, one.off_percent,
-         one.told_off_percent)
-        for one in found
+        (p.pair.name, p.recorder, "unseen" if p.pair.unseen else "", p.measured, p.predicted, p.off_percent,
+         p.corrected_percent)
+        for p in judged
     ]  # fmt: skip
     table("pair|recorder||measured ×:.2f|predicted ×:.2f|% off:+.1f|told its time, % off:+.1f", rows)
-    unseen = [one for one in found if one.pair.unseen]
+    unseen = [p for p in judged if p.pair.unseen]
     for title, some, least in (
         ("jobs written after the models", unseen, OF_PREDICTIONS_PERCENT),
-        ("all", found, -math.inf),
-        ("all on four GPUs", [one for one in found if one.machine.endswith("x4")], -math.inf),
-        *(
-            (f"all by {name}", [one for one in found if one.recorder == name], -math.inf)
-            for name, *_ in RECORDERS
-        ),
+        ("all", judged, -math.inf),
+        ("all on four GPUs", [p for p in judged if p.machine.endswith("x4")], -math.inf),
+        *((f"all by {name}", [p for p in judged if p.recorder == name], -math.inf) for name, *_ in RECORDERS),
     ):
-        within = 100 * sum(abs(one.off_percent) <= WITHIN_PERCENT for one in some) / len(some)
-        told = 100 * sum(abs(one.told_off_percent) <= WITHIN_PERCENT for one in some) / len(some)
+        within = 100 * sum(abs(p.off_percent) <= WITHIN_PERCENT for p in some) / len(some)
+        corrected = 100 * sum(abs(p.corrected_percent) <= WITHIN_PERCENT for p in some) / len(some)
         goal(f"{title}: % of {len(some)} within {WITHIN_PERCENT:g} %", within, least=least, form=".0f")
-        goal("  told how long the job takes unrecorded", told, least=least, form=".0f")
+        goal("  told how long the job takes unrecorded", corrected, least=least, form=".0f")
     goal(
         "replayed unchanged, % off at most",
-        max(one.unchanged_percent for one in found),
+        max(p.unchanged_percent for p in judged),
         most=UNCHANGED_PERCENT,
         form=".3f",
     )

@@ -55,7 +55,7 @@ def recorded_programs() -> Iterator[Case]:
     counters were read on the H100, by them too.
     """
     recorded, stored = {machine.gpu: machine for machine in machines("pairs")}, unpacked("kernels")
-    by_others = {
+    third_party = {
         THIRD_PARTY: unpacked("kernels-third-party"),
         BENCHMARKS: unpacked("kernels-hecbench"),
         LATER_BENCHMARKS: unpacked("kernels-hecbench-later"),
@@ -69,14 +69,14 @@ def recorded_programs() -> Iterator[Case]:
     counters = {
         gpu: pl.concat(
             pl.read_csv(folder / gpu / "counters.csv", schema={"program": pl.String, **COUNTERS})
-            for folder in (stored, by_others[BENCHMARKS], by_others[HELD_BENCHMARKS])
+            for folder in (stored, third_party[BENCHMARKS], third_party[HELD_BENCHMARKS])
             if (folder / gpu / "counters.csv").is_file()
         )
         for gpu in ("h100", "h200")
     }
     allocated = pl.concat(
         pl.read_csv(path).cast(dict.fromkeys(SIDES, pl.Int32))
-        for folder in (stored, *by_others.values())
+        for folder in (stored, *third_party.values())
         if (path := folder / "allocated.csv").is_file()
     )
     files = {
@@ -94,35 +94,35 @@ def recorded_programs() -> Iterator[Case]:
                 path.stem: {gpu: folder / gpu / path.name for gpu in ("h100", "h200")}
                 for path in sorted((folder / "h100").glob("*.bf"))
             }
-            for kind, folder in by_others.items()
+            for kind, folder in third_party.items()
         },
     }
     probed_themselves = {
         kind: {gpu: load_node(str(folder / gpu / "node.toml")) for gpu in ("h100", "h200")}
-        for kind, folder in by_others.items()
+        for kind, folder in third_party.items()
     }
     for kind, program, paths in (
         (kind, *item) for kind, programs in files.items() for item in programs.items()
     ):
         traces = {gpu: read(path, launches=True) for gpu, path in paths.items()}
-        known = allocated.filter(program=program)
+        of_program = allocated.filter(program=program)
         for (rung, nodes), (here, there), by in product(
             rungs.items(), (("h100", "h200"), ("h200", "h100")), ("", ", counted", ALLOCATED)
         ):
             if rung and kind.startswith("21"):  # their machines were probed before probes knew kernels
                 continue
             nodes = probed_themselves.get(kind, nodes) if rung else nodes
-            trace = _with_allocated(traces[here], known if by == ALLOCATED else None)
+            trace = _with_allocated(traces[here], of_program if by == ALLOCATED else None)
             if by == ", counted":
                 trace = replace(trace, counters=counters[here].filter(program=program).drop("program"))
                 if trace.counters.is_empty():
                     continue
             if by == ALLOCATED and trace.launches["allocated_bytes"].is_null().all():
                 continue
-            found = compare_kernels(trace, traces[there], nodes[here], nodes[there])
+            compared = compare_kernels(trace, traces[there], nodes[here], nodes[there])
             ratio = limits_of(nodes[here]).memory / limits_of(nodes[there]).memory
             title = f"{kind}, {here.upper()} → {there.upper()}{rung}{by}"
-            for row in found.by_kernel if found else []:
+            for row in compared.by_kernel if compared else []:
                 if by == ", counted" and row.rung != "counters":
                     continue
                 times = [
@@ -136,19 +136,19 @@ def recorded_programs() -> Iterator[Case]:
                 )
 
 
-def _with_allocated(trace: Trace, known: pl.DataFrame | None) -> Trace:
+def _with_allocated(trace: Trace, allocations: pl.DataFrame | None) -> Trace:
     """`trace` with what was allocated when its kernels ran, of the rows of `known` or else its own; without it for None."""
     launches = trace.launches.with_row_index("launch").with_columns(pl.col("launch").cast(pl.UInt32))
     kernels = trace.operations.select("launch", name=pl.col("name").cast(pl.String)).drop_nulls("launch")
     launches = kernels.unique(maintain_order=True).join(
         launches, on="launch", how="left", maintain_order="left"
     )
-    if known is None:
+    if allocations is None:
         launches = launches.with_columns(allocated_bytes=pl.lit(None, pl.Int64))
     else:
-        told = known.select("name", *SIDES, told="allocated_bytes")
-        launches = launches.join(told, on=["name", *SIDES], how="left", maintain_order="left")
-        launches = launches.with_columns(allocated_bytes=pl.coalesce("told", "allocated_bytes"))
+        attached = allocations.select("name", *SIDES, attached_bytes="allocated_bytes")
+        launches = launches.join(attached, on=["name", *SIDES], how="left", maintain_order="left")
+        launches = launches.with_columns(allocated_bytes=pl.coalesce("attached_bytes", "allocated_bytes"))
     launches = launches.with_row_index("of")
     operations = trace.operations.with_columns(text=pl.col("name").cast(pl.String)).join(
         launches.select("launch", "of", text="name"), on=["launch", "text"], how="left", maintain_order="left"
@@ -162,13 +162,13 @@ def _with_allocated(trace: Trace, known: pl.DataFrame | None) -> Trace:
 
 def _written_later() -> Iterator[tuple[str, dict[str, Path]]]:
     """The recordings of `unseen.toml`'s programs on each H100 and each H200 that ran them; of some only those of threads."""
-    h100s, h200s = ([one for one in machines("unseen") if one.gpu == gpu] for gpu in ("h100", "h200"))
+    h100s, h200s = ([m for m in machines("unseen") if m.gpu == gpu] for gpu in ("h100", "h200"))
     for *pair, program in product(h100s, h200s, read_plan("unseen.toml").programs):
-        names = [next(filter(partial(one.has, program), ("before", "before-threads")), "") for one in pair]
+        names = [next(filter(partial(m.has, program), ("before", "before-threads")), "") for m in pair]
         if all(names):  # it was run on both
             yield (
-                " ".join([program, *(one.name for one in pair)]),
-                {one.gpu: one.recording(program, name) for one, name in zip(pair, names, strict=True)},
+                " ".join([program, *(m.name for m in pair)]),
+                {m.gpu: m.recording(program, name) for m, name in zip(pair, names, strict=True)},
             )
 
 
@@ -270,11 +270,11 @@ def constants() -> None:
 
 
 def _medians() -> str:
-    found: dict[str, list[FloatArray]] = {}
+    by_row: dict[str, list[FloatArray]] = {}
     for case in cases():
-        found.setdefault(case.name, []).append(np.abs(case.predicted / case.actual - 1))
+        by_row.setdefault(case.name, []).append(np.abs(case.predicted / case.actual - 1))
     return " ".join(
-        f"{100 * float(np.nanmedian(np.concatenate(found[name]))):5.1f}" for name in GOALS if name in found
+        f"{100 * float(np.nanmedian(np.concatenate(by_row[name]))):5.1f}" for name in GOALS if name in by_row
     )
 
 
@@ -282,9 +282,9 @@ def main() -> None:
     if "--constants" in sys.argv:
         constants()
         sys.exit()
-    found: dict[str, list[Case]] = {}
+    by_row: dict[str, list[Case]] = {}
     for case in cases():
-        found.setdefault(case.name, []).append(case)
+        by_row.setdefault(case.name, []).append(case)
     prices: list[Callable[[Case], FloatArray]] = [
         lambda case: case.predicted,
         lambda case: case.recorded,
@@ -292,13 +292,13 @@ def main() -> None:
         lambda case: case.recorded * case.peak,
     ]
     rows, missed = [], 0
-    for name, each in found.items():
-        actual = np.concatenate([case.actual for case in each])
+    for name, of_row in by_row.items():
+        actual = np.concatenate([case.actual for case in of_row])
         figures: list[float] = []
         for price in prices:
-            errors = 100 * np.abs(np.concatenate([price(case) for case in each]) / actual - 1)
+            errors = 100 * np.abs(np.concatenate([price(case) for case in of_row]) / actual - 1)
             figures += np.nanpercentile(errors, (50, 90)).tolist()
-        low, high = (np.concatenate([getattr(case, end) for case in each]) for end in ("low", "high"))
+        low, high = (np.concatenate([getattr(case, end) for case in of_row]) for end in ("low", "high"))
         inside = 100 * float(np.mean((actual >= low) & (actual <= high)))
         good = all(most is None or value <= most for value, most in zip(figures, GOALS[name], strict=False))
         missed += not good

@@ -44,14 +44,14 @@ def errors(name: str) -> Iterator[tuple[Layout, str, str, int, float]]:
 
 
 def main() -> None:
-    found: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
+    by_key: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
     for name in probe_names(run=2):
         for *key, off in errors(name):
-            found[tuple(key)].append(off)
-    rows = [(*key, *np.quantile(off, (0.5, 0.1, 0.9))) for key, off in sorted(found.items())]
+            by_key[tuple(key)].append(off)
+    rows = [(*key, *np.quantile(off, (0.5, 0.1, 0.9))) for key, off in sorted(by_key.items())]
     table("layout|way|of|bytes:d|median % off:+.1f|from:+.1f|to (80 %):+.1f", rows)
     for of, most in (("GPU", GPU_GOAL), ("calls", CALLS_GOAL)):
-        judged = [abs(o) for key, off in found.items() if key[2] == of and key[3] >= LEAST_BYTES for o in off]
+        judged = [abs(o) for key, off in by_key.items() if key[2] == of if key[3] >= LEAST_BYTES for o in off]
         goal(f"{of}: {len(judged)} cases, median % off", np.median(judged), most=most, form=".1f")
         goal("  90th percentile", np.quantile(judged, 0.9), form=".1f")
 

@@ -63,9 +63,9 @@ def main() -> None:
     for truth in _all():
         groups.setdefault(truth.group, []).append(truth)
     rows = []
-    for name, own in groups.items():
-        tokens = np.array([row.bytes for row in own])
-        ratio = np.array([row.predicted / row.actual for row in own])
+    for name, measured in groups.items():
+        tokens = np.array([row.bytes for row in measured])
+        ratio = np.array([row.predicted / row.actual for row in measured])
         rows.append((name, *(np.median(ratio[(tokens >= a) & (tokens < b)]) for a, b in pairwise(TOKENS))))
     table("predicted over measured, tokens|" + "|".join(f"{low}…:.2f" for low in TOKENS[:-1]), rows)
 

@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 from claims import Truth, goal, judge, table
 from pairs.table import read_plan
-from stored import Machine, NoAnswerError, known_as, machines, probed_node, read_table
+from stored import Machine, NoAnswerError, machines, nodes_by_rung, probed_node, read_table
 
 from busfare.answers.project import project, transfers_priced
 from busfare.nodes import Node, load_node
@@ -83,10 +83,11 @@ def programs() -> tuple[list[str], list[str]]:
 def of_the_table() -> dict[str, Occasion]:
     """The 13 of `results/machines.json.xz`, by their probes."""
     by_probe = {}
-    for name, told in read_table("machines").items():
-        by_probe[told["probe"]] = one = Occasion(name, name.partition("-")[0], probed_node(told["probe"]))
-        for program, measured in told["programs"].items():
-            one.seconds[program], one.copies[program] = measured["seconds"], measured["copies"]
+    for name, row in read_table("machines").items():
+        occasion = Occasion(name, name.partition("-")[0], probed_node(row["probe"]))
+        by_probe[row["probe"]] = occasion
+        for program, measured in row["programs"].items():
+            occasion.seconds[program], occasion.copies[program] = measured["seconds"], measured["copies"]
     return by_probe
 
 
@@ -100,15 +101,15 @@ def occasions() -> list[Occasion]:
 
 
 def _occasion(machine: Machine) -> Occasion:
-    one = Occasion(machine.archive, machine.gpu, load_node(machine.node))
+    occasion = Occasion(machine.archive, machine.gpu, load_node(machine.node))
     for program in machine.times["programs"]:
         try:
-            one.seconds[program] = machine.seconds(program, "before")
+            occasion.seconds[program] = machine.seconds(program, "before")
         except NoAnswerError:  # it failed there
             continue
         if machine.has(program, "before"):
-            one.recordings[program] = machine.recording(program, "before")
-    return one
+            occasion.recordings[program] = machine.recording(program, "before")
+    return occasion
 
 
 def moved(
@@ -134,11 +135,11 @@ def moved(
         .group_by(LIKE)
         .agg(pl.col("predicted_seconds").mean())
     )
-    told = {row[:-1]: row[-1] for row in rows.iter_rows()}
+    means_by_copy = {row[:-1]: row[-1] for row in rows.iter_rows()}
     copies = {
-        key: (told[key] * count, taken)
+        key: (means_by_copy[key] * count, taken)
         for *like, count, taken in target.copies.get(program, ())
-        if (key := tuple(like)) in told
+        if (key := tuple(like)) in means_by_copy
     }
     taken = target.seconds[program]
     return Moved(program, (predicted, taken), low <= taken <= high, copies)
@@ -146,8 +147,8 @@ def moved(
 
 def carried(gpu: str) -> dict[tuple[str, str], list[Moved]]:
     """All programs recorded on machines of kind `gpu`, on those of the other kind: by both machines' names."""
-    found: dict[tuple[str, str], list[Moved]] = defaultdict(list)
-    away = [one for one in occasions() if one.gpu != gpu]
+    moves: dict[tuple[str, str], list[Moved]] = defaultdict(list)
+    away = [occasion for occasion in occasions() if occasion.gpu != gpu]
     for origin in occasions():
         for program, recording in origin.recordings.items() if origin.gpu == gpu else ():
             if not any(program in there.seconds for there in away):
@@ -156,9 +157,9 @@ def carried(gpu: str) -> dict[tuple[str, str], list[Moved]]:
             rebuilt, seconds = timeline(trace, origin.node), origin.seconds[program]
             for there in away:
                 if program in there.seconds:
-                    one = moved(program, rebuilt, trace, seconds, (origin.node, there.node), there)
-                    found[origin.name, there.name].append(one)
-    return found
+                    run = moved(program, rebuilt, trace, seconds, (origin.node, there.node), there)
+                    moves[origin.name, there.name].append(run)
+    return moves
 
 
 def off(pairs: Iterable[Pair]) -> float:
@@ -167,26 +168,26 @@ def off(pairs: Iterable[Pair]) -> float:
     return 100 * sum(abs(p - m) for p, m in rows) / sum(m for _, m in rows)
 
 
-def means(found: Iterable[Sequence[Moved]]) -> tuple[dict[Any, Pair], dict[Any, Pair]]:
+def means(by_machine: Iterable[Sequence[Moved]]) -> tuple[dict[Any, Pair], dict[Any, Pair]]:
     """Runs and copies, predicted and measured, each on average over machines."""
     runs, copies = defaultdict(list), defaultdict(list)
-    for machine in found:
-        for one in machine:
-            runs[one.program].append(one.run)
-            for key, pair in one.copies.items():
-                copies[one.program, *key].append(pair)
+    for machine in by_machine:
+        for run in machine:
+            runs[run.program].append(run.run)
+            for key, pair in run.copies.items():
+                copies[run.program, *key].append(pair)
     averaged = [
-        {key: (mean(p for p, _ in pairs), mean(m for _, m in pairs)) for key, pairs in each.items()}
-        for each in (runs, copies)
+        {key: (mean(p for p, _ in pairs), mean(m for _, m in pairs)) for key, pairs in pairs_by_key.items()}
+        for pairs_by_key in (runs, copies)
     ]
     return averaged[0], averaged[1]
 
 
 def again(names: Sequence[str]) -> list[float]:
     """Percent that two occasions of one machine are apart, each way, of `names`; a row of each two."""
-    known = {one.name: one.seconds for one in occasions()}
+    seconds_of = {occasion.name: occasion.seconds for occasion in occasions()}
     return [
-        off((known[f"whole/{first}"][name], known[f"whole/{second}"][name]) for name in names)
+        off((seconds_of[f"whole/{first}"][name], seconds_of[f"whole/{second}"][name]) for name in names)
         for pair in AGAIN
         for first, second in permutations(pair)
     ]
@@ -194,41 +195,41 @@ def again(names: Sequence[str]) -> list[float]:
 
 def on_two_machines(program: str) -> bool:
     """Whether it ran on two machines of each kind, so that a mean is of machines."""
-    on = [one.gpu for one in occasions() if program in one.seconds and one.name not in SECOND]
+    on = [o.gpu for o in occasions() if program in o.seconds and o.name not in SECOND]
     return min(on.count(gpu) for gpu in KINDS) > 1
 
 
 def judged(here: str, there: str) -> None:
     """Prints what is predicted of machines of kind `there` from those of kind `here`, and holds it to the goals."""
     made_with, later = map(set, programs())
-    found = carried(here)
+    moves_by_pair = carried(here)
     rows = []
-    for (origin, target), moves in found.items():
-        copied = [pair for one in moves for pair in one.copies.values()]
-        runs_off = off(one.run for one in moves)
+    for (origin, target), moves in moves_by_pair.items():
+        copied = [pair for run in moves for pair in run.copies.values()]
+        runs_off = off(run.run for run in moves)
         rows.append((f"{origin} → {target}", len(moves), runs_off, off(copied) if copied else None))
     table("machines|programs:d|runs, % off:.1f|copies, % off:.1f", rows)
-    runs, copies = means(found.values())
-    told = [(name, 1e3 * m, 1e3 * p, 100 * (p / m - 1)) for name, (p, m) in runs.items()]
-    table("program|ms:.1f|predicted:.1f|% off:+.1f", told)
+    runs, copies = means(moves_by_pair.values())
+    lines = [(name, 1e3 * m, 1e3 * p, 100 * (p / m - 1)) for name, (p, m) in runs.items()]
+    table("program|ms:.1f|predicted:.1f|% off:+.1f", lines)
     print(f"{here} → {there}, means over machines, % off:")
-    known = {name for name in runs if on_two_machines(name)}
+    on_two = {name for name in runs if on_two_machines(name)}
     goal(
-        f"  whole runs, {len(known)} programs",
-        off(runs[name] for name in known),
+        f"  whole runs, {len(on_two)} programs",
+        off(runs[name] for name in on_two),
         most=GOAL_PERCENT,
         form=".1f",
     )
     for what, names in (
         ("with which the models were made", made_with),
-        ("written later", later & known),
-        ("later, that ran on one machine of a kind alone", later - known),
+        ("written later", later & on_two),
+        ("later, that ran on one machine of a kind alone", later - on_two),
     ):
-        own = [pair for name, pair in runs.items() if name in names]
-        goal(f"    {len(own)} {what}", off(own), form=".1f")
+        of_group = [pair for name, pair in runs.items() if name in names]
+        goal(f"    {len(of_group)} {what}", off(of_group), form=".1f")
     goal("  copies", off(copies.values()), most=GOAL_PERCENT, form=".1f")
     goal("  pinned copies", off(pair for key, pair in copies.items() if "pinned" in key), form=".1f")
-    held = 100 * mean(one.in_range for moves in found.values() for one in moves)
+    held = 100 * mean(run.in_range for moves in moves_by_pair.values() for run in moves)
     least, most = HOLDS_PERCENT
     goal("single runs in their ranges, %", held, least=least, most=most, form=".0f")
     singles = mean(row[2] for row in rows if row[1] >= MANY)
@@ -239,38 +240,38 @@ def main() -> None:
     for here, there in (KINDS, KINDS[::-1]):
         judged(here, there)
     twice = [
-        one.seconds
-        for one in occasions()
-        if one.name in SECOND or one.name.removeprefix("whole/") in dict(AGAIN)
+        occasion.seconds
+        for occasion in occasions()
+        if occasion.name in SECOND or occasion.name.removeprefix("whole/") in dict(AGAIN)
     ]
     made_with, later = programs()
     shared = [name for name in (*made_with, *later) if all(name in seconds for seconds in twice)]
     print("the same machine again within minutes, % off: " + ", ".join(f"{o:.1f}" for o in again(shared)))
-    costs = [[one.node.call_cost(name) for name in HOST_CALLS] for one in occasions()]
-    told = [
-        (one.name, *(cost and 1e6 * cost.call_s for cost in row))
-        for one, row in zip(occasions(), costs, strict=True)
+    costs = [[occasion.node.call_cost(name) for name in HOST_CALLS] for occasion in occasions()]
+    rows = [
+        (occasion.name, *(cost and 1e6 * cost.call_s for cost in row))
+        for occasion, row in zip(occasions(), costs, strict=True)
     ]
-    table("|".join(["machine", *(f"{name}, µs:.2f" for name in HOST_CALLS)]), told)
+    table("|".join(["machine", *(f"{name}, µs:.2f" for name in HOST_CALLS)]), rows)
 
 
 def truths() -> Iterator[Truth]:
     """Programs on machines of the other kind, some of them: whole runs, and their copies by memory kind."""
     for origin in machines("pairs"):
-        other = KINDS[1 - KINDS.index(origin.gpu)]
-        here = known_as(origin.gpu, probed_node(origin.times["probe"]))
-        away = [one for one in of_the_table().values() if one.gpu == other][:MOVED_TO]
-        known = [known_as(other, one.node) for one in away]
+        target_kind = KINDS[1 - KINDS.index(origin.gpu)]
+        here = nodes_by_rung(origin.gpu, probed_node(origin.times["probe"]))
+        away = [occasion for occasion in of_the_table().values() if occasion.gpu == target_kind][:MOVED_TO]
+        target_nodes = [nodes_by_rung(target_kind, occasion.node) for occasion in away]
         for program in read_plan("pairs.toml").programs:
             trace = read(origin.recording(program, "before"))
             seconds = origin.seconds(program, "before")
             for figures, node in here.items():
                 rebuilt = timeline(trace, node)
-                for target, there in zip(away, known, strict=True):
+                for target, there in zip(away, target_nodes, strict=True):
                     if program in target.seconds:
-                        one = moved(program, rebuilt, trace, seconds, (node, there[figures]), target)
-                        yield Truth(figures, MODEL, "run", 0, program, *one.run)
-                        yield from _of_paths(figures, program, one.copies)
+                        run = moved(program, rebuilt, trace, seconds, (node, there[figures]), target)
+                        yield Truth(figures, MODEL, "run", 0, program, *run.run)
+                        yield from _of_paths(figures, program, run.copies)
 
 
 def _of_paths(figures: str, program: str, copies: dict[Any, tuple[float, float]]) -> Iterator[Truth]:
@@ -278,7 +279,7 @@ def _of_paths(figures: str, program: str, copies: dict[Any, tuple[float, float]]
     for (direction, source, destination, _), pair in copies.items():
         memory = {"h2d": source, "d2h": destination}.get(direction, "device") or "pinned"
         sums[direction, memory] = [
-            one + more for one, more in zip(sums[direction, memory], pair, strict=True)
+            so_far + more for so_far, more in zip(sums[direction, memory], pair, strict=True)
         ]
     for (_, memory), pair in sums.items():
         yield Truth(figures, MODEL, memory, 0, program, *pair)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from claims import Truth, goal, judge, table
-from stored import known_as, unpacked
+from stored import nodes_by_rung, unpacked
 
 from busfare.measure.bench.run import ranked
 from busfare.measure.cases import fastest_part
@@ -73,13 +73,13 @@ class Fetch:
 def compared() -> Iterator[tuple[str, str, Result, Machine]]:
     """Results of streamed layers by machine, with the machine as its probe (`probed`) and its data sheet describe it."""
     for file in sorted(unpacked("offload-bench").glob("*/bench.json")):
-        for figures, machine in _known(file.parent).items():
+        for figures, machine in _machines(file.parent).items():
             yield file.parent.name, figures, json.loads(file.read_text("utf-8")), machine
 
 
-def _known(folder: Path) -> dict[str, Machine]:
-    known = known_as(folder.name.partition("-")[0], load_node(str(folder / "node.toml")))
-    return {figures: machine_of(known[figures]) for figures in MEDIAN}
+def _machines(folder: Path) -> dict[str, Machine]:
+    nodes = nodes_by_rung(folder.name.partition("-")[0], load_node(str(folder / "node.toml")))
+    return {figures: machine_of(nodes[figures]) for figures in MEDIAN}
 
 
 def _alone(result: Result) -> dict[tuple[int, int], dict[int, float]]:
@@ -134,10 +134,10 @@ def tokens_break_even(result: Result, rows: list[Pass], machine: Machine) -> tup
     alone = _alone(result)[largest]
     layer = _between({number: alone[number] for number in streamed})
     count, size = largest
-    whole, known = _between(cpu), _between(dict(list(cpu.items())[::2]))
+    whole, half = _between(cpu), _between(dict(list(cpu.items())[::2]))
     predicted, _ = break_even(
         lambda n: seconds_of(Layers.alike(count, size, layer(n)), Schedule(0, 1, "pinned"), machine),
-        lambda n: count * known(n),
+        lambda n: count * half(n),
         max(cpu),
     )
     measured, _ = break_even(_between(streamed), lambda n: count * whole(n), max(cpu))
@@ -154,7 +154,7 @@ def layouts() -> Iterator[tuple[str, str, list[list[Fetch]]]]:
     """KV caches by machine, the layouts of each case."""
     for file in sorted(unpacked("offload-bench").glob("*/kv.json")):
         result = json.loads(file.read_text("utf-8"))
-        for figures, machine in _known(file.parent).items():
+        for figures, machine in _machines(file.parent).items():
             yield file.parent.name, figures, [_fetches(cell, machine) for cell in result["cells"]]
 
 
@@ -181,9 +181,9 @@ def truths() -> Iterator[Truth]:
 
 def main() -> None:
     for name, figures, result, machine in compared():
-        probed, found = figures == "probed", passes(result, machine)
+        probed, judged = figures == "probed", passes(result, machine)
         errors = defaultdict(list)
-        for row in sorted(found, key=lambda row: row.schedule.memory):
+        for row in sorted(judged, key=lambda row: row.schedule.memory):
             for kind in (row.schedule.memory, "all"):
                 errors[kind].append(abs(row.off_percent))
         print(f"{name}, {figures}")
@@ -194,7 +194,7 @@ def main() -> None:
         goal("  90th percentile", ninetieth, most=NINETIETH if probed else inf)
         for steady in (True, False):
             # Prefetches of managed pages take twice as long in one process as in another: what is best there is luck.
-            costs = [cost for memory, cost in picks(found) if (memory != "managed") == steady]
+            costs = [cost for memory, cost in picks(judged) if (memory != "managed") == steady]
             right = 100 * float(np.mean([cost <= WITHIN for cost in costs]))
             what = f"  % of {len(costs)} picks within {WITHIN:g} %, {'copied or mapped' if steady else 'managed'}"
             goal(
@@ -203,7 +203,7 @@ def main() -> None:
                 least=PICKED if probed and steady else -inf,
                 form=".1f",
             )
-        if even := tokens_break_even(result, found, machine):
+        if even := tokens_break_even(result, judged, machine):
             predicted, measured = even
             what = f"  break-even: {measured:.1f} tokens measured, {predicted:.1f} predicted, % off"
             off = abs(100 * (predicted / measured - 1))

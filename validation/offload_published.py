@@ -70,7 +70,7 @@ def predicted(row: Published) -> tuple[float, str]:
     machine = machine_of(node)
     schedule = Schedule(len(model.layers) - row.streamed, row.depth, row.memory)
 
-    def one_pass(tokens: int, context: int) -> tuple[float, float, float]:
+    def pass_of(tokens: int, context: int) -> tuple[float, float, float]:
         network = Network(model, row.type, node, context, row.batch, only_experts=True)
         seconds, sizes = network.gpu_seconds(tokens).seconds, network.bytes(tokens)
         layers = network.layers(tokens, seconds.tolist())
@@ -81,8 +81,8 @@ def predicted(row: Published) -> tuple[float, str]:
             sum(sizes[schedule.resident :]) * machine.h2d.copy.long_gap_per_byte_s,
         )
 
-    passes = [one_pass(row.batch * row.prompt, 0)] if row.prompt else []
-    passes += [one_pass(row.batch, row.prompt + number) for number in range(bool(row.prompt), row.output)]
+    passes = [pass_of(row.batch * row.prompt, 0)] if row.prompt else []
+    passes += [pass_of(row.batch, row.prompt + number) for number in range(bool(row.prompt), row.output)]
     seconds, computed, copied = (sum(column) for column in zip(*passes, strict=True))
     return row.batch * (row.output or row.prompt) / seconds, "GPU" if computed > copied else "link"
 

@@ -67,17 +67,17 @@ def moved(
     columns = {c: frame[c].cast(pl.Float64).to_numpy() for c in frame.columns if c in EVIDENCE}
     evidence = Evidence([kind] * frame.height, [pipeline] * frame.height, columns)
     recorded, actual = (frame[c].to_numpy() for c in ("s_a", "s_b"))
-    found = move(evidence, np.arange(frame.height), recorded, here, there)
-    own, other = here.peak(pipeline) or np.nan, there.peak(pipeline) or np.nan
-    low, high = ranges(found.seconds, recorded, found.bounds, here, there)
+    prediction = move(evidence, np.arange(frame.height), recorded, here, there)
+    here_peak, there_peak = here.peak(pipeline) or np.nan, there.peak(pipeline) or np.nan
+    low, high = ranges(prediction.seconds, recorded, prediction.bounds, here, there)
     return Case(
-        name, group, BOUNDS[found.bounds[0]], recorded, actual, found.seconds, low, high,
-        here.memory / there.memory, own / other, here.generation == there.generation,
+        name, group, BOUNDS[prediction.bounds[0]], recorded, actual, prediction.seconds, low, high,
+        here.memory / there.memory, here_peak / there_peak, here.generation == there.generation,
         "datasheet" if here.rung == "class" else here.rung,
     )  # fmt: skip
 
 
-def as_probed(gpu: str, known: pl.DataFrame, number_type: str) -> Node:
+def as_probed(gpu: str, measured: pl.DataFrame, number_type: str) -> Node:
     """The node of a GPU with a section of kernels such as `probe` writes: from some of the data, in `known`, which is not
     judged. Columns: `s`, and `bytes` and the `pass` of a class, or `batch`, `m`, `n`, `k` of products. Of each that a probe
     measures the nearest that is there.
@@ -85,19 +85,19 @@ def as_probed(gpu: str, known: pl.DataFrame, number_type: str) -> Node:
     node = load_node(GPUS[gpu])
     products: list[dict[str, object]] = []
     passes = []
-    if "m" in known.columns:
-        there = np.log(known.select("batch", "m", "n", "k").to_numpy())
+    if "m" in measured.columns:
+        there = np.log(measured.select("batch", "m", "n", "k").to_numpy())
         far = ((there[:, None] - np.log(GEMMS[number_type])[None]) ** 2).sum(-1)
         nearest = set(far.argmin(0)[far.min(0) < (2 * np.log(2)) ** 2].tolist())
-        near = known[sorted(nearest)].select(
+        near = measured[sorted(nearest)].select(
             pl.col("batch", "m", "n", "k").round().cast(pl.Int64), seconds="s"
         )
         products = near.with_columns(type=pl.lit(number_type)).to_dicts()
     else:
         for kind, arrays in PASSES.items():
-            own = known.filter(pl.col("pass") == kind)
-            for size in PASS_BYTES if own.height else ():
-                near = own.filter((pl.col("bytes") / (arrays * size)).log().abs() < NEAR)
+            of_kind = measured.filter(pl.col("pass") == kind)
+            for size in PASS_BYTES if of_kind.height else ():
+                near = of_kind.filter((pl.col("bytes") / (arrays * size)).log().abs() < NEAR)
                 if near.height:
                     bytes_, seconds = near.select(pl.col("bytes", "s").mean()).row(0)
                     passes.append({"kind": kind, "bytes": round(bytes_), "seconds": seconds})
@@ -139,15 +139,15 @@ def llm_operators() -> Iterator[Case]:
     keys = ["model", "num_tokens", "num_tensor_parallel_workers"]
     frames = {}
     for operator in (*products, *moves):
-        known = rows.with_columns(
+        measured = rows.with_columns(
             s=pl.col(f"time_stats.{operator}.median") * 1e-3, element_bytes=pl.lit(2.0), batch=pl.lit(1.0), m=tokens,
             **({"n": products[operator][0], "k": products[operator][1]} if operator in products else {}),
         ).drop_nulls("s")  # fmt: skip
         if operator in moves:
-            known = known.with_columns(bytes=2 * moves[operator]).drop("m")
-            known = known.with_columns(pl.lit(CLASSES[operator]).alias("pass"))
-        frames[operator] = known.group_by(*keys, "gpu", maintain_order=True).agg(
-            pl.col("s").median(), pl.col(*[c for c in (*EVIDENCE, "pass") if c in known.columns]).first()
+            measured = measured.with_columns(bytes=2 * moves[operator]).drop("m")
+            measured = measured.with_columns(pl.lit(CLASSES[operator]).alias("pass"))
+        frames[operator] = measured.group_by(*keys, "gpu", maintain_order=True).agg(
+            pl.col("s").median(), pl.col(*[c for c in (*EVIDENCE, "pass") if c in measured.columns]).first()
         )
     sections = {
         "GEMM": pl.concat([frames[name] for name in products], how="diagonal_relaxed"),
@@ -158,17 +158,17 @@ def llm_operators() -> Iterator[Case]:
     for operator, means in frames.items():
         there = means.filter(gpu="h100").select(*keys, s_b="s")
         for gpu, rung in product(("a100", "a40"), ("", ", probed")):
-            both = means.filter(gpu=gpu).rename({"s": "s_a"}).join(there, on=keys)
+            pairs = means.filter(gpu=gpu).rename({"s": "s_a"}).join(there, on=keys)
             kind = "gemm" if operator in products else CLASSES[operator]
             what = "GEMM" if operator in products else "memory-bound"
             title = f"{gpu.upper()} → H100, fp16 {what}{rung}"
-            for judged, other in (JUDGED, JUDGED[::-1]) if rung else ((None, None),):
-                each, nodes = both, [load_node(GPUS[one]) for one in (gpu, "h100")]
-                if other:
-                    each = both.filter(model=judged)
-                    section = sections[what].filter(model=other)
-                    nodes = [as_probed(one, section.filter(gpu=one), "fp16") for one in (gpu, "h100")]
-                yield moved(title, f"{gpu} {operator}", each, (nodes[0], nodes[1]), kind, "fp16_tensor")
+            for judged, measured_with in (JUDGED, JUDGED[::-1]) if rung else ((None, None),):
+                moved_rows, nodes = pairs, [load_node(GPUS[name]) for name in (gpu, "h100")]
+                if measured_with:
+                    moved_rows = pairs.filter(model=judged)
+                    section = sections[what].filter(model=measured_with)
+                    nodes = [as_probed(name, section.filter(gpu=name), "fp16") for name in (gpu, "h100")]
+                yield moved(title, f"{gpu} {operator}", moved_rows, (nodes[0], nodes[1]), kind, "fp16_tensor")
 
 
 def fp32_operators() -> Iterator[Case]:
@@ -194,21 +194,21 @@ def fp32_operators() -> Iterator[Case]:
         large = pairs.filter(
             pl.col("Device") != pl.col("Device_b"), pl.min_horizontal("s_a", "s_b") >= LEAST_S
         )
-        for (gpu, other), each in large.group_by("Device", "Device_b", maintain_order=True):
-            some = each.sort(keys, maintain_order=True).gather_every(max(1, each.height // 1000))
-            pair = [str(gpu), str(other)]
+        for (gpu, target), moved_rows in large.group_by("Device", "Device_b", maintain_order=True):
+            some = moved_rows.sort(keys, maintain_order=True).gather_every(max(1, moved_rows.height // 1000))
+            pair = [str(gpu), str(target)]
             # Of what is left of two thirds, by what some of one third took.
             third = pl.struct(*keys).hash(1) % 3 == 0
-            known = means.filter(third, pl.col("OPName").is_in([*IN_SECTION, "bmm", "linear"]))
-            probed = [as_probed(one, known.filter(Device=one), "fp32") for one in pair]
+            measured = means.filter(third, pl.col("OPName").is_in([*IN_SECTION, "bmm", "linear"]))
+            probed = [as_probed(name, measured.filter(Device=name), "fp32") for name in pair]
             for rung, part, nodes in (
-                ("", some, [load_node(GPUS[one]) for one in pair]),
+                ("", some, [load_node(GPUS[name]) for name in pair]),
                 (", probed", some.filter(~third), probed),
             ):
                 for (kind,), rest in part.group_by("pass", maintain_order=True):
                     yield moved(
                         f"{title}{rung}",
-                        f"{gpu} {other} {kind}",
+                        f"{gpu} {target} {kind}",
                         rest,
                         (nodes[0], nodes[1]),
                         str(kind),

@@ -17,16 +17,16 @@ def write(held: dict[str, Any], columns: Sequence[NDArray[np.int64]]) -> bytes:
     """`held` as a line of JSON, then each column: its numbers, or each less the one before it where those are smaller,
     the sign in the lowest bit, all lowest bytes first, then all next ones.
     """
-    told, bodies = [], []
+    headers, bodies = [], []
     for column in columns:
         steps = np.diff(column, prepend=np.int64(0))  # of wrapped differences the sums wrap back
         stepped = float(np.abs(steps.astype(float)).sum()) < float(np.abs(column.astype(float)).sum())
         values = steps if stepped else column
         unsigned = ((values << 1) ^ (values >> 63)).astype("<u8")
         width = max(-(-int(unsigned.max(initial=0)).bit_length() // 8), 1)
-        told.append([int(stepped), width, len(column)])
+        headers.append([int(stepped), width, len(column)])
         bodies.append(unsigned.view(np.uint8).reshape(-1, WIDEST)[:, :width].T.tobytes())
-    line = json.dumps(held | {"columns": told}, separators=(",", ":")).encode()
+    line = json.dumps(held | {"columns": headers}, separators=(",", ":")).encode()
     return b"\n".join((line, b"".join(bodies)))
 
 

@@ -37,11 +37,11 @@ def pack(trace: dict[str, Any], whole: bool = False) -> bytes:
     for event in (
         trace["traceEvents"] if whole else map(_replayed, filter(_is_replayed, trace["traceEvents"]))
     ):
-        known = dict(event)
-        arguments = dict(known.pop("args", {}))
-        times = [round(known.pop(name) * parts) if name in known else None for name in ("ts", "dur")]
+        fields = dict(event)
+        arguments = dict(fields.pop("args", {}))
+        times = [round(fields.pop(name) * parts) if name in fields else None for name in ("ts", "dur")]
         numbers = [arguments.pop(name, None) for name in NUMBERED]
-        kind = json.dumps([known, arguments, [value is not None for value in (*times, *numbers)]])
+        kind = json.dumps([fields, arguments, [value is not None for value in (*times, *numbers)]])
         rows.append([kinds.setdefault(kind, len(kinds)), *(value or 0 for value in (*times, *numbers))])
     rows.sort()
     table = np.array(rows, np.int64).reshape(len(rows), 3 + len(NUMBERED))
@@ -58,11 +58,11 @@ def unpack(packed: bytes) -> bytes:
     kinds = [json.loads(kind) for kind in held["kinds"]]
     events = []
     for of, *values in zip(*(column.tolist() for column in columns), strict=True):
-        known, arguments, there = kinds[of]
+        fields, arguments, there = kinds[of]
         named = zip(("ts", "dur", *NUMBERED), values, there, strict=True)
         numbers = {name: value for name, value, is_there in named if is_there}
         times = {name: numbers.pop(name) / held["parts"] for name in ("ts", "dur") if name in numbers}
-        events.append(known | times | {"args": arguments | numbers})
+        events.append(fields | times | {"args": arguments | numbers})
     return json.dumps(held["trace"] | {"traceEvents": events}).encode()
 
 

@@ -37,9 +37,9 @@ def main() -> None:
         ("A19 table II and text", _a19()),
         ("F12 and S16, data sheet against their large pinned copies", _large_copies()),
     ):
-        found = [(*line[:4], 100 * (line[1] / line[2] - 1), line[4]) for line in lines]
-        wrong += sum(most is not None and abs(error) > most for *_, error, most in found)
-        table(f"{head}|predicted:.4g|published:.4g|unit|error %:+.2f|at most:g", found)
+        compared = [(*line[:4], 100 * (line[1] / line[2] - 1), line[4]) for line in lines]
+        wrong += sum(most is not None and abs(error) > most for *_, error, most in compared)
+        table(f"{head}|predicted:.4g|published:.4g|unit|error %:+.2f|at most:g", compared)
     goal("figures that must follow, and do not", wrong, most=0, form="d")
     print(NOT_REPRODUCED)
 
@@ -68,8 +68,8 @@ def _w14() -> Iterator[Line]:
 
 def _a19() -> Iterator[Line]:
     for generation, published in A19_LANES.items():
-        own = PCIE[generation]
-        rate = own.bits_per_s / 8 * own.encoding / 1e9
+        lane = PCIE[generation]
+        rate = lane.bits_per_s / 8 * lane.encoding / 1e9
         yield f"lane bandwidth, PCIe {generation}", rate, published, "GB/s", 2.0
     yield "encoding efficiency, generations 3 and 4", PCIE[3].encoding * 100, 98.4, "%", 0.2
     summit, titan = (load_node(name).host_path(0) for name in ("summit", "titan"))

@@ -28,7 +28,7 @@ SAME, NEXT = "held-out sizes", "the next process"
 
 
 def main() -> None:
-    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    errors_by_kind: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     rates, shown = [], []
     for name in sys.argv[1:] or probe_names():
         first = read_record(probe_raw(f"{name}-run1"))
@@ -41,17 +41,17 @@ def main() -> None:
         rates += off
         for what, rows in judged.items():
             errors = {memory: _errors(rows, memory) for memory in GOALS}
-            for memory, both in errors.items():
-                found[what, memory] += [both] if both else []
-            cells = [figure for both in errors.values() for figure in both or (None, None)]
+            for memory, pair in errors.items():
+                errors_by_kind[what, memory] += [pair] if pair else []
+            cells = [figure for pair in errors.values() for figure in pair or (None, None)]
             bandwidth = ", ".join(f"{value:+.2f}" for value in off) if what == SAME else ""
             shown.append((name, what, *cells, bandwidth))
     columns = "|".join(f"{memory} % off, median:.2f|largest:.2f" for memory in GOALS)
     table(f"machine|judged on|{columns}|1/G", shown)
-    for (what, memory), errors in found.items():
+    for (what, memory), errors in errors_by_kind.items():
         goals = GOALS[memory]
-        each = sum(one[0] <= goals[0] and one[1] <= goals[1] for one in errors)
-        print(f"{memory}, {what}: {each} of {len(errors)} machines within {goals[0]:g} and {goals[1]:g} %")
+        met = sum(pair[0] <= goals[0] and pair[1] <= goals[1] for pair in errors)
+        print(f"{memory}, {what}: {met} of {len(errors)} machines within {goals[0]:g} and {goals[1]:g} %")
         for part, value, most in zip(
             ("median", "largest"), np.median(np.array(errors), axis=0), goals, strict=True
         ):
@@ -84,10 +84,10 @@ def truths() -> Iterator[Truth]:
         [name for name in probe_names() if name.startswith(start) and ("-x2" in name) == two]
         for start, two in (("h100", False), ("h200", False), ("h200", True))
     ]
-    for own in kinds:
-        for name, other in zip(own, [*own[1:], own[0]], strict=True):
+    for names in kinds:
+        for name, elsewhere in zip(names, [*names[1:], names[0]], strict=True):
             curves = profile(read_record(probe_raw(f"{name}-run1"))).curves
-            records = {"elsewhere": f"{other}-run1"}
+            records = {"elsewhere": f"{elsewhere}-run1"}
             if name in probe_names(run=2):
                 records["probed"] = f"{name}-run2"
             for figures, record in records.items():

@@ -132,8 +132,8 @@ def of_contention() -> Iterator[Row]:
         wire = re.fullmatch(r"(PCIe|NVLink)(\d) x(\d+)(?: host)?|C2C", line["link"].strip())
         notes = line["notes"]
         quoted = "cwpearson" in line["source"] or "measurements.csv" in notes or "quotes" in notes
-        told = (line["unit"], line["verified"]) == ("GB/s", "yes")
-        if line["metric"] not in IN_CONTENTION or not wire or not told or quoted:
+        is_rate = (line["unit"], line["verified"]) == ("GB/s", "yes")
+        if line["metric"] not in IN_CONTENTION or not wire or not is_rate or quoted:
             continue
         inferred = "inferred" in line["gpu"]
         yield Row(

@@ -74,10 +74,10 @@ def main() -> None:
     whole = (SHARED / "data/measurements.csv").is_file()
     if options.write and not whole:
         raise SystemExit(f"{SHARED}/data/measurements.csv is not there; set BUSFARE_SHARED")
-    found = _kinds([part for part in PARTS if whole or part not in ("published", "collectives", "layers")])
+    groups = _kinds([part for part in PARTS if whole or part not in ("published", "collectives", "layers")])
     lines, rows = [_HEAD], []
     inside: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for kind, named in sorted(found.items()):
+    for kind, named in sorted(groups.items()):
         groups = list(named.values())
         if len(groups) < 2:
             continue
@@ -95,7 +95,7 @@ def main() -> None:
     bounds = "sizes|low:.3f|high:.3f|cases:d|groups:d"
     table(f"model|figures|what|{bounds}|% inside, held out:.1f|as stated today:.1f|shown", rows)
     for rung, shares in inside.items():
-        anew, today = (100 * float(np.nanmean(each)) for each in zip(*shares, strict=True))
+        anew, today = (100 * float(np.nanmean(values)) for values in zip(*shares, strict=True))
         least, most = (-math.inf, math.inf) if rung == BASELINES else GOAL
         what = f"{rung}: over {len(shares)} kinds, % of held-out truths inside"
         goal(what, anew, least=least, most=most, form=".1f")
@@ -120,7 +120,7 @@ def _rung(kind: Row) -> str:
 
 
 def _kinds(parts: Sequence[str]) -> dict[Row, dict[str, Group]]:
-    found: dict[Row, dict[str, Group]] = defaultdict(dict)
+    groups: dict[Row, dict[str, Group]] = defaultdict(dict)
     for part in parts:
         for truth in PARTS[part]():
             ratio = truth.actual / truth.predicted if truth.predicted > 0 else math.nan
@@ -132,10 +132,10 @@ def _kinds(parts: Sequence[str]) -> dict[Row, dict[str, Group]]:
             if kind is not None:
                 # Copies of one machine in two parts are two groups.
                 name = f"{part}: {truth.group}" if truth.what in COPIES else truth.group
-                group = found[kind].setdefault(name, Group([], set()))
+                group = groups[kind].setdefault(name, Group([], set()))
                 group.ratios.append(ratio)
                 group.parts.add(part)
-    return found
+    return groups
 
 
 def stated(groups: Sequence[Group]) -> tuple[float, float]:

@@ -53,18 +53,18 @@ class Judged:
 
     pair: Pair
     measured: float
-    told: SpeedUp | None
+    prediction: SpeedUp | None
     least: float
     most: float
     why: str = ""
 
     @property
     def predicted(self) -> float | None:
-        return self.told.predicted if self.told else None
+        return self.prediction.predicted if self.prediction else None
 
     @property
     def in_range(self) -> bool:
-        return self.told is not None and self.told.low <= self.measured <= self.told.high
+        return self.prediction is not None and self.prediction.low <= self.measured <= self.prediction.high
 
     @property
     def error_percent(self) -> float:
@@ -81,14 +81,14 @@ class Judged:
         return self.most > (1 + off) * self.measured or self.least < (1 - off) * self.measured
 
 
-def judged(pair: Pair, machine: Machine, others: Sequence[Machine]) -> Judged | None:
+def judged(pair: Pair, machine: Machine, machines_judged: Sequence[Machine]) -> Judged | None:
     """None where one of both programs was not measured, or the run not recorded in that way there; without options."""
     if not pair.options or not machine.has(pair.program, pair.recording):
         return None
-    target = next((m for m in others if m.gpu == pair.target), None) if pair.target else machine
+    target = next((m for m in machines_judged if m.gpu == pair.target), None) if pair.target else machine
     if target is None:
         return None
-    told, why = None, ""
+    prediction, why = None, ""
     try:
         before, after = machine.seconds(pair.program, pair.before), target.seconds(pair.program, pair.after)
         was = machine.processes(pair.program, pair.before)
@@ -96,10 +96,10 @@ def judged(pair: Pair, machine: Machine, others: Sequence[Machine]) -> Judged | 
     except NoAnswerError:
         return None
     try:
-        told = predicted_speed_up(pair, machine, target)
+        prediction = predicted_speed_up(pair, machine, target)
     except NoAnswerError as error:
         why = str(error)
-    return Judged(pair, before / after, told, min(was) / max(then), max(was) / min(then), why)
+    return Judged(pair, before / after, prediction, min(was) / max(then), max(was) / min(then), why)
 
 
 def predicted_speed_up(pair: Pair, machine: Machine, target: Machine, node: str = "") -> SpeedUp:
@@ -109,12 +109,12 @@ def predicted_speed_up(pair: Pair, machine: Machine, target: Machine, node: str 
         options[options.index("--node") + 1] = target.node
     bare = f"{machine.seconds(pair.program, pair.before):.9f}s"
     recording = str(machine.recording(pair.program, pair.recording))
-    known = ["--unrecorded", bare, "--from", node or machine.node]
+    setting = ["--unrecorded", bare, "--from", node or machine.node]
     if machine.has(
         pair.program, pair.fingerprints
     ):  # else that of the threads has them, too, as on 2026-11-26
-        known += ["--fingerprints", str(machine.recording(pair.program, pair.fingerprints))]
-    answer = busfare("what-if", recording, *options, *known)
+        setting += ["--fingerprints", str(machine.recording(pair.program, pair.fingerprints))]
+    answer = busfare("what-if", recording, *options, *setting)
     run, ends = answer["baseline"]["replayed_seconds"], ("predicted_seconds", "high_seconds", "low_seconds")
     return SpeedUp(*(float(run / answer[end]) for end in ends))
 
@@ -135,16 +135,16 @@ def first_advice(program: str, plan: Plan, machine: Machine) -> tuple[str, bool,
             saved[pair.change] = (without - after) / run
     if len(saved) < 2:
         return None
-    path, *others = [
+    path, *marked = [
         str(machine.recording(program, name))
         for name in ("before-threads", *reversed(plan.programs[program].recordings))
         if machine.has(program, name)
     ]
-    told = [
-        other for other in others[:1] if path.endswith("-threads.bf") and other.endswith("-fingerprint.bf")
+    sources = [
+        file for file in marked[:1] if path.endswith("-threads.bf") and file.endswith("-fingerprint.bf")
     ]
     try:
-        more = [word for other in told for word in ("--fingerprints", other)]
+        more = [word for recording in sources for word in ("--fingerprints", recording)]
         findings = busfare("report", path, "--node", machine.node, *more)["findings"]
         first = findings[0]["id"] if findings else "(none)"
     except NoAnswerError as error:
@@ -161,23 +161,23 @@ def judge_set(name: str) -> None:
     advice: list[bool] = []
     for machine in every:
         print(f"{machine.archive}: {machine.times['gpu']}, {machine.times['date']}")
-        own = [pair for pair in plan.pair if pair.origin in ("", machine.gpu)]
-        found = [one for one in (judged(pair, machine, every) for pair in own) if one is not None]
+        of_machine = [pair for pair in plan.pair if pair.origin in ("", machine.gpu)]
+        judgements = [v for v in (judged(pair, machine, every) for pair in of_machine) if v is not None]
         rows = [
             (
-                one.pair.program,
-                plan.programs[one.pair.program].library,
-                one.pair.after + (f" on {one.pair.target}" if one.pair.target else ""),
-                one.measured,
-                one.predicted,
-                one.error_percent if one.predicted else None,
-                " ".join([one.why] + ["BEYOND"] * (not one.within) + ["scattered"] * one.scattered),
+                v.pair.program,
+                plan.programs[v.pair.program].library,
+                v.pair.after + (f" on {v.pair.target}" if v.pair.target else ""),
+                v.measured,
+                v.predicted,
+                v.error_percent if v.predicted else None,
+                " ".join([v.why] + ["BEYOND"] * (not v.within) + ["scattered"] * v.scattered),
             )
-            for one in found
+            for v in judgements
         ]
         table("program|kind|changed|measured speedup:.3f|predicted:.3f|error %:+.1f|", rows)
-        pairs += found
-        first += found if name != "unseen" or machine.name.endswith(FIRST_UNSEEN) else []
+        pairs += judgements
+        first += judgements if name != "unseen" or machine.name.endswith(FIRST_UNSEEN) else []
         for program in plan.programs:
             ranked = first_advice(program, plan, machine)
             if ranked is None:
@@ -186,11 +186,11 @@ def judge_set(name: str) -> None:
             if not ranked[1]:
                 saved = ", ".join(f"{change} {100 * share:.1f} %" for change, share in ranked[2].items())
                 print(f"  {program}: first advice {ranked[0]}, NOT what saved most ({saved})")
-        print(f"  {_share(found)} pairs within {WITHIN_PERCENT:g} %")
+        print(f"  {_share(judgements)} pairs within {WITHIN_PERCENT:g} %")
     goals = GOALS[name]
-    cuda = [one for one in pairs if plan.programs[one.pair.program].library == "CUDA"]
-    firm = [one for one in pairs if not one.scattered]
-    held = 100 * sum(one.in_range for one in pairs) / len(pairs)
+    cuda = [v for v in pairs if plan.programs[v.pair.program].library == "CUDA"]
+    firm = [v for v in pairs if not v.scattered]
+    held = 100 * sum(v.in_range for v in pairs) / len(pairs)
     ends = {"least": 75.0, "most": 95.0} if len(pairs) >= ENOUGH else {}
     goal(f"{name}: of {len(pairs)} measured, in the 80 % range, %", held, **ends, form=".0f")
     print(f"of all {_share(pairs)} pairs, CUDA C++ {_share(cuda)}, not scattered {_share(firm)}")
@@ -209,13 +209,13 @@ def scatter() -> None:
         for machine, program in product(machines(folder), read_plan(f"{folder}.toml").programs):
             with suppress(NoAnswerError):
                 seconds = machine.processes(program, "before")
-                off.append(max(abs(one / median(seconds) - 1) for one in seconds))
+                off.append(max(abs(process / median(seconds) - 1) for process in seconds))
     what = f"{len(off)} programs and machines, unchanged: furthest process from its median, % off in four of five"
     goal(what, 100 * quantiles(off, n=5)[3], most=100 * UNCHANGED, form=".1f")
 
 
 def _share(pairs: Sequence[Judged]) -> str:
-    return f"{sum(one.within for one in pairs)} of {len(pairs)}"
+    return f"{sum(v.within for v in pairs)} of {len(pairs)}"
 
 
 def truths() -> Iterator[Truth]:

@@ -128,7 +128,7 @@ def node_file(name: str) -> str:
     return str(path)
 
 
-def known_as(gpu: str, probed: Node) -> dict[str, Node]:
+def nodes_by_rung(gpu: str, probed: Node) -> dict[str, Node]:
     """A machine with an `h100` or an `h200` by what may be known of it."""
     return {"probed": probed, "elsewhere": load_node(f"{gpu}-probed"), "datasheet": load_node(f"{gpu}-sxm")}
 
@@ -164,12 +164,12 @@ class Machine:
 
     def processes(self, program: str, variant: str) -> list[float]:
         """Seconds of the measured region, unrecorded: the median of each process. Raises NoAnswerError for none."""
-        told = self.times["programs"].get(program)
-        if told is None:
+        timed = self.times["programs"].get(program)
+        if timed is None:
             raise NoAnswerError(f"{program} was not run on {self.name}")
-        if variant not in told["variants"]:
-            raise NoAnswerError(f"{variant} failed: {'; '.join(told['failures']) or 'no reason given'}")
-        return [median(process) for process in told["variants"][variant]["seconds"]]
+        if variant not in timed["variants"]:
+            raise NoAnswerError(f"{variant} failed: {'; '.join(timed['failures']) or 'no reason given'}")
+        return [median(process) for process in timed["variants"][variant]["seconds"]]
 
     def seconds(self, program: str, variant: str) -> float:
         """The median of all its regions. Raises NoAnswerError where there are none."""

@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import Run
 from tests.docs.examples import ROOT, Example, examples, matches
 from tests.job.kineto_job import write_ranks
-from tests.streamed_programs import one_stream
+from tests.streamed_programs import single_stream
 from tests.trace.build_nsys import NsysExport, global_pid
 
 EXAMPLES = examples()
@@ -57,18 +57,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "runs").mkdir()
     (made / "runs" / "first").symlink_to(made / "run-folder")
     write_streamed(made / "streamed.sqlite")
-    nodes = [
-        one.text for one in EXAMPLES if one.language == "toml" and one.text.startswith('name = "my-box"')
-    ]
+    nodes = [e.text for e in EXAMPLES if e.language == "toml" and e.text.startswith('name = "my-box"')]
     (made / "my-box.toml").write_text(nodes[0], "utf-8")
-    plans = [one.text for one in EXAMPLES if one.language == "toml" and "[[kernel.step]]" in one.text]
+    plans = [e.text for e in EXAMPLES if e.language == "toml" and "[[kernel.step]]" in e.text]
     (made / "kernels.toml").write_text(plans[0], "utf-8")
     return made
 
 
 def write_streamed(path: Path) -> None:
     """A run that streams layers from the host, as an export of Nsight Systems."""
-    run, export = one_stream(names=("layer.",)), NsysExport()
+    run, export = single_stream(names=("layer.",)), NsysExport()
     for row in run.calls.iter_rows(named=True):
         times = row["start_ns"], row["end_ns"], row["correlation"]
         export.call(row["name"], *times)
@@ -91,7 +89,7 @@ def is_run(example: Example) -> bool:
     return example.language in ("sh", "console") and example.why_not is None
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if is_run(one)], ids=str)
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if is_run(e)], ids=str)
 def test_an_example_does_what_is_shown(
     example: Example, folder: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,20 +121,20 @@ def run_in(run_here: Run, command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_is_not_run_says_why() -> None:
-    reasons = Counter(one.why_not for one in EXAMPLES if one.why_not)
+    reasons = Counter(e.why_not for e in EXAMPLES if e.why_not)
     assert set(reasons) == WHY_NOT
     run = sum(map(is_run, EXAMPLES))
-    commands = [one for one in EXAMPLES if one.language in ("sh", "console")]
+    commands = [e for e in EXAMPLES if e.language in ("sh", "console")]
     assert len(commands) - run <= 25, "run a new example, or raise this number and say why it cannot be run"
     assert run >= 40
 
 
 def test_every_block_says_its_language() -> None:
-    known = {"sh", "console", "python", "toml", "c++", "text"}
-    assert [f"{one} {one.language!r}" for one in EXAMPLES if one.language not in known] == []
+    languages = {"sh", "console", "python", "toml", "c++", "text"}
+    assert [f"{e} {e.language!r}" for e in EXAMPLES if e.language not in languages] == []
 
 
-@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.language == "python"], ids=str)
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if e.language == "python"], ids=str)
 def test_python_is_run_or_at_least_parses(
     example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +145,7 @@ def test_python_is_run_or_at_least_parses(
 
 
 def test_toml_is_toml() -> None:
-    parsed = [tomllib.loads(one.text) for one in EXAMPLES if one.language == "toml"]
+    parsed = [tomllib.loads(e.text) for e in EXAMPLES if e.language == "toml"]
     assert len(parsed) >= 5 and all(parsed)
 
 

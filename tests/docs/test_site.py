@@ -13,7 +13,7 @@ import pytest
 from busfare.cli import COMMANDS
 from tests.docs.examples import ROOT
 
-BESIDE_THE_SITE = ("README.md", "CHANGELOG.md", "hybrid/README.md", "results/README.md")
+TEXTS_OUTSIDE_THE_SITE = ("README.md", "CHANGELOG.md", "hybrid/README.md", "results/README.md")
 
 
 def build(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -59,8 +59,8 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
 
 
-@pytest.mark.parametrize("name", BESIDE_THE_SITE)
-def test_links_of_texts_beside_the_site_lead_somewhere(name: str) -> None:
+@pytest.mark.parametrize("name", TEXTS_OUTSIDE_THE_SITE)
+def test_links_of_texts_outside_the_site_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
     assert [link for link in links if not ((ROOT / name).parent / link).exists()] == []

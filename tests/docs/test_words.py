@@ -99,9 +99,9 @@ def test_the_headings_of_an_output_are_defined(
     monkeypatch.setattr(output, "show", shown.append)
     done = run_here(*command.split())
     assert done.returncode == 0, done.stderr
-    found = [heading for document in shown for heading in headings(document)]
-    assert found
-    assert {heading: lacking for heading in found if (lacking := undefined(heading))} == {}
+    names = [heading for document in shown for heading in headings(document)]
+    assert names
+    assert {heading: lacking for heading in names if (lacking := undefined(heading))} == {}
 
 
 def advised() -> list[str]:
@@ -129,7 +129,7 @@ def test_titles_of_findings_and_parts_of_the_critical_path_are_defined() -> None
 
 
 @pytest.mark.parametrize("id", advised())
-def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
+def test_every_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
     from busfare.advise.by_replay import CANDIDATES
 
     page = (ROOT / "docs" / "advice" / f"{id}.md").read_text("utf-8")
@@ -141,7 +141,7 @@ def test_each_finding_has_a_page_with_its_title_and_its_change(id: str) -> None:
         if f"{part}\n" not in page
     ] == []
     options = {
-        word for asked in CANDIDATES.get(id, ()) for word in asked.option_words() if word.startswith("--")
+        word for change in CANDIDATES.get(id, ()) for word in change.option_words() if word.startswith("--")
     }
     assert {option for option in options if option not in page} == set()
     assert f"]({id}.md)" in (ROOT / "docs" / "advice" / "index.md").read_text("utf-8")

@@ -44,17 +44,17 @@ def json_keys() -> int:
     """
     import_everything()
     waiting = [s for s in _subclasses(msgspec.Struct) if str(s.__struct_config__.tag).startswith("busfare.")]
-    known: set[type] = set()
+    structs: set[type] = set()
     while waiting:
         for struct in waiting.pop().__mro__:
-            if struct in known or not struct.__module__.startswith("busfare."):
+            if struct in structs or not struct.__module__.startswith("busfare."):
                 continue
             if struct.__module__.startswith(("busfare.nodes", "busfare.measure", "busfare.statements")):
                 continue
-            known.add(struct)
+            structs.add(struct)
             if issubclass(struct, msgspec.Struct):
                 waiting += [inner for field in fields(struct) for inner in _structs(field.type)]
-    return sum(len(get_annotations(struct)) for struct in known if issubclass(struct, msgspec.Struct))
+    return sum(len(get_annotations(struct)) for struct in structs if issubclass(struct, msgspec.Struct))
 
 
 def _subclasses(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

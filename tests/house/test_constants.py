@@ -77,6 +77,6 @@ def test_what_looks_like_a_fitted_constant_is_in_a_list() -> None:
         for file in files
     }
     named = ((module, name) for file, module in modules.items() for name in _amounts(file.read_text("utf-8")))
-    found = {(module, name) for module, name in named if name != "NS"}  # the unit of traces
-    assert found <= listed
+    amounts = {(module, name) for module, name in named if name != "NS"}  # the unit of traces
+    assert amounts <= listed
     assert all(hasattr(import_module(row["module"]), row["name"]) for row in GIVEN)

@@ -54,9 +54,9 @@ def test_axe_finds_nothing_serious(flags: tuple[str, ...], tmp_path: Path) -> No
         job(tmp_path),
     ]
     # In one page, for a browser is slow to start; a figure is named once in each.
-    blocks = [block for one in documents for block in one.blocks]
-    dark, found = answered(
+    blocks = [block for document in documents for block in document.blocks]
+    dark, problems = answered(
         page(Document("all", "all", "facts", blocks)), tmp_path, CHECKED, *flags, libraries=axe
     )
     assert dark == bool(flags)
-    assert [one for one in found if one[0] in ("serious", "critical")] == []
+    assert [problem for problem in problems if problem[0] in ("serious", "critical")] == []

@@ -64,25 +64,25 @@ def test_paths_and_sizes_add_up_to_the_total() -> None:
             assert sum(row[key] for row in rows) == pytest.approx(result["transfers"][key])
 
 
-def test_a_guessed_node_is_said_to_be_a_guess() -> None:
+def test_a_guessed_node_is_marked_as_a_guess() -> None:
     recorded = trace(copy(0, 1, 1), gpu="NVIDIA H100 80GB HBM3")
     for name, node in (("h100-sxm", None), ("gh200", load_node("gh200"))):
-        said = {"name": name, "guessed_from_gpu_name": node is None, "measured": False}
-        assert as_json(summarise(recorded, node).node) == said
+        expected = {"name": name, "guessed_from_gpu_name": node is None, "measured": False}
+        assert as_json(summarise(recorded, node).node) == expected
     assert summarise(trace(copy(0, 1, 1))).node is None
 
 
 def test_gains_say_which_figures_they_rest_on() -> None:
     """A real recording. Bounds that nothing replayed are the data sheet's, whatever was measured."""
     recorded = read(EXAMPLES / "train-images-h100.json.gz")
-    for node, said in (
+    for node, basis in (
         ("h100-probed", "measurements on h100-probed"),
         ("h100-sxm", "the data sheet of h100-sxm"),
     ):
         document = reported(recorded, load_node(node))
         text = " ".join(lines(document))
-        assert f"(gains are predicted, from {said}; in brackets, 80 % prediction intervals)" in text
-        assert said in page(document)
+        assert f"(gains are predicted, from {basis}; in brackets, 80 % prediction intervals)" in text
+        assert basis in page(document)
     copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
     assert "from the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))
 
@@ -95,23 +95,23 @@ def test_gains_are_of_the_run_without_its_recorder() -> None:
     recorded, node = read(folder / "matched_filter-before.bf"), probed_node("h100-eighth-run1")
     times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
     medians = {
-        name: each["median_seconds"] for name, each in times["programs"]["matched_filter"]["variants"].items()
+        name: row["median_seconds"] for name, row in times["programs"]["matched_filter"]["variants"].items()
     }
     unrecorded = medians["before"]
     assert medians["pin"] < medians["batch"] < unrecorded
-    told, plain = summarise(recorded, node, unrecorded), summarise(recorded, node)
+    corrected, plain = summarise(recorded, node, unrecorded), summarise(recorded, node)
     assert plain.recording_cost is None
-    assert [f.id for f in told.findings][:2] == ["pageable-copies", "small-copies"]
-    assert told.makespan_seconds == plain.makespan_seconds > 1.05 * unrecorded
-    cost = told.recording_cost
-    assert cost and told.critical_path
+    assert [f.id for f in corrected.findings][:2] == ["pageable-copies", "small-copies"]
+    assert corrected.makespan_seconds == plain.makespan_seconds > 1.05 * unrecorded
+    cost = corrected.recording_cost
+    assert cost and corrected.critical_path
     assert cost.replayed_seconds == pytest.approx(unrecorded, rel=0.01) and cost.call_seconds > 0
-    path = sum(part.seconds for part in told.critical_path)
+    path = sum(part.seconds for part in corrected.critical_path)
     assert path == pytest.approx(cost.replayed_seconds, rel=0.01)
-    first = told.findings[0]
+    first = corrected.findings[0]
     assert first.what_if == ["--pin", "--unrecorded", f"{unrecorded:g}s"]
     # Of the unrecorded run, not of the recorded one.
-    document = report_document(told)
+    document = report_document(corrected)
     share = f"of {amounts.time(cost.replayed_seconds)} ({first.predicted_gain_seconds / cost.replayed_seconds:.0%})"
     for text in (" ".join(lines(document)), page(document)):
         assert share in text and "per call subtracted for the recorder" in text
@@ -134,7 +134,7 @@ def test_a_report_fits_100_columns() -> None:
     assert any("saves up to" in line or "gain not known" in line for line in text)
 
 
-def test_a_trace_without_gpu_work_is_not_said_to_be_well() -> None:
+def test_a_trace_without_gpu_work_is_not_called_fine() -> None:
     for recorded, well in ((trace(), False), (trace(kernel(0, 10)), True)):
         document = reported(recorded)
         for face in (shown(document), page(document)):
@@ -159,7 +159,7 @@ def test_a_hostile_name_is_text_on_every_face() -> None:
     assert made.partition("<script")[0].count("</title>") - made.count("</title></rect>") <= 2
 
 
-def test_every_node_is_projected_onto_and_told_apart_from_the_recorded_one() -> None:
+def test_every_node_is_projected_onto_and_differs_from_the_recorded() -> None:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
     nodes = [load_node(name) for name in ("gh200", "pcie:3x16")]
     result = projected([project(recorded, load_node("h100-sxm"), n, "calibrated") for n in nodes])
@@ -199,7 +199,7 @@ def test_findings_of_a_job_name_lines_of_the_program(tmp_path: Path) -> None:
     assert "At train.py:42 load_batch, in step *: 6 copies, 201 MB, 60 ms" in text
 
 
-def test_ranks_and_hosts_that_are_not_known_are_not_made_up(tmp_path: Path) -> None:
+def test_unknown_ranks_and_hosts_are_not_made_up(tmp_path: Path) -> None:
     for name in ("a.json", "\x1b]0;owned\x07.json"):
         write_rank(tmp_path / name, None, None)
     result = job_of(tmp_path)
@@ -257,7 +257,7 @@ def keys_of(kind: msgspec.inspect.Type) -> set[str]:
         case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType():
             return keys_of(kind.item_type)
         case msgspec.inspect.UnionType():
-            return {key for one in kind.types for key in keys_of(one)}
+            return {key for member in kind.types for key in keys_of(member)}
     return set()
 
 
@@ -266,12 +266,12 @@ def test_the_documented_keys_are_those_of_the_result(schema: str) -> None:
     docs = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
     ranges = docs[docs.index("## Ranges") : docs.index("## `report`")]
     section = docs[docs.index(f"busfare.{schema}/1`") :].partition("\n## ")[0]
-    other = "bench-strategies" if "bench" in schema else "diff" if schema == "report" else schema
-    shared = docs[docs.index(f"busfare.{other}/1`") :].partition("\n## ")[0]
-    known = keys_of(msgspec.inspect.type_info(RESULT_TYPES[schema]))
+    described_with = "bench-strategies" if "bench" in schema else "diff" if schema == "report" else schema
+    shared = docs[docs.index(f"busfare.{described_with}/1`") :].partition("\n## ")[0]
+    result_keys = keys_of(msgspec.inspect.type_info(RESULT_TYPES[schema]))
     explained = set(re.findall(r"[a-z][a-z0-9_]*", section + ranges + shared))
-    assert known - explained == set()
+    assert result_keys - explained == set()
     # What stands in the first column is a key.
     first = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     named = {key for cell in first for key in re.findall(r"[a-z][a-z0-9_]*", cell)}
-    assert named - known == set()
+    assert named - result_keys == set()

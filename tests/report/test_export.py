@@ -53,7 +53,7 @@ def test_a_time_line_reads_back_as_microseconds(tmp_path: Path) -> None:
     ]
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot be written"):
         export(trace(), "parquet", tmp_path / "file" / "tables")

@@ -67,10 +67,10 @@ def job(folder: Path) -> Document:
 
 
 def planned(_: Path) -> Document:
-    asked = Plan.of(
+    question = Plan.of(
         h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm", sweep="link", to=["gh200"]
     )
-    result = answer_plan(asked)
+    result = answer_plan(question)
     result.name = HOSTILE
     return plan_document(result)
 
@@ -173,7 +173,7 @@ def test_a_range_that_the_edge_cuts_ends_in_an_arrow() -> None:
         (Scale(0, 1, 0, 1), False, [0, 0.2, 0.4, 0.6, 0.8, 1]),
     ],
 )
-def test_an_axis_has_several_ticks_and_one_of_counts_whole_ones(
+def test_an_axis_has_several_ticks_and_an_axis_of_counts_integers(
     scale: Scale, whole: bool, ticks: list[float]
 ) -> None:
     assert scale.ticks(whole) == pytest.approx(ticks)
@@ -193,7 +193,7 @@ def test_a_page_has_all_rows_of_a_table_that_a_terminal_shows_in_part() -> None:
     assert "row 4" in shown and "row 5" not in shown and "and 45 more (--json)" in shown
 
 
-def test_a_page_allows_no_scripts_but_its_own() -> None:
+def test_a_page_allows_only_the_scripts_in_it() -> None:
     with_line, without = page(reported(hostile_trace())), page(planned(Path()))
     scripts = re.findall("<script>(.*?)</script>", with_line, re.DOTALL)
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]

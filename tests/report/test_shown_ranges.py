@@ -38,8 +38,8 @@ LIMITS = {"forward", "back", "limit"}
 def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | None, dict[str, Any]]]:
     """Every object of a result that holds a predicted time, with its place and that time."""
     if isinstance(result, list):
-        for number, one in enumerate(result):
-            yield from predictions(one, f"{where}[{number}]")
+        for number, element in enumerate(result):
+            yield from predictions(element, f"{where}[{number}]")
     if isinstance(result, dict):
         for key, value in result.items():
             if key not in LIMITS:
@@ -71,21 +71,21 @@ def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | Non
 def test_every_predicted_time_of_a_command_stands_in_a_range(
     ask: Ask, arguments: tuple[str, ...], least: int
 ) -> None:
-    found = list(predictions(ask(*arguments)))
-    assert len(found) >= least
-    check(found)
+    rows = list(predictions(ask(*arguments)))
+    assert len(rows) >= least
+    check(rows)
 
 
 def test_every_gain_of_a_job_stands_in_a_range(ask: Ask, tmp_path: Path) -> None:
     folder = write_job(tmp_path / "job", 3)
     (folder / "train.json.gz").write_bytes(Path(TRAIN).read_bytes())
-    found = list(predictions(ask("report", str(folder), "--node", "h100-sxm")))
-    assert found
-    check(found)
+    rows = list(predictions(ask("report", str(folder), "--node", "h100-sxm")))
+    assert rows
+    check(rows)
 
 
-def check(found: list[tuple[str, float | None, dict[str, Any]]]) -> None:
-    for where, seconds, row in found:
+def check(rows: list[tuple[str, float | None, dict[str, Any]]]) -> None:
+    for where, seconds, row in rows:
         assert {"low_seconds", "high_seconds", "rung"} <= set(row), where
         if row["low_seconds"] is None:
             assert row["high_seconds"] is None and row["reason"], where
@@ -97,9 +97,9 @@ def check(found: list[tuple[str, float | None, dict[str, Any]]]) -> None:
 
 def test_the_copies_of_a_path_are_off_together() -> None:
     old, new = load_node("pcie:3x16"), load_node("pcie:4x16")
-    one = trace(copy(0, 5500, 64 << 20), kernel(5500, 6000))
+    single = trace(copy(0, 5500, 64 << 20), kernel(5500, 6000))
     many = trace(*(copy(at * 5500, (at + 1) * 5500, 64 << 20) for at in range(8)), kernel(44000, 44500))
-    alone, eight = (project(run, old, new, "calibrated").transfers for run in (one, many))
+    alone, eight = (project(run, old, new, "calibrated").transfers for run in (single, many))
     assert alone.low_seconds is not None and alone.high_seconds is not None
     assert eight.low_seconds == pytest.approx(8 * alone.low_seconds)
     assert eight.high_seconds == pytest.approx(8 * alone.high_seconds)
@@ -108,10 +108,10 @@ def test_the_copies_of_a_path_are_off_together() -> None:
 def test_a_run_of_slower_copies_is_longer_by_what_they_expose() -> None:
     old, new = load_node("pcie:3x16"), load_node("pcie:4x16")
     exposed = trace(*(copy(at * 5500, (at + 1) * 5500, 64 << 20, memory="pageable") for at in range(4)))
-    found = project(exposed, old, new, "calibrated")
-    high = found.transfers.high_seconds
-    assert high is not None and high > 2 * found.transfers.predicted_seconds
-    assert found.makespan.high_seconds == pytest.approx(high, rel=1e-3)
+    projected = project(exposed, old, new, "calibrated")
+    high = projected.transfers.high_seconds
+    assert high is not None and high > 2 * projected.transfers.predicted_seconds
+    assert projected.makespan.high_seconds == pytest.approx(high, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ def test_a_range_reaches_as_far_as_what_the_change_touches() -> None:
     )
     node = load_node("h100-sxm")
     result, _ = answer_what_if(recorded, [pin()], Setting(node), guessed=False)
-    known = range_of("change", "--pin", figures_of(node))
+    row = range_of("change", "--pin", figures_of(node))
     reach = 0.016015 + UNCHANGED * result.baseline.replayed_seconds
     after, low, high = result.predicted_seconds, result.low_seconds, result.high_seconds
-    assert known is not None and low is not None and high is not None and after < 0.41
+    assert row is not None and low is not None and high is not None and after < 0.41
     unchanged = UNCHANGED * result.baseline.replayed_seconds
-    assert after - low == pytest.approx(max(reach * (1 - known.low), unchanged))
-    assert high - after == pytest.approx(max(reach * (known.high - 1), unchanged), rel=1e-3)
+    assert after - low == pytest.approx(max(reach * (1 - row.low), unchanged))
+    assert high - after == pytest.approx(max(reach * (row.high - 1), unchanged), rel=1e-3)
     # A gain is at most the whole of the call.
     (finding,) = examine(recorded, node)[0].findings
     assert finding.high_seconds == pytest.approx(0.016015, rel=1e-3)
@@ -156,7 +156,7 @@ def test_compare_counts_the_truths_inside(ask: Ask) -> None:
     assert all(0 <= m["inside_percent"] <= 100 for m in result["models"] if m["inside_percent"] is not None)
 
 
-def test_ranges_are_shown_beside_times_and_as_whiskers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranges_are_shown_behind_times_and_as_whiskers(capsys: pytest.CaptureFixture[str]) -> None:
     recorded = read(Path(TRAIN))
     nodes = load_node("h100-sxm"), load_node("h200-sxm")
     result = projected([project(recorded, *nodes, "calibrated")])

@@ -26,20 +26,20 @@ from tests.conftest import BUSFARE, run
 from tests.traces import EXAMPLES
 from validation.stored import probe_raw, unpacked
 
-STREAMS, OTHER = (str(EXAMPLES / f"smooth-out-of-core-{name}.json.gz") for name in ("h100", "h200"))
+STREAMS, STREAMS_H200 = (str(EXAMPLES / f"smooth-out-of-core-{name}.json.gz") for name in ("h100", "h200"))
 TRAINING = str(EXAMPLES / "train-images-h100.json.gz")
-ASKED = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm")
+PLANNED = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm")
 
 #: Every command that shows tables, and its arguments.
 COMMANDS = {
     "report": ("report", TRAINING),
-    "job": ("report", STREAMS, OTHER),
+    "job": ("report", STREAMS, STREAMS_H200),
     "what-if": ("what-if", STREAMS, "--pin=", "--streams", "3"),
     "project": ("project", STREAMS, "--to", "gh200", "--to", "pcie:3x16"),
-    "compare": ("compare", STREAMS, OTHER),
+    "compare": ("compare", STREAMS, STREAMS_H200),
     "price": ("price", "--node", "h100-sxm", "--bytes", "64MiB"),
     "diff": ("diff", TRAINING, STREAMS),
-    "plan": ("plan", *ASKED, "--to", "gh200", "--sweep", "kernel"),
+    "plan": ("plan", *PLANNED, "--to", "gh200", "--sweep", "kernel"),
     "nodes": ("nodes",),
     "methods": ("bench", "methods", "--from", f"{unpacked('bench')}/methods-h100.json"),
     "strategies": ("bench", "strategies", "--from", f"{unpacked('bench')}/strategies-h100.json"),
@@ -111,12 +111,12 @@ def test_names_shrink_in_their_middle_and_before_anything_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "what", "said"),
+    ("number", "what", "expected"),
     [(1, "copy", "1 copy"), (0, "copy", "0 copies"), (2000, "launch", "2,000 launches"), (2, "day", "2 days"),
      (2, "access", "2 accesses"), (1, "access", "1 access")],
 )  # fmt: skip
-def test_one_is_no_plural(number: int, what: str, said: str) -> None:
-    assert amounts.several(number, what) == said
+def test_a_count_of_1_is_singular(number: int, what: str, expected: str) -> None:
+    assert amounts.several(number, what) == expected
 
 
 def test_a_pipe_is_wide_and_wide_shortens_nothing() -> None:
@@ -143,7 +143,7 @@ def test_a_terminal_is_as_wide_as_it_is() -> None:
 WRITING = {
     "demo": ("demo", "-o", "{folder}"),
     "page": ("report", STREAMS, "--html", "{folder}/page.html"),
-    "comparison": ("compare", TRAINING, OTHER.replace("smooth-out-of-core", "train-images")),
+    "comparison": ("compare", TRAINING, STREAMS_H200.replace("smooth-out-of-core", "train-images")),
     "export": ("export", STREAMS, "--to", "perfetto", "-o", "{folder}/line.json"),
     "node": ("nodes", "show", "gh200"),
     "doctor": ("doctor",),
@@ -154,7 +154,7 @@ WRITING = {
 
 
 @pytest.mark.parametrize("name", WRITING)
-def test_nothing_is_said_on_standard_error_when_all_is_well(name: str, tmp_path: Path) -> None:
+def test_standard_error_is_empty_when_all_is_well(name: str, tmp_path: Path) -> None:
     arguments = [part.format(folder=tmp_path / "new") for part in WRITING[name]]
     done = run(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
@@ -171,7 +171,7 @@ def test_a_width_of_nothing_hides_nothing(columns: str) -> None:
     assert done.returncode == 0 and "envelope" in done.stdout
 
 
-def test_columns_that_do_not_fit_beside_each_other_stand_below() -> None:
+def test_columns_that_do_not_fit_in_a_row_stand_below() -> None:
     table = Table((*words("model"), *numbers("time (80 % range)")), [["datasheet", "84–949 µs"]])
     document = Document("", "", blocks=[table])
     lines = [line for line, _ in render(document, 16)]

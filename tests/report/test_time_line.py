@@ -51,8 +51,8 @@ HOSTILE = "<img src=x onerror=document.title='broken-in'></script>"
 
 
 def drawn_of(recorded: Trace) -> TimeLine:
-    _, own, findings = examine(recorded, H100)
-    return time_line(recorded, own, findings)
+    _, run, findings = examine(recorded, H100)
+    return time_line(recorded, run, findings)
 
 
 def launched() -> Trace:
@@ -88,7 +88,7 @@ def test_an_operation_names_its_launch_and_a_call_what_it_waited_for() -> None:
     assert columns["cause"][calls] == 0  # a launch waits for nothing
 
 
-def test_the_critical_path_fills_the_run_and_says_whose_each_step_is() -> None:
+def test_the_critical_path_fills_the_run_and_names_the_origin_of_every_step() -> None:
     path = next(row for row in drawn_of(launched()).rows if row.group == "path").items
     assert path["start_ns"].min() == 0 and path["end_ns"].max() == 97_000
     assert (path["end_ns"] - path["start_ns"]).sum() == 97_000
@@ -119,8 +119,8 @@ def test_numbers_of_any_size_and_sign_come_back() -> None:
     planes, packed = packing._planes(values)
     coded = np.zeros(len(values), np.uint64)
     for plane in range(planes):
-        own = np.frombuffer(packed[plane * len(values) : (plane + 1) * len(values)], np.uint8)
-        coded |= own.astype(np.uint64) << np.uint64(8 * plane)
+        plane_bytes = np.frombuffer(packed[plane * len(values) : (plane + 1) * len(values)], np.uint8)
+        coded |= plane_bytes.astype(np.uint64) << np.uint64(8 * plane)
     steps = (coded >> np.uint64(1)).astype(np.int64) ^ -(coded & np.uint64(1)).astype(np.int64)
     assert np.cumsum(steps).tolist() == values.tolist()
 
@@ -149,15 +149,15 @@ SHOWN = """
 """
 
 
-def asked(recorded: Trace, folder: Path, script: str, *flags: str) -> Any:
-    report, own, findings = examine(recorded, H100)
-    text = page(report_document(report, time_line(recorded, own, findings)))
+def browser_result(recorded: Trace, folder: Path, script: str, *flags: str) -> Any:
+    report, run, findings = examine(recorded, H100)
+    text = page(report_document(report, time_line(recorded, run, findings)))
     return answered(text, folder, SHOWN + script, *flags)
 
 
 @pytest.mark.browser
 def test_keys_wheel_and_drags_show_another_part_of_the_run(tmp_path: Path) -> None:
-    spans = asked(
+    spans = browser_result(
         launched(),
         tmp_path,
         """
@@ -183,8 +183,8 @@ def test_keys_wheel_and_drags_show_another_part_of_the_run(tmp_path: Path) -> No
 
 
 @pytest.mark.browser
-def test_what_is_pointed_at_and_clicked_is_told_with_what_it_waited_for(tmp_path: Path) -> None:
-    told = asked(
+def test_a_clicked_operation_is_described_with_what_it_waited_for(tmp_path: Path) -> None:
+    texts = browser_result(
         launched(),
         tmp_path,
         """
@@ -200,17 +200,17 @@ def test_what_is_pointed_at_and_clicked_is_told_with_what_it_waited_for(tmp_path
         """,
     )
     for part in ("h2d copy, pinned to device", "28 µs", "1.05 MB, 37.4 GB/s", "GPU 0, stream 7"):
-        assert part in told["hover"]
-    assert "after: cudaMemcpy" in told["clicked"]
-    assert "after: h2d copy" in told["wait"] and "then: h2d copy" in told["wait"]
-    assert len(told["links"]) == 2
-    assert HOSTILE in told["hostile"]
-    assert told["title"].startswith("busfare") and told["images"] == 0
+        assert part in texts["hover"]
+    assert "after: cudaMemcpy" in texts["clicked"]
+    assert "after: h2d copy" in texts["wait"] and "then: h2d copy" in texts["wait"]
+    assert len(texts["links"]) == 2
+    assert HOSTILE in texts["hostile"]
+    assert texts["title"].startswith("busfare") and texts["images"] == 0
 
 
 @pytest.mark.browser
 def test_the_critical_path_and_a_finding_are_lit_by_their_buttons(tmp_path: Path) -> None:
-    lit = asked(
+    lit = browser_result(
         read(EXAMPLES / "smooth-out-of-core-h100.json.gz"),
         tmp_path,
         """
@@ -233,7 +233,7 @@ def test_the_critical_path_and_a_finding_are_lit_by_their_buttons(tmp_path: Path
 @pytest.mark.browser
 def test_neighbours_share_a_pixel_until_they_are_zoomed_apart(tmp_path: Path) -> None:
     rows = [kernel(n * 3, n * 3 + 2, f"k{n}") for n in range(20_000)]
-    told = asked(
+    hovers = browser_result(
         trace(*rows),
         tmp_path,
         """
@@ -244,8 +244,8 @@ def test_neighbours_share_a_pixel_until_they_are_zoomed_apart(tmp_path: Path) ->
         return { far, near: words() };
         """,
     )
-    assert "more here" in told["far"]
-    assert "k10000 (kernels)" in told["near"] and "more here" not in told["near"]
+    assert "more here" in hovers["far"]
+    assert "k10000 (kernels)" in hovers["near"] and "more here" not in hovers["near"]
 
 
 @pytest.mark.browser
@@ -253,8 +253,8 @@ def test_neighbours_share_a_pixel_until_they_are_zoomed_apart(tmp_path: Path) ->
 def test_what_is_predicted_alone_is_hatched(dark: bool, tmp_path: Path) -> None:
     recorded = launched()
     after = recorded, timeline(recorded, H100)
-    report, own, findings = examine(recorded, H100)
-    text = page(report_document(report, time_line(recorded, own, findings, after)))
+    report, run, findings = examine(recorded, H100)
+    text = page(report_document(report, time_line(recorded, run, findings, after)))
     script = """
         const image = line.pen.getImageData(0, 0, canvas.width, canvas.height);
         const colours = (i) => {
@@ -270,7 +270,7 @@ def test_what_is_predicted_alone_is_hatched(dark: bool, tmp_path: Path) -> None:
     assert solid == 1 and hatched > 1
 
 
-def test_rows_that_are_not_drawn_are_told() -> None:
+def test_rows_that_are_not_drawn_are_named() -> None:
     rows = [call(n, n + 1, "cudaLaunchKernel", thread=n) for n in range(12)]
     drawn = time_line(trace(kernel(0, 1), calls=rows))
     assert len([row for row in drawn.rows if row.group == "calls"]) == 8

@@ -25,17 +25,17 @@ def run(script: str, *arguments: str, **variables: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "expected"),
     [
         ("papers.py", "Not reproduced"),
         ("plan_papers.py", "Not in the paper"),
         ("hybrid.py", "times as fast as multiple-mps"),
     ],
 )
-def test_a_claim_that_needs_nothing_else_is_met(script: str, said: str) -> None:
+def test_a_claim_that_needs_nothing_else_is_met(script: str, expected: str) -> None:
     done = run(script)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert said in done.stdout and "MISSED" not in done.stdout
+    assert expected in done.stdout and "MISSED" not in done.stdout
 
 
 def test_a_probe_of_a_quiet_machine_is_near_on_sizes_that_were_held_out() -> None:
@@ -44,7 +44,7 @@ def test_a_probe_of_a_quiet_machine_is_near_on_sizes_that_were_held_out() -> Non
     assert float(pinned.split(": ")[1].split()[0]) <= 0.5
 
 
-def test_goals_that_a_disturbed_machine_missed_are_said() -> None:
+def test_goals_that_a_disturbed_machine_missed_are_named() -> None:
     done = run("probe.py", "h100-twelfth")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "MISSED" in done.stdout
@@ -57,7 +57,7 @@ def test_the_data_sheet_model_meets_its_goals() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("datasheet.py",), ("ranges.py", "--write")])
-def test_without_others_measurements_it_says_what_is_missing(
+def test_without_published_measurements_it_names_what_is_missing(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     done = run(*arguments, BUSFARE_SHARED=str(tmp_path))
@@ -97,6 +97,6 @@ def test_an_archive_writes_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_recordings_of_ranks_are_a_job_for_a_change_to_all_of_them() -> None:
     # Rank 0 copies pageable memory, and rank 1 waits for it in every exchange.
     folder = stored.unpacked("jobs-h200-x2") / "routed.bf"
-    told = stored.busfare("what-if", str(folder), "--pin")
-    assert [one["rank"] for one in told["ranks"]] == [0, 1]
-    assert told["speedup"] > 3
+    answer = stored.busfare("what-if", str(folder), "--pin")
+    assert [rank["rank"] for rank in answer["ranks"]] == [0, 1]
+    assert answer["speedup"] > 3

@@ -44,8 +44,8 @@ def test_times_are_rounded_and_what_lay_within_still_does(path: Path, tmp_path: 
     assert len(was.tables["waits"]) and not len(now.tables["waits"])
     for name in TIMED:
         before, after = (
-            np.array([one.tables[name].signed(column) for column in ("start", "duration")])
-            for one in (was, now)
+            np.array([recording.tables[name].signed(column) for column in ("start", "duration")])
+            for recording in (was, now)
         )
         before[1] += before[0]
         after[1] += after[0]
@@ -91,7 +91,7 @@ def test_a_whole_trace_comes_back() -> None:
 
 def test_a_trace_for_replays_keeps_calls_and_operations_and_who_launched_what() -> None:
     events = json.loads(packed_traces.unpack(packed_traces.pack(TRACE)))["traceEvents"]
-    (call, kernel) = sorted(events, key=lambda one: one["ts"])
+    (call, kernel) = sorted(events, key=lambda event: event["ts"])
     assert (call["name"], kernel["name"]) == ("cudaLaunchKernel", "gemm")
     assert call["args"]["correlation"] == kernel["args"]["correlation"]
     assert kernel["args"]["grid"] == [1, 2, 3] and "queued" not in kernel["args"]

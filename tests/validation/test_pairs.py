@@ -55,7 +55,7 @@ def test_the_sources_that_are_kept_cover_every_library_and_change(judging: Modul
         changes |= {pair.change for pair in plan.pair if pair.program in kept}
     assert libraries == {"CUDA", "CuPy", "PyTorch", "JAX"}
     findings = (judging.read_plan(f"{name}.toml").findings for name in ("pairs", "unseen"))
-    assert changes - {""} == {change for known in findings for change in known}
+    assert changes - {""} == {change for changes_of_plan in findings for change in changes_of_plan}
 
 
 @pytest.mark.parametrize("name", ["pairs", "unseen"])
@@ -64,8 +64,8 @@ def test_every_program_and_variant_of_a_plan_was_recorded(judging: ModuleType, n
     ran = {
         (program, variant)
         for machine in judging.machines(name)
-        for program, told in machine.times["programs"].items()
-        for variant in told["variants"]
+        for program, timed in machine.times["programs"].items()
+        for variant in timed["variants"]
     }
     assert {(pair.program, variant) for pair in plan.pair for variant in (pair.before, pair.after)} <= ran
     for machine in judging.machines(name):
@@ -76,16 +76,16 @@ def test_every_program_and_variant_of_a_plan_was_recorded(judging: ModuleType, n
             assert all(machine.recording(program, name).stat().st_size > 0 for name in kept)
 
 
-def test_every_option_is_one_of_what_if(judging: ModuleType) -> None:
+def test_every_option_belongs_to_what_if(judging: ModuleType) -> None:
     what_if = app.get_command(click.Context(app), "what-if")
-    known = {name for option in what_if.get_params(click.Context(what_if)) for name in option.opts}
+    options = {name for option in what_if.get_params(click.Context(what_if)) for name in option.opts}
     for name in ("pairs", "unseen"):
         for pair in judging.read_plan(f"{name}.toml").pair:
-            assert {option for option in pair.options if option.startswith("--")} <= known
+            assert {option for option in pair.options if option.startswith("--")} <= options
 
 
 @pytest.mark.parametrize(
-    ("slip", "said"),
+    ("slip", "message"),
     [
         (('jacobi"\n', 'jakobi"\n'), "no such program"),
         (('after = "pin"', 'after = "pinn"'), "is not among its variants"),
@@ -93,17 +93,17 @@ def test_every_option_is_one_of_what_if(judging: ModuleType) -> None:
     ],
 )
 def test_a_slip_in_the_plan_is_named(
-    judging: ModuleType, tmp_path: Path, slip: tuple[str, str], said: str
+    judging: ModuleType, tmp_path: Path, slip: tuple[str, str], message: str
 ) -> None:
     text = (FOLDER / "pairs.toml").read_text("utf-8")
     head, mark, rest = text.partition("\n[[pair]]\n")
     (tmp_path / "pairs.toml").write_text(head + mark + rest.replace(*slip))
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         judging.read_plan(str(tmp_path / "pairs.toml"))
 
 
 @pytest.mark.parametrize("name", python_programs())
-def test_a_program_knows_a_known_answer_without_heavy_libraries(name: str) -> None:
+def test_a_program_computes_a_checked_answer_without_heavy_libraries(name: str) -> None:
     done = run(str(FOLDER / name), "--reference")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["right"] is True
@@ -194,12 +194,12 @@ def test_speed_ups_are_ratios_of_medians_and_errors_of_speed_ups(
         return judging.SpeedUp(predicted, 0.96 * predicted, 1.01 * predicted)
 
     monkeypatch.setattr(judging, "predicted_speed_up", foretold)
-    one = judging.judged(pair_of(judging), machine, [machine])
-    assert one.measured == pytest.approx(2.0)
-    assert (one.least, one.most) == pytest.approx((2.0, 3.0)) and one.scattered
-    assert one.within is within
-    assert one.in_range is (predicted == 2.0)
-    assert one.why == ("" if predicted else "no such copy")
+    verdict = judging.judged(pair_of(judging), machine, [machine])
+    assert verdict.measured == pytest.approx(2.0)
+    assert (verdict.least, verdict.most) == pytest.approx((2.0, 3.0)) and verdict.scattered
+    assert verdict.within is within
+    assert verdict.in_range is (predicted == 2.0)
+    assert verdict.why == ("" if predicted else "no such copy")
 
 
 def test_what_failed_or_ran_nowhere_is_not_judged(judging: ModuleType, machine: Any) -> None:
@@ -207,7 +207,7 @@ def test_what_failed_or_ran_nowhere_is_not_judged(judging: ModuleType, machine: 
     assert judging.judged(pair_of(judging, program="unknown"), machine, [machine]) is None
 
 
-def test_a_real_recording_is_asked_through_the_command_line(judging: ModuleType) -> None:
+def test_a_real_recording_is_predicted_through_the_command_line(judging: ModuleType) -> None:
     here = judging.Machine("pairs/h200")
     pair = next(
         p for p in judging.read_plan("pairs.toml").pair if (p.program, p.after) == ("jacobi", "batch")
@@ -217,21 +217,21 @@ def test_a_real_recording_is_asked_through_the_command_line(judging: ModuleType)
         judging.busfare("what-if", "nothing.bf", "--pin")
 
 
-def test_times_of_one_recording_and_bytes_of_another_say_what_to_send_once(judging: ModuleType) -> None:
+def test_times_of_a_recording_and_bytes_of_its_twin_name_what_to_send_once(judging: ModuleType) -> None:
     """Of JAX on an H200, where sending each batch once made the run 1.37 times as fast."""
-    machine = next(one for one in judging.machines("unseen") if one.name.endswith("2026-11-28-0201"))
+    machine = next(m for m in judging.machines("unseen") if m.name.endswith("2026-11-28-0201"))
     of_times, of_bytes = (
         machine.recording("jax_pretrain", name) for name in ("before-threads", "before-fingerprint")
     )
-    known = {"recorded_on": machine.node, "fingerprints": of_bytes}
-    found = {finding.id: finding for finding in busfare.report(of_times, **known).findings}
-    sent_again = found["repeated-copies"]
+    setting = {"recorded_on": machine.node, "fingerprints": of_bytes}
+    findings = {finding.id: finding for finding in busfare.report(of_times, **setting).findings}
+    sent_again = findings["repeated-copies"]
     assert sent_again.high_seconds > sent_again.predicted_gain_seconds > 0.04
     # Leaving the losses on the GPU was measured to save more, 1.57 times as fast.
-    assert next(iter(found)) == "small-results"
+    assert next(iter(findings)) == "small-results"
     dedupe = {"dedupe": True, "unrecorded": machine.seconds("jax_pretrain", "before")}
-    assert busfare.what_if(of_times, **known, **dedupe).speedup == pytest.approx(1.37, rel=0.1)
+    assert busfare.what_if(of_times, **setting, **dedupe).speedup == pytest.approx(1.37, rel=0.1)
     with pytest.raises(busfare.BusfareError, match="does not record the contents of the copied buffers"):
         busfare.what_if(of_times, dedupe=True)
     with pytest.raises(busfare.BusfareError, match="is of one run"):
-        busfare.report(sorted(EXAMPLES.glob("train-images-h?00.json.gz")), **known)
+        busfare.report(sorted(EXAMPLES.glob("train-images-h?00.json.gz")), **setting)

@@ -40,7 +40,7 @@ def pipeline(rank: int, variant: str) -> Step:
     count, batch, width = 6, 4096, 2048
     held = [torch.randn(batch, width) for _ in range(count)] if rank == 0 else []
     if variant == AFTER:
-        held = [one.pin_memory() for one in held]
+        held = [buffer.pin_memory() for buffer in held]
     between = torch.empty(batch, width, device="cuda")
 
     @torch.no_grad()
@@ -165,7 +165,7 @@ def tables(rank: int, variant: str) -> Step:
     table = torch.randn(200_000, 256, device="cuda")
     indices = [torch.randint(0, 200_000, (2, 1 << 20)) for _ in range(2)]
     if variant == AFTER:
-        indices = [one.pin_memory() for one in indices]
+        indices = [buffer.pin_memory() for buffer in indices]
     top = layers(256, 3)
     number = 0
 
@@ -182,7 +182,7 @@ def tables(rank: int, variant: str) -> Step:
     return step
 
 
-def one_rank_twice(rank: int, variant: str) -> Step:
+def single_rank_twice(rank: int, variant: str) -> Step:
     """Sharded gradients; rank 0 computes every layer a second time, as for a check, or nobody does."""
     torch.manual_seed(rank)
     width, count = 3072, 8
@@ -193,11 +193,11 @@ def one_rank_twice(rank: int, variant: str) -> Step:
     @torch.no_grad()
     def step() -> torch.Tensor:
         x = data
-        for own, part in zip(weights, parts, strict=True):
-            x = nn.functional.gelu(x @ own)
+        for weight, part in zip(weights, parts, strict=True):
+            x = nn.functional.gelu(x @ weight)
             if rank == 0 and variant == BEFORE:
-                torch.testing.assert_close(x.shape, nn.functional.gelu(data @ own).shape)
-            dist.reduce_scatter_tensor(part, own.view(-1))
+                torch.testing.assert_close(x.shape, nn.functional.gelu(data @ weight).shape)
+            dist.reduce_scatter_tensor(part, weight.view(-1))
         return x
 
     return step
@@ -245,7 +245,7 @@ def late_targets(rank: int, variant: str) -> Step:
     batch, width, count = 4096, 3072, 4
     held = [torch.randn(batch, width) for _ in range(2)]
     if variant == AFTER:
-        held = [one.pin_memory() for one in held]
+        held = [buffer.pin_memory() for buffer in held]
     data = torch.randn(batch, width, device="cuda")
     between, error = torch.empty_like(data), torch.zeros((), device="cuda")
 
@@ -288,7 +288,7 @@ def loaded(rank: int, variant: str) -> Step:
     width, count = 4096, 6
     held = [torch.randn(width, width) for _ in range(count)]
     if variant == AFTER:
-        held = [one.pin_memory() for one in held]
+        held = [buffer.pin_memory() for buffer in held]
     weights = [torch.empty(width, width, device="cuda") for _ in range(count)]
     data = torch.randn(4096, width, device="cuda")
 

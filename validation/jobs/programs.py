@@ -7,15 +7,15 @@ from collections.abc import Callable
 import passes
 import training
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from training import Step, both, fed, halved, second
+from training import Step, all_ranks, fed, halved, second
 
 MAKERS: dict[str, Callable[[int, str], Step]] = {
     "small-buckets": training.small_buckets,
     "behind-backward": training.behind_backward,
     "straggler": training.straggler,
     "one-rank-pageable": fed(second, 4096, 4096, 4),
-    "all-ranks-pageable": fed(both, 4096, 4096, 4),
-    "little-copied": fed(both, 2048, 128, 16),
+    "all-ranks-pageable": fed(all_ranks, 4096, 4096, 4),
+    "little-copied": fed(all_ranks, 2048, 128, 16),
     "compressed": halved(default_hooks.bf16_compress_hook, width=8192, count=6, batch=1024),
     "tensor-parallel": passes.tensor_parallel,
     "pipeline": passes.pipeline,
@@ -30,7 +30,7 @@ MAKERS: dict[str, Callable[[int, str], Step]] = {
     "results-back": passes.results_back,
     "waiting-anyway": training.waiting_anyway,
     "tables": passes.tables,
-    "one-rank-twice": passes.one_rank_twice,
+    "one-rank-twice": passes.single_rank_twice,
     "outputs-kept": passes.outputs_kept,
     "routed": passes.routed,
     "long-buckets": training.long_buckets,

@@ -68,12 +68,12 @@ def measured(
     """The regions of each variant that nothing recorded, and those of `before` that `mode` recorded."""
     bare: dict[str, list[Span]] = {variant: [] for variant in steps}
     recorded = []
-    for turn in range(TURNS):
-        for variant in steps if turn % 2 else reversed(steps):
+    for iteration in range(TURNS):
+        for variant in steps if iteration % 2 else reversed(steps):
             span = region(pair, steps[variant])
-            if turn >= WARM:
+            if iteration >= WARM:
                 bare[variant].append(span)
-        if turn in RECORDED_BEHIND[mode]:
+        if iteration in RECORDED_BEHIND[mode]:
             file = folder / str(len(recorded)) / f"rank{rank}.json.gz"
             recorded.append(
                 profiled(pair, steps[BEFORE], file) if mode == "profiler" else captured(pair, steps[BEFORE])
@@ -129,7 +129,7 @@ def work(rank: int, chosen: list[str], out: Path, mode: str) -> None:
 
 def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float) -> bool:
     """Starts `count` ranks on `chosen`, by MPI's launcher or by hand, and waits for them."""
-    own = [sys.executable, str(HERE), "--out", str(out), "--only", ",".join(chosen), "--mode", mode]
+    argv = [sys.executable, str(HERE), "--out", str(out), "--only", ",".join(chosen), "--mode", mode]
     variables = dict(os.environ) | {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(20000 + os.getpid() % 20000),
@@ -143,11 +143,12 @@ def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float)
         variables |= environment(str(files / "%h-r%r-%p.bf"), Record(capture="profiler-calls"), title)
     if chosen == ["halo"]:
         launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(count)]
-        started = [subprocess.Popen([*launcher, *own], env=variables)]
+        started = [subprocess.Popen([*launcher, *argv], env=variables)]
     else:
         started = [
             subprocess.Popen(
-                own, env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
+                argv,
+                env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
             )
             for rank in range(count)
         ]

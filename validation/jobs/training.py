@@ -122,7 +122,7 @@ def fed(slow: Callable[[int], bool], width: int, batch: int, depth: int) -> Call
         model = DistributedDataParallel(layers(width, depth), device_ids=[rank])
         pinned = variant == AFTER or not slow(rank)
         held = [torch.randn(batch, width) for _ in range(4)]
-        held = [one.pin_memory() for one in held] if pinned else held
+        held = [buffer.pin_memory() for buffer in held] if pinned else held
         number = 0
 
         def next_batch() -> torch.Tensor:
@@ -155,10 +155,10 @@ def checkpoint(rank: int, variant: str) -> Step:
     model = DistributedDataParallel(layers(2048, 8), device_ids=[rank])
     data = torch.randn(4096, 2048, device="cuda")
     kept = [torch.empty(parameter.shape) for parameter in model.parameters()]
-    own = trained(model, lambda: data)
+    train = trained(model, lambda: data)
 
     def step() -> None:
-        own()
+        train()
         if rank == 0 and variant == BEFORE:
             for place, parameter in zip(kept, model.parameters(), strict=True):
                 place.copy_(parameter.detach())
@@ -256,15 +256,15 @@ def waiting_anyway(rank: int, variant: str) -> Step:
     batch = 12288 if rank == 1 else 2048
     held = torch.randn(2048, 4096)
     held = held.pin_memory() if variant == AFTER else held
-    own = torch.randn(batch, 4096, device="cuda")
+    on_gpu = torch.randn(batch, 4096, device="cuda")
 
     def next_batch() -> torch.Tensor:
-        return held.to("cuda", non_blocking=variant == AFTER) if rank == 0 else own
+        return held.to("cuda", non_blocking=variant == AFTER) if rank == 0 else on_gpu
 
     return trained(model, next_batch)
 
 
-def both(rank: int) -> bool:
+def all_ranks(rank: int) -> bool:
     return True
 
 
@@ -288,7 +288,7 @@ def accumulated(rank: int, variant: str) -> Step:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     pinned = variant == AFTER or rank == 1
     held = [torch.randn(2048, 3072) for _ in range(4)]
-    held = [one.pin_memory() for one in held] if pinned else held
+    held = [buffer.pin_memory() for buffer in held] if pinned else held
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -316,7 +316,7 @@ def there_and_back(rank: int, variant: str) -> Step:
     batch, count, last = 4096, 4, world() - 1
     held = [torch.randn(batch, 2560) for _ in range(2)]
     if variant == AFTER:
-        held = [one.pin_memory() for one in held]
+        held = [buffer.pin_memory() for buffer in held]
     between, back = (torch.empty(batch, 2560, device="cuda") for _ in range(2))
 
     def step() -> None:
@@ -328,15 +328,15 @@ def there_and_back(rank: int, variant: str) -> Step:
                 out.backward(back)
                 continue
             dist.recv(between, rank - 1)
-            own = between.detach().requires_grad_()
-            out = model(own)
+            received = between.detach().requires_grad_()
+            out = model(received)
             if rank == last:
                 out.square().mean().backward()
             else:
                 dist.send(out.detach(), rank + 1)
                 dist.recv(back, rank + 1)
                 out.backward(back)
-            dist.send(own.grad, rank - 1)
+            dist.send(received.grad, rank - 1)
         model.zero_grad(set_to_none=True)
 
     return step

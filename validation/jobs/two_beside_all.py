@@ -32,7 +32,7 @@ from busfare.questions import Record
 HERE = Path(__file__).resolve()
 #: Turns in all, those before anything counts, and the one behind which a region is recorded.
 TURNS, WARM, RECORDED_BEHIND = 13, 3, 6
-LONGEST_TURN = timedelta(seconds=60)
+LONGEST_REGION = timedelta(seconds=60)
 
 
 def work(rank: int, name: str, out: Path, store_port: int, sets: list[int]) -> None:
@@ -40,28 +40,28 @@ def work(rank: int, name: str, out: Path, store_port: int, sets: list[int]) -> N
     torch.cuda.set_device(rank)
     torch.backends.cuda.matmul.allow_tf32 = True
     size = int(os.environ["WORLD_SIZE"])
-    turns = dist.TCPStore("127.0.0.1", store_port, is_master=False, timeout=LONGEST_TURN)
+    turns = dist.TCPStore("127.0.0.1", store_port, is_master=False, timeout=LONGEST_REGION)
     dist.init_process_group("nccl", rank=rank, world_size=size, device_id=torch.device("cuda", rank))
     pair, step = PAIRS[name], MAKERS[name](rank, BEFORE)
-    other = sets[(sets.index(size) + 1) % len(sets)]
+    next_size = sets[(sets.index(size) + 1) % len(sets)]
     meet(pair.over)
     bare, recorded = [], []
-    for turn in range(TURNS):
-        turns.wait([f"{size} {turn}"])
+    for iteration in range(TURNS):
+        turns.wait([f"{size} {iteration}"])
         span = region(pair, step)
-        if turn >= WARM:
+        if iteration >= WARM:
             bare.append(span)
-        if turn == RECORDED_BEHIND:
+        if iteration == RECORDED_BEHIND:
             recorded.append(captured(pair, step))
         meet(pair.over)
         if rank == 0:
-            turns.set(f"{other} {turn if size == sets[0] else turn + 1}", "")
+            turns.set(f"{next_size} {iteration if size == sets[0] else iteration + 1}", "")
     result = {"ranks": size, "rank": rank, "times": {name: {BEFORE: bare}}, "recorded": {name: recorded}}
     (out / f"{name}-{size}-{rank}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 
 
-def both(name: str, sets: list[int], out: Path, timeout_s: float) -> bool:
+def two_and_all(name: str, sets: list[int], out: Path, timeout_s: float) -> bool:
     """Starts a set of two ranks and one of all, and waits for them."""
     turns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     turns.set(f"{sets[0]} 0", "")
@@ -78,10 +78,11 @@ def both(name: str, sets: list[int], out: Path, timeout_s: float) -> bool:
         variables |= environment(
             str(files / "%h-r%r-%p.bf"), Record(capture="profiler-calls"), ["jobs", name]
         )
-        own = [sys.executable, str(HERE), "--out", str(out), "--only", name, "--store", str(turns.port)]
+        argv = [sys.executable, str(HERE), "--out", str(out), "--only", name, "--store", str(turns.port)]
         started += [
             subprocess.Popen(
-                [*own, "--ranks", str(sets[1])], env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+                [*argv, "--ranks", str(sets[1])],
+                env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             )
             for rank in range(size)
         ]
@@ -108,7 +109,7 @@ def main() -> int:
     went = []
     for name in names:
         began = time.monotonic()
-        went.append(both(name, sets, options.out, options.timeout))
+        went.append(two_and_all(name, sets, options.out, options.timeout))
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     files = sorted(options.out.glob("*-*-*.json"))
     write_times(options.out, [json.loads(file.read_text()) for file in files])

@@ -40,8 +40,8 @@ def on_host(
 
 def reference() -> Off:
     # The textbook's case: 10.4506 and 5.5735
-    one = np.ones(1)
-    call, put = on_host(100 * one, 100 * one, one, volatility=0.2, rate=0.05)
+    unit = np.ones(1)
+    call, put = on_host(100 * unit, 100 * unit, unit, volatility=0.2, rate=0.05)
     return abs(call[0] - 10.4506) + abs(put[0] - 5.5735), 1e-4
 
 
@@ -66,8 +66,8 @@ def prepare(options: Options) -> Prepared:
     stream = cupy.cuda.get_current_stream()
 
     def region() -> None:
-        for turn in range(options.rounds):
-            batch = turn % BATCHES
+        for iteration in range(options.rounds):
+            batch = iteration % BATCHES
             spot.set(spots[batch])
             strike.set(strikes[batch])
             duration.set(years[batch])
@@ -81,9 +81,9 @@ def prepare(options: Options) -> Prepared:
         some = slice(None, None, 1009)
         error = 0.0
         for batch in range(min(BATCHES, options.rounds)):
-            known = on_host(*(array[batch, some].astype(float) for array in (spots, strikes, years)))
-            for found, right in zip((calls, puts), known, strict=True):
-                error = max(error, float(np.abs(found[batch, some] - right).max()))
+            expected = on_host(*(array[batch, some].astype(float) for array in (spots, strikes, years)))
+            for computed, right in zip((calls, puts), expected, strict=True):
+                error = max(error, float(np.abs(computed[batch, some] - right).max()))
         return error, 1e-3
 
     return region, check

@@ -26,8 +26,8 @@ def wheels() -> Path | None:
     """The folder that NVIDIA's wheels share; None where they are not installed."""
     package = importlib.util.find_spec("nvidia")
     for folder in package.submodule_search_locations or () if package else ():
-        if found := sorted(Path(folder).glob("cu1[3-9]")):
-            return found[-1]
+        if toolkits := sorted(Path(folder).glob("cu1[3-9]")):
+            return toolkits[-1]
     return None
 
 
@@ -59,7 +59,7 @@ def build(out: Path, architecture: str, jobs: int) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     start, *rest = compiler()
 
-    def one(source: Path) -> str:
+    def compile_source(source: Path) -> str:
         target = out / source.stem
         newest = max(file.stat().st_mtime for file in (source, HERE / "measured.h"))
         if target.exists() and target.stat().st_mtime >= newest:
@@ -79,7 +79,7 @@ def build(out: Path, architecture: str, jobs: int) -> list[str]:
         return "" if done.returncode == 0 else f"{source.name}:\n{done.stdout}{done.stderr}"
 
     with ThreadPoolExecutor(jobs) as pool:
-        return [failure for failure in pool.map(one, sources()) if failure]
+        return [failure for failure in pool.map(compile_source, sources()) if failure]
 
 
 def main() -> int:

@@ -68,17 +68,17 @@ def prepare(options: Options) -> Prepared:
             smoother = smooth(image)
             if options.variant == "before":
                 smoother = np.asarray(smoother)
-            found = count(smoother)
+            edge_count = count(smoother)
             if options.variant == "keep-fewer-syncs":
-                kept.append(found)
+                kept.append(edge_count)
             else:
-                counts.append(int(found))
-        counts.extend(int(found) for found in jax.device_get(kept))
+                counts.append(int(edge_count))
+        counts.extend(int(edge_count) for edge_count in jax.device_get(kept))
 
     def check() -> Off:
-        known = [edges(smoothed(image.astype(float))) for image in images[:3]]
+        expected = [edges(smoothed(image.astype(float))) for image in images[:3]]
         # A slope that lies at the limit may fall on either side of it.
-        return max(abs(one - other) / other for one, other in zip(counts[:3], known, strict=True)), 1e-4
+        return max(abs(n - right) / right for n, right in zip(counts[:3], expected, strict=True)), 1e-4
 
     return region, check
 

@@ -61,8 +61,8 @@ def prepare(options: Options) -> Prepared:
 
     def check() -> Off:
         # Two articles that a user likes all but equally may change places.
-        known = on_host(batches[1], catalogue, BEST)
-        return float((ranked[1] != known).mean()), 0.01
+        expected = on_host(batches[1], catalogue, BEST)
+        return float((ranked[1] != expected).mean()), 0.01
 
     return region, check
 

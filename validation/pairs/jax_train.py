@@ -94,8 +94,8 @@ def prepare(options: Options) -> Prepared:
         weights: Weights = (start[0].astype(float), start[1].astype(float))
         error = 0.0
         for number in range(3):
-            weights, known = on_host(weights, batches[number].astype(float), labels[number])
-            error = max(error, abs(losses[number] - known))
+            weights, expected = on_host(weights, batches[number].astype(float), labels[number])
+            error = max(error, abs(losses[number] - expected))
         return error, 1e-4
 
     return region, check

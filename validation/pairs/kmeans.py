@@ -27,17 +27,17 @@ def on_host(data: np.ndarray, centres: np.ndarray, iterations: int) -> np.ndarra
         distances = (centres**2).sum(1) - 2 * data @ centres.T
         nearest = distances.argmin(1)
         for cluster in range(len(centres)):
-            own = data[nearest == cluster]
-            if len(own):
-                centres[cluster] = own.mean(0, dtype=float)
+            members = data[nearest == cluster]
+            if len(members):
+                centres[cluster] = members.mean(0, dtype=float)
     return centres
 
 
 def reference() -> Off:
     # Two far heaps: their means are the centres
     heaps = np.array([[0.0, 0], [0, 2], [100, 100], [102, 100]])
-    found = on_host(heaps, heaps[[0, 2]], 3)
-    return np.abs(found - [[0, 1], [101, 100]]).max(), 1e-12
+    centres = on_host(heaps, heaps[[0, 2]], 3)
+    return np.abs(centres - [[0, 1], [101, 100]]).max(), 1e-12
 
 
 def prepare(options: Options) -> Prepared:
@@ -56,8 +56,8 @@ def prepare(options: Options) -> Prepared:
 
     def region() -> None:
         centres[...] = first
-        for turn in range(options.rounds):
-            if turn == 0 or options.variant != "dedupe":
+        for iteration in range(options.rounds):
+            if iteration == 0 or options.variant != "dedupe":
                 data.set(host)
             nearest = ((centres * centres).sum(axis=1) - data @ (2 * centres).T).argmin(axis=1)
             members = (nearest[None, :] == clusters).astype(np.float32)

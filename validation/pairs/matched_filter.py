@@ -49,14 +49,14 @@ def prepare(options: Options) -> Prepared:
     import cupyx
 
     empty = cupyx.empty_pinned if options.variant == "pin" else np.empty
-    echoes, known = [], []
+    echoes, echo_places = [], []
     for number in range(BURSTS):
         traces, places = burst(number)
         apart = [empty(SAMPLES, np.complex64) for _ in range(TRACES)]  # as receivers hand them over
-        for own, trace in zip(apart, traces, strict=True):
-            own[...] = trace
+        for buffer, trace in zip(apart, traces, strict=True):
+            buffer[...] = trace
         echoes.append(apart)
-        known.append(places)
+        echo_places.append(places)
     packed = np.zeros((TRACES, SAMPLES), np.complex64)
     strength = empty((BURSTS, TRACES, SAMPLES), np.float32)
     strength[...] = 0
@@ -64,8 +64,8 @@ def prepare(options: Options) -> Prepared:
     on_gpu = cupy.empty((TRACES, SAMPLES), np.complex64)
 
     def region() -> None:
-        for turn in range(options.rounds):
-            number = turn % BURSTS
+        for iteration in range(options.rounds):
+            number = iteration % BURSTS
             if options.variant == "batch":
                 np.stack(echoes[number], out=packed)
                 on_gpu.set(packed)
@@ -79,7 +79,7 @@ def prepare(options: Options) -> Prepared:
         error = 0.0
         for number in range(0, min(BURSTS, options.rounds), 3):
             error = max(error, float(np.abs(strength[number] - on_host(np.stack(echoes[number]))).max()))
-            if np.abs(strength[number].argmax(1) - known[number]).max() > 1:
+            if np.abs(strength[number].argmax(1) - echo_places[number]).max() > 1:
                 error = 1.0
         return error, 1e-4
 

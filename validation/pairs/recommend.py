@@ -67,8 +67,8 @@ def prepare(options: Options) -> Prepared:
     def check() -> Off:
         error = 0.0
         for number in range(0, min(BATCHES, options.rounds), 3):
-            known = on_host(host_tables, host_first, host_second, host_indices[number])
-            error = max(error, float(np.abs(scores[number].numpy() - known).max()))
+            expected = on_host(host_tables, host_first, host_second, host_indices[number])
+            error = max(error, float(np.abs(scores[number].numpy() - expected).max()))
         return error, 1e-3
 
     return region, check

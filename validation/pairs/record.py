@@ -39,7 +39,7 @@ from stored import pack
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "pairs"
 #: Libraries' own pools of threads would be more threads than there are processors for.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 PROCESSES = 2
 #: Times of recordings are kept to so many ns: a few parts in a million of a run.
 GRAIN_NS = 64
@@ -60,7 +60,7 @@ class Run:
         source = program.source
         assert source is not None
         start = [sys.executable, str(source)] if source.suffix == ".py" else [str(BUILD / source.stem)]
-        variables = ONE_THREAD | dict(os.environ)
+        variables = SINGLE_THREAD | dict(os.environ)
         self.file = folder / f"{source.stem}-{recording}.bf"
         if recording:
             variables |= environment(
@@ -149,8 +149,8 @@ def measured(
         steps = [lambda run: run.ready()]
         steps += [lambda run: None if run.recording else run.measure()] * regions
         steps += [lambda run: run.measure() if run.recording else None, lambda run: run.finish()]
-        for turn, step in enumerate(steps):
-            for run in runs if turn % 2 else runs[::-1]:
+        for step_number, step in enumerate(steps):
+            for run in runs if step_number % 2 else runs[::-1]:
                 name = run.recording or run.variant
                 if name in failures:
                     continue
@@ -204,12 +204,12 @@ def main() -> int:
     subprocess.run([sys.executable, "-m", "busfare", "probe", "-o", str(out / "node.toml")], check=True)
     times: dict[str, Any] = {"gpu": name, "driver": driver, "probe": None, "programs": {}}
     times["date"] = datetime.now(UTC).isoformat(timespec="seconds")
-    for each in names:
-        result = measured(plan.programs[each], out, options.regions, options.timeout, options.unchanged)
-        times["programs"][each] = result
+    for program in names:
+        result = measured(plan.programs[program], out, options.regions, options.timeout, options.unchanged)
+        times["programs"][program] = result
         (out / "times.json").write_text(json.dumps(times))
         medians = ", ".join(f"{v} {1e3 * r['median_seconds']:.1f} ms" for v, r in result["variants"].items())
-        print(f"{each}: {medians}", *result["failures"], sep="\n    ", flush=True)
+        print(f"{program}: {medians}", *result["failures"], sep="\n    ", flush=True)
     pack({path.name: path for path in out.iterdir()}, Path(f"{out}.tar.xz"), GRAIN_NS)
     return 1 if any(result["failures"] for result in times["programs"].values()) else 0
 

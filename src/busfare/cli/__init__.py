@@ -127,9 +127,9 @@ def _status() -> int:
         error.show()
         return 2
     except click.ClickException as error:
-        said = (isinstance(error, click.UsageError) and replacement(error)) or error.format_message()
+        message = (isinstance(error, click.UsageError) and replacement(error)) or error.format_message()
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "busfare"
-        return _failed(f"{said}{'' if said.endswith(('.', '?')) else '.'} Try `{command} --help`.", 2)
+        return _failed(f"{message}{'' if message.endswith(('.', '?')) else '.'} Try `{command} --help`.", 2)
     except SystemExit as stop:
         # Click and rich answer a broken pipe with exit(1).
         return 0 if stop.code == 1 or not isinstance(stop.code, int) else stop.code

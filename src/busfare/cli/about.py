@@ -59,10 +59,10 @@ def print_help(command: tuple[str, ...], man: bool, count: bool) -> None:
     shown: click.Command = app
     context = app.make_context("busfare", [], resilient_parsing=True)
     for word in command:
-        found = shown.get_command(context, word) if isinstance(shown, click.Group) else None
-        if found is None:
+        subcommand = shown.get_command(context, word) if isinstance(shown, click.Group) else None
+        if subcommand is None:
             raise click.UsageError(f"{' '.join(command)!r} is not a command.")
-        context, shown = click.Context(found, parent=context, info_name=word), found
+        context, shown = click.Context(subcommand, parent=context, info_name=word), subcommand
     click.echo(shown.get_help(context))
 
 

@@ -24,13 +24,13 @@ from busfare.show.progress import progress
 def probe(
     output: Path | None, raw: Path | None, from_: Path | None, json: bool, html: Path | None, **given: Any
 ) -> None:
-    asked = Probe.of(**given)
+    question = Probe.of(**given)
     if from_:
         probed = evaluated(read_record(from_))
     else:
-        with closing(opened(asked)) as device:
+        with closing(opened(question)) as device:
             with progress() as shown:
-                record = measured(device, asked, shown)
+                record = measured(device, question, shown)
             # On file before anything is fitted or shown: what was measured cannot be had again.
             if raw:
                 write_record(record, raw)
@@ -53,10 +53,10 @@ def strategies(**given: Any) -> None:
 def _bench(
     kind: type[Bench], document: Callable[[Any], Document], from_: Path | None, json: bool, html: Path | None, **given: Any
 ) -> None:  # fmt: skip
-    asked = kind.of(**given)
+    question = kind.of(**given)
     if from_:
         result = read_result(from_, kind)
     else:
         with progress() as shown:
-            result = bench(asked, shown, note)
+            result = bench(question, shown, note)
     answer(result, document, json, html)

@@ -30,20 +30,20 @@ from busfare.show.nodes import (
 from busfare.show.plans import kv_document, offload_document, plan_document
 
 
-def strategies(json: bool, html: Path | None, **asked: Any) -> None:
-    answer(answer_plan(questions.Plan.of(**asked)), plan_document, json, html)
+def strategies(json: bool, html: Path | None, **given: Any) -> None:
+    answer(answer_plan(questions.Plan.of(**given)), plan_document, json, html)
 
 
-def offload(json: bool, html: Path | None, **asked: Any) -> None:
-    answer(answer_offload(questions.Offload.of(**asked)), offload_document, json, html)
+def offload(json: bool, html: Path | None, **given: Any) -> None:
+    answer(answer_offload(questions.Offload.of(**given)), offload_document, json, html)
 
 
-def kv(json: bool, html: Path | None, **asked: Any) -> None:
-    answer(answer_kv(questions.KvCache.of(**asked)), kv_document, json, html)
+def kv(json: bool, html: Path | None, **given: Any) -> None:
+    answer(answer_kv(questions.KvCache.of(**given)), kv_document, json, html)
 
 
-def price(json: bool, **asked: Any) -> None:
-    answer(answer_price(questions.Price.of(**asked)), price_document, json)
+def price(json: bool, **given: Any) -> None:
+    answer(answer_price(questions.Price.of(**given)), price_document, json)
 
 
 def find(words: tuple[str, ...], json: bool) -> None:
@@ -62,8 +62,8 @@ def show(node: str, json: bool) -> None:
 
 def check(file: Path) -> None:
     if not file.is_file():
-        found = "a folder" if file.is_dir() else "no such file"
-        raise InputError(f"{file}: {found}; give the path of a node file")
+        problem = "a folder" if file.is_dir() else "no such file"
+        raise InputError(f"{file}: {problem}; give the path of a node file")
     checked = load_node(str(file))
     print(
         f"{file}: {checked.name} is valid: {len(checked.components)} components, {len(checked.links)} "

@@ -27,8 +27,8 @@ PLACES = (
 )
 
 
-def record(command: tuple[str, ...], output: str, **asked: Any) -> None:
-    raise click.exceptions.Exit(run_recorded(command, output, questions.Record.of(**asked)))
+def record(command: tuple[str, ...], output: str, **given: Any) -> None:
+    raise click.exceptions.Exit(run_recorded(command, output, questions.Record.of(**given)))
 
 
 def run_nas(node: str | None, runner: Path | None, json: bool, **given: Any) -> None:
@@ -44,11 +44,11 @@ def run_nas(node: str | None, runner: Path | None, json: bool, **given: Any) -> 
 
 def rates(node: Node) -> str:
     """Bytes per second of pinned copies each way beside copies the other way, and of GPU memory: `LINK,MEMORY`."""
-    link, both = [], node.contention().both
+    link, duplex = [], node.contention().both
     for direction, flow in (("h2d", "read"), ("d2h", "write")):
         curve = node.curve(direction, "pinned")
         alone = 1 / curve.long_gap_per_byte_s if curve else node.host_path(0).bandwidth(flow)  # type: ignore[arg-type]
-        link.append(alone * both.of(direction))
+        link.append(alone * duplex.of(direction))
     memory = node.gpu(0).memory_bandwidth_bytes_per_s
     if memory is None:
         raise InputError(

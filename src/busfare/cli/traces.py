@@ -18,13 +18,13 @@ from busfare.trace.write import perfetto_of_pair
 
 
 def report(
-    traces: tuple[Path, ...], fail_if: tuple[str, ...], baseline: Path | None, json: bool, html: Path | None, **asked: Any
+    traces: tuple[Path, ...], fail_if: tuple[str, ...], baseline: Path | None, json: bool, html: Path | None, **given: Any
 ) -> None:  # fmt: skip
     limits = [parse_limit(text) for text in fail_if]
     if baseline is None and any(limit.grows for limit in limits):
         raise InputError("`fail_if` NAME > +VALUE%: needs a baseline; name it with `baseline` FILE")
     before = read_report(baseline) if baseline else None
-    result = api.report(list(traces), baseline=before, **asked)
+    result = api.report(list(traces), baseline=before, **given)
     try:
         answer(result, partial(Answer.document, page=bool(html)), json, html)
     finally:  # even where nobody reads on to the end
@@ -32,8 +32,8 @@ def report(
             check(result, limits, before)
 
 
-def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, **asked: Any) -> None:
-    result = api.what_if(trace, **asked)
+def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, **given: Any) -> None:
+    result = api.what_if(trace, **given)
     if perfetto:
         if result.runs is None:
             raise InputError("`perfetto` applies to one run: give it with one trace")
@@ -41,16 +41,16 @@ def what_if(trace: Path, perfetto: Path | None, json: bool, html: Path | None, *
     answer(result, partial(Answer.document, page=bool(html)), json, html)
 
 
-def project(trace: Path, json: bool, html: Path | None, **asked: Any) -> None:
-    answer(api.project(trace, **asked), Answer.document, json, html)
+def project(trace: Path, json: bool, html: Path | None, **given: Any) -> None:
+    answer(api.project(trace, **given), Answer.document, json, html)
 
 
-def compare(predicted: Path, actual: Path, json: bool, **asked: Any) -> None:
-    answer(api.compare(predicted, actual, **asked), Answer.document, json)
+def compare(predicted: Path, actual: Path, json: bool, **given: Any) -> None:
+    answer(api.compare(predicted, actual, **given), Answer.document, json)
 
 
-def diff(before: Path, after: Path, json: bool, html: Path | None, **asked: Any) -> None:
-    answer(api.diff(before, after, **asked), Answer.document, json, html)
+def diff(before: Path, after: Path, json: bool, html: Path | None, **given: Any) -> None:
+    answer(api.diff(before, after, **given), Answer.document, json, html)
 
 
 def demo(output: Path) -> None:

@@ -12,7 +12,7 @@ from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
 __all__ = ["methods_document", "strategies_document"]
 
-RUN, OTHERS = COLOUR["whole run"], COLOUR["others"]
+RUN, PUBLISHED = COLOUR["whole run"], COLOUR["others"]
 BENCHED = (
     "Measured: by events on the GPU (strategies) or the host clock (methods); the mean of several runs, with every result "
     "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
@@ -111,17 +111,17 @@ def _cell(cell: results.StrategyCell, seen: str, number: int) -> list[Block]:
     ]
 
 
-def _name(one: results.Fastest | results.Version) -> str:
-    return f"{one.strategy} ({one.streams})" if one.streams > 1 else one.strategy
+def _name(version: results.Fastest | results.Version) -> str:
+    return f"{version.strategy} ({version.streams})" if version.streams > 1 else version.strategy
 
 
 def _against_streams(cell: results.StrategyCell, seen: str) -> list[Line]:
     lines: list[Line] = []
     for strategy, colour in (("streams", RUN), ("hybrid", COLOURS[5])):
-        own = [v for v in cell.versions if v.strategy == strategy]
-        x, predicted = [v.streams for v in own], [v.predicted_seconds for v in own]
+        versions = [v for v in cell.versions if v.strategy == strategy]
+        x, predicted = [v.streams for v in versions], [v.predicted_seconds for v in versions]
         lines += [
-            Line(f"{strategy}, {seen}", colour, x, [v.measured_seconds for v in own]),
+            Line(f"{strategy}, {seen}", colour, x, [v.measured_seconds for v in versions]),
             Line(f"{strategy}, predicted", colour, x, predicted, predicted=True),
         ]
     return [line for line in lines if line.x]
@@ -136,7 +136,7 @@ def methods_document(result: results.MethodsResult) -> Document:
             title = f"Situation {number}: {several(accesses, 'access')} per element, relative to the slowest method"
             blocks.append(Figure(f"situation{number}", _ranges(cells, result.seen), title))
     blocks += [_case(cell) for cell in result.cells]
-    blocks += _beside_published(result)
+    blocks += _with_published(result)
     if result.crossover:
         blocks += _crossing(result.crossover, result.seen)
     return _benched("Migration methods", result, blocks)
@@ -176,21 +176,21 @@ def _ranges(cells: list[results.MethodsCell], seen: str) -> Bars:
     return Bars(labels, series, "time relative to the slowest method", "", stacked=True)
 
 
-def _beside_published(result: results.MethodsResult) -> list[Block]:
-    one, many = result.normalised.situation_1, result.normalised.situation_2
+def _with_published(result: results.MethodsResult) -> list[Block]:
+    single, repeated = result.normalised.situation_1, result.normalised.situation_2
     published = result.published.situation_1
 
-    def share(own: dict[str, float], method: str) -> str:
-        return f"{own[method]:.2f} ×" if method in own else "–"
+    def share(ratios: dict[str, float], method: str) -> str:
+        return f"{ratios[method]:.2f} ×" if method in ratios else "–"
 
-    methods = list(dict.fromkeys((*one, *many, *published)))
-    rows = [(method, *(share(own, method) for own in (one, many, published))) for method in methods]
+    methods = list(dict.fromkeys((*single, *repeated, *published)))
+    rows = [(name, *(share(ratios, name) for ratios in (single, repeated, published))) for name in methods]
     columns = words("over zero-copy") + numbers("here, 1 access", "here, 50", "S16's GT 740, 1")
     series = [
-        BarSeries(name, colour, [Bar(own.get(method), share(own, method)) for method in methods])
-        for name, own, colour in (
-            (f"{result.gpu}, {result.seen}", one, RUN),
-            ("GT 740, published [S16]", published, OTHERS),
+        BarSeries(name, colour, [Bar(ratios.get(method), share(ratios, method)) for method in methods])
+        for name, ratios, colour in (
+            (f"{result.gpu}, {result.seen}", single, RUN),
+            ("GT 740, published [S16]", published, PUBLISHED),
         )
     ]
     chart = Bars(methods, series, "time relative to zero-copy, one access", "")
@@ -207,8 +207,8 @@ def _crossing(crossing: results.Crossover, seen: str) -> list[Block]:
         f"at {crossing.elements:,} ints"
     )
     lines = [
-        Line(f"{method}, {what}", colour, crossing.accesses, own[method], predicted=what == "predicted")
-        for what, own in ((seen, crossing.measured_seconds), ("predicted", crossing.predicted_seconds))
+        Line(f"{method}, {what}", colour, crossing.accesses, seconds[method], predicted=what == "predicted")
+        for what, seconds in ((seen, crossing.measured_seconds), ("predicted", crossing.predicted_seconds))
         for method, colour in (("zero-copy", COLOURS[5]), ("pinned", RUN))
     ]
     chart = Lines(lines, "accesses an element", "time of copies and kernel", whole=True)

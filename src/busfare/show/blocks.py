@@ -71,10 +71,10 @@ class Shares:
                 share = f"{part.share:.0%}" if part.share >= 0.005 else "&lt; 1%"
                 legend.setdefault(part.part, []).append(share)
         # Of several paths, each part's share stands where it is pointed at.
-        said = {part: shares[0] if len(self.paths) == 1 else "" for part, shares in legend.items()}
+        written = {part: shares[0] if len(self.paths) == 1 else "" for part, shares in legend.items()}
         entries = "".join(
             f'<li><i style="background:{COLOUR[drawn_as(part)]}"></i>{escaped(part)} {share}</li>'
-            for part, share in said.items()
+            for part, share in written.items()
         )
         return f'<div class="shares">{"".join(bars)}<ul class="legend">{entries}</ul></div>'
 
@@ -90,11 +90,11 @@ def what_to_do(
     that each gains most in, which `where` names.
     """
     if not result.findings:
-        return Text(_nothing_found(result), "bold", title="What to do")
+        return Text(_without_findings(result), "bold", title="What to do")
     ids, entries = [finding.id for finding in result.findings], []
     for finding in result.findings:
         of = finding.largest if isinstance(finding, JobFinding) else finding
-        more = [*map(str, of.call_sites), *_beside_gain(finding.overlaps_with, ids, of.what_if, of.rests_on)]
+        more = [*map(str, of.call_sites), *_gain_notes(finding.overlaps_with, ids, of.what_if, of.rests_on)]
         evidence = where(finding) + of.evidence
         entries.append(Entry(finding.title, gain(finding), evidence, of.change, more, finding.id))
     return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
@@ -105,7 +105,7 @@ def may_be_nothing(gain: Ranged) -> str:
     return "" if gain.low_seconds else ", may save nothing"
 
 
-def _nothing_found(result: Report | JobReport) -> str:
+def _without_findings(result: Report | JobReport) -> str:
     """Where no copy is recorded, nothing is known of them."""
     missing = {omission.id for omission in result.omissions}
     if "copies-not-recorded" in missing and not result.transfers.count:
@@ -114,12 +114,12 @@ def _nothing_found(result: Report | JobReport) -> str:
         return "Copies ran as kernels without recorded sizes: no advice on copies is possible."
     if "no-calls" in missing and not result.transfers.count and result.kernels.count:
         return "The trace has kernels but no calls: copies may be missing."
-    if any(own.count for own in (result.kernels, result.communication, result.transfers, result.graph_work)):
+    if any(w.count for w in (result.kernels, result.communication, result.transfers, result.graph_work)):
         return "No worthwhile change to transfers was found."
     return "The trace has no kernels and no transfers: no advice is possible."
 
 
-def _beside_gain(
+def _gain_notes(
     overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
 ) -> list[str]:
     """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
@@ -144,8 +144,8 @@ def bar(of: float | Predicted | results.WithPrediction) -> Bar:
     """Seconds that were recorded or measured; or a predicted time with its whisker."""
     if isinstance(of, (int, float)):
         return Bar(of, time(of))
-    said = cell(of, "predicted_seconds")
-    return Bar(of.predicted_seconds, said, of.low_seconds, of.high_seconds, predicted=True)
+    label = cell(of, "predicted_seconds")
+    return Bar(of.predicted_seconds, label, of.low_seconds, of.high_seconds, predicted=True)
 
 
 def ranking_bars(
@@ -256,7 +256,7 @@ def who_is_late(
     """
     if all(row.arrive_seconds is None for row in collectives):
         return []
-    waited = sum(one.waiting_seconds for one in ranks)
+    waited = sum(rank.waiting_seconds for rank in ranks)
     if straggler is None:
         return [Text(text(statement("waits.none-late", seconds=waited)), title="")]
     of_all = statement("waits.of-all", seconds=waited)
@@ -271,7 +271,7 @@ def communication_blocks(
     """What to show of them; nothing where nobody communicates."""
     if not collectives:
         return []
-    recordings = sum(one.recording_wait_seconds for one in ranks)
+    recordings = sum(rank.recording_wait_seconds for rank in ranks)
     note = "Arrive: waiting until the last rank arrives. Transfer: from then on. Last: the most frequent last rank."
     blocks: list[Block] = [
         Text(_waited(collectives), title="Communication between ranks"),
@@ -297,7 +297,7 @@ def communication_blocks(
             most=MOST_RANKS,
         ),
         table(
-            sorted(ranks, key=lambda one: -one.waiting_seconds),
+            sorted(ranks, key=lambda rank: -rank.waiting_seconds),
             "Ranks, those that wait most first (recorded)",
             {"rank": lambda row: f"{row.rank}" + (f" on {row.host}" if row.host else "")},
             {
@@ -313,10 +313,10 @@ def communication_blocks(
     if 1 < len(ranks) <= DRAWN_RANKS:
         series = []
         for name, (field, colour) in PARTS.items():
-            own = [(one.rank, getattr(one, field)) for one in ranks]
-            bars = [Bar(seconds, hover=f"rank {rank}: {time(seconds)} {name}") for rank, seconds in own]
+            parts = [(rank.rank, getattr(rank, field)) for rank in ranks]
+            bars = [Bar(seconds, hover=f"rank {rank}: {time(seconds)} {name}") for rank, seconds in parts]
             series.append(BarSeries(name, colour, bars))
-        bars_of = Bars([f"rank {one.rank}" for one in ranks], series, "of each rank's run", stacked=True)
+        bars_of = Bars([f"rank {rank.rank}" for rank in ranks], series, "of each rank's run", stacked=True)
         blocks.append(Figure("ranks", bars_of, "Where each rank's run goes"))
     tied = [clock.uncertainty_ns for clock in clocks if clock.uncertainty_ns is not None]
     if len(tied) > 1 and max(tied):
@@ -327,13 +327,13 @@ def communication_blocks(
 
 
 def _waited(collectives: Sequence[Collective]) -> str:
-    known = [row for row in collectives if row.arrive_seconds is not None]
-    wait = sum(row.arrive_seconds or 0.0 for row in known)
-    transfer = sum(row.transfer_seconds or 0.0 for row in known)
+    matched = [row for row in collectives if row.arrive_seconds is not None]
+    wait = sum(row.arrive_seconds or 0.0 for row in matched)
+    transfer = sum(row.transfer_seconds or 0.0 for row in matched)
     whole = wait + transfer
-    if not known or not whole:
+    if not matched or not whole:
         return "No collective has more than one of its ranks here: waiting between ranks is unknown."
-    number = count(sum(row.count for row in known))
+    number = count(sum(row.count for row in matched))
     return (
         f"{number} collectives and messages between ranks took {time(whole)} in all ranks together: "
         f"{wait / whole:.0%} of that ({time(wait)}) waiting for the last rank to arrive, {time(transfer)} transfers."

@@ -37,7 +37,7 @@ def run_demo(folder: Path) -> Path:
     what_if, _ = answer_what_if(before, changes_of(CHANGE, node), Setting(node), False)
     nodes = [load_node(name) for name in ELSEWHERE]
     old, new = (
-        projected([project(run, node, other, "calibrated") for other in nodes]) for run in (before, after)
+        projected([project(run, node, target, "calibrated") for target in nodes]) for run in (before, after)
     )
     baseline = what_if.baseline.recorded_seconds
     runs: list[tuple[str, float | Outcome]] = [

@@ -116,7 +116,7 @@ def amount(value: float, key: str) -> str:
 
 def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> Table:
     """A line for each of `rows`; `cells`: texts, figures to the right, texts, and so on by turns; `more` as of Table."""
-    columns = [Column(name, bool(turn % 2)) for turn, of in enumerate(cells) for name in of]
+    columns = [Column(name, bool(place % 2)) for place, of in enumerate(cells) for name in of]
     shown = [[cell(row, what) for of in cells for what in of.values()] for row in rows]
     return Table(tuple(columns), shown, title, **more)
 

@@ -122,13 +122,13 @@ def _names(result: JobReport) -> Name:
     """What each trace that is shown is called: with the part of its path that tells it from the others."""
     some: list[Called] = [result.slowest, *(finding.largest for finding in result.findings)]
     some += [r for row in result.spread for r in (*row.largest, *row.smallest, *row.outliers.listed)]
-    parts = {one.path: PurePath(one.path).parts for one in (*some, *result.link_health.slow)}
+    parts = {trace.path: PurePath(trace.path).parts for trace in (*some, *result.link_health.slow)}
     spare = min(map(len, parts.values())) - 1
     front = _alike(parts.values(), spare)
     # Of one trace alone its file tells enough.
-    back = _alike([own[::-1] for own in parts.values()], spare - front) if len(parts) > 1 else 0
-    short = {path: "/".join(own[front : len(own) - back]) for path, own in parts.items()}
-    return lambda one: one.called(short[one.path])
+    back = _alike([names[::-1] for names in parts.values()], spare - front) if len(parts) > 1 else 0
+    short = {path: "/".join(names[front : len(names) - back]) for path, names in parts.items()}
+    return lambda trace: trace.called(short[trace.path])
 
 
 def _alike(paths: Iterable[Sequence[str]], most: int) -> int:
@@ -153,11 +153,11 @@ def _tiles(result: JobReport, name: Name) -> Tiles:
 
 def strip_cells(figures: Sequence[RankFigures]) -> tuple[int, dict[int, list[list[int]]]]:
     """Figures by cell, and how many neighbouring ranks a cell stands for: a power of two, at most MOST_CELLS cells."""
-    ranked = sorted((rank.rank, own) for rank, own in figures if rank.rank is not None)
+    ranked = sorted((rank.rank, values) for rank, values in figures if rank.rank is not None)
     width = 1 << (ranked[-1][0] // MOST_CELLS).bit_length() if ranked else 1
     cells: dict[int, list[list[int]]] = {}
-    for rank, own in ranked:
-        cells.setdefault(rank // width, []).append(own)
+    for rank, values in ranked:
+        cells.setdefault(rank // width, []).append(values)
     return width, cells
 
 
@@ -169,7 +169,7 @@ def _strip(result: JobReport, figures: Sequence[RankFigures]) -> list[Figure]:
         return []
     ranks = [f"{n * width}" + (f"–{(n + 1) * width - 1}" if width > 1 else "") for n in cells]
     most = {
-        name: [max(own[at] for own in held) * unit for held in cells.values()]
+        name: [max(values[at] for values in held) * unit for held in cells.values()]
         for at, (name, unit) in enumerate(FIGURES.values())
     }
     hovers = [
@@ -185,7 +185,7 @@ def _strip(result: JobReport, figures: Sequence[RankFigures]) -> list[Figure]:
 
 
 def _spreads(spreads: Sequence[Spreading], name: Name, of_traces: Sequence[RankFigures]) -> list[Block]:
-    held = dict(zip(WORDS, zip(*(own for _, own in of_traces), strict=True), strict=False))
+    held = dict(zip(WORDS, zip(*(values for _, values in of_traces), strict=True), strict=False))
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
     figures: Cells[Spreading] = {
         key: lambda row, key=key: amount(getattr(row, key), row.figure)

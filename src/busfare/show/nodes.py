@@ -66,10 +66,10 @@ def nodes_with(words: str) -> Nodes:
 
     nodes = [n for n in map(load_node, catalogue_names()) if named(n.name, n.title, n.gpu(0).title)]
     sheets = (gpus()[name] for name in gpu_names() if name not in catalogue_names())
-    known = [gpu for gpu in sheets if named(gpu.name, gpu.title, gpu.called)]
-    if not nodes and not known:
+    matches = [gpu for gpu in sheets if named(gpu.name, gpu.title, gpu.called)]
+    if not nodes and not matches:
         raise InputError(f"nodes {words[:80]!r}: matches no node and no GPU; try a part of the name")
-    return Nodes(nodes=[_row(node) for node in nodes], gpus=known)
+    return Nodes(nodes=[_row(node) for node in nodes], gpus=matches)
 
 
 def node_shown(node: Node) -> NodeShown:
@@ -79,8 +79,8 @@ def node_shown(node: Node) -> NodeShown:
 
 def _row(node: Node) -> NodeRow:
     path = node.host_path(0)
-    curves = {way: node.curve(way, "pinned") for way in ("h2d", "d2h")}
-    measured = {way: 1 / curve.long_gap_per_byte_s for way, curve in curves.items() if curve}
+    curves = {direction: node.curve(direction, "pinned") for direction in ("h2d", "d2h")}
+    measured = {direction: 1 / curve.long_gap_per_byte_s for direction, curve in curves.items() if curve}
     return NodeRow(
         name=node.name,
         title=node.title,
@@ -194,7 +194,7 @@ def nodes_document(result: Nodes) -> Document:
                 {"GPU": "name", "link": lambda gpu: gpu.link or "one memory"},
                 {
                     "memory": lambda gpu: f"{gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else "",
-                    "rate": lambda gpu: rate(known) if (known := gpu.memory_bandwidth_bytes_per_s) else "",
+                    "rate": lambda gpu: rate(speed) if (speed := gpu.memory_bandwidth_bytes_per_s) else "",
                     "SMs or CUs": lambda gpu: str(gpu.multiprocessors or ""),
                     "copy engines": lambda gpu: str(gpu.copy_engines or ""),
                 },

@@ -133,11 +133,11 @@ def _roofline(roof: Roofline) -> list[Block]:
     accessed = roof.mapped / here if roof.mapped < roof.peak else roof.duplex_bytes_per_s
     span = [here * 2**n for n in range(-10, 11)]
     roofs = [min(roof.peak, roof.memory_bytes_per_s * x * ratio) for x in span]
-    both = list(zip(span, roofs, strict=True))
+    points = list(zip(span, roofs, strict=True))
     curves = {
         "kernel alone": roofs,
-        "full overlap": [min(r, roof.duplex_bytes_per_s * x) for x, r in both],
-        "no overlap": [1 / (1 / (roof.link_bytes_per_s * x) + 1 / r) for x, r in both],
+        "full overlap": [min(r, roof.duplex_bytes_per_s * x) for x, r in points],
+        "no overlap": [1 / (1 / (roof.link_bytes_per_s * x) + 1 / r) for x, r in points],
         "mapped": [min(roof.peak, accessed * x) for x in span],
     }
     bounds = {

@@ -64,11 +64,11 @@ THERE: dict[str, Any] = {"recorded": "recorded_seconds", "predicted": str, "chan
 def _methods(projections: Sequence[Projection]) -> list[str]:
     """How the whole runs were predicted: nodes for which it is the same share a sentence."""
     alike: dict[str, list[Projection]] = {}
-    for one in projections:
-        alike.setdefault(one.makespan.method.replace(f" for {one.to}", " for each"), []).append(one)
+    for row in projections:
+        alike.setdefault(row.makespan.method.replace(f" for {row.to}", " for each"), []).append(row)
     sentences = []
     for method, some in alike.items():
-        whose = "" if len(alike) == 1 else f" on {', '.join(one.to for one in some)}"
+        whose = "" if len(alike) == 1 else f" on {', '.join(row.to for row in some)}"
         sentences.append(f"Whole run{whose}: {some[0].makespan.method if len(some) == 1 else method}.")
     return sentences
 
@@ -103,12 +103,12 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
     first = result.projections[0]
     names = [f"{first.recorded_on} (recorded)", *(f"{p.to} (predicted)" for p in result.projections)]
     of_node = [(p.transfers, p.makespan) for p in result.projections]
-    recorded = [own.recorded_seconds for own in of_node[0]]
+    recorded = [predicted.recorded_seconds for predicted in of_node[0]]
     rows = [(names[0], time(recorded[0]), "", time(recorded[1]), "")]
     for name, (moved, run) in zip(names[1:], of_node, strict=True):
         rows.append((name, str(moved), _changed(moved), str(run), _changed(run)))
     series = [
-        BarSeries(what, COLOUR[colour], [bar(recorded[n]), *(bar(own[n]) for own in of_node)])
+        BarSeries(what, COLOUR[colour], [bar(recorded[n]), *(bar(predicted[n]) for predicted in of_node)])
         for n, (what, colour) in enumerate((("transfers", "copies"), ("whole run", "whole run")))
     ]
     columns = words("node") + numbers("transfers", "change", "whole run", "change")
@@ -205,8 +205,8 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Timeline, recorded and with all changes"))
-    both = [{part.part: part.seconds for part in path} for path in paths.values()]
-    parts = [(name, *(time(own.get(name, 0.0)) for own in both)) for name in both[0] | both[1]]
+    old, new = ({part.part: part.seconds for part in path} for path in paths.values())
+    parts = [(name, time(old.get(name, 0.0)), time(new.get(name, 0.0))) for name in old | new]
     blocks.append(Table(words("part of the critical path") + numbers("recorded", "predicted"), parts))
     if result.ranks:
         seconds = {name: f"{name}_seconds" for name in ("replayed", "predicted")}

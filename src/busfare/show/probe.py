@@ -39,10 +39,10 @@ def probe_document(result: ProbeResult) -> Document:
         rates = f"{rate(measured)} of {rate(due)} by the data sheet ({measured / due:.0%})"
         sentence = f"GPU {h.gpu} {h.direction}: {rates}: {h.verdict or 'sound'}"
         blocks.append(Text(sentence, title="Is it sound?" if not n else ""))
-    for name, own in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
-        if own.count and own.median_percent is not None:
-            cases = several(own.count, f"{name} case")
-            figures = f"median {own.median_percent:.2f} %, largest {own.max_percent:.2f} %"
+    for name, errors in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
+        if errors.count and errors.median_percent is not None:
+            cases = several(errors.count, f"{name} case")
+            figures = f"median {errors.median_percent:.2f} %, largest {errors.max_percent:.2f} %"
             blocks.append(Text(f"Residuals on {cases}, not used for the fit: {figures}"))
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     reasons = Counter(row.why for row in result.left_out)
@@ -99,8 +99,8 @@ def _costs(costs: Sequence[Cost]) -> Table:
 
 def _collectives(curves: Sequence[CollectiveCurve]) -> Table:
     rows = [
-        (one.kind, str(one.ranks), time(one.latency_overhead_s[0]), rate(1 / one.long_gap_per_byte_s))
-        for one in curves
+        (curve.kind, str(curve.ranks), time(curve.latency_overhead_s[0]), rate(1 / curve.long_gap_per_byte_s))
+        for curve in curves
     ]
     return Table(words("collective") + numbers("GPUs", "start", "rate of large ones"), rows)
 
@@ -108,23 +108,23 @@ def _collectives(curves: Sequence[CollectiveCurve]) -> Table:
 def _kernels(kernels: Sequence[Kernels]) -> Table:
     """What kernels reach: seconds, bytes and operations a second."""
     rows: list[tuple[str, str, str]] = []
-    for one in kernels:
-        gpu = str(one.gpu or 0)
+    for section in kernels:
+        gpu = str(section.gpu or 0)
         for name, seconds in (
-            ("an empty kernel", one.launch_s),
-            ("interval between launches", one.launch_interval_s),
+            ("an empty kernel", section.launch_s),
+            ("interval between launches", section.launch_interval_s),
         ):
             rows += [(gpu, name, time(seconds))] if seconds is not None else []
-        streams = [*one.memory_bytes_per_s.items(), ("read of L2", one.l2_bytes_per_s)]
+        streams = [*section.memory_bytes_per_s.items(), ("read of L2", section.l2_bytes_per_s)]
         rows += [(gpu, f"stream: {name}", rate(value)) for name, value in streams if value]
-        rows += [(gpu, name, f"{value / 1e12:.4g} TFLOP/s") for name, value in one.flops_per_s.items()]
-        for g in one.gemm:
+        rows += [(gpu, name, f"{value / 1e12:.4g} TFLOP/s") for name, value in section.flops_per_s.items()]
+        for g in section.gemm:
             sides = f"{g.m} × {g.n} × {g.k}"
             name = f"GEMM {g.type} {sides if g.batch == 1 else f'{g.batch} × ({sides})'}"
             rows.append((gpu, name, f"{time(g.seconds)}, {g.flops / g.seconds / 1e12:.4g} TFLOP/s"))
         rows += [
             (gpu, f"pass: {p.kind}, {size(p.bytes)}", f"{time(p.seconds)}, {rate(p.bytes / p.seconds)}")
-            for p in one.passes
+            for p in section.passes
         ]
     return Table(words("GPU", "kernels") + numbers("reach"), rows)
 
@@ -143,11 +143,11 @@ def _figures(result: ProbeResult) -> list[Figure]:
             Line(
                 f"GPU {gpu} {direction} {memory}",
                 COLOURS[kinds.index((gpu, memory)) % len(COLOURS)],
-                [bytes_ for bytes_, _ in own],
-                [bytes_ / seconds if name == "bandwidth" else seconds for bytes_, seconds in own],
+                [bytes_ for bytes_, _ in points],
+                [bytes_ / seconds if name == "bandwidth" else seconds for bytes_, seconds in points],
                 hollow=direction == "d2h",
             )
-            for (gpu, direction, memory), own in sorted(curves.items())
+            for (gpu, direction, memory), points in sorted(curves.items())
         ]
         unit = "B/s" if name == "bandwidth" else "s"
         figures.append(

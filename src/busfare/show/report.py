@@ -54,8 +54,8 @@ def report_document(
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
-    known = [failures[id] for id in FAILED if id in failures]
-    blocks += [Text(f"{failed.count:,} {failed.what}.", "warning") for failed in known]
+    shown_first = [failures[id] for id in FAILED if id in failures]
+    blocks += [Text(f"{failed.count:,} {failed.what}.", "warning") for failed in shown_first]
     blocks.append(_tiles(result))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
@@ -107,7 +107,7 @@ def _tiles(result: Report) -> Tiles:
         (result.communication, "communication between GPUs"),
         (result.graph_work, "inside graph launches"),
     )
-    return Tiles([*tiles, *((time(own.seconds), what) for own, what in more if own.count)])
+    return Tiles([*tiles, *((time(total.seconds), what) for total, what in more if total.count)])
 
 
 def _summary(result: Report) -> Table:
@@ -127,9 +127,9 @@ def _summary(result: Report) -> Table:
         "graph launches' work": result.graph_work,
         "memory sets": result.sets,
     }
-    for what, own in work.items():
-        if own.count or what == "kernels":
-            rows.append((what, count(own.count), "", time(own.seconds), part(own.seconds), ""))
+    for what, total in work.items():
+        if total.count or what == "kernels":
+            rows.append((what, count(total.count), "", time(total.seconds), part(total.seconds), ""))
     if result.startup_seconds and result.startup_seconds >= WORTH_SAYING * run:
         rows.append(("start-up", "", "", time(result.startup_seconds), part(result.startup_seconds), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
@@ -182,7 +182,7 @@ def _longest(result: Report) -> list[Table]:
         table(kernels, "Longest kernels", {"kernel": "name"}, {"count": "count", "time": "seconds"}, most=5),
         table(copies, "Longest copies", {"copy": path_name}, at, face="page"),
     ]
-    return [one for one in tables if one.rows]
+    return [shown for shown in tables if shown.rows]
 
 
 def _gaps(result: Report, run: float) -> list[Table]:
@@ -249,7 +249,7 @@ def diff_blocks(result: Diff) -> list[Block]:
     run = max(result.makespan.before_seconds or 0.0, result.makespan.after_seconds or 0.0)
     blocks: list[Block] = [*map(Text, result.why)]
     if result.critical_path:
-        blocks.append(Figure("paths", _both_paths(result), "Where both runs go", PATH_NOTE))
+        blocks.append(Figure("paths", _paths_of(result), "Where both runs go", PATH_NOTE))
     titles = {
         "part of the critical path": result.critical_path,
         "work": [result.makespan, *result.work],
@@ -267,7 +267,7 @@ def diff_blocks(result: Diff) -> list[Block]:
     return blocks
 
 
-def _both_paths(result: Diff) -> Shares:
+def _paths_of(result: Diff) -> Shares:
     """Both critical paths, longest part first."""
     paths = {}
     for when in ("before", "after"):

@@ -81,18 +81,18 @@ class Bars:
     whole: bool = False
 
     def markup(self) -> str:
-        beside = 1 if self.stacked else len(self.series)
-        bars = max(len(self.labels) * beside, 1)
+        bars_per_label = 1 if self.stacked else len(self.series)
+        bars = max(len(self.labels) * bars_per_label, 1)
         thick = 9 if bars > 60 else 13 if bars > 24 else 18
-        row = thick * beside + 8
+        row = thick * bars_per_label + 8
         left = min(LETTER * max((len(short(label)) for label in self.labels), default=0) + 14, 330)
         right = 30 + LETTER * max((len(bar.label) for s in self.series for bar in s.bars), default=0)
         kinds = [{bar.predicted for bar in s.bars if bar.value is not None} for s in self.series]
-        told_apart = len(self.series) > 1 or len(set().union(*kinds)) > 1
+        needs_legend = len(self.series) > 1 or len(set().union(*kinds)) > 1
         styles = ["both" if len(kind) > 1 else "hatched" if True in kind else "solid" for kind in kinds]
         legend, top = _legend(
             [(s.name, s.colour, style) for s, style in zip(self.series, styles, strict=True)]
-            if told_apart
+            if needs_legend
             else []
         )
         end = top + row * len(self.labels)
@@ -112,7 +112,7 @@ class Bars:
 
     def _most(self) -> float:
         values = [[bar.value or 0.0 for bar in s.bars] for s in self.series]
-        tops = map(sum, zip(*values, strict=True)) if self.stacked else (v for own in values for v in own)
+        tops = map(sum, zip(*values, strict=True)) if self.stacked else (v for of in values for v in of)
         highest = max([*tops, self.mark or 0.0], default=0.0)
         # A whisker that is longer yet ends in an arrow at the edge: bars are to be seen.
         whiskers = max((bar.high or 0.0 for s in self.series for bar in s.bars), default=0.0)
@@ -187,7 +187,7 @@ class Lines:
             ]
         )
         points = [line.drawable(self.y_log) for line in self.lines]
-        every = [point for own in points for point in own]
+        every = [point for drawn_points in points for point in drawn_points]
         if not every:
             return drawn(60, [text(10, 30, "no figures to draw")])
         end = top + 330
@@ -198,15 +198,15 @@ class Lines:
             parts.append(f'<path class="grid" d="M80 {y.at(value):.1f}H{WIDTH - 25}"/>')
             parts.append(text(72, y.at(value) + 4, amount(value, self.y_unit), "end"))
         parts.append(text(8, top - 8, self.y_axis, "dim"))
-        for line, own in zip(self.lines, points, strict=True):
-            places = [(x.at(a), y.at(b)) for a, b in own]
+        for line, drawn_points in zip(self.lines, points, strict=True):
+            places = [(x.at(a), y.at(b)) for a, b in drawn_points]
             dash = f' stroke-dasharray="{PREDICTED_DASH}"' if line.predicted else ""
             if not line.apart and places:
                 path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
                 parts.append(f'<path class="line" stroke="{line.colour}" d="{path}"{dash}/>')
             size = 5 if line.apart else 3
             for n, (a, b) in enumerate(places):
-                hover = line.hovers[n] if n < len(line.hovers) else amount(own[n][1], self.y_unit)
+                hover = line.hovers[n] if n < len(line.hovers) else amount(drawn_points[n][1], self.y_unit)
                 title = f"<title>{escaped(f'{line.name}: {hover}')}</title>"
                 parts.append(
                     f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{size}" {_dot(line.colour, line.hollow)}>{title}</circle>'
@@ -246,8 +246,8 @@ class Scale:
             decades = math.log10(self.high / self.low)
             every = max(1, (last - first) // 8)
             steps = (1,) if decades > 4 else (1, 2, 5) if decades > 1 else (1, 1.5, 2, 3, 4, 5, 7)
-            found = [step * 10.0**power for power in range(first, last + 1, every) for step in steps]
-            values = self._shown(found, whole)
+            multiples = [step * 10.0**power for power in range(first, last + 1, every) for step in steps]
+            values = self._shown(multiples, whole)
             if len(values) > 2:
                 return values
         raw = (self.high - self.low) / 6

@@ -148,17 +148,17 @@ def _blocks(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int
         full.append(max(wrapped[i], cell_len(column.name), NUMBER if column.numeric else 0))
 
     def widths(chosen: Sequence[int], room: int) -> dict[int, int]:
-        found = {i: full[i] for i in chosen}
+        widths_of = {i: full[i] for i in chosen}
         for least_of in (wrapped, least):  # headings, then texts
-            while (over := _total(found) - room) > 0:
-                wider = [i for i in chosen if found[i] > least_of[i]]
+            while (over := _total(widths_of) - room) > 0:
+                wider = [i for i in chosen if widths_of[i] > least_of[i]]
                 if not wider:
                     break
-                i = max(wider, key=found.__getitem__)
+                i = max(wider, key=widths_of.__getitem__)
                 # Down to the next longest at once: names of kernels have thousands of characters.
-                others = [found[j] for j in wider if found[j] < found[i]]
-                found[i] = max(found[i] - over, least_of[i], max(others, default=0) - 1)
-        return found
+                narrower = [widths_of[j] for j in wider if widths_of[j] < widths_of[i]]
+                widths_of[i] = max(widths_of[i] - over, least_of[i], max(narrower, default=0) - 1)
+        return widths_of
 
     blocks = [[0]]
     for i in range(1, len(columns)):

@@ -53,7 +53,7 @@ class TimeLine {
     Object.assign(this, { element, header, items });
     this.canvas = element.querySelector("canvas");
     this.hover = element.querySelector(".hover");
-    this.said = element.querySelector(".selected");
+    this.description = element.querySelector(".selected");
     this.pen = this.canvas.getContext("2d");
     this.whole = Math.max(header.span, 1);
     this.span = [0, this.whole];
@@ -86,12 +86,12 @@ class TimeLine {
 
   lane(count) {
     const [starts, reach, busy] = [0, 0, 1].map((more) => new Float64Array(count + more));
-    return { count: 0, own: new Int32Array(count), starts, reach, busy };
+    return { count: 0, members: new Int32Array(count), starts, reach, busy };
   }
 
   add(lane, i) {
     const n = lane.count++;
-    lane.own[n] = i;
+    lane.members[n] = i;
     lane.starts[n] = this.items.start[i];
     lane.reach[n] = Math.max(n ? lane.reach[n - 1] : 0, this.end[i]);
     lane.busy[n + 1] = lane.busy[n] + this.items.length[i];
@@ -106,9 +106,9 @@ class TimeLine {
       for (const lane of row.lanes) {
         lane.bright = null;
         if (!wanted) continue;
-        const own = lane.own.filter((i) => this.lit[i]);
-        lane.bright = this.lane(own.length);
-        for (const i of own) this.add(lane.bright, i);
+        const lit = lane.members.filter((i) => this.lit[i]);
+        lane.bright = this.lane(lit.length);
+        for (const i of lit) this.add(lane.bright, i);
       }
     this.redraw();
   }
@@ -233,13 +233,13 @@ class TimeLine {
         continue;
       }
       const right = this.x(lane.reach[n]);
-      let [drawn, shown, a, b] = [items.kind[lane.own[n]], 1, Math.max(left, this.left - 1), right];
+      let [drawn, shown, a, b] = [items.kind[lane.members[n]], 1, Math.max(left, this.left - 1), right];
       if (right - left < 1) {
         const behind = above(lane.starts, next, n, lane.count);
         let longest = n;
         for (let k = n + 1; k < behind && k < n + LOOKED_AT; k++)
-          if (items.length[lane.own[k]] > items.length[lane.own[longest]]) longest = k;
-        drawn = items.kind[lane.own[longest]];
+          if (items.length[lane.members[k]] > items.length[lane.members[longest]]) longest = k;
+        drawn = items.kind[lane.members[longest]];
         const share = (lane.busy[behind] - lane.busy[n]) / (next - begun);
         [shown, a, b] = [share > 0.75 ? 1 : share > 0.4 ? 0.75 : share > 0.15 ? 0.55 : 0.4, x, x + 1];
       }
@@ -253,7 +253,7 @@ class TimeLine {
         if (b - a > 40 && alpha === 1) {
           flush();
           kind = -1;
-          this.drawName(lane.own[n - 1], Math.max(a, this.left), b, y, row.predicted);
+          this.drawName(lane.members[n - 1], Math.max(a, this.left), b, y, row.predicted);
         }
       }
       x = Math.max(x + 1, Math.floor(b));
@@ -316,7 +316,7 @@ class TimeLine {
     let level = 0;
     row.lanes.forEach((lane, n) => {
       const place = above(lane.starts, this.items.start[i] - 0.5, 0, lane.count);
-      for (let k = place; k < lane.count && lane.starts[k] === this.items.start[i]; k++) if (lane.own[k] === i) level = n;
+      for (let k = place; k < lane.count && lane.starts[k] === this.items.start[i]; k++) if (lane.members[k] === i) level = n;
     });
     const bound = (x) => Math.min(Math.max(x, -1e4), 1e4);
     return [bound(this.x(this.items.start[i])), bound(this.x(this.end[i])), row.y + LEVEL * level];

@@ -75,7 +75,7 @@ class TimeLine:
         )
         if any(row.predicted for row in rows):
             legend += '<li><i class="hatched"></i>hatched: predicted</li>'
-        said = f"Timeline of {count(self.items)} operations and calls in {several(len(rows), 'row')}, {time(seconds)}"
+        label = f"Timeline of {count(self.items)} operations and calls in {several(len(rows), 'row')}, {time(seconds)}"
         labels = ", ".join(dict.fromkeys(row.label for row in rows))
         path = any(row.group == "path" for row in rows)
         buttons = "".join(
@@ -87,7 +87,7 @@ class TimeLine:
         return (
             f'<div class="time-line"><div class="tools" hidden>{buttons}</div>'
             f'<canvas tabindex="0" role="application" aria-roledescription="timeline" '
-            f'aria-label="{escaped(f"{said}: {labels}")}"></canvas><div class="hover" hidden></div>'
+            f'aria-label="{escaped(f"{label}: {labels}")}"></canvas><div class="hover" hidden></div>'
             f'<ul class="legend">{legend}</ul><p class="selected" aria-live="polite">{SELECT}</p>'
             "<noscript><p>This page's script draws the timeline, but scripts are switched off; "
             "<code>busfare export --to perfetto</code> writes it for another tool.</p></noscript>"
@@ -110,11 +110,11 @@ def _packed(
     span = int(ends.max()) - first if len(ends) else 0
     names, name = _numbered(items["name"])
     streams, stream = _numbered(items["stream"])
-    known = items["id"].fill_null(-1).to_numpy()
-    place = np.zeros(int(known.max(initial=-1)) + 2, np.int64)
-    place[known] = np.arange(1, len(known) + 1)
+    ids = items["id"].fill_null(-1).to_numpy()
+    place = np.zeros(int(ids.max(initial=-1)) + 2, np.int64)
+    place[ids] = np.arange(1, len(ids) + 1)
     place[-1] = 0  # of -1: nothing
-    here = np.arange(1, len(known) + 1)
+    here = np.arange(1, len(ids) + 1)
 
     def referred(column: str) -> NDArray[np.int64]:
         """0, or by how much what is meant stands before this one, and 1 more: alike in a run of launches."""
@@ -134,7 +134,7 @@ def _packed(
     }
     planes = {key: _planes(np.asarray(values).astype(np.int64)) for key, values in columns.items()}
     header = {
-        "count": len(known),
+        "count": len(ids),
         "span": span,
         "rows": [[row.label, row.group, row.items.height, row.predicted] for row in rows],
         "kinds": list(COLOUR.items()),
@@ -144,8 +144,8 @@ def _packed(
         "joints": [(at - first, *places) for at, *places in joints[:: len(joints) // MOST_JOINTS + 1]],
         "columns": [[key, number] for key, (number, _) in planes.items()],
     }
-    said = msgspec.json.encode(header)
-    whole = b"".join([len(said).to_bytes(4, "little"), said, *(plane for _, plane in planes.values())])
+    encoded = msgspec.json.encode(header)
+    whole = b"".join([len(encoded).to_bytes(4, "little"), encoded, *(plane for _, plane in planes.values())])
     return b64encode(zlib_ng.compress(whole, 6)).decode(), span * NS
 
 

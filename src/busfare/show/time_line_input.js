@@ -2,15 +2,15 @@
 // What one does with a timeline: point, select, move, zoom, and light up its critical path or a finding.
 class TimeLineInput extends TimeLine {
   // What is drawn at a place of the canvas, and how many more share its pixel.
-  found(x, y) {
-    const row = this.rows.find((one) => y >= one.y - 2 && y < one.y + LEVEL * one.lanes.length);
+  itemAt(x, y) {
+    const row = this.rows.find((row) => y >= row.y - 2 && y < row.y + LEVEL * row.lanes.length);
     if (!row || x < this.left) return null;
     const lane = row.lanes[Math.min(Math.max(0, Math.floor((y - row.y) / LEVEL)), row.lanes.length - 1)];
     const [from, to] = [this.at(x - 2), this.at(x + 2)];
     const first = above(lane.reach, from, 0, lane.count), behind = above(lane.starts, to, first, lane.count);
     let best = -1;
     for (let n = first; n < behind && n < first + 1000; n++)
-      if (best < 0 || Math.abs(this.distance(lane.own[n], x)) <= Math.abs(this.distance(best, x))) best = lane.own[n];
+      if (best < 0 || Math.abs(this.distance(lane.members[n], x)) <= Math.abs(this.distance(best, x))) best = lane.members[n];
     return best < 0 ? null : { item: best, more: Math.max(0, behind - first - 1) };
   }
   distance(i, x) {
@@ -27,7 +27,7 @@ class TimeLineInput extends TimeLine {
     const lines = i < 0 ? [] : this.words(i);
     if (before.length) lines.push(`after: ${list(before.map(([from]) => from))}`);
     if (behind.length) lines.push(`then: ${list(behind.map(([, to]) => to))}`);
-    this.said.textContent = lines.join(" · ");
+    this.description.textContent = lines.join(" · ");
     this.redraw();
   }
 
@@ -47,7 +47,7 @@ class TimeLineInput extends TimeLine {
     this.show(this.span[0] + by, this.span[1] + by);
   }
   step(by) {
-    const row = this.selected >= 0 ? this.rowOf(this.selected) : this.rows.find((one) => one.group !== "path") || this.rows[0];
+    const row = this.selected >= 0 ? this.rowOf(this.selected) : this.rows.find((row) => row.group !== "path") || this.rows[0];
     if (!row) return;
     const next = this.selected < 0 ? row.from : Math.min(Math.max(this.selected + by, row.from), row.to - 1);
     this.select(next);
@@ -61,7 +61,7 @@ class TimeLineInput extends TimeLine {
     let [from, to, count] = [Infinity, 0, 0];
     for (let i = 0; i < this.header.count; i++)
       if (this.lit[i]) [from, to, count] = [Math.min(from, this.items.start[i]), Math.max(to, this.end[i]), count + 1];
-    this.said.textContent = `${title}: ${count.toLocaleString("en")} shown bright; “Whole run” resets this`;
+    this.description.textContent = `${title}: ${count.toLocaleString("en")} shown bright; “Whole run” resets this`;
     if (count) this.show(from - (to - from) / 20, to + (to - from) / 20);
   }
 
@@ -115,12 +115,12 @@ class TimeLineInput extends TimeLine {
     canvas.addEventListener("pointermove", (event) => {
       const x = event.offsetX, before = held.get(event.pointerId);
       if (before === undefined) return this.point(event);
-      const others = [...held].filter(([id]) => id !== event.pointerId).map(([, place]) => place);
+      const fingers = [...held].filter(([id]) => id !== event.pointerId).map(([, place]) => place);
       held.set(event.pointerId, x);
       this.pressed.moved += Math.abs(x - before);
-      if (others.length) {
-        const [old, now] = [Math.abs(before - others[0]), Math.abs(x - others[0])];
-        if (old > 8 && now > 8) this.zoom(now / old, (x + others[0]) / 2);
+      if (fingers.length) {
+        const [old, now] = [Math.abs(before - fingers[0]), Math.abs(x - fingers[0])];
+        if (old > 8 && now > 8) this.zoom(now / old, (x + fingers[0]) / 2);
       } else if (!this.pressed.shift && this.pressed.moved > 3) this.move((before - x) / this.wide);
       else if (this.pressed.shift) {
         this.draw();
@@ -134,7 +134,7 @@ class TimeLineInput extends TimeLine {
       if (!held.delete(event.pointerId) || held.size) return;
       const { x, y, moved, shift } = this.pressed, ends = [this.at(x), this.at(event.offsetX)].sort((a, b) => a - b);
       if (moved > 3 && shift) this.show(...ends);
-      else if (moved <= 3 && event.type === "pointerup") this.select(this.found(x, y)?.item ?? -1);
+      else if (moved <= 3 && event.type === "pointerup") this.select(this.itemAt(x, y)?.item ?? -1);
     };
     for (const type of ["pointerup", "pointercancel"]) canvas.addEventListener(type, released);
     canvas.addEventListener("pointerleave", () => { this.hover.hidden = true; });
@@ -156,7 +156,7 @@ class TimeLineInput extends TimeLine {
   }
 
   point(event) {
-    const under = this.found(event.offsetX, event.offsetY);
+    const under = this.itemAt(event.offsetX, event.offsetY);
     this.hover.hidden = !under;
     this.canvas.style.cursor = under ? "pointer" : "grab";
     if (!under) return;

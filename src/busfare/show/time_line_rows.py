@@ -42,7 +42,7 @@ def time_line(
     """
     if run is not None:
         recorded = replace(recorded, calls=run.trace.calls)  # MPI's among them
-    shown = [one.id for one in findings if one.touches is not None or one.calls is not None]
+    shown = [finding.id for finding in findings if finding.touches is not None or finding.calls is not None]
     marks = _marks(recorded, findings, {id: 1 << bit for bit, id in enumerate(shown)})
     mine = None
     if run is not None:
@@ -76,37 +76,37 @@ def _rows(
     path = pl.DataFrame()
     if run is not None:
         timeline, of_operations, of_calls = run
-        found = decided(timeline)
+        path_steps = decided(timeline)
         ends = np.append(of_operations + first_id, -1)
-        of_call, of_operation = found.after
+        of_call, of_operation = path_steps.after
         cause[count + of_calls] = ends[of_call]
         after[of_operations] = ends[of_operation]
-        whose = np.concatenate([of_operations, of_calls + count])[found.whose]
+        whose = np.concatenate([of_operations, of_calls + count])[path_steps.whose]
         parts = np.array([KINDS.index(drawn_as(part)) for part in PART_NAMES])
         path = pl.DataFrame(
             {
-                "start_ns": found.starts + timeline.origin_ns,
-                "end_ns": found.ends + timeline.origin_ns,
-                "kind": parts[found.shown],
+                "start_ns": path_steps.starts + timeline.origin_ns,
+                "end_ns": path_steps.ends + timeline.origin_ns,
+                "kind": parts[path_steps.shown],
                 "cause": whose + first_id,
                 "row": whose,
             }
         ).filter(pl.col("end_ns") > pl.col("start_ns"))
-    work, asked = _operations(operations, marks[0]), _calls(calls, marks[1])
-    both = pl.concat([work, asked], how="diagonal").with_columns(
+    work, host_calls = _operations(operations, marks[0]), _calls(calls, marks[1])
+    drawn_rows = pl.concat([work, host_calls], how="diagonal").with_columns(
         id=pl.int_range(pl.len()) + first_id, cause=pl.Series(cause), after=pl.Series(after)
     )
     if path.height:
-        path = path.with_columns(name=both["name"].gather(path["row"]))
+        path = path.with_columns(name=drawn_rows["name"].gather(path["row"]))
     made = [Row(f"{prefix}critical path", "path", items_of(path), predicted)] if path.height else []
     left_out = []
     for group, most, what in (("calls", MOST_THREADS, "thread"), ("work", MOST_GPUS, "GPU")):
-        own = both.filter(pl.col("group") == group, pl.col("end_ns") >= pl.col("start_ns"))
-        sizes = own.group_by("number").len().sort("len", "number", descending=[True, False])
+        of_group = drawn_rows.filter(pl.col("group") == group, pl.col("end_ns") >= pl.col("start_ns"))
+        sizes = of_group.group_by("number").len().sort("len", "number", descending=[True, False])
         kept = sizes["number"].head(most)
         if sizes.height > most:
             left_out.append(f"{sizes.height - most} less busy {what}s")
-        parts_of = own.filter(pl.col("number").is_in(kept.implode())).partition_by(
+        parts_of = of_group.filter(pl.col("number").is_in(kept.implode())).partition_by(
             ["number", "sub"], as_dict=True
         )
         for (number, sub), part in sorted(parts_of.items()):
@@ -178,7 +178,7 @@ def _calls(calls: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFrame:
 
 def _meetings_marked(job: JobTimeline, findings: Sequence[JobFinding]) -> tuple[list[str], pl.DataFrame]:
     """Findings about what ranks do together; and for each joint their bits at its waits and at its transfers."""
-    whose = {one.id: one.largest.rank for one in findings if one.id in TOGETHER}
+    whose = {finding.id: finding.largest.rank for finding in findings if finding.id in TOGETHER}
     joints = job.members.drop_nulls("joint").group_by("joint").agg(
         late=pl.col("rank").sort_by("start_ns").last(),
         kind=pl.col("collective_kind").cast(pl.String).first(),
@@ -215,20 +215,20 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
     marks, marked = _meetings_marked(job, findings)
     alone = [finding for finding in findings if finding.id not in TOGETHER]
     marks += [finding.id for finding in alone]
-    shown = sorted(job.ranks, key=lambda one: one.rank)[:MOST_RANKS]
+    shown = sorted(job.ranks, key=lambda rank: rank.rank)[:MOST_RANKS]
     kind = pl.col("collective_kind").cast(pl.String).fill_null("communication").str.replace_all("_", "-")
     rows: list[Row] = []
     places: dict[int, list[int]] = {}
     ends: list[pl.DataFrame] = []
-    for one in shown:
-        number = next(n for n, part in enumerate(job.parts) if one.rank in part.ranks)
+    for rank in shown:
+        number = next(n for n, part in enumerate(job.parts) if rank.rank in part.ranks)
         part, from_ns = job.parts[number], int(job.starts_ns[number])
         shift = from_ns - part.timeline.origin_ns
-        own = job.members.filter((pl.col("part") == number) & (pl.col("rank") == one.rank))
+        members = job.members.filter((pl.col("part") == number) & (pl.col("rank") == rank.rank))
         # By the clock of the timeline: where each member is there.
         starts = [frame["start_ns"] for frame in (part.timeline.operations, part.timeline.calls)]
-        begun = [starts[is_call][node] for node, is_call in own.select("node", "is_call").iter_rows()]
-        meeting = own.select(
+        begun = [starts[is_call][node] for node, is_call in members.select("node", "is_call").iter_rows()]
+        meeting = members.select(
             "joint",
             name=kind,
             start_ns=pl.Series(begun, dtype=pl.Int64) + shift,
@@ -238,14 +238,14 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
         meeting = meeting.join(marked, on="joint", how="left", maintain_order="left")
         joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
         # What one trace alone has is about that one.
-        bits = {f.id: 1 << marks.index(f.id) for f in alone if f.traces > 1 or f.largest.path == one.path}
+        bits = {f.id: 1 << marks.index(f.id) for f in alone if f.traces > 1 or f.largest.path == rank.path}
         run = part.timeline
         on_operations, on_calls = _marks(
             run.trace, advise.findings(run.trace, run.node) if bits else (), bits
         )
         called = _calls(run.trace.calls, on_calls).filter(pl.col("marks") != 0)
         carried = np.zeros(run.operations.height, bool)
-        carried[own.filter(~pl.col("is_call"))["node"].to_numpy()] = True
+        carried[members.filter(~pl.col("is_call"))["node"].to_numpy()] = True
         work = _operations(run.operations, on_operations[run.operations["row"].to_numpy()]).filter(~carried)
         work = work.with_columns(pl.col("start_ns", "end_ns") + shift)
         copies = [KINDS.index(name) for name in ("h2d", "d2h", "other copies")]
@@ -261,10 +261,10 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
             if frame.height:
                 if drawn:
                     frame = frame.with_columns(kind=pl.lit(KINDS.index(drawn)))
-                places.setdefault(one.rank, []).append(len(rows))
+                places.setdefault(rank.rank, []).append(len(rows))
                 group = "calls" if what == "host calls" else "work"
-                rows.append(Row(f"rank {one.rank} {what}", group, items_of(frame)))
-        ends.append(joined.select("joint", "last_ns", rank=pl.lit(one.rank, pl.Int64)).drop_nulls("joint"))
+                rows.append(Row(f"rank {rank.rank} {what}", group, items_of(frame)))
+        ends.append(joined.select("joint", "last_ns", rank=pl.lit(rank.rank, pl.Int64)).drop_nulls("joint"))
     met = (
         pl.concat(ends)
         .group_by("joint")

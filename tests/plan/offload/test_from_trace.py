@@ -14,7 +14,7 @@ from busfare.questions import Offload
 from busfare.show.plan_words import offload_words
 from busfare.show.plans import offload_document
 from busfare.trace import read
-from tests.streamed_programs import SIZE, Written, one_stream, two_streams
+from tests.streamed_programs import SIZE, Written, single_stream, two_streams
 from tests.traces import trace
 from validation.stored import unpacked
 
@@ -22,7 +22,7 @@ UNSEEN = "unseen/h100-2026-11-23-0426"
 
 
 def test_layers_are_identified_by_repeated_kernels_and_copies() -> None:
-    layers, recorded = layers_from_trace(one_stream(layers=6, passes=4, memory="pageable"))
+    layers, recorded = layers_from_trace(single_stream(layers=6, passes=4, memory="pageable"))
     assert layers.bytes == (SIZE,) * 6
     assert layers.seconds == pytest.approx((300e-6,) * 6)
     assert (recorded.passes, recorded.resident, recorded.memory) == (4, (), {"pageable": 24 * SIZE})
@@ -31,7 +31,7 @@ def test_layers_are_identified_by_repeated_kernels_and_copies() -> None:
 
 
 def test_layers_without_a_copy_are_resident() -> None:
-    layers, recorded = layers_from_trace(one_stream(layers=8, passes=3, resident=2))
+    layers, recorded = layers_from_trace(single_stream(layers=8, passes=3, resident=2))
     streamed = layers.bytes
     # Resident layers before the first copy of the trace belong to no pass that is whole.
     assert len(streamed) == 8 and sorted(streamed) == [0, 0] + [SIZE] * 6
@@ -60,14 +60,14 @@ def test_two_streams_are_a_single_pass_without_evidence_of_more() -> None:
 
 @pytest.mark.parametrize("name", ["layer.", "transformer.h.block_"])
 def test_ranges_name_layers_that_no_pattern_shows(name: str) -> None:
-    layers, recorded = layers_from_trace(one_stream(layers=4, passes=3, names=(name,)))
+    layers, recorded = layers_from_trace(single_stream(layers=4, passes=3, names=(name,)))
     assert (len(layers), recorded.passes) == (4, 3)
     assert recorded.identified_by == f"ranges {name}#"
 
 
 def test_numbered_steps_are_no_layers() -> None:
     with pytest.raises(InputError, match=r"no NVTX ranges name layers.*--bytes-per-layer"):
-        layers_from_trace(one_stream(layers=4, passes=3, names=("step ", "batch.")))
+        layers_from_trace(single_stream(layers=4, passes=3, names=("step ", "batch.")))
 
 
 def test_prologue_and_epilogue_stay_out() -> None:
@@ -86,7 +86,7 @@ def test_prologue_and_epilogue_stay_out() -> None:
 
 
 def test_refused_without_copies_calls_or_anything_that_repeats() -> None:
-    streamed = one_stream()
+    streamed = single_stream()
     with pytest.raises(InputError, match="without API calls"):
         layers_from_trace(replace(streamed, calls=trace().calls))
     with pytest.raises(InputError, match="nothing is copied"):

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from busfare.cli.options import OF_PART, PATH, SHOWN, Command, argument, as_json, option
 
-OTHERS = (
+SIBLINGS = (
     "For data on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
 )
 
@@ -73,7 +73,7 @@ strategies = Command(
     OF_PART,
     SHOWN,
     hidden=True,
-    epilog=OTHERS,
+    epilog=SIBLINGS,
 )
 
 offload = Command(
