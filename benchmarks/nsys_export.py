@@ -183,8 +183,8 @@ def _columns(table: str, first: int, count: int, shape: str) -> dict[str, Number
     dice = np.random.default_rng([7, first])
     number = np.arange(first, first + count, dtype=np.int64)
     # 8 launches, 4 copies and 3 others in every 15, shuffled the same way everywhere.
-    place = (number * 7 + number // 15) % 15
-    launch, copy = place < 8, (place >= 8) & (place < 12)
+    position = (number * 7 + number // 15) % 15
+    launch, copy = position < 8, (position >= 8) & (position < 12)
     side = number % PROCESSES.get(shape, 2)  # which of the processes
     start = 60_111_000_000 + number * CALL_EVERY_NS + dice.integers(0, 900, count)
     correlation = FIRST_CORRELATION + number // PROCESSES.get(shape, 2)
